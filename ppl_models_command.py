@@ -1,4 +1,4 @@
-"""The console script ``ppl-models``, beside the packages: while these load, which takes seconds, Ctrl-C ends it in one line."""
+"""Console script ``ppl-models``: Ctrl-C ends it in one line while the packages still load."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ INTERRUPTED = 130
 
 def main() -> None:
     """Entry point of the console script."""
-    listens = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # what a shell runs in the background does not
+    listens = (
+        signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )  # what a shell runs in the background does not
     if listens:
         signal.signal(signal.SIGINT, _leave)
     from inference.cli import main as run
@@ -24,6 +26,6 @@ def main() -> None:
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    """End at once: an exception would come out of whatever is being imported, changed or swallowed by it."""
+    """End at once: an exception could be changed or swallowed by what is being imported."""
     os.write(2, b"interrupted before anything was done\n")
     os._exit(INTERRUPTED)

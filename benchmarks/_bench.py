@@ -1,6 +1,8 @@
-"""What the benchmarks share: their command line, the lines of JSON they print, references, clocks and memory.
+"""What the benchmarks share: their command line, the lines of JSON they print, references, clocks
+and memory.
 
-A script is its docstring, a function that yields one dict a measurement, and ``main``: ``command_line`` with the options of its own, then ``run``.
+A script is its docstring, a function that yields one dict a measurement, and ``main``:
+``command_line`` with the options of its own, then ``run``.
 """
 
 from __future__ import annotations
@@ -25,30 +27,77 @@ Lines = Iterable[Mapping[str, Any]]
 
 
 def command_line(
-    file: str, doc: str | None, replicates: int | None = None, threads: int | None = None, seeded: bool = True, jobs: bool = False
+    file: str,
+    doc: str | None,
+    replicates: int | None = None,
+    threads: int | None = None,
+    seeded: bool = True,
+    jobs: bool = False,
 ) -> argparse.ArgumentParser:
     """The options that every benchmark has.
 
     Args:
         file: the script's ``__file__``; its name without the ending goes into every line.
         doc: the script's docstring, which ``--help`` shows.
-        replicates: how often it repeats itself unless told otherwise; None for a script that does not.
+        replicates: how often it repeats itself unless told otherwise; None for a script that does
+            not.
         threads: of PyTorch, unless told otherwise; None for as many as PyTorch takes.
         seeded: whether its replicates are the seeds from ``--first-seed`` on.
         jobs: whether its replicates are jobs of :func:`values_of`, each on one thread.
     """
-    parser = argparse.ArgumentParser(Path(file).name, description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        Path(file).name, description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     if replicates is not None:
-        parser.add_argument("--replicates", "--seeds", type=int, default=replicates, metavar="N", help=f"repetitions (by default {replicates})")
+        parser.add_argument(
+            "--replicates",
+            "--seeds",
+            type=int,
+            default=replicates,
+            metavar="N",
+            help=f"repetitions (by default {replicates})",
+        )
         if seeded:
-            parser.add_argument("--first-seed", type=int, default=0, metavar="SEED", help="of the first replicate; the next one counts on")
+            parser.add_argument(
+                "--first-seed",
+                type=int,
+                default=0,
+                metavar="SEED",
+                help="of the first replicate; the next one counts on",
+            )
     if jobs:
-        parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes that share the replicates")
-        parser.add_argument("--scheduler", metavar="ADDRESS", help="of a dask cluster that shares the replicates; its workers need this folder on PYTHONPATH")
-        parser.add_argument("--folder", type=Path, metavar="FOLDER", help="keeps every finished replicate: the same call, ended and made again, goes on")
-    parser.add_argument("--quick", action="store_true", help="a small run that shows whether everything works; its numbers mean little")
-    parser.add_argument("--threads", type=int, default=threads, metavar="N", help="threads of PyTorch")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the lines into this file too")
+        parser.add_argument(
+            "--workers",
+            type=int,
+            default=1,
+            metavar="N",
+            help="processes that share the replicates",
+        )
+        parser.add_argument(
+            "--scheduler",
+            metavar="ADDRESS",
+            help=(
+                "of a dask cluster that shares the replicates; its workers need this folder on"
+                " PYTHONPATH"
+            ),
+        )
+        parser.add_argument(
+            "--folder",
+            type=Path,
+            metavar="FOLDER",
+            help="keeps every finished replicate: the same call, ended and made again, goes on",
+        )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="a small run that shows whether everything works; its numbers mean little",
+    )
+    parser.add_argument(
+        "--threads", type=int, default=threads, metavar="N", help="threads of PyTorch"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="write the lines into this file too"
+    )
     return parser
 
 
@@ -57,8 +106,12 @@ def seeds(args: argparse.Namespace) -> range:
     return range(args.first_seed, args.first_seed + args.replicates)
 
 
-def values_of(args: argparse.Namespace, function: Callable[..., Any], jobs: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """What a function gives for each of many sets of arguments, as the options of ``command_line(jobs=True)`` say."""
+def values_of(
+    args: argparse.Namespace, function: Callable[..., Any], jobs: Sequence[Mapping[str, Any]]
+) -> list[Any]:
+    """What a function gives for each of many sets of arguments, as the options of
+    ``command_line(jobs=True)`` say.
+    """
     return run_jobs(function, jobs, args.folder, args.workers, args.scheduler).values
 
 
@@ -68,13 +121,15 @@ def run(
     argv: Sequence[str] | None = None,
     quick: Mapping[str, Any] | None = None,
 ) -> None:
-    """Read the command line, print one JSON line a measurement; where data are absent, one line that says so.
+    """Read the command line, print one JSON line a measurement; where data are absent, one line
+    that says so.
 
     Args:
         parser: from ``command_line``.
         measure: yields the lines; the script's name and the number of threads are added to each.
         argv: the arguments, by default the command line's.
-        quick: what ``--quick`` puts in the place of the defaults; options that are given win over it.
+        quick: what ``--quick`` puts in the place of the defaults; options that are given win over
+            it.
     """
     args = parser.parse_args(argv)
     if unknown := set(quick or {}) - set(vars(args)):
@@ -87,7 +142,9 @@ def run(
     written = []
 
     def say(line: Mapping[str, Any]) -> None:
-        text = json.dumps({"benchmark": Path(parser.prog).stem, **line, "threads": torch.get_num_threads()})
+        text = json.dumps(
+            {"benchmark": Path(parser.prog).stem, **line, "threads": torch.get_num_threads()}
+        )
         print(text, flush=True)
         written.append(text + "\n")
         if args.out is not None:
@@ -110,10 +167,15 @@ def reference(name: str) -> dict[str, Any]:
 
 
 def timed(call: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
-    """What a call returns, and its seconds on the clock and of the processor: on a busy machine only the latter compare."""
+    """What a call returns, and its seconds on the clock and of the processor: on a busy machine
+    only the latter compare.
+    """
     began, cpu = time.perf_counter(), time.process_time()
     value = call()
-    return value, {"clock": round(time.perf_counter() - began, 2), "processor": round(time.process_time() - cpu, 2)}
+    return value, {
+        "clock": round(time.perf_counter() - began, 2),
+        "processor": round(time.process_time() - cpu, 2),
+    }
 
 
 def fastest(call: Callable[[], Any], repeats: int) -> float:
@@ -128,7 +190,10 @@ def fastest(call: Callable[[], Any], repeats: int) -> float:
 
 def resident() -> int:
     """Bytes of this process in memory now."""
-    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize()
+    return (
+        int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+        * resource.getpagesize()
+    )
 
 
 class Peak:

@@ -1,9 +1,10 @@
-"""Few columns for the components: estimated activities follow the data, so noise is too regular; what takes that away?
+"""Few columns for the components: estimated activities follow the data, so noise is too regular;
+what takes that away?
 
-Three components, twelve columns, 300 rows. One JSON line a seed: by every null the choice among K = 1..6 and the discrepancies at
-the truth, which should be zero; for activities that are estimated (table, bootstrap, bootstrap with refits) and drawn
-(`UsageFactorization`, table). Run:
-``python benchmarks/acdc_few_columns.py [--replicates 3]``.
+Three components, twelve columns, 300 rows. One JSON line a seed: by every null the choice among K =
+1..6 and the discrepancies at the truth, which should be zero; for activities that are estimated
+(table, bootstrap, bootstrap with refits) and drawn (`UsageFactorization`, table). Run: ``python
+benchmarks/acdc_few_columns.py [--replicates 3]``.
 """
 
 from __future__ import annotations
@@ -28,21 +29,36 @@ def measure(args: argparse.Namespace) -> Lines:
         phi, z = rng.dirichlet(np.full(COLUMNS, 0.3), TRUTH), rng.gamma(1.0, 100.0, (ROWS, TRUTH))
         x = rng.poisson(z @ phi).astype(float)
         x = x[x.sum(1) > 0]
-        fits = fit_grid(lambda k: PoissonFactorization(COLUMNS, k), x, range(1, args.largest + 1), args.restarts, seed)
-        usage = fit_grid(lambda k: UsageFactorization(COLUMNS, k), x, range(1, args.largest), 1, seed)
+        fits = fit_grid(
+            lambda k: PoissonFactorization(COLUMNS, k),
+            x,
+            range(1, args.largest + 1),
+            args.restarts,
+            seed,
+        )
+        usage = fit_grid(
+            lambda k: UsageFactorization(COLUMNS, k), x, range(1, args.largest), 1, seed
+        )
         found = {
             "table": acdc(fits, x, seed=seed),
             "bootstrap": acdc(fits, x, seed=seed, calibrate=Bootstrap(args.tables), num_draws=2),
-            "bootstrap, refitted": acdc(fits, x, seed=seed, calibrate=Bootstrap(args.tables, refit=True), num_draws=2),
+            "bootstrap, refitted": acdc(
+                fits, x, seed=seed, calibrate=Bootstrap(args.tables, refit=True), num_draws=2
+            ),
             "activities drawn": acdc(usage, x, seed=seed),
         }
         yield {
-            "seed": seed, "truth": TRUTH,
+            "seed": seed,
+            "truth": TRUTH,
             "chosen": {name: r.chosen for name, r in found.items()},
-            "left": {name: {k: round(v, 3) for k, v in r.left.items()} for name, r in found.items()},
-            "discrepancies_at_truth": {name: r.component_discrepancy[TRUTH].round(3).tolist() for name, r in found.items()},
+            "left": {
+                name: {k: round(v, 3) for k, v in r.left.items()} for name, r in found.items()
+            },
+            "discrepancies_at_truth": {
+                name: r.component_discrepancy[TRUTH].round(3).tolist() for name, r in found.items()
+            },
             "cpu_seconds": round(time.process_time() - began, 1),
-        }  # fmt: skip
+        }
 
 
 def main(argv: Sequence[str] | None = None) -> None:

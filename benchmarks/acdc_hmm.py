@@ -1,10 +1,11 @@
-"""How many options (or states of a plain hidden Markov model): BIC beside ACDC, where the model is right and where it is not.
+"""How many options (or states of a plain hidden Markov model): BIC beside ACDC, where the model is
+right and where it is not.
 
-ACDC by its defaults, the same as for tables. One
-JSON line a design: of K = 1..4 the choices over seeds, the largest
-discrepancy in standard errors of its null at the true K and at one less, and seconds. Designs: two options in two states;
-a plain categorical HMM of three states; the first with visits of even length about 20 (semi-Markov); the first with 1 % of all
-actions at random. Run: ``python benchmarks/acdc_hmm.py [--replicates 4] [--designs "two options"]``.
+ACDC by its defaults, the same as for tables. One JSON line a design: of K = 1..4 the choices over
+seeds, the largest discrepancy in standard errors of its null at the true K and at one less, and
+seconds. Designs: two options in two states; a plain categorical HMM of three states; the first with
+visits of even length about 20 (semi-Markov); the first with 1 % of all actions at random. Run:
+``python benchmarks/acdc_hmm.py [--replicates 4] [--designs "two options"]``.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ TWO = {
     "initial": np.full((2, 2), 0.25),
     "low": np.array([[[0.8, 0.1, 0.1], [0.1, 0.3, 0.6]], [[0.1, 0.8, 0.1], [0.6, 0.1, 0.3]]]),
     "high": np.array([[[0.95, 0.05], [0.1, 0.9]], [[0.9, 0.1], [0.05, 0.95]]]),
-    "environment": np.array([[[0.7, 0.3], [0.4, 0.6]], [[0.3, 0.7], [0.5, 0.5]], [[0.5, 0.5], [0.2, 0.8]]]),
+    "environment": np.array(
+        [[[0.7, 0.3], [0.4, 0.6]], [[0.3, 0.7], [0.5, 0.5]], [[0.5, 0.5], [0.2, 0.8]]]
+    ),
 }
 
 
@@ -51,7 +54,11 @@ def semi_markov(seed: int) -> torch.Tensor:
     generator = np.random.default_rng(seed)
     out = np.empty((SEQUENCES, STEPS, 2), dtype=np.int64)
     for row in out:
-        state, option, left = int(generator.integers(2)), int(generator.integers(2)), int(generator.integers(1, 26))
+        state, option, left = (
+            int(generator.integers(2)),
+            int(generator.integers(2)),
+            int(generator.integers(1, 26)),
+        )
         for t in range(STEPS):
             action = int(generator.choice(3, p=TWO["low"][state, option]))
             row[t] = state, action
@@ -78,7 +85,11 @@ def measure(args: argparse.Namespace) -> Lines:
     method = EM(max_iterations=500, tolerance=1e-6, parameter_tolerance=1e-3)
     for name in args.designs:
         states, actions, truth, draw = DESIGNS[name]
-        began, choices, errors = time.perf_counter(), {"bic": Counter(), "acdc": Counter(), "acdc_rho_0": Counter()}, []
+        began, choices, errors = (
+            time.perf_counter(),
+            {"bic": Counter(), "acdc": Counter(), "acdc_rho_0": Counter()},
+            [],
+        )
         for seed in seeds(args):
             data = draw(seed)
             fits: dict[int, Fit] = {
@@ -92,11 +103,15 @@ def measure(args: argparse.Namespace) -> Lines:
             errors.append((in_errors(result, truth), in_errors(result, truth - 1)))
         median = np.median(errors, axis=0).round(1).tolist()
         yield {
-            "design": name, "true_K": truth, "steps": SEQUENCES * STEPS, "seeds": [args.first_seed, args.replicates],
+            "design": name,
+            "true_K": truth,
+            "steps": SEQUENCES * STEPS,
+            "seeds": [args.first_seed, args.replicates],
             **{key: dict(sorted(value.items())) for key, value in choices.items()},
-            "discrepancy_in_errors_at_true_K": median[0], "at_one_less": median[1],
+            "discrepancy_in_errors_at_true_K": median[0],
+            "at_one_less": median[1],
             "seconds": round(time.perf_counter() - began, 1),
-        }  # fmt: skip
+        }
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -1,9 +1,11 @@
-"""Mixtures whose likelihood is wrong: how often ACDC, with one rule fixed beforehand, and BIC find the true number.
+"""Mixtures whose likelihood is wrong: how often ACDC, with one rule fixed beforehand, and BIC find
+the true number.
 
-Normal components by nearest neighbours, counts by the plug-in estimate, summed over columns, null subtracted; the last clear step,
-as for every model. Beside it what other shares of a clear step, and the first interval of cutoffs of some widths, would have
-chosen. One JSON line a case. Fits stop after 200 iterations: criteria need a near optimum only.
-Run: ``python benchmarks/acdc_mixtures.py [--replicates 50] [--cases "negative binomial" big-small]``.
+Normal components by nearest neighbours, counts by the plug-in estimate, summed over columns, null
+subtracted; the last clear step, as for every model. Beside it what other shares of a clear step,
+and the first interval of cutoffs of some widths, would have chosen. One JSON line a case. Fits stop
+after 200 iterations: criteria need a near optimum only. Run: ``python benchmarks/acdc_mixtures.py
+[--replicates 50] [--cases "negative binomial" big-small]``.
 """
 
 from __future__ import annotations
@@ -18,7 +20,11 @@ from _bench import Lines, command_line, run, seeds
 from inference import EM, fit
 from inference.acdc import KNN, PlugIn, acdc
 from ppl_models import Mixture, Normal, Poisson
-from ppl_models.datasets import negative_binomial_mixture, skew_normal_mixture, skew_normal_mixture_50d
+from ppl_models.datasets import (
+    negative_binomial_mixture,
+    skew_normal_mixture,
+    skew_normal_mixture_50d,
+)
 
 FAR, CLOSE = (-3.0, 3.0), (-3.0, 0.0)
 SKEWED = {
@@ -41,7 +47,10 @@ def draw(name: str, rows: int, seed: int):
 
 
 def counted(choices: list[int], name: str) -> dict[str, object]:
-    return {"choices": dict(sorted(Counter(choices).items())), "true": choices.count(TRUTH[name]) / len(choices)}
+    return {
+        "choices": dict(sorted(Counter(choices).items())),
+        "true": choices.count(TRUTH[name]) / len(choices),
+    }
 
 
 def measure(args: argparse.Namespace) -> Lines:
@@ -52,22 +61,33 @@ def measure(args: argparse.Namespace) -> Lines:
             x, family = draw(name, args.rows, seed)
             method = EM(max_iterations=200)
             fits = {
-                k: fit(Mixture(k, family, x.shape[1]), x, method, num_restarts=args.restarts, seed=seed)
+                k: fit(
+                    Mixture(k, family, x.shape[1]), x, method, num_restarts=args.restarts, seed=seed
+                )
                 for k in range(1, args.largest + 1)
             }
-            result = acdc(fits, x, discrepancy=PlugIn() if isinstance(family, Poisson) else KNN(), seed=seed)
+            result = acdc(
+                fits, x, discrepancy=PlugIn() if isinstance(family, Poisson) else KNN(), seed=seed
+            )
             chosen.append(result.chosen)
             bic.append(min(fits, key=lambda k, fits=fits: fits[k].bic))
             for share in SHARES:
                 other.setdefault(f"share {share}", []).append(result.select(share).num_components)
             for width in WIDTHS:
-                other.setdefault(f"width {width}", []).append(result.select(min_width=width).num_components)
+                other.setdefault(f"width {width}", []).append(
+                    result.select(min_width=width).num_components
+                )
         yield {
-            "case": name, "truth": TRUTH[name], "rows": args.rows, "seeds": [args.first_seed, args.replicates],
-            "largest": args.largest, "acdc": counted(chosen, name), "bic": counted(bic, name),
+            "case": name,
+            "truth": TRUTH[name],
+            "rows": args.rows,
+            "seeds": [args.first_seed, args.replicates],
+            "largest": args.largest,
+            "acdc": counted(chosen, name),
+            "bic": counted(bic, name),
             "acdc_by_other_rules": {rule: counted(values, name) for rule, values in other.items()},
             "seconds": round(time.perf_counter() - began, 1),
-        }  # fmt: skip
+        }
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -77,7 +97,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--restarts", type=int, default=3)
     parser.add_argument("--cases", nargs="+", default=list(TRUTH), choices=list(TRUTH))
     cases = ["big-small", "negative binomial"]
-    run(parser, measure, argv, {"replicates": 1, "rows": 500, "largest": 4, "restarts": 1, "cases": cases})
+    run(
+        parser,
+        measure,
+        argv,
+        {"replicates": 1, "rows": 500, "largest": 4, "restarts": 1, "cases": cases},
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
-"""Null calibration: how often a component with exactly the right noise is called discrepant at 5 %, by rows.
+"""Null calibration: how often a component with exactly the right noise is called discrepant at 5 %,
+by rows.
 
-One JSON line a (rows, estimator). Counts are split at the true parameters. Run: ``python benchmarks/acdc_null.py``.
+One JSON line a (rows, estimator). Counts are split at the true parameters. Run: ``python
+benchmarks/acdc_null.py``.
 """
 
 from __future__ import annotations
@@ -23,14 +25,24 @@ def measure(args: argparse.Namespace) -> Lines:
         rng = np.random.default_rng(n)
         called: dict[str, list[bool]] = {}
         for _ in range(args.replicates):
-            rates = rng.gamma(1.0, 100.0, (n, num_components, 1)) * rng.dirichlet(np.full(num_items, 0.5), num_components)
+            rates = rng.gamma(1.0, 100.0, (n, num_components, 1)) * rng.dirichlet(
+                np.full(num_items, 0.5), num_components
+            )
             y = poisson_scores(poisson_split(rng.poisson(rates.sum(1)), rates, rng), rates, rng)
             for estimator in (KDE(), Histogram(), KNN()):
                 mean, sd = null_moments(estimator, n, num_items)
                 values = [estimator.columns(y[:, k]).sum() for k in range(num_components)]
-                called.setdefault(type(estimator).__name__, []).extend(bool(v > mean + QUANTILE * sd) for v in values)
+                called.setdefault(type(estimator).__name__, []).extend(
+                    bool(v > mean + QUANTILE * sd) for v in values
+                )
         for name, flags in called.items():
-            yield {"rows": n, "estimator": name, "level": LEVEL, "called": float(np.mean(flags)), "of": len(flags)}
+            yield {
+                "rows": n,
+                "estimator": name,
+                "level": LEVEL,
+                "called": float(np.mean(flags)),
+                "of": len(flags),
+            }
 
 
 def main(argv: Sequence[str] | None = None) -> None:

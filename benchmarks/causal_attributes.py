@@ -1,11 +1,16 @@
-"""The manuscript's tables on fitted attributes: how often each way of making a sample recovers the graph, beside the table itself.
+"""The manuscript's tables on fitted attributes: how often each way of making a sample recovers the
+graph, beside the table itself.
 
-Five attributes, twenty Normal items, Q known (three identity blocks and one band) or, with ``--q estimated``, left to the plain call and its attributes matched to
-the true ones by their profiles. A fit of ``LatentAttributeModel`` a replicate. One JSON line a structure, number of rows and way: methods 1 to 6
-(:mod:`inference.causal.samples`) by greedy search, and ours, the table at N and at its effective number of rows (items taken as known) by the search that
-``discover`` uses. Percent of replicates whose best graph is the true one, by score: "BDeu" and "BIC" are the library's; "BDeu legacy" (an edge costs log(N' - 2) nats, as
-causal-learn had it until December 2025) and "BIC Gaussian" (of a linear model of the bits, an edge costs log N') are what the manuscript used, and its percentages stand beside,
-where it has them, in ``published``. Run: ``python benchmarks/causal_attributes.py --threads 1``; about half a second a replicate at 2,000 rows.
+Five attributes, twenty Normal items, Q known (three identity blocks and one band) or, with ``--q
+estimated``, left to the plain call and its attributes matched to the true ones by their profiles. A
+fit of ``LatentAttributeModel`` a replicate. One JSON line a structure, number of rows and way:
+methods 1 to 6 (:mod:`inference.causal.samples`) by greedy search, and ours, the table at N and at
+its effective number of rows (items taken as known) by the search that ``discover`` uses. Percent of
+replicates whose best graph is the true one, by score: "BDeu" and "BIC" are the library's; "BDeu
+legacy" (an edge costs log(N' - 2) nats, as causal-learn had it until December 2025) and "BIC
+Gaussian" (of a linear model of the bits, an edge costs log N') are what the manuscript used, and
+its percentages stand beside, where it has them, in ``published``. Run: ``python
+benchmarks/causal_attributes.py --threads 1``; about half a second a replicate at 2,000 rows.
 """
 
 from __future__ import annotations
@@ -44,13 +49,24 @@ from ppl_models import LatentAttributeModel, Normal
 
 @dataclass(frozen=True)
 class GaussianBIC:
-    """The BIC of a linear Gaussian model of the bits, with the manuscript's price of an edge: log n."""
+    """The BIC of a linear Gaussian model of the bits, with the manuscript's price of an edge: log
+    n.
+    """
 
     def of_set(self, counts: np.ndarray, size: int, num_rows: float) -> np.ndarray:
-        bits, shares = profiles(size).astype(float), counts / num_rows  # (2^size, size), (..., 2^size)
+        bits, shares = (
+            profiles(size).astype(float),
+            counts / num_rows,
+        )  # (2^size, size), (..., 2^size)
         mean = shares @ bits
-        covariance = np.einsum("...c,ci,cj->...ij", shares, bits, bits) - mean[..., :, None] * mean[..., None, :]
-        value: np.ndarray = -0.5 * num_rows * np.linalg.slogdet(covariance)[1] - math.log(num_rows) * size * (size - 1) / 2
+        covariance = (
+            np.einsum("...c,ci,cj->...ij", shares, bits, bits)
+            - mean[..., :, None] * mean[..., None, :]
+        )
+        value: np.ndarray = (
+            -0.5 * num_rows * np.linalg.slogdet(covariance)[1]
+            - math.log(num_rows) * size * (size - 1) / 2
+        )
         return value
 
 
@@ -73,16 +89,24 @@ def design() -> np.ndarray:
 
 def fitted(answers: torch.Tensor, q: np.ndarray | None, seed: int) -> Any:
     """The plain call with Q, or without."""
-    model = LatentAttributeModel(q, Normal()) if q is not None else LatentAttributeModel(response=Normal(), num_attributes=5, num_items=answers.shape[1])
+    model = (
+        LatentAttributeModel(q, Normal())
+        if q is not None
+        else LatentAttributeModel(response=Normal(), num_attributes=5, num_items=answers.shape[1])
+    )
     return fit(model, answers, seed=seed)
 
 
 def matched(posterior: np.ndarray, true: np.ndarray) -> np.ndarray:
-    """The posterior (N, 32) with attributes in the order, and of the orientation, of the true profiles (N, 5)."""
+    """The posterior (N, 32) with attributes in the order, and of the orientation, of the true
+    profiles (N, 5).
+    """
     chances = posterior @ profiles(5)  # (N, 5)
     alike = np.corrcoef(true.T, chances.T)[:5, 5:]
     order = linear_sum_assignment(-np.abs(alike))[1]
-    codes = profiles(5) != (alike[range(5), order] < 0)  # the estimate's bits of each true profile, its attributes in our order
+    codes = profiles(5) != (
+        alike[range(5), order] < 0
+    )  # the estimate's bits of each true profile, its attributes in our order
     back = np.empty_like(codes)
     back[:, order] = codes
     return posterior[:, back @ (1 << np.arange(4, -1, -1))]
@@ -91,10 +115,14 @@ def matched(posterior: np.ndarray, true: np.ndarray) -> np.ndarray:
 def tables(
     name: str, num_rows: int, claims: Sequence[int], known: bool, seed: int
 ) -> tuple[dict[tuple[str, int], tuple[np.ndarray, float]], dict[str, float]]:
-    """By way and N' / N: a table and the rows that it is said to be worth; and how good the fit is."""
+    """By way and N' / N: a table and the rows that it is said to be worth; and how good the fit
+    is.
+    """
     rng, q = np.random.default_rng(seed), design()
     true = profiles(5)[rng.choice(32, num_rows, p=structure(name)[1])]
-    answers = torch.from_numpy(-1 + true @ (3 * q / q.sum(1, keepdims=True)).T + rng.standard_normal((num_rows, len(q))))
+    answers = torch.from_numpy(
+        -1 + true @ (3 * q / q.sum(1, keepdims=True)).T + rng.standard_normal((num_rows, len(q)))
+    )
     posterior = profile_posterior(fitted(answers, q if known else None, seed), answers).posterior
     if not known:
         posterior = matched(posterior, true)
@@ -111,7 +139,10 @@ def tables(
     made[OURS[0], 1] = (table, float(num_rows))
     made[OURS[1], 1] = (table, worth)
     places = true @ (1 << np.arange(4, -1, -1))
-    return made, {"classified": float((posterior.argmax(1) == places).mean()), "effective_share": worth / num_rows}
+    return made, {
+        "classified": float((posterior.argmax(1) == places).mean()),
+        "effective_share": worth / num_rows,
+    }
 
 
 def measure(args: argparse.Namespace) -> Lines:
@@ -128,11 +159,23 @@ def measure(args: argparse.Namespace) -> Lines:
                     search = ExactSearch() if key[0] in OURS else GES()
                     for label in SCORES:
                         graph = search.best(table, worth, SCORES[label](worth)).graph
-                        right.setdefault(key, {}).setdefault(label, []).append(bool(np.array_equal(graph.matrix, truth)))
+                        right.setdefault(key, {}).setdefault(label, []).append(
+                            bool(np.array_equal(graph.matrix, truth))
+                        )
             for (way, times), hits in right.items():
-                line: dict[str, Any] = {"structure": name, "q": args.q, "rows": num_rows, "way": way, "claimed_rows": times * num_rows}
-                line |= {label: round(100 * float(np.mean(values)), 1) for label, values in hits.items()}
-                line |= {label: round(float(np.mean(values)), 4) for label, values in quality.items()} | {"replicates": args.replicates}
+                line: dict[str, Any] = {
+                    "structure": name,
+                    "q": args.q,
+                    "rows": num_rows,
+                    "way": way,
+                    "claimed_rows": times * num_rows,
+                }
+                line |= {
+                    label: round(100 * float(np.mean(values)), 1) for label, values in hits.items()
+                }
+                line |= {
+                    label: round(float(np.mean(values)), 4) for label, values in quality.items()
+                } | {"replicates": args.replicates}
                 yield {**line, "published": published(name, args.q, num_rows, way, times)}
 
 
@@ -141,19 +184,37 @@ def published(name: str, q: str, num_rows: int, way: str, times: int) -> dict[st
     record = reference("latent_attributes")["published"]
     cells: list[tuple[str, Any]] = []
     if q == "estimated":
-        cells = [("BDeu", record["q_estimated_200_replicates"].get(f"structure_{name} N={num_rows}", {}))]
+        cells = [
+            ("BDeu", record["q_estimated_200_replicates"].get(f"structure_{name} N={num_rows}", {}))
+        ]
     elif name == "3":
-        cells = [(score, record["structure_3_100_replicates"].get(f"N={num_rows} {score}", {})) for score in AS_PUBLISHED]
+        cells = [
+            (score, record["structure_3_100_replicates"].get(f"N={num_rows} {score}", {}))
+            for score in AS_PUBLISHED
+        ]
     elif num_rows == 2000:
         cells = [("BDeu", record[PUBLISHED[name]])]
     elif name == "2":
         growing = record["structure_2_growing_N_200_replicates"]
         place = growing["num_rows"].index(num_rows) if num_rows in growing["num_rows"] else None
-        cells = [("BDeu", {key: value[place] for key, value in growing.items() if key != "num_rows"} if place is not None else {})]
+        cells = [
+            (
+                "BDeu",
+                (
+                    {key: value[place] for key, value in growing.items() if key != "num_rows"}
+                    if place is not None
+                    else {}
+                ),
+            )
+        ]
     claimed = times * num_rows
     names = {
         "1": [(f"1 N'={claimed}", 0), (f"1 / 4 N'={claimed}", 0)],
-        "2": [(f"2 N'={claimed}", 0), (f"2 / 5 N'={claimed}", 0), (f"2 N'={times if times > 1 else ''}N", 0)],
+        "2": [
+            (f"2 N'={claimed}", 0),
+            (f"2 / 5 N'={claimed}", 0),
+            (f"2 N'={times if times > 1 else ''}N", 0),
+        ],
         "4": [(f"1 / 4 N'={claimed}", 1)],
         "5": [(f"2 / 5 N'={claimed}", 1)],
     }.get(way, [(way, 0)])
@@ -161,17 +222,47 @@ def published(name: str, q: str, num_rows: int, way: str, times: int) -> dict[st
     for score, table in cells:
         for key, place in names:
             if key in table:
-                found[AS_PUBLISHED[score]] = float(table[key][place] if isinstance(table[key], list) else table[key])
+                found[AS_PUBLISHED[score]] = float(
+                    table[key][place] if isinstance(table[key], list) else table[key]
+                )
     return found
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = command_line(__file__, __doc__, replicates=200, threads=1)
-    parser.add_argument("--structures", nargs="+", default=["1", "2", "3"], choices=["1", "2", "3"], help="the manuscript's")
-    parser.add_argument("--rows", type=int, nargs="+", default=[1000, 2000, 5000, 10000, 50000], help="numbers of rows")
-    parser.add_argument("--claims", type=int, nargs="+", default=[1, 5, 10, 50], help="N' / N of methods 1, 2, 4 and 5")
-    parser.add_argument("--q", choices=["known", "estimated"], default="known", help="whether the fit is told the Q-matrix")
-    run(parser, measure, argv, {"replicates": 2, "structures": ["2"], "rows": [1000], "claims": [1, 5]})
+    parser.add_argument(
+        "--structures",
+        nargs="+",
+        default=["1", "2", "3"],
+        choices=["1", "2", "3"],
+        help="the manuscript's",
+    )
+    parser.add_argument(
+        "--rows",
+        type=int,
+        nargs="+",
+        default=[1000, 2000, 5000, 10000, 50000],
+        help="numbers of rows",
+    )
+    parser.add_argument(
+        "--claims",
+        type=int,
+        nargs="+",
+        default=[1, 5, 10, 50],
+        help="N' / N of methods 1, 2, 4 and 5",
+    )
+    parser.add_argument(
+        "--q",
+        choices=["known", "estimated"],
+        default="known",
+        help="whether the fit is told the Q-matrix",
+    )
+    run(
+        parser,
+        measure,
+        argv,
+        {"replicates": 2, "structures": ["2"], "rows": [1000], "claims": [1, 5]},
+    )
 
 
 if __name__ == "__main__":

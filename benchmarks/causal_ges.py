@@ -1,12 +1,16 @@
-"""Graphs of attributes: seconds of greedy and exact search beside causal-learn, and how often the manuscript's structures are recovered.
+"""Graphs of attributes: seconds of greedy and exact search beside causal-learn, and how often the
+manuscript's structures are recovered.
 
-Speed: one JSON line a number of attributes, on a sample of 2,000 rows from a random sparse graph; the searches see its table, causal-learn its rows (BDeu
-with its prior on graphs, which is ours with ``edge_penalty=log(K - 2)``). Where causal-learn is not installed, its columns are null.
+Speed: one JSON line a number of attributes, on a sample of 2,000 rows from a random sparse graph;
+the searches see its table, causal-learn its rows (BDeu with its prior on graphs, which is ours with
+``edge_penalty=log(K - 2)``). Where causal-learn is not installed, its columns are null.
 
-Accuracy: one JSON line a structure, number of rows and way of making the sample from known profiles: the true table at N rows; the shares of profiles
-at N rows (method 6 of the manuscript, what a perfect classification would give); the same shares claimed to be more rows (method 4); as many draws from them
-(method 5). Recovery is equality of CPDAGs, in percent. ``published`` is the manuscript's, where it has the cell; compare it with "BDeu legacy, GES", the score
-that it used (an edge cost log(N' - 2) nats). Run: ``python benchmarks/causal_ges.py``.
+Accuracy: one JSON line a structure, number of rows and way of making the sample from known
+profiles: the true table at N rows; the shares of profiles at N rows (method 6 of the manuscript,
+what a perfect classification would give); the same shares claimed to be more rows (method 4); as
+many draws from them (method 5). Recovery is equality of CPDAGs, in percent. ``published`` is the
+manuscript's, where it has the cell; compare it with "BDeu legacy, GES", the score that it used (an
+edge cost log(N' - 2) nats). Run: ``python benchmarks/causal_ges.py``.
 """
 
 from __future__ import annotations
@@ -42,7 +46,9 @@ def sparse_graph(num_attributes: int, rng: np.random.Generator) -> tuple[np.ndar
     dag = np.zeros((num_attributes, num_attributes), dtype=bool)
     for k in range(1, num_attributes):
         dag[rng.choice(k, min(k, int(rng.integers(0, 4))), replace=False), k] = True
-    chances = [rng.choice([0.2, 0.4, 0.6, 0.8], (2,) * int(dag[:, k].sum())) for k in range(num_attributes)]
+    chances = [
+        rng.choice([0.2, 0.4, 0.6, 0.8], (2,) * int(dag[:, k].sum())) for k in range(num_attributes)
+    ]
     return dag, dag_table(dag, chances)
 
 
@@ -55,7 +61,9 @@ def structure(name: str) -> tuple[np.ndarray, np.ndarray]:
         chances[int(k) - 1] = np.array(chance)
     for label, chance in record["conditional"].items():
         child, given = label.split("|")
-        chances[int(child) - 1][tuple(int(part.split("=")[1]) for part in given.split(","))] = chance
+        chances[int(child) - 1][tuple(int(part.split("=")[1]) for part in given.split(","))] = (
+            chance
+        )
     return dag, dag_table(dag, chances)
 
 
@@ -75,11 +83,17 @@ def speed(args: argparse.Namespace) -> Lines:
         dag, table = sparse_graph(size, rng)
         counts = rng.multinomial(ROWS_OF_SPEED, table)
         rows = rows_of_counts(counts)
-        given = (counts / counts.sum(), float(ROWS_OF_SPEED), BDeu(edge_penalty=math.log(max(size - 2, 1))))
+        given = (
+            counts / counts.sum(),
+            float(ROWS_OF_SPEED),
+            BDeu(edge_penalty=math.log(max(size - 2, 1))),
+        )
         truth = cpdag_of(dag).matrix
         line: dict[str, Any] = {"attributes": size, "rows": ROWS_OF_SPEED, "edges": int(dag.sum())}
         found = GES(turning=False).best(*given)
-        line["ges_seconds"] = round(fastest(partial(GES(turning=False).best, *given), args.repeats), 5)
+        line["ges_seconds"] = round(
+            fastest(partial(GES(turning=False).best, *given), args.repeats), 5
+        )
         line["ges_turning_seconds"] = round(fastest(partial(GES().best, *given), args.repeats), 5)
         ours = found.graph.matrix
         line["ges_shd"] = shd(ours, truth)
@@ -93,7 +107,11 @@ def speed(args: argparse.Namespace) -> Lines:
             graph = other(rows)
             line["causal_learn_seconds"] = round(fastest(partial(other, rows), 1), 4)
             line["times_faster"] = round(line["causal_learn_seconds"] / line["ges_seconds"], 1)
-            line["same_graph"] = bool(np.array_equal(ours, ((graph == -1) & (graph.T == 1)) | ((graph == -1) & (graph.T == -1))))
+            line["same_graph"] = bool(
+                np.array_equal(
+                    ours, ((graph == -1) & (graph.T == 1)) | ((graph == -1) & (graph.T == -1))
+                )
+            )
         yield {"what": "speed", **line}
 
 
@@ -102,35 +120,59 @@ def accuracy(args: argparse.Namespace) -> Lines:
         dag, table = structure(name)
         truth = cpdag_of(dag).matrix
         for num_rows in args.rows:
-            counts = np.stack([np.random.default_rng(seed).multinomial(num_rows, table) for seed in seeds(args)])
+            counts = np.stack(
+                [np.random.default_rng(seed).multinomial(num_rows, table) for seed in seeds(args)]
+            )
             ways = [("true table", table[None], 1), ("6: true profiles", counts / num_rows, 1)]
             for times in args.claims:
-                drawn = np.stack([_redrawn(own, times * num_rows, seed) for own, seed in zip(counts, seeds(args), strict=True)])
+                drawn = np.stack(
+                    [
+                        _redrawn(own, times * num_rows, seed)
+                        for own, seed in zip(counts, seeds(args), strict=True)
+                    ]
+                )
                 ways.append(("5: draws from the true profiles", drawn / (times * num_rows), times))
                 if times > 1:
                     ways.append(("4: true profiles, scaled", counts / num_rows, times))
             for way, tables, times in ways:
                 yield {
-                    "what": "accuracy", "structure": name, "rows": num_rows, "way": way, "claimed_rows": times * num_rows, "replicates": len(tables),
-                    **_recovered(tables, float(times * num_rows), truth), "published": _published(name, num_rows, way, times * num_rows),
-                }  # fmt: skip
+                    "what": "accuracy",
+                    "structure": name,
+                    "rows": num_rows,
+                    "way": way,
+                    "claimed_rows": times * num_rows,
+                    "replicates": len(tables),
+                    **_recovered(tables, float(times * num_rows), truth),
+                    "published": _published(name, num_rows, way, times * num_rows),
+                }
 
 
 def _recovered(tables: np.ndarray, claimed: float, truth: np.ndarray) -> dict[str, float]:
-    """Percent of tables whose best graph is the true one, by score and search; "legacy" is what causal-learn's BDeu was until December 2025."""
+    """Percent of tables whose best graph is the true one, by score and search; "legacy" is what
+    causal-learn's BDeu was until December 2025.
+    """
     rules = {"BDeu": BDeu(), "BDeu legacy": BDeu(edge_penalty=math.log(claimed - 2)), "BIC": BIC()}
     found = {}
     for label, rule in rules.items():
         for search in (ExactSearch(), GES()):
-            right = [np.array_equal(graph.matrix, truth) for graph in search.best_of_each(tables, claimed, rule)]
+            right = [
+                np.array_equal(graph.matrix, truth)
+                for graph in search.best_of_each(tables, claimed, rule)
+            ]
             found[f"{label}, {type(search).__name__}"] = round(100 * float(np.mean(right)), 1)
     return found
 
 
 def _published(name: str, num_rows: int, way: str, claimed: int) -> float | None:
-    """The manuscript's percentage (BDeu as it was, greedy search), None where it has no such cell."""
+    """The manuscript's percentage (BDeu as it was, greedy search), None where it has no such
+    cell.
+    """
     record = reference("latent_attributes")["published"]
-    cells = record[PUBLISHED[name]] if name in PUBLISHED else record["structure_3_100_replicates"]["N=2000 BDeu"]
+    cells = (
+        record[PUBLISHED[name]]
+        if name in PUBLISHED
+        else record["structure_3_100_replicates"]["N=2000 BDeu"]
+    )
     if num_rows != 2000:
         return None
     if way.startswith("6"):
@@ -150,13 +192,54 @@ def measure(args: argparse.Namespace) -> Lines:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = command_line(__file__, __doc__, replicates=400)
-    parser.add_argument("--attributes", type=int, nargs="+", default=[5, 10, 15, 20], help="numbers of attributes that are timed")
-    parser.add_argument("--rows", type=int, nargs="+", default=[1000, 2000, 5000, 10_000], help="numbers of rows of the accuracy")
-    parser.add_argument("--claims", type=int, nargs="+", default=[1, 5, 10], help="N' / N of methods 4 and 5")
-    parser.add_argument("--repeats", type=int, default=5, help="of our searches; the fastest counts")
-    parser.add_argument("--exact-up-to", type=int, default=15, metavar="K", help="attributes that are searched exactly")
-    parser.add_argument("--theirs-up-to", type=int, default=20, metavar="K", help="attributes that causal-learn is given")
-    run(parser, measure, argv, {"replicates": 5, "attributes": [5, 8], "rows": [1000], "claims": [1, 5], "repeats": 1, "exact_up_to": 8, "theirs_up_to": 5})
+    parser.add_argument(
+        "--attributes",
+        type=int,
+        nargs="+",
+        default=[5, 10, 15, 20],
+        help="numbers of attributes that are timed",
+    )
+    parser.add_argument(
+        "--rows",
+        type=int,
+        nargs="+",
+        default=[1000, 2000, 5000, 10_000],
+        help="numbers of rows of the accuracy",
+    )
+    parser.add_argument(
+        "--claims", type=int, nargs="+", default=[1, 5, 10], help="N' / N of methods 4 and 5"
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=5, help="of our searches; the fastest counts"
+    )
+    parser.add_argument(
+        "--exact-up-to",
+        type=int,
+        default=15,
+        metavar="K",
+        help="attributes that are searched exactly",
+    )
+    parser.add_argument(
+        "--theirs-up-to",
+        type=int,
+        default=20,
+        metavar="K",
+        help="attributes that causal-learn is given",
+    )
+    run(
+        parser,
+        measure,
+        argv,
+        {
+            "replicates": 5,
+            "attributes": [5, 8],
+            "rows": [1000],
+            "claims": [1, 5],
+            "repeats": 1,
+            "exact_up_to": 8,
+            "theirs_up_to": 5,
+        },
+    )
 
 
 if __name__ == "__main__":

@@ -1,12 +1,16 @@
-"""Answers on a scale, and categories without an order, at the bottom of an encoder: what the plain call finds of a known truth.
+"""Answers on a scale, and categories without an order, at the bottom of an encoder: what the plain
+call finds of a known truth.
 
-Eighteen items on three latents: twelve with one latent each, six with two. ``graded`` and ``credit`` are five ordered categories (cumulative and adjacent),
-``nominal`` four without an order, ``mixed`` six graded, six nominal, three Normal and three Bernoulli items, ``halved`` the graded items cut in two at the middle,
-as one would do without ordinal items. One JSON line a fit, then one a cell: accuracy of the graph (items by latents, after alignment) and how often it is
-exact; root mean squared errors of loadings, intercepts and thresholds of the fit on the true graph (``oracle``) and of the plain call; both with
-their standard deviation over replicates.
+Eighteen items on three latents: twelve with one latent each, six with two. ``graded`` and
+``credit`` are five ordered categories (cumulative and adjacent), ``nominal`` four without an order,
+``mixed`` six graded, six nominal, three Normal and three Bernoulli items, ``halved`` the graded
+items cut in two at the middle, as one would do without ordinal items. One JSON line a fit, then one
+a cell: accuracy of the graph (items by latents, after alignment) and how often it is exact; root
+mean squared errors of loadings, intercepts and thresholds of the fit on the true graph (``oracle``)
+and of the plain call; both with their standard deviation over replicates.
 
-Run: ``python benchmarks/dde_categories.py [--replicates 20] [--first-seed 0] [--rows 500 2000] [--design graded credit nominal mixed halved]``.
+Run: ``python benchmarks/dde_categories.py [--replicates 20] [--first-seed 0] [--rows 500 2000]
+[--design graded credit nominal mixed halved]``.
 """
 
 from __future__ import annotations
@@ -26,7 +30,9 @@ from inference.alignment import align
 from inference.programs import Program
 from ppl_models import Bernoulli, Blocks, Categorical, DeepDiscreteEncoder, Normal, Ordinal
 
-GRAPH = torch.cat([torch.eye(3, dtype=torch.long).repeat(4, 1), (1 - torch.eye(3, dtype=torch.long)).repeat(2, 1)])
+GRAPH = torch.cat(
+    [torch.eye(3, dtype=torch.long).repeat(4, 1), (1 - torch.eye(3, dtype=torch.long)).repeat(2, 1)]
+)
 RESPONSES = {
     "graded": Ordinal(5),
     "credit": Ordinal(5, link="adjacent"),
@@ -42,9 +48,15 @@ def truth_of(model: DeepDiscreteEncoder, seed: int) -> dict[str, Tensor]:
     graph = layer.by_child(GRAPH).double()
     loadings = (1.5 + torch.rand(graph.shape, generator=generator, dtype=torch.float64)) * graph
     for part in layer.parts():
-        if isinstance(part.family, Categorical) and not isinstance(part.family, Ordinal):  # the second of three loadings is negative
+        if isinstance(part.family, Categorical) and not isinstance(
+            part.family, Ordinal
+        ):  # the second of three loadings is negative
             loadings[part.rows][1::3] *= -1
-    truth = {"loadings_1": loadings, "intercepts_1": -loadings.sum(-1) / 2, "proportions": torch.tensor([0.4, 0.5, 0.6], dtype=torch.float64)}
+    truth = {
+        "loadings_1": loadings,
+        "intercepts_1": -loadings.sum(-1) / 2,
+        "proportions": torch.tensor([0.4, 0.5, 0.6], dtype=torch.float64),
+    }
     if layer.thresholds:
         gaps = model.response.num_thresholds(model.num_items)
         truth["thresholds"] = 0.6 + 0.8 * torch.rand(gaps, generator=generator, dtype=torch.float64)
@@ -52,12 +64,18 @@ def truth_of(model: DeepDiscreteEncoder, seed: int) -> dict[str, Tensor]:
         for part in own:  # the middle of the scale where half of the latents are on
             truth["intercepts_1"][part.rows] += 1.5
     if layer.dispersion:
-        truth["dispersion"] = torch.ones(model.response.num_dispersed(model.num_items), dtype=torch.float64)
+        truth["dispersion"] = torch.ones(
+            model.response.num_dispersed(model.num_items), dtype=torch.float64
+        )
     return truth
 
 
 def errors(found: dict[str, Tensor], truth: dict[str, Tensor]) -> dict[str, float]:
-    return {name: float((found[name] - truth[name]).square().mean().sqrt()) for name in ("loadings_1", "intercepts_1", "thresholds") if name in truth}
+    return {
+        name: float((found[name] - truth[name]).square().mean().sqrt())
+        for name in ("loadings_1", "intercepts_1", "thresholds")
+        if name in truth
+    }
 
 
 def replicate(args: argparse.Namespace, design: str, num_rows: int, seed: int) -> dict[str, Any]:
@@ -90,7 +108,10 @@ def replicate(args: argparse.Namespace, design: str, num_rows: int, seed: int) -
 
 
 def spread(values: list[float]) -> dict[str, float]:
-    return {"mean": statistics.mean(values), "sd": statistics.stdev(values) if len(values) > 1 else 0.0}
+    return {
+        "mean": statistics.mean(values),
+        "sd": statistics.stdev(values) if len(values) > 1 else 0.0,
+    }
 
 
 def measure(args: argparse.Namespace) -> Lines:
@@ -110,7 +131,9 @@ def measure(args: argparse.Namespace) -> Lines:
             }
             for name in ("rmse", "rmse_oracle"):
                 if runs[0][name] is not None:
-                    line[name] = {site: spread([one[name][site] for one in runs]) for site in runs[0][name]}
+                    line[name] = {
+                        site: spread([one[name][site] for one in runs]) for site in runs[0][name]
+                    }
             yield line
 
 

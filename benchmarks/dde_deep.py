@@ -1,12 +1,15 @@
 """Recovery of deep discrete encoders of three, four and five layers, each layer scored by itself.
 
-The designs of the authors' later work (``deep_design``): top size 2, three times as many latents a layer down, normal items,
-loadings 4 and -2, so D = 3 is (54; 18, 6, 2), D = 4 (162; 54, 18, 6, 2), D = 5 (486; 162, 54, 18, 6, 2). Spectral start layer by layer, SAEM
-(EM where its table of configurations is affordable, and only if asked), penalty at BIC's level, box [-6, 6], one start, no truth
-before scoring. There are no published figures for these in Lee and Gu (2025, arXiv:2501.01414, first version); beside each
-layer's accuracy stands that of a graph without edges. One JSON line a cell.
+The designs of the authors' later work (``deep_design``): top size 2, three times as many latents a
+layer down, normal items, loadings 4 and -2, so D = 3 is (54; 18, 6, 2), D = 4 (162; 54, 18, 6, 2),
+D = 5 (486; 162, 54, 18, 6, 2). Spectral start layer by layer, SAEM (EM where its table of
+configurations is affordable, and only if asked), penalty at BIC's level, box [-6, 6], one start, no
+truth before scoring. There are no published figures for these in Lee and Gu (2025,
+arXiv:2501.01414, first version); beside each layer's accuracy stands that of a graph without edges.
+One JSON line a cell.
 
-Run: ``python benchmarks/dde_deep.py [--depth 3 4] [--rows 1000 4000 16000] [--replicates 10] [--engine SAEM]``.
+Run: ``python benchmarks/dde_deep.py [--depth 3 4] [--rows 1000 4000 16000] [--replicates 10]
+[--engine SAEM]``.
 """
 
 from __future__ import annotations
@@ -40,7 +43,9 @@ def replicate(depth: int, num_rows: int, engine: str, seed: int) -> dict:
     aligned = align(result, truth).params
     sites = [f"loadings_{d}" for d in range(1, depth + 1)]
     return {
-        "accuracy": [graph_accuracy(aligned, truth, (layer,), penalty.threshold) for layer in model.layers()],
+        "accuracy": [
+            graph_accuracy(aligned, truth, (layer,), penalty.threshold) for layer in model.layers()
+        ],
         "rmse": [rmse({s: aligned[s]}, {s: truth[s]}) for s in sites],
         "seconds": seconds,
         "iterations": result.num_iterations,
@@ -48,7 +53,10 @@ def replicate(depth: int, num_rows: int, engine: str, seed: int) -> dict:
 
 
 def mean_of(runs: list[dict], key: str) -> list[float]:
-    return [round(statistics.mean(values), 4) for values in zip(*(run[key] for run in runs), strict=True)]
+    return [
+        round(statistics.mean(values), 4)
+        for values in zip(*(run[key] for run in runs), strict=True)
+    ]
 
 
 def measure(args: argparse.Namespace) -> Lines:
@@ -56,13 +64,24 @@ def measure(args: argparse.Namespace) -> Lines:
         truth = deep_design(depth)
         empty = [empty_graph_accuracy({s: truth[s]}) for s in truth if s.startswith("loadings_")]
         for num_rows in args.rows:
-            runs = values_of(args, replicate, [{"depth": depth, "num_rows": num_rows, "engine": args.engine, "seed": seed} for seed in seeds(args)])
+            runs = values_of(
+                args,
+                replicate,
+                [
+                    {"depth": depth, "num_rows": num_rows, "engine": args.engine, "seed": seed}
+                    for seed in seeds(args)
+                ],
+            )
             spread = [
-                statistics.stdev(v) if len(v) > 1 else None for v in zip(*(r["accuracy"] for r in runs), strict=True)
+                statistics.stdev(v) if len(v) > 1 else None
+                for v in zip(*(r["accuracy"] for r in runs), strict=True)
             ]
             yield {
                 "engine": args.engine,
-                "sizes": [len(truth["intercepts_1"])] + [truth[f"loadings_{d}"].shape[1] for d in range(1, depth + 1)],
+                "sizes": (
+                    [len(truth["intercepts_1"])]
+                    + [truth[f"loadings_{d}"].shape[1] for d in range(1, depth + 1)]
+                ),
                 "num_rows": num_rows,
                 "replicates": args.replicates,
                 "accuracy_by_layer": mean_of(runs, "accuracy"),

@@ -1,11 +1,14 @@
-"""Twelve newsgroups, Poisson deep discrete encoder (653; 8, 2) against one layer, LDA and the unigram: perplexity and topics.
+"""Twelve newsgroups, Poisson deep discrete encoder (653; 8, 2) against one layer, LDA and the
+unigram: perplexity and topics.
 
-Test perplexity: four fifths of each test document's words give its latents, the others are predicted; the same split for
-all models. Representative words (15) by the exclusive score, and plain top words for a fair comparison of similarity.
-Published (Lee and Gu 2025, arXiv:2501.01414, table 4): deep encoder train 322, test 398, negative coherence 270,
-similarity 0; LDA with 8 topics 499, 512, 276, 43. One JSON line a model and seed; needs ``20news_dde653.npz``
-(``PPL_MODELS_DATA``). ``--grid``: the published nine penalties as one batch, the best by EBIC, its fit before and after
-the polish (about twenty minutes on one core). Run: ``python benchmarks/dde_newsgroups.py [--replicates 1] [--restarts 3] [--iterations 1000] [--grid]``.
+Test perplexity: four fifths of each test document's words give its latents, the others are
+predicted; the same split for all models. Representative words (15) by the exclusive score, and
+plain top words for a fair comparison of similarity. Published (Lee and Gu 2025, arXiv:2501.01414,
+table 4): deep encoder train 322, test 398, negative coherence 270, similarity 0; LDA with 8 topics
+499, 512, 276, 43. One JSON line a model and seed; needs ``20news_dde653.npz``
+(``PPL_MODELS_DATA``). ``--grid``: the published nine penalties as one batch, the best by EBIC, its
+fit before and after the polish (about twenty minutes on one core). Run: ``python
+benchmarks/dde_newsgroups.py [--replicates 1] [--restarts 3] [--iterations 1000] [--grid]``.
 """
 
 from __future__ import annotations
@@ -63,10 +66,15 @@ def grid_lines(sizes: tuple[int, ...], args: argparse.Namespace, seed: int) -> l
     model = DeepDiscreteEncoder(len(news.words), sizes, Poisson(), penalty=None, bound=15.0)
     method = EM(max_iterations=args.iterations, tolerance=1e-7, parameter_tolerance=1e-3)
     path = penalty_path(model, news.counts, grid, method, num_restarts=args.restarts, seed=seed)
-    scores = [{"penalty": repr(p), "ebic": s} for p, s in zip(path.penalties, path.scores, strict=True)]
+    scores = [
+        {"penalty": repr(p), "ebic": s} for p, s in zip(path.penalties, path.scores, strict=True)
+    ]
     names = {"penalised": path.penalised[path.chosen], "polished": path.best}
     return [
-        encoder_figures(f"deep discrete encoder {sizes}, {name}, chosen by EBIC", result, news, seed) | {"grid": scores}
+        encoder_figures(
+            f"deep discrete encoder {sizes}, {name}, chosen by EBIC", result, news, seed
+        )
+        | {"grid": scores}
         for name, result in names.items()
     ]
 
@@ -78,7 +86,9 @@ def encoder_figures(name: str, result: Fit, news: Newsgroups, seed: int) -> dict
     line |= {"log_likelihood": result.log_likelihood, "parameters": result.num_parameters}
     for kind in ("mixture", "map", "marginal_draws"):
         line[f"train_perplexity_{kind}"] = predictive_perplexity(result, news.counts, latents=kind)
-        line[f"test_perplexity_{kind}"] = predictive_perplexity(result, seen, held_out, SHARE, latents=kind)
+        line[f"test_perplexity_{kind}"] = predictive_perplexity(
+            result, seen, held_out, SHARE, latents=kind
+        )
     loadings = result.params["loadings_1"].numpy()
     line |= topic_scores(loadings, news.counts, news.words)
     line["topics"] = [" ".join(topic) for topic in representative_words(loadings, news.words)]
@@ -88,7 +98,9 @@ def encoder_figures(name: str, result: Fit, news: Newsgroups, seed: int) -> dict
 def lda_line(num_topics: int, max_iter: int, seed: int) -> dict:
     news = load_newsgroups()
     began = time.monotonic()
-    lda = LatentDirichletAllocation(num_topics, max_iter=max_iter, random_state=seed).fit(news.counts)
+    lda = LatentDirichletAllocation(num_topics, max_iter=max_iter, random_state=seed).fit(
+        news.counts
+    )
     topics = lda.components_ / lda.components_.sum(1, keepdims=True)
     seen, held_out = split_counts(news.test_counts, SHARE, seed=seed)
     line = {"model": f"LDA {num_topics}", "seconds": time.monotonic() - began}
@@ -101,7 +113,10 @@ def unigram_line(seed: int) -> dict:
     news = load_newsgroups()
     shares = news.counts.sum(0, keepdims=True) / news.counts.sum()
     held_out = split_counts(news.test_counts, SHARE, seed=seed)[1]
-    scores = {"train_perplexity": perplexity(news.counts, shares), "test_perplexity": perplexity(held_out, shares)}
+    scores = {
+        "train_perplexity": perplexity(news.counts, shares),
+        "test_perplexity": perplexity(held_out, shares),
+    }
     return {"model": "unigram"} | scores
 
 
@@ -120,7 +135,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--restarts", type=int, default=3)
     parser.add_argument("--iterations", type=int, default=1000)
     parser.add_argument("--lda-iterations", type=int, default=30)
-    parser.add_argument("--grid", action="store_true", help="the published nine penalties, the best by EBIC")
+    parser.add_argument(
+        "--grid", action="store_true", help="the published nine penalties, the best by EBIC"
+    )
     run(parser, measure, argv, {"restarts": 1, "iterations": 2, "lda_iterations": 2})
 
 

@@ -1,9 +1,12 @@
-"""A grid of penalties for a deep discrete encoder (18; 6, 2): one batched EM against fits one after another.
+"""A grid of penalties for a deep discrete encoder (18; 6, 2): one batched EM against fits one after
+another.
 
-The design B_s of Lee and Gu (2025, arXiv:2501.01414, section 5), Bernoulli and Poisson, N = 1,000; nine truncated Lassos, slopes
-and thresholds on the grid of their newsgroups study, two starts each, with the refits on the graphs found. Two ways, the
-batch and the same fits one by one, and with ``--warm`` one by one with warm starts beside. One JSON line a family: seconds of each, the chosen
-penalty, EBIC, and the largest difference of the penalised objectives of batch and loop. Run: ``python benchmarks/dde_penalty_grid.py``.
+The design B_s of Lee and Gu (2025, arXiv:2501.01414, section 5), Bernoulli and Poisson, N = 1,000;
+nine truncated Lassos, slopes and thresholds on the grid of their newsgroups study, two starts each,
+with the refits on the graphs found. Two ways, the batch and the same fits one by one, and with
+``--warm`` one by one with warm starts beside. One JSON line a family: seconds of each, the chosen
+penalty, EBIC, and the largest difference of the penalised objectives of batch and loop. Run:
+``python benchmarks/dde_penalty_grid.py``.
 """
 
 from __future__ import annotations
@@ -21,7 +24,9 @@ from ppl_models import Bernoulli, DeepDiscreteEncoder, Poisson, TruncatedLasso
 from ppl_models.datasets import strict_design
 
 
-def line(response: Bernoulli | Poisson, num_rows: int, starts: int, max_iterations: int, with_warm: bool) -> dict:
+def line(
+    response: Bernoulli | Poisson, num_rows: int, starts: int, max_iterations: int, with_warm: bool
+) -> dict:
     model = DeepDiscreteEncoder(18, (6, 2), response, bound=10.0)
     items = Program(model, None, num_rows).simulate(strict_design(2, response), 0)["items"]
     levels = [(num_rows ** (m / 8), 2 * num_rows ** (-n / 8)) for m in (1, 2, 3) for n in (3, 2, 1)]
@@ -32,15 +37,27 @@ def line(response: Bernoulli | Poisson, num_rows: int, starts: int, max_iteratio
     seconds = {"batch": time.monotonic() - began}
     began = time.monotonic()
     alone = [
-        fit(DeepDiscreteEncoder(18, (6, 2), response, penalty, bound=10.0), items, method, num_restarts=starts)
+        fit(
+            DeepDiscreteEncoder(18, (6, 2), response, penalty, bound=10.0),
+            items,
+            method,
+            num_restarts=starts,
+        )
         for penalty in grid
     ]
     refitted = [polish(result, items) for result in alone]
     seconds["one by one"] = time.monotonic() - began
     apart = max(abs(a.objective - b.objective) for a, b in zip(batch.penalised, alone, strict=True))
-    refit_apart = max(abs(a.log_likelihood - b.log_likelihood) for a, b in zip(batch.fits, refitted, strict=True))
+    refit_apart = max(
+        abs(a.log_likelihood - b.log_likelihood) for a, b in zip(batch.fits, refitted, strict=True)
+    )
     out = {"family": type(response).__name__, "rows": num_rows, "grid": len(grid)}
-    out |= {"starts": starts, "max_iterations": max_iterations, "chosen": repr(batch.penalty), "ebic": min(batch.scores)}
+    out |= {
+        "starts": starts,
+        "max_iterations": max_iterations,
+        "chosen": repr(batch.penalty),
+        "ebic": min(batch.scores),
+    }
     out |= {"largest_difference_of_objectives": apart, "largest_difference_of_refits": refit_apart}
     if with_warm:
         began = time.monotonic()
@@ -48,7 +65,10 @@ def line(response: Bernoulli | Poisson, num_rows: int, starts: int, max_iteratio
         seconds["one by one, warm starts beside"] = time.monotonic() - began
         out |= {"chosen_warm": repr(warm.penalty), "ebic_warm": min(warm.scores)}
     ratio = seconds["one by one"] / seconds["batch"]
-    return out | {"seconds": {name: round(value, 2) for name, value in seconds.items()}, "loop_over_batch": round(ratio, 2)}
+    return out | {
+        "seconds": {name: round(value, 2) for name, value in seconds.items()},
+        "loop_over_batch": round(ratio, 2),
+    }
 
 
 def measure(args: argparse.Namespace) -> Lines:

@@ -1,14 +1,17 @@
 """Recovery of known deep discrete encoders by penalised EM or SAEM, beside the published rows.
 
-The truth enters scoring only (alignment layer by layer, with signs). Setting, the same in every cell: box [-5, 5] ([-12, 12] for
-the larger generic Poisson designs), one start, no restarts, and the penalty that is named: ``published`` is
-``TruncatedLasso.for_rows(N)``, ``bic`` ``TruncatedLasso.bic(N)``, ``ebic`` the better of the two by EBIC of the polished fits, as
-``ppl-models fit dde`` does. The published rows (Lee and Gu 2025, arXiv:2501.01414, tables S.1-S.8, kept in
-``tests/references``) used the true loadings in their start. ``--floor`` adds what an oracle reaches on the same data:
-unpenalised maximum likelihood from the truth with the true graph given, the least that can be asked of a cell. One JSON line a cell.
+The truth enters scoring only (alignment layer by layer, with signs). Setting, the same in every
+cell: box [-5, 5] ([-12, 12] for the larger generic Poisson designs), one start, no restarts, and
+the penalty that is named: ``published`` is ``TruncatedLasso.for_rows(N)``, ``bic``
+``TruncatedLasso.bic(N)``, ``ebic`` the better of the two by EBIC of the polished fits, as
+``ppl-models fit dde`` does. The published rows (Lee and Gu 2025, arXiv:2501.01414, tables S.1-S.8,
+kept in ``tests/references``) used the true loadings in their start. ``--floor`` adds what an oracle
+reaches on the same data: unpenalised maximum likelihood from the truth with the true graph given,
+the least that can be asked of a cell. One JSON line a cell.
 
-Run: ``python benchmarks/dde_recovery.py [--engine SAEM] [--top 10] [--penalty bic] [--replicates 20] [--design strict]
-[--family Bernoulli ...] [--init random] [--draws 5] [--floor]``; the sizes are (9 K, 3 K, K) for the top layer's K.
+Run: ``python benchmarks/dde_recovery.py [--engine SAEM] [--top 10] [--penalty bic] [--replicates
+20] [--design strict] [--family Bernoulli ...] [--init random] [--draws 5] [--floor]``; the sizes
+are (9 K, 3 K, K) for the top layer's K.
 """
 
 from __future__ import annotations
@@ -34,9 +37,11 @@ BOUND = 5.0
 
 
 def published(args: argparse.Namespace, family: str, design: str, num_rows: int) -> dict:
-    """The published cells of this very setting: tables S.3 to S.8, S.1 from random starts, S.2 by number of draws.
+    """The published cells of this very setting: tables S.3 to S.8, S.1 from random starts, S.2 by
+    number of draws.
 
-    The paper prints one draw an iteration twice, in S.2 and in S.3 to S.8, from different runs: both are given.
+    The paper prints one draw an iteration twice, in S.2 and in S.3 to S.8, from different runs:
+    both are given.
     """
     references = reference("deep_discrete_encoder")
     is_small = args.top == 2 and design == "strict"
@@ -47,12 +52,24 @@ def published(args: argparse.Namespace, family: str, design: str, num_rows: int)
         accuracy, rmse = _cells(rows, num_rows, family=family)
     else:
         if args.engine == "SAEM" and is_small:
-            accuracy, rmse = _cells(references["num_draws"]["rows"], num_rows, family=family, num_draws=num_draws)
+            accuracy, rmse = _cells(
+                references["num_draws"]["rows"], num_rows, family=family, num_draws=num_draws
+            )
         if num_draws == 1:
-            again = {"published_accuracy_table_s2": accuracy, "published_rmse_table_s2": rmse} if accuracy else {}
-            cells = references["recovery"]["values"][args.engine][family].get(design, {}).get(str(args.top))
+            again = (
+                {"published_accuracy_table_s2": accuracy, "published_rmse_table_s2": rmse}
+                if accuracy
+                else {}
+            )
+            cells = (
+                references["recovery"]["values"][args.engine][family]
+                .get(design, {})
+                .get(str(args.top))
+            )
             has = cells is not None and num_rows in ROWS
-            accuracy, rmse = (cells[k][ROWS.index(num_rows)] if has else None for k in ("accuracy_graph", "rmse"))
+            accuracy, rmse = (
+                cells[k][ROWS.index(num_rows)] if has else None for k in ("accuracy_graph", "rmse")
+            )
     return {"published_accuracy": accuracy, "published_rmse": rmse} | again
 
 
@@ -65,16 +82,29 @@ def _cells(rows: list[dict], num_rows: int, **setting: Any) -> tuple[float | Non
 
 
 def replicate(
-    family: str, design: str, num_rows: int, seed: int, engine: str, top: int, penalty_name: str, init: str, num_draws: int, floor: bool
+    family: str,
+    design: str,
+    num_rows: int,
+    seed: int,
+    engine: str,
+    top: int,
+    penalty_name: str,
+    init: str,
+    num_draws: int,
+    floor: bool,
 ) -> dict:
     response = FAMILIES[family]
     truth = (strict_design if design == "strict" else generic_design)(top, response)
     num_items, first = truth["loadings_1"].shape
     weak, strong = TruncatedLasso.candidates(num_rows)
     penalty = weak if penalty_name == "published" else strong
-    far = family == "Poisson" and design == "generic" and top > 2  # that truth has intercepts of -10
+    far = (
+        family == "Poisson" and design == "generic" and top > 2
+    )  # that truth has intercepts of -10
     bound = 12.0 if far else BOUND
-    model = DeepDiscreteEncoder(num_items, (first, top), response=response, penalty=penalty, bound=bound)
+    model = DeepDiscreteEncoder(
+        num_items, (first, top), response=response, penalty=penalty, bound=bound
+    )
     x = Program(model, None, num_rows).simulate(truth, seed)["items"]
     start = time.perf_counter()
     method = EM() if engine == "EM" else SAEM(num_draws=num_draws)
@@ -105,9 +135,18 @@ def measure(args: argparse.Namespace) -> Lines:
     for design in args.design:
         for family in args.family:
             for num_rows in args.rows:
-                setting = {"family": family, "design": design, "num_rows": num_rows, "engine": args.engine, "top": args.top, "penalty_name": args.penalty}
+                setting = {
+                    "family": family,
+                    "design": design,
+                    "num_rows": num_rows,
+                    "engine": args.engine,
+                    "top": args.top,
+                    "penalty_name": args.penalty,
+                }
                 setting |= {"init": args.init, "num_draws": args.draws, "floor": args.floor}
-                runs = values_of(args, replicate, [{"seed": seed, **setting} for seed in seeds(args)])
+                runs = values_of(
+                    args, replicate, [{"seed": seed, **setting} for seed in seeds(args)]
+                )
                 accuracy = [run["accuracy"] for run in runs]
                 errors = trimmed_rmse([run["mse"] for run in runs])
                 yield {
@@ -125,7 +164,9 @@ def measure(args: argparse.Namespace) -> Lines:
                     "rmse_trimmed": errors.trimmed,
                     "rmse_untrimmed": errors.untrimmed,
                     "num_dropped": errors.num_dropped,
-                    "rmse_floor": trimmed_rmse([run["floor"] for run in runs]).trimmed if args.floor else None,
+                    "rmse_floor": (
+                        trimmed_rmse([run["floor"] for run in runs]).trimmed if args.floor else None
+                    ),
                     "empty_graph_accuracy": runs[0]["empty"],
                     "seconds_median": statistics.median(run["seconds"] for run in runs),
                     "iterations_median": statistics.median(run["iterations"] for run in runs),

@@ -1,8 +1,11 @@
-"""Tests of differential item functioning: how often an item that functions alike is called different, and one that does not is found.
+"""Tests of differential item functioning: how often an item that functions alike is called
+different, and one that does not is found.
 
-Two groups with other laws of two attributes, twelve items; item 0 is harder for the second group by ``--shift`` log-odds, all others are the same for both. One line a
-shift: the share of data sets in which the likelihood ratio of an unbiased item (all but item 0, at a shift of 0 also that), and both Wald tests, reject at
-``--level``; the share in which item 0 is found; and standard errors of these shares over data sets.
+Two groups with other laws of two attributes, twelve items; item 0 is harder for the second group by
+``--shift`` log-odds, all others are the same for both. One line a shift: the share of data sets in
+which the likelihood ratio of an unbiased item (all but item 0, at a shift of 0 also that), and both
+Wald tests, reject at ``--level``; the share in which item 0 is found; and standard errors of these
+shares over data sets.
 
 Run: ``python benchmarks/differential_items.py [--replicates 200] [--rows 1000] [--shift 0 0.5 1]``.
 """
@@ -40,7 +43,10 @@ def answers(rows: int, shift: float, seed: int) -> np.ndarray:
 def share(values: list[float]) -> list[float]:
     """The mean, and its standard error."""
     each = torch.tensor(values, dtype=torch.float64)
-    return [round(float(each.mean()), 4), round(float(each.std() / len(each) ** 0.5), 4) if len(each) > 1 else 0.0]
+    return [
+        round(float(each.mean()), 4),
+        round(float(each.std() / len(each) ** 0.5), 4) if len(each) > 1 else 0.0,
+    ]
 
 
 def measure(args: argparse.Namespace) -> Lines:
@@ -51,14 +57,23 @@ def measure(args: argparse.Namespace) -> Lines:
         found: dict[str, list[float]] = {test: [] for test in TESTS}
         for seed in seeds(args):
             data = answers(args.rows, shift, seed)
-            tests = differential_items(fit(model, data, EM(tolerance=1e-8), num_restarts=1), data, args.items)
+            tests = differential_items(
+                fit(model, data, EM(tolerance=1e-8), num_restarts=1), data, args.items
+            )
             for test in TESTS:
                 rejects = getattr(tests, test) < args.level
                 found[test].append(float(rejects[0]))
                 unbiased[test].append(float(np.mean(rejects[1:] if shift else rejects)))
-        line = {"shift": shift, "rows": args.rows, "replicates": args.replicates, "level": args.level}
+        line = {
+            "shift": shift,
+            "rows": args.rows,
+            "replicates": args.replicates,
+            "level": args.level,
+        }
         line |= {"rejected_alike": {test: share(values) for test, values in unbiased.items()}}
-        line |= {"found": {test: share(values) for test, values in found.items()} if shift else None}
+        line |= {
+            "found": {test: share(values) for test, values in found.items()} if shift else None
+        }
         yield line | {"seconds": round(time.monotonic() - began, 1)}
 
 
@@ -67,7 +82,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--shift", type=float, nargs="+", default=[0.0, 0.5, 1.0])
     parser.add_argument("--level", type=float, default=0.05)
-    parser.add_argument("--items", type=int, nargs="+", default=[0, 1, 5, 10], help="items that are tested, item 0 among them first")
+    parser.add_argument(
+        "--items",
+        type=int,
+        nargs="+",
+        default=[0, 1, 5, 10],
+        help="items that are tested, item 0 among them first",
+    )
     run(parser, measure, argv, {"replicates": 2, "rows": 300, "shift": [0.0, 1.0], "items": [0, 1]})
 
 

@@ -1,7 +1,9 @@
-"""The same fit by the generic route (any program) and by the accelerators: same optimum, cost side by side.
+"""The same fit by the generic route (any program) and by the accelerators: same optimum, cost side
+by side.
 
-Without a penalty, for the generic M-step is a gradient method and the penalties have kinks. Both routes start from the same
-parameters. One JSON line a family. Run: ``python benchmarks/em_generic.py``.
+Without a penalty, for the generic M-step is a gradient method and the penalties have kinks. Both
+routes start from the same parameters. One JSON line a family. Run: ``python
+benchmarks/em_generic.py``.
 """
 
 from __future__ import annotations
@@ -18,9 +20,16 @@ from inference.structures.layers import spectral_start
 from ppl_models import Bernoulli, DeepDiscreteEncoder, Normal, Poisson
 from ppl_models.datasets.deep_discrete_encoder import strict_design
 
-# (top size of the design, layers fitted, family, rows). With few rows the two-layer Bernoulli has its optimum on the bound or
-# on a flat ridge, where the generic route, a gradient method on unconstrained parameters, only crawls.
-CASES = ((1, 2, Normal(), 2000), (1, 2, Poisson(), 2000), (1, 1, Bernoulli(), 8000), (2, 2, Normal(), 2000))
+# (top size of the design, layers fitted, family, rows). With few rows the two-layer Bernoulli has
+# its optimum on the bound or
+# on a flat ridge, where the generic route, a gradient method on unconstrained parameters, only
+# crawls.
+CASES = (
+    (1, 2, Normal(), 2000),
+    (1, 2, Poisson(), 2000),
+    (1, 1, Bernoulli(), 8000),
+    (2, 2, Normal(), 2000),
+)
 
 
 def measure(args: argparse.Namespace) -> Lines:
@@ -30,7 +39,10 @@ def measure(args: argparse.Namespace) -> Lines:
         two_layers = DeepDiscreteEncoder(9 * top, (3 * top, top), response=response)
         model = DeepDiscreteEncoder(9 * top, sizes, response=response, bound=10.0)
         x = Program(two_layers, None, num_rows).simulate(truth, 0)["items"]
-        start = {name: value[0] for name, value in spectral_start(model.layers(), model.root_law(), x).items()}
+        start = {
+            name: value[0]
+            for name, value in spectral_start(model.layers(), model.root_law(), x).items()
+        }
         lines = {}
         for name, accelerate, inner in (("accelerated", True, 3), ("generic", False, 1)):
             method = EM(
@@ -53,7 +65,9 @@ def measure(args: argparse.Namespace) -> Lines:
             "objective_generic": slow.objective,
             "difference": difference,
             "relative_difference": difference / abs(fast.objective),
-            "largest_parameter_difference": max(float((fast.params[k] - slow.params[k]).abs().max()) for k in fast.params),
+            "largest_parameter_difference": max(
+                float((fast.params[k] - slow.params[k]).abs().max()) for k in fast.params
+            ),
             "seconds_accelerated": fast_seconds,
             "seconds_generic": slow_seconds,
             "iterations_accelerated": fast.num_iterations,
@@ -64,7 +78,9 @@ def measure(args: argparse.Namespace) -> Lines:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = command_line(__file__, __doc__, threads=1)
-    parser.add_argument("--cases", type=int, default=len(CASES), help="how many of the four families and sizes")
+    parser.add_argument(
+        "--cases", type=int, default=len(CASES), help="how many of the four families and sizes"
+    )
     parser.add_argument("--max-iterations", type=int, default=1000)
     run(parser, measure, argv, {"cases": 2, "max_iterations": 5})
 

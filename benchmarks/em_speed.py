@@ -1,7 +1,9 @@
-"""Seconds and memory of one penalised EM iteration, beside the floor of two matrix products and one softmax.
+"""Seconds and memory of one penalised EM iteration, beside the floor of two matrix products and one
+softmax.
 
-One JSON line a size. The floor is timed in the same process on the same data, in chunks of the same rows: X @ eta^T
-(N, J) x (J, C), a softmax over C, and r^T X (C, N) x (N, J). Run: ``python benchmarks/em_speed.py [--quick]``.
+One JSON line a size. The floor is timed in the same process on the same data, in chunks of the same
+rows: X @ eta^T (N, J) x (J, C), a softmax over C, and r^T X (C, N) x (N, J). Run: ``python
+benchmarks/em_speed.py [--quick]``.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ def floor_seconds(x: torch.Tensor, num_values: int, chunk: int, repeats: int) ->
 def iteration(num_items: int, first: int, second: int, num_rows: int) -> dict:
     generator = torch.Generator().manual_seed(0)
     x = (torch.rand(num_rows, num_items, generator=generator) < 0.4).double()
-    model = DeepDiscreteEncoder(num_items, (first, second), penalty=TruncatedLasso.for_rows(num_rows), bound=15.0)
+    model = DeepDiscreteEncoder(
+        num_items, (first, second), penalty=TruncatedLasso.for_rows(num_rows), bound=15.0
+    )
     params = spectral_start(model.layers(), model.root_law(), x[:2000])
     steps = LayeredSteps.build(model, x, EM().elements_at_once(x), EM().num_inner)
     repeats = 3 if num_rows >= 100_000 else 10
@@ -49,7 +53,9 @@ def iteration(num_items: int, first: int, second: int, num_rows: int) -> dict:
     num_values = 2**first
     chunk = max(1, EM().elements_at_once(x) // num_values)
     floor = floor_seconds(x, num_values, chunk, repeats)
-    whole = floor_seconds(x, num_values, num_rows, repeats) if num_rows * num_values <= 10**8 else None
+    whole = (
+        floor_seconds(x, num_values, num_rows, repeats) if num_rows * num_values <= 10**8 else None
+    )
     return {
         "sizes": [num_items, first, second],
         "num_rows": num_rows,

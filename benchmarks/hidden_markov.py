@@ -1,9 +1,12 @@
-"""Hidden Markov models: seconds and memory of one EM iteration beside hmmlearn's, and how well the truth and its intervals are found.
+"""Hidden Markov models: seconds and memory of one EM iteration beside hmmlearn's, and how well the
+truth and its intervals are found.
 
-Parts: iteration (normal items, and one item of many symbols; hmmlearn, which is not a dependency, where it is installed, at the same parameters), recovery (plain fits of simulated sequences:
-does the plain call reach the log-likelihood of a run from the truth, and how often do 95 % intervals of means and transitions hold it?), own (a
-Pyro program with a pyro.markov loop, as a user writes it, beside the family: one iteration, and the plain call).
-Run: ``python benchmarks/hidden_markov.py [--parts iteration recovery own]``.
+Parts: iteration (normal items, and one item of many symbols; hmmlearn, which is not a dependency,
+where it is installed, at the same parameters), recovery (plain fits of simulated sequences: does
+the plain call reach the log-likelihood of a run from the truth, and how often do 95 % intervals of
+means and transitions hold it?), own (a Pyro program with a pyro.markov loop, as a user writes it,
+beside the family: one iteration, and the plain call). Run: ``python benchmarks/hidden_markov.py
+[--parts iteration recovery own]``.
 """
 
 from __future__ import annotations
@@ -32,19 +35,32 @@ SIZES = (  # steps, states, normal items; or steps, states, one item of so many 
 )  # fmt: skip
 
 
-def truth_of(num_states: int, num_items: int, seed: int, num_symbols: int | None = None) -> dict[str, torch.Tensor]:
-    """States that last ten steps, a standard deviation and a half apart, or with symbols of their own."""
+def truth_of(
+    num_states: int, num_items: int, seed: int, num_symbols: int | None = None
+) -> dict[str, torch.Tensor]:
+    """States that last ten steps, a standard deviation and a half apart, or with symbols of their
+    own.
+    """
     rng = np.random.default_rng(seed)
-    values = {"initial": np.full(num_states, 1 / num_states), "transitions": 0.9 * np.eye(num_states) + 0.1 * rng.dirichlet(np.ones(num_states), num_states)}
+    values = {
+        "initial": np.full(num_states, 1 / num_states),
+        "transitions": (
+            0.9 * np.eye(num_states) + 0.1 * rng.dirichlet(np.ones(num_states), num_states)
+        ),
+    }
     if num_symbols is None:
         centres = 1.5 * np.stack([rng.permutation(num_states) for _ in range(num_items)], 1)
         values |= {"predictors": centres, "dispersion": np.ones((num_states, num_items))}
     else:
-        values["probabilities"] = 0.98 * rng.dirichlet(np.full(num_symbols, 0.5), num_states) + 0.02 / num_symbols
+        values["probabilities"] = (
+            0.98 * rng.dirichlet(np.full(num_symbols, 0.5), num_states) + 0.02 / num_symbols
+        )
     return {name: torch.tensor(value) for name, value in values.items()}
 
 
-def drawn(truth: dict[str, torch.Tensor], num_sequences: int, num_steps: int, seed: int) -> torch.Tensor:
+def drawn(
+    truth: dict[str, torch.Tensor], num_sequences: int, num_steps: int, seed: int
+) -> torch.Tensor:
     """(B, T, J)."""
     rng = np.random.default_rng(seed)
 
@@ -77,13 +93,33 @@ def iteration(args: argparse.Namespace) -> Lines:
             own.m_step(own.e_step(params)[0], params)
         best = {"ours": float("inf")}
         for _ in range(args.repeats):
-            best["ours"] = min(best["ours"], fastest(lambda own=own, params=params: own.m_step(own.e_step(params)[0], params), 1))
+            best["ours"] = min(
+                best["ours"],
+                fastest(
+                    lambda own=own, params=params: own.m_step(own.e_step(params)[0], params), 1
+                ),
+            )
             for name in ("log", "scaling"):
                 seconds = theirs(truth, data[0].numpy(), name)
                 if seconds is not None:
                     best[f"hmmlearn_{name}"] = min(best.get(f"hmmlearn_{name}", seconds), seconds)
-        line = {"part": "iteration", "steps": steps, "states": states, "items": items, "symbols": symbols, "peak_mb": round((peak.most - peak.start) / 2**20)}
-        yield line | {f"seconds_{name}": round(value, 4) for name, value in best.items()} | {f"ratio_to_{name}": round(best["ours"] / value, 2) for name, value in best.items() if name != "ours"}
+        line = {
+            "part": "iteration",
+            "steps": steps,
+            "states": states,
+            "items": items,
+            "symbols": symbols,
+            "peak_mb": round((peak.most - peak.start) / 2**20),
+        }
+        yield (
+            line
+            | {f"seconds_{name}": round(value, 4) for name, value in best.items()}
+            | {
+                f"ratio_to_{name}": round(best["ours"] / value, 2)
+                for name, value in best.items()
+                if name != "ours"
+            }
+        )
 
 
 def theirs(truth: dict[str, torch.Tensor], table: np.ndarray, implementation: str) -> float | None:
@@ -95,7 +131,9 @@ def theirs(truth: dict[str, torch.Tensor], table: np.ndarray, implementation: st
     of = {name: value.numpy() for name, value in truth.items()}
     settings = {"n_iter": 1, "tol": -np.inf, "init_params": "", "implementation": implementation}
     if "probabilities" in of:
-        other = CategoricalHMM(len(of["initial"]), n_features=of["probabilities"].shape[1], **settings)
+        other = CategoricalHMM(
+            len(of["initial"]), n_features=of["probabilities"].shape[1], **settings
+        )
         other.emissionprob_, table = of["probabilities"], table.astype(int)
     else:
         other = GaussianHMM(len(of["initial"]), **settings)
@@ -122,10 +160,20 @@ def recovery(args: argparse.Namespace) -> Lines:
         order = own.permutations["states"]
         held = {}
         for name in ("predictors", "transitions"):
-            low, high = (limit[order][:, order] if name == "transitions" else limit[order] for limit in limits[name])
+            low, high = (
+                limit[order][:, order] if name == "transitions" else limit[order]
+                for limit in limits[name]
+            )
             inside = ((low <= truth[name]) & (truth[name] <= high))[~low.isnan()]
             held[name] = round(float(inside.double().mean()), 3)
-        yield {"part": "recovery", "seed": seed, "seconds": round(seconds, 2), "short_of_truth": round(best - found.log_likelihood, 4), "covered": held, "num_tried": found.restarts.num_tried}
+        yield {
+            "part": "recovery",
+            "seed": seed,
+            "seconds": round(seconds, 2),
+            "short_of_truth": round(best - found.log_likelihood, 4),
+            "covered": held,
+            "num_tried": found.restarts.num_tried,
+        }
 
 
 def program(data: torch.Tensor) -> None:
@@ -142,28 +190,51 @@ def program(data: torch.Tensor) -> None:
 
 
 def own(args: argparse.Namespace) -> Lines:
-    """A program and the family on the same sequence; with a short loop step by step too, where that can be waited for."""
+    """A program and the family on the same sequence; with a short loop step by step too, where that
+    can be waited for.
+    """
     for steps in (200, 2000):
         data = drawn(truth_of(3, 1, 1), 1, min(steps, args.steps), 2)
         began = time.process_time()
         problem = problem_of(program, data[..., 0], 0)
         looked = problem.program()
         is_chain = looked.is_chain
-        line: dict[str, object] = {"part": "own", "steps": data.shape[1], "is_chain": is_chain, "seconds_before_the_first": round(time.process_time() - began, 3)}
+        line: dict[str, object] = {
+            "part": "own",
+            "steps": data.shape[1],
+            "is_chain": is_chain,
+            "seconds_before_the_first": round(time.process_time() - began, 3),
+        }
         start = {name: value[:1] for name, value in looked.draw_prior(1, 0).items()}
         ours = EM().steps(problem)
         ours.m_step(ours.e_step(start)[0], start)
-        line["seconds_of_an_iteration"] = round(fastest(lambda own=ours, at=start: own.m_step(own.e_step(at)[0], at), args.repeats), 4)
+        line["seconds_of_an_iteration"] = round(
+            fastest(lambda own=ours, at=start: own.m_step(own.e_step(at)[0], at), args.repeats), 4
+        )
         model = HiddenMarkov(3, Normal(), 1)
         family = problem_of(model, data, 0)
-        theirs_start = {name: value[:1] for name, value in family.program_of_one_row().draw_prior(1, 0).items()}
+        theirs_start = {
+            name: value[:1] for name, value in family.program_of_one_row().draw_prior(1, 0).items()
+        }
         fast = structure_of(model).steps(family, EM().elements_at_once(family.data), 1)
         fast.m_step(fast.e_step(theirs_start)[0], theirs_start)
-        line["of_the_family"] = round(fastest(lambda own=fast, at=theirs_start: own.m_step(own.e_step(at)[0], at), args.repeats), 4)
-        for name, what, rows in (("fit", program, data[..., 0]), ("fit_of_the_family", model, data)):
+        line["of_the_family"] = round(
+            fastest(
+                lambda own=fast, at=theirs_start: own.m_step(own.e_step(at)[0], at), args.repeats
+            ),
+            4,
+        )
+        for name, what, rows in (
+            ("fit", program, data[..., 0]),
+            ("fit_of_the_family", model, data),
+        ):
             began = time.process_time()
             found = fit(what, rows)
-            line |= {f"seconds_of_{name}": round(time.process_time() - began, 2), f"log_likelihood_of_{name}": round(found.log_likelihood, 3), f"starts_of_{name}": found.restarts.num_tried}
+            line |= {
+                f"seconds_of_{name}": round(time.process_time() - began, 2),
+                f"log_likelihood_of_{name}": round(found.log_likelihood, 3),
+                f"starts_of_{name}": found.restarts.num_tried,
+            }
         yield line
 
 

@@ -1,18 +1,26 @@
-"""How many components? The rule of laws and numbers beside its rivals, on data whose number is known.
+"""How many components? The rule of laws and numbers beside its rivals, on data whose number is
+known.
 
-Each cell is a design drawn anew for every seed. ``rule`` is :func:`inference.selection.select_components`; for factorizations ``clear step`` (ACDC's last
-clear step, by the first law, which calls itself finished or not), ``strict`` and ``lenient`` (each penalty alone over the laws),
-``lenient, first law`` and ``BIC, first law``; for mixtures and hidden chains ``clear step`` and ``BIC, first law``, ``BIC`` and ``ICL`` over the laws,
-``groups`` (those of the smallest BIC, separated at 5 %); for options ``clear step``, ``BIC``, ``AIC`` and ``held-out`` (actions of sequences left out). Beside the
-rule of factorizations and mixtures also ``AIC`` over the laws and, by the first law, ``held-out``
-(cells left out of factorizations, rows of mixtures), and for factorizations ``parallel analysis`` and ``stability`` (the largest number all of whose components come back from
-halves of the rows; one pair of halves, one start). One JSON line a cell: for every one of them the share of seeds on which it was right, right and
-confident, wrong and confident (null where it has no such word), and the numbers it chose; for the rule its words and laws too.
+Each cell is a design drawn anew for every seed. ``rule`` is
+:func:`inference.selection.select_components`; for factorizations ``clear step`` (ACDC's last clear
+step, by the first law, which calls itself finished or not), ``strict`` and ``lenient`` (each
+penalty alone over the laws), ``lenient, first law`` and ``BIC, first law``; for mixtures and hidden
+chains ``clear step`` and ``BIC, first law``, ``BIC`` and ``ICL`` over the laws, ``groups`` (those
+of the smallest BIC, separated at 5 %); for options ``clear step``, ``BIC``, ``AIC`` and
+``held-out`` (actions of sequences left out). Beside the rule of factorizations and mixtures also
+``AIC`` over the laws and, by the first law, ``held-out`` (cells left out of factorizations, rows of
+mixtures), and for factorizations ``parallel analysis`` and ``stability`` (the largest number all of
+whose components come back from halves of the rows; one pair of halves, one start). One JSON line a
+cell: for every one of them the share of seeds on which it was right, right and confident, wrong and
+confident (null where it has no such word), and the numbers it chose; for the rule its words and
+laws too.
 
-Cells of ``acdc_rule.md``, tables of section 8: ``--group factorization`` (COSMIC designs need the data; six of the twelve signatures of the breast
-sets are drawn, not of all thirty) and ``--group mixture``; ``--group chain`` counts the states of one sequence of 1,000 steps, for which there is no published
-table; ``--group options`` the hidden options of 20 to 40 sequences of 80 steps, likewise. Run: ``python benchmarks/how_many.py [--group mixture] [--cells "t, elliptic" ...]
-[--replicates 20] [--first-seed 20000]``; ``--list`` names the cells.
+Cells of ``acdc_rule.md``, tables of section 8: ``--group factorization`` (COSMIC designs need the
+data; six of the twelve signatures of the breast sets are drawn, not of all thirty) and ``--group
+mixture``; ``--group chain`` counts the states of one sequence of 1,000 steps, for which there is no
+published table; ``--group options`` the hidden options of 20 to 40 sequences of 80 steps, likewise.
+Run: ``python benchmarks/how_many.py [--group mixture] [--cells "t, elliptic" ...] [--replicates 20]
+[--first-seed 20000]``; ``--list`` names the cells.
 """
 
 from __future__ import annotations
@@ -31,7 +39,13 @@ from scipy.special import ndtri
 
 from inference import EM, fit
 from inference.acdc import acdc
-from inference.selection import aic, held_out_log_likelihood, parallel_analysis, reproducibility, select_components
+from inference.selection import (
+    aic,
+    held_out_log_likelihood,
+    parallel_analysis,
+    reproducibility,
+    select_components,
+)
 from ppl_models import (
     Bernoulli,
     HiddenMarkov,
@@ -53,7 +67,15 @@ SHARES = (0.9, 0.7, 0.5, 0.4, 0.3, 0.1)  # of the rows that hold each of six sig
 # ---------------------------------------------------------------- factorizations
 
 
-def table(n: int, j: int, k: int, counts: float = 3000.0, law: tuple[str, float] = ("poisson", 0.0), rare: int = 0, sparse: bool = False) -> Cell:
+def table(
+    n: int,
+    j: int,
+    k: int,
+    counts: float = 3000.0,
+    law: tuple[str, float] = ("poisson", 0.0),
+    rare: int = 0,
+    sparse: bool = False,
+) -> Cell:
     """N rows of about so many counts; ``rare`` rows hold the last component."""
 
     def draw(rng: np.random.Generator) -> np.ndarray:
@@ -94,14 +116,22 @@ def cosmic(kind: str) -> Cell:
         known = load_breast("well_specified").signatures
         assert known is not None
         phi = known[rng.choice(len(known), 6, replace=False)]
-        z = np.exp(rng.normal(np.log(400.0), 0.8, size=(80, 6))) * (rng.random((80, 6)) < np.array(SHARES))
+        z = np.exp(rng.normal(np.log(400.0), 0.8, size=(80, 6))) * (
+            rng.random((80, 6)) < np.array(SHARES)
+        )
         z[z.sum(1) == 0, 0] = 400.0
         if kind == "perturbed":
-            return np.maximum(simulate_mutations(phi, z, "perturbed", int(rng.integers(2**31))), 0.0)
+            return np.maximum(
+                simulate_mutations(phi, z, "perturbed", int(rng.integers(2**31))), 0.0
+            )
         mean = z @ phi
         if kind == "contaminated":
-            mean = 0.97 * mean + 0.03 * z.sum(1, keepdims=True) * rng.dirichlet(np.ones(96), size=80)
-        return noisy(mean, {"nb1": ("nb1", 1.0), "nb2": ("nb2", 10.0)}.get(kind, ("poisson", 0.0)), rng)
+            mean = 0.97 * mean + 0.03 * z.sum(1, keepdims=True) * rng.dirichlet(
+                np.ones(96), size=80
+            )
+        return noisy(
+            mean, {"nb1": ("nb1", 1.0), "nb2": ("nb2", 10.0)}.get(kind, ("poisson", 0.0)), rng
+        )
 
     return 6, draw
 
@@ -134,7 +164,12 @@ FACTORIZATIONS: dict[str, Cell] = {
 # ---------------------------------------------------------------- mixtures
 
 
-def groups(centres: Sequence[Sequence[float]], noise: Callable[[np.random.Generator, np.ndarray, int], np.ndarray], n: int = 1000, weights: Any = None) -> Cell:
+def groups(
+    centres: Sequence[Sequence[float]],
+    noise: Callable[[np.random.Generator, np.ndarray, int], np.ndarray],
+    n: int = 1000,
+    weights: Any = None,
+) -> Cell:
     """Rows about centres; ``noise`` of the rows' groups and the number of columns."""
     at = np.array(centres, float)
 
@@ -150,7 +185,9 @@ def normal(rng: np.random.Generator, z: np.ndarray, j: int) -> np.ndarray:
 
 
 def t_rows(freedom: float) -> Callable[[np.random.Generator, np.ndarray, int], np.ndarray]:
-    return lambda rng, z, j: rng.standard_normal((len(z), j)) / np.sqrt(rng.chisquare(freedom, (len(z), 1)) / freedom)
+    return lambda rng, z, j: (
+        rng.standard_normal((len(z), j)) / np.sqrt(rng.chisquare(freedom, (len(z), 1)) / freedom)
+    )
 
 
 def skewed(rng: np.random.Generator, z: np.ndarray, j: int) -> np.ndarray:
@@ -159,7 +196,9 @@ def skewed(rng: np.random.Generator, z: np.ndarray, j: int) -> np.ndarray:
 
 
 def scales(rng: np.random.Generator) -> np.ndarray:
-    return rng.standard_normal((1000, 2)) * np.where(rng.random((1000, 1)) < 0.5, 4.0, 1.0) + np.where(rng.random((1000, 1)) < 0.5, 0.1, 0.0)
+    return rng.standard_normal((1000, 2)) * np.where(
+        rng.random((1000, 1)) < 0.5, 4.0, 1.0
+    ) + np.where(rng.random((1000, 1)) < 0.5, 0.1, 0.0)
 
 
 def anywhere(rng: np.random.Generator) -> np.ndarray:
@@ -172,18 +211,26 @@ def counts(dispersed: bool) -> Cell:
 
     def draw(rng: np.random.Generator) -> np.ndarray:
         mean = means[rng.integers(3, size=1000)]
-        return rng.poisson(mean * rng.gamma(4, 0.25, mean.shape) if dispersed else mean).astype(float)
+        return rng.poisson(mean * rng.gamma(4, 0.25, mean.shape) if dispersed else mean).astype(
+            float
+        )
 
     return 3, draw
 
 
 def binary(dependence: float) -> Cell:
-    """Ten items in three classes; neighbouring pairs share a part of what lies behind their answers, with this tetrachoric correlation."""
+    """Ten items in three classes; neighbouring pairs share a part of what lies behind their
+    answers, with this tetrachoric correlation.
+    """
 
     def draw(rng: np.random.Generator) -> np.ndarray:
-        chance = np.repeat([[0.85, 0.15, 0.85], [0.85, 0.85, 0.15]], [5, 5], 0).T[rng.integers(3, size=1500)]
+        chance = np.repeat([[0.85, 0.15, 0.85], [0.85, 0.85, 0.15]], [5, 5], 0).T[
+            rng.integers(3, size=1500)
+        ]
         shared = np.repeat(rng.standard_normal((1500, 5)), 2, 1)
-        behind = np.sqrt(dependence) * shared + np.sqrt(1 - dependence) * rng.standard_normal((1500, 10))
+        behind = np.sqrt(dependence) * shared + np.sqrt(1 - dependence) * rng.standard_normal(
+            (1500, 10)
+        )
         return (behind < ndtri(chance)).astype(float)
 
     return 3, draw
@@ -194,16 +241,34 @@ FAR = [[0, 0], [9, 0], [0, 9]]
 MIXTURES: dict[str, tuple[Cell, Any]] = {
     "normal, separated": (groups(SQUARE, normal), MultivariateNormal()),
     "normal, close": (groups(TRIANGLE, normal), MultivariateNormal()),
-    "normal, unequal": (groups([[0, 0], [5, 0], [0, 5]], normal, weights=(0.85, 0.11, 0.04)), MultivariateNormal()),
+    "normal, unequal": (
+        groups([[0, 0], [5, 0], [0, 5]], normal, weights=(0.85, 0.11, 0.04)),
+        MultivariateNormal(),
+    ),
     "two scales at one centre": ((2, scales), MultivariateNormal()),
     "t, elliptic": (groups([[0, 0], [9, 0], [0, 9], [9, 9]], t_rows(4)), MultivariateNormal()),
-    "t, independent columns": (groups([[0, 0], [9, 0], [0, 9], [9, 9]], lambda rng, z, j: rng.standard_t(4, (len(z), j))), MultivariateNormal()),
+    "t, independent columns": (
+        groups([[0, 0], [9, 0], [0, 9], [9, 9]], lambda rng, z, j: rng.standard_t(4, (len(z), j))),
+        MultivariateNormal(),
+    ),
     "skew-normal": (groups(FAR, skewed), MultivariateNormal()),
-    "uniform": (groups([[0, 0], [2, 0], [0, 2]], lambda rng, z, j: rng.random((len(z), j))), MultivariateNormal()),
-    "log-normal": (groups([[0, 0], [12, 0], [0, 12]], lambda rng, z, j: np.exp(0.7 * rng.standard_normal((len(z), j)))), MultivariateNormal()),
+    "uniform": (
+        groups([[0, 0], [2, 0], [0, 2]], lambda rng, z, j: rng.random((len(z), j))),
+        MultivariateNormal(),
+    ),
+    "log-normal": (
+        groups(
+            [[0, 0], [12, 0], [0, 12]],
+            lambda rng, z, j: np.exp(0.7 * rng.standard_normal((len(z), j))),
+        ),
+        MultivariateNormal(),
+    ),
     "Poisson": (counts(False), Poisson()),
     "NB, three columns": (counts(True), Poisson()),
-    "NB, published": ((3, lambda rng: negative_binomial_mixture(1500, int(rng.integers(2**31)))[0]), Poisson()),
+    "NB, published": (
+        (3, lambda rng: negative_binomial_mixture(1500, int(rng.integers(2**31)))[0]),
+        Poisson(),
+    ),
     "Bernoulli": (binary(0.0), Bernoulli()),
     "Bernoulli, pairs .3": (binary(0.3), Bernoulli()),
     "Bernoulli, pairs .6": (binary(0.6), Bernoulli()),
@@ -211,7 +276,10 @@ MIXTURES: dict[str, tuple[Cell, Any]] = {
     "one group: skew-normal": (groups([[0, 0]], skewed), MultivariateNormal()),
     "two t4, 3.5 apart": (groups([[0, 0], [3.5, 0]], t_rows(4)), MultivariateNormal()),
     "5 normals, 4-D": ((5, anywhere), MultivariateNormal()),
-    "3 normals, 2 sd apart": (groups([[0, 0], [2, 0], [1, 1.73]], normal, n=500), MultivariateNormal()),
+    "3 normals, 2 sd apart": (
+        groups([[0, 0], [2, 0], [1, 1.73]], normal, n=500),
+        MultivariateNormal(),
+    ),
 }
 
 # ---------------------------------------------------------------- designs of hidden chains
@@ -230,10 +298,19 @@ def visited(rng: np.random.Generator, steps: int) -> np.ndarray:
 
 def in_turn(rng: np.random.Generator, steps: int) -> np.ndarray:
     """Two states in turn, visits of 12 to 20 steps: no Markov chain."""
-    return np.concatenate([np.full(length, i % 2) for i, length in enumerate(rng.integers(12, 21, size=steps // 12 + 1))])[:steps]
+    return np.concatenate(
+        [
+            np.full(length, i % 2)
+            for i, length in enumerate(rng.integers(12, 21, size=steps // 12 + 1))
+        ]
+    )[:steps]
 
 
-def chain(truth: int, states: Callable[[np.random.Generator, int], np.ndarray], rows: Callable[[np.random.Generator, np.ndarray], np.ndarray]) -> Cell:
+def chain(
+    truth: int,
+    states: Callable[[np.random.Generator, int], np.ndarray],
+    rows: Callable[[np.random.Generator, np.ndarray], np.ndarray],
+) -> Cell:
     """One sequence of 1,000 steps; ``rows`` given the states."""
 
     def draw(rng: np.random.Generator) -> np.ndarray:
@@ -250,14 +327,34 @@ def hanging_together(rng: np.random.Generator, s: np.ndarray) -> np.ndarray:
 
 
 CHAINS: dict[str, tuple[Cell, Any]] = {
-    "chain, normal": (chain(3, visited, lambda rng, s: LEVELS[s] + rng.standard_normal(len(s))), Normal()),
+    "chain, normal": (
+        chain(3, visited, lambda rng, s: LEVELS[s] + rng.standard_normal(len(s))),
+        Normal(),
+    ),
     "chain, Poisson": (chain(3, visited, lambda rng, s: rng.poisson(RATES[s])), Poisson()),
-    "chain, NB, size 4": (chain(3, visited, lambda rng, s: rng.poisson(rng.gamma(4, RATES[s] / 4))), Poisson()),
-    "chain, t4": (chain(3, visited, lambda rng, s: LEVELS[s] + rng.standard_t(4, size=len(s))), Normal()),
-    "chain, log-normal": (chain(3, visited, lambda rng, s: LEVELS[s] + np.exp(0.8 * rng.standard_normal(len(s)))), Normal()),
+    "chain, NB, size 4": (
+        chain(3, visited, lambda rng, s: rng.poisson(rng.gamma(4, RATES[s] / 4))),
+        Poisson(),
+    ),
+    "chain, t4": (
+        chain(3, visited, lambda rng, s: LEVELS[s] + rng.standard_t(4, size=len(s))),
+        Normal(),
+    ),
+    "chain, log-normal": (
+        chain(3, visited, lambda rng, s: LEVELS[s] + np.exp(0.8 * rng.standard_normal(len(s)))),
+        Normal(),
+    ),
     "chain, rows hang together": (chain(3, visited, hanging_together), Normal()),
-    "chain, visits of even length": (chain(2, in_turn, lambda rng, s: LEVELS[s] + rng.standard_normal(len(s))), Normal()),
-    "chain, one state": (chain(1, lambda rng, steps: np.zeros(steps, int), lambda rng, s: rng.standard_normal(len(s))), Normal()),
+    "chain, visits of even length": (
+        chain(2, in_turn, lambda rng, s: LEVELS[s] + rng.standard_normal(len(s))),
+        Normal(),
+    ),
+    "chain, one state": (
+        chain(
+            1, lambda rng, steps: np.zeros(steps, int), lambda rng, s: rng.standard_normal(len(s))
+        ),
+        Normal(),
+    ),
 }
 
 # ---------------------------------------------------------------- designs of hidden options
@@ -267,32 +364,55 @@ Walks = Callable[[np.random.Generator], np.ndarray]
 
 
 def walks(
-    num_options: int, num_sequences: int = 20, stay: float = 0.92, visit: tuple[int, int] | None = None, memory: float = 0.0, every_state: bool = True
+    num_options: int,
+    num_sequences: int = 20,
+    stay: float = 0.92,
+    visit: tuple[int, int] | None = None,
+    memory: float = 0.0,
+    every_state: bool = True,
 ) -> tuple[int, Walks]:
     """Sequences of states and actions (B, T, 2), policies and environment drawn anew.
 
     Args:
         num_options: of the truth; num_sequences: B.
-        stay: chance of keeping an option; ``visit``: least and most steps of a visit instead, equally likely.
-        memory: share of a policy that looks at the action before; every_state: whether options are left in every state, or in the first two alone.
+        stay: chance of keeping an option; ``visit``: least and most steps of a visit instead,
+            equally likely.
+        memory: share of a policy that looks at the action before; every_state: whether options are
+            left in every state, or in the first two alone.
     """
 
     def draw(rng: np.random.Generator) -> np.ndarray:
         low = rng.dirichlet(np.full(NUM_ACTIONS, 0.4), size=(num_options, NUM_STATES))
         after = rng.dirichlet(np.full(NUM_ACTIONS, 0.4), size=(NUM_ACTIONS + 1, NUM_STATES))
-        moves = 0.9 * rng.dirichlet(np.full(NUM_STATES, 0.6), size=(NUM_ACTIONS, NUM_STATES)) + 0.1 / NUM_STATES
+        moves = (
+            0.9 * rng.dirichlet(np.full(NUM_STATES, 0.6), size=(NUM_ACTIONS, NUM_STATES))
+            + 0.1 / NUM_STATES
+        )
         out = np.empty((num_sequences, STEPS, 2), dtype=np.int64)
         for row in out:
-            state, option, action = int(rng.integers(NUM_STATES)), int(rng.integers(num_options)), NUM_ACTIONS
+            state, option, action = (
+                int(rng.integers(NUM_STATES)),
+                int(rng.integers(num_options)),
+                NUM_ACTIONS,
+            )
             left = int(rng.integers(1, visit[1] + 1)) if visit else 0
             for t in range(STEPS):
                 left -= 1
-                leaves = left < 0 if visit else t > 0 and (every_state or state < 2) and rng.random() > stay
+                leaves = (
+                    left < 0
+                    if visit
+                    else t > 0 and (every_state or state < 2) and rng.random() > stay
+                )
                 if leaves and num_options > 1:
                     option = (option + int(rng.integers(1, num_options))) % num_options
                 if leaves and visit:
                     left = int(rng.integers(visit[0], visit[1] + 1)) - 1
-                action = int(rng.choice(NUM_ACTIONS, p=(1 - memory) * low[option, state] + memory * after[action, state]))
+                action = int(
+                    rng.choice(
+                        NUM_ACTIONS,
+                        p=(1 - memory) * low[option, state] + memory * after[action, state],
+                    )
+                )
                 row[t] = state, action
                 state = int(rng.choice(NUM_STATES, p=moves[action, state]))
         return out
@@ -322,7 +442,9 @@ def smallest(rows: Any, column: str, law: str | None = None) -> int:
     return int(own[column].idxmin()[1])
 
 
-def factorization(name: str, seed: int, args: argparse.Namespace) -> tuple[int, dict[str, Said], tuple[str, str]]:
+def factorization(
+    name: str, seed: int, args: argparse.Namespace
+) -> tuple[int, dict[str, Said], tuple[str, str]]:
     truth, draw = FACTORIZATIONS[name]
     x = draw(np.random.default_rng(seed))
     grid = range(1, min(truth + BEYOND, *x.shape) + 1)
@@ -336,24 +458,57 @@ def factorization(name: str, seed: int, args: argparse.Namespace) -> tuple[int, 
         "strict": (smallest(rows, "strict"), None),
         "lenient": (smallest(rows, "lenient"), None),
         "lenient, first law": (smallest(rows, "lenient", "Poisson"), None),
-        "BIC, first law": (min(first, key=lambda k: -2 * first[k].log_likelihood + k * (sum(x.shape) - 1) * np.log(len(x))), None),
+        "BIC, first law": (
+            min(
+                first,
+                key=lambda k: (
+                    -2 * first[k].log_likelihood + k * (sum(x.shape) - 1) * np.log(len(x))
+                ),
+            ),
+            None,
+        ),
         "AIC": (min(found.fits, key=lambda key: aic(found.fits[key]))[1], None),
         "parallel analysis": (parallel_analysis(x).chosen, None),
-        "held-out": (max(first, key=lambda k: held_out_log_likelihood(lambda n: PoissonFactorization(x.shape[1], n), x, k, 0.15, 1, seed)), None),
-        "stability": (max(reproducibility({k: one for k, one in first.items() if 2 * k <= len(x)}, x, 1, 1, seed).numbers()), None),
+        "held-out": (
+            max(
+                first,
+                key=lambda k: held_out_log_likelihood(
+                    lambda n: PoissonFactorization(x.shape[1], n), x, k, 0.15, 1, seed
+                ),
+            ),
+            None,
+        ),
+        "stability": (
+            max(
+                reproducibility(
+                    {k: one for k, one in first.items() if 2 * k <= len(x)}, x, 1, 1, seed
+                ).numbers()
+            ),
+            None,
+        ),
     }
     return truth, said, (found.word, found.law)
 
 
-def of_groups(name: str, seed: int, args: argparse.Namespace) -> tuple[int, dict[str, Said], tuple[str, str]]:
+def of_groups(
+    name: str, seed: int, args: argparse.Namespace
+) -> tuple[int, dict[str, Said], tuple[str, str]]:
     """A mixture, or a hidden chain."""
     (truth, draw), component = MIXTURES[name] if name in MIXTURES else CHAINS[name]
     x = draw(np.random.default_rng(seed))
     x = x.reshape(len(x), -1)
-    model = Mixture(1, component, x.shape[1]) if name in MIXTURES else HiddenMarkov(1, component, x.shape[1])
-    found = select_components(model, x, range(1, truth + BEYOND + 1), num_restarts=args.restarts, seed=seed)
+    model = (
+        Mixture(1, component, x.shape[1])
+        if name in MIXTURES
+        else HiddenMarkov(1, component, x.shape[1])
+    )
+    found = select_components(
+        model, x, range(1, truth + BEYOND + 1), num_restarts=args.restarts, seed=seed
+    )
     rows, law = found.table, next(iter(found.fits))[0]
-    step = acdc({k: one for (own, k), one in found.fits.items() if own == law}, x, seed=seed).select()
+    step = acdc(
+        {k: one for (own, k), one in found.fits.items() if own == law}, x, seed=seed
+    ).select()
     said: dict[str, Said] = {
         "rule": (found.num_components, found.word == "confident"),
         "clear step": (step.num_components, step.finished),
@@ -365,15 +520,29 @@ def of_groups(name: str, seed: int, args: argparse.Namespace) -> tuple[int, dict
     }
     if name in MIXTURES:
         kept = np.random.default_rng(seed).random(len(x)) >= 0.2
-        parts = {k: fit(replace(model, num_components=k), x[kept], SHORT, num_restarts=3, seed=seed) for k in range(1, truth + BEYOND + 1)}
-        said["held-out"] = (max(parts, key=lambda k: float(parts[k].log_likelihood_rows(x[~kept]).sum())), None)
+        parts = {
+            k: fit(replace(model, num_components=k), x[kept], SHORT, num_restarts=3, seed=seed)
+            for k in range(1, truth + BEYOND + 1)
+        }
+        said["held-out"] = (
+            max(parts, key=lambda k: float(parts[k].log_likelihood_rows(x[~kept]).sum())),
+            None,
+        )
     return truth, said, (found.word, found.law)
 
 
-def of_options(name: str, seed: int, args: argparse.Namespace) -> tuple[int, dict[str, Said], tuple[str, str]]:
+def of_options(
+    name: str, seed: int, args: argparse.Namespace
+) -> tuple[int, dict[str, Said], tuple[str, str]]:
     truth, draw = OPTIONS[name]
     x = torch.from_numpy(draw(np.random.default_rng(seed)))
-    found = select_components(OptionsHMM(NUM_STATES, NUM_ACTIONS, 1), x, range(1, truth + 3), num_restarts=args.restarts, seed=seed)
+    found = select_components(
+        OptionsHMM(NUM_STATES, NUM_ACTIONS, 1),
+        x,
+        range(1, truth + 3),
+        num_restarts=args.restarts,
+        seed=seed,
+    )
     by_number = {k: one for (_, k), one in found.fits.items()}
     step = acdc(by_number, x, seed=seed).select()
     said: dict[str, Said] = {
@@ -386,11 +555,21 @@ def of_options(name: str, seed: int, args: argparse.Namespace) -> tuple[int, dic
     return truth, said, (found.word, found.law)
 
 
-TABLES = {"factorization": (FACTORIZATIONS, factorization), "mixture": (MIXTURES, of_groups), "chain": (CHAINS, of_groups), "options": (OPTIONS, of_options)}
+TABLES = {
+    "factorization": (FACTORIZATIONS, factorization),
+    "mixture": (MIXTURES, of_groups),
+    "chain": (CHAINS, of_groups),
+    "options": (OPTIONS, of_options),
+}
 
 
 def cells(args: argparse.Namespace) -> Iterator[tuple[str, Callable[..., Any]]]:
-    known = {name: one for group, (names, one) in TABLES.items() if args.group in (group, "all") for name in names}
+    known = {
+        name: one
+        for group, (names, one) in TABLES.items()
+        if args.group in (group, "all")
+        for name in names
+    }
     if args.cells and set(args.cells) - set(known):
         raise SystemExit(f"--cells: some of {list(known)} were expected, got {args.cells}")
     yield from ((name, one) for name, one in known.items() if not args.cells or name in args.cells)
@@ -415,9 +594,14 @@ def measure(args: argparse.Namespace) -> Lines:
                 said[criterion].append(answer)
         else:
             yield {
-                "cell": name, "truth": truth, "seeds": [args.first_seed, args.first_seed + args.replicates - 1], "words": dict(words), "laws": dict(laws),
-                "cpu_seconds": round(time.process_time() - began, 1), **{criterion: shares(answers, truth) for criterion, answers in said.items()},
-            }  # fmt: skip
+                "cell": name,
+                "truth": truth,
+                "seeds": [args.first_seed, args.first_seed + args.replicates - 1],
+                "words": dict(words),
+                "laws": dict(laws),
+                "cpu_seconds": round(time.process_time() - began, 1),
+                **{criterion: shares(answers, truth) for criterion, answers in said.items()},
+            }
 
 
 def shares(answers: Sequence[Said], truth: int) -> dict[str, Any]:
@@ -426,8 +610,16 @@ def shares(answers: Sequence[Said], truth: int) -> dict[str, Any]:
     spoken = answers[0][1] is not None
     return {
         "right": round(float(np.mean(right)), 3),
-        "right_confident": round(float(np.mean([r and s for r, s in zip(right, sure, strict=True)])), 3) if spoken else None,
-        "wrong_confident": round(float(np.mean([s and not r for r, s in zip(right, sure, strict=True)])), 3) if spoken else None,
+        "right_confident": (
+            round(float(np.mean([r and s for r, s in zip(right, sure, strict=True)])), 3)
+            if spoken
+            else None
+        ),
+        "wrong_confident": (
+            round(float(np.mean([s and not r for r, s in zip(right, sure, strict=True)])), 3)
+            if spoken
+            else None
+        ),
         "numbers": [number for number, _ in answers],
     }
 
@@ -437,9 +629,24 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.set_defaults(first_seed=20_000)
     parser.add_argument("--group", choices=(*TABLES, "all"), default="all", help="which table")
     parser.add_argument("--cells", nargs="+", metavar="NAME", help="these alone")
-    parser.add_argument("--restarts", type=int, default=10, metavar="N", help="random starts of each fit of the first law")
+    parser.add_argument(
+        "--restarts",
+        type=int,
+        default=10,
+        metavar="N",
+        help="random starts of each fit of the first law",
+    )
     parser.add_argument("--list", action="store_true", help="name the cells and end")
-    run(parser, measure, argv, quick={"replicates": 1, "restarts": 2, "cells": ["two scales at one centre", "Poisson 80 x 40, one"]})
+    run(
+        parser,
+        measure,
+        argv,
+        quick={
+            "replicates": 1,
+            "restarts": 2,
+            "cells": ["two scales at one centre", "Poisson 80 x 40, one"],
+        },
+    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""Variance and time of the gradient estimators of a noisy-OR guide, beside the score function of the paper.
+"""Variance and time of the gradient estimators of a noisy-OR guide, beside the score function of
+the paper.
 
-On simulated IMG rows at the true parameters, with the guide's logits where a recognition network starts ("start") and
-near the exact posterior ("posterior"). One JSON line an estimator: the variance of the gradient summed over rows and
-latents, its ratio to that of the score function scaled by a running mean and variance, and seconds a call; the paper's is that
-with the baseline network. Run: ``python benchmarks/noisy_or_gradients.py [--quick]``.
+On simulated IMG rows at the true parameters, with the guide's logits where a recognition network
+starts ("start") and near the exact posterior ("posterior"). One JSON line an estimator: the
+variance of the gradient summed over rows and latents, its ratio to that of the score function
+scaled by a running mean and variance, and seconds a call; the paper's is that with the baseline
+network. Run: ``python benchmarks/noisy_or_gradients.py [--quick]``.
 """
 
 from __future__ import annotations
@@ -36,7 +38,11 @@ def measure(args: argparse.Namespace) -> Lines:
     num_rows, num_draws = args.rows, args.draws
     truth = image_design()
     rows, _ = sample_noisy_or(truth, num_rows, seed=0)
-    weights, leak, prior = weight_of_failure(truth["failure"]), weight_of_leak(truth["leak"]), truth["prior"]
+    weights, leak, prior = (
+        weight_of_failure(truth["failure"]),
+        weight_of_leak(truth["leak"]),
+        truth["prior"],
+    )
 
     def log_joint(latents: Tensor) -> Tensor:
         eta = latents @ weights + leak
@@ -58,15 +64,21 @@ def measure(args: argparse.Namespace) -> Lines:
             return signal
 
         score_function(log_joint, logits, generator, recorded)
-        scale = RunningScale().updated(signals[0])  # of another draw: fixed while the variance is measured
+        scale = RunningScale().updated(
+            signals[0]
+        )  # of another draw: fixed while the variance is measured
         step = max(1.0, scale.variance**0.5)
         baseline = InputBaseline(64, rows.mean(0))
-        for _ in range(args.updates):  # trained on other draws: fixed while the variance is measured
+        for _ in range(
+            args.updates
+        ):  # trained on other draws: fixed while the variance is measured
             score_function(log_joint, logits, generator, recorded)
             baseline.descend(rows, scale(signals.pop()), 0.01)
         predicted = baseline(rows).detach()
         estimators: dict[str, Callable[[], Tensor]] = {
-            "score function": lambda x=logits, s=scale, f=step: score_function(log_joint, x, generator, s) * f,
+            "score function": lambda x=logits, s=scale, f=step: (
+                score_function(log_joint, x, generator, s) * f
+            ),
             "score function, baseline network": lambda x=logits, s=scale, f=step, b=predicted: (
                 score_function(log_joint, x, generator, lambda signal: s(signal) - b) * f
             ),
@@ -81,7 +93,12 @@ def measure(args: argparse.Namespace) -> Lines:
             seconds = (time.perf_counter() - began) / num_draws
             variance = float(draws.var(0).sum())
             reference = reference or variance
-            line = {"logits": where, "estimator": name, "variance": round(variance, 3), "ratio": round(variance / reference, 5)}
+            line = {
+                "logits": where,
+                "estimator": name,
+                "variance": round(variance, 3),
+                "ratio": round(variance / reference, 5),
+            }
             yield line | {"seconds": round(seconds, 5), "rows": num_rows, "draws": num_draws}
 
 

@@ -1,10 +1,12 @@
 """Superfluous latents of noisy-OR networks: the published thresholds beside description length.
 
-Exact EM with more latents than the truth has, one random start a fit. From each fit: the latents that the thresholds of Buhai
-et al. (2020) keep, as they stand; the same with doubles merged and refitted (``filter_merge_refit``); and what is left when the
-search by description length begins there (``fit(..., GrowAndPrune(), init=fit)``, which may add latents too). Of each the number
-of latents, how many are none of the truth's, how many of the truth's are missed, and ``excess``: the negative log-likelihood a held-out
-row over that of the law. One JSON line a network. Run: ``python benchmarks/noisy_or_pruning.py [--quick]`` (some two minutes).
+Exact EM with more latents than the truth has, one random start a fit. From each fit: the latents
+that the thresholds of Buhai et al. (2020) keep, as they stand; the same with doubles merged and
+refitted (``filter_merge_refit``); and what is left when the search by description length begins
+there (``fit(..., GrowAndPrune(), init=fit)``, which may add latents too). Of each the number of
+latents, how many are none of the truth's, how many of the truth's are missed, and ``excess``: the
+negative log-likelihood a held-out row over that of the law. One JSON line a network. Run: ``python
+benchmarks/noisy_or_pruning.py [--quick]`` (some two minutes).
 """
 
 from __future__ import annotations
@@ -33,10 +35,14 @@ def as_it_stands(result: Fit) -> Fit:
     return replace(result, model=replace(result.model, num_latents=len(kept)), params=params)  # type: ignore[type-var]
 
 
-def figures(what: str, result: Fit, seconds: float, truth: dict[str, Tensor], held_out: Tensor) -> dict[str, object]:
+def figures(
+    what: str, result: Fit, seconds: float, truth: dict[str, Tensor], held_out: Tensor
+) -> dict[str, object]:
     found = recovery(result.params, truth)
     latents = result.model.num_latents  # type: ignore[attr-defined]
-    law = log_likelihood_rows(NoisyOr(held_out.shape[1], len(truth["prior"])).causes(), held_out, truth)
+    law = log_likelihood_rows(
+        NoisyOr(held_out.shape[1], len(truth["prior"])).causes(), held_out, truth
+    )
     line = {"what": what, "latents": latents, "superfluous": latents - found.num_recovered}
     line |= {"missed": found.num_true - found.num_recovered}
     line |= {"excess": round(float((law - result.log_likelihood_rows(held_out)).mean()), 4)}
@@ -50,14 +56,30 @@ def measure(args: argparse.Namespace) -> Lines:
         data, held_out = rows[1000:], rows[:1000]
         for seed in seeds(args):
             case = {"set": name, "seed": seed}
-            wide = fit(NoisyOr(64, args.latents), data, EM(max_iterations=100, tolerance=1e-6), "random", seed=seed)
+            wide = fit(
+                NoisyOr(64, args.latents),
+                data,
+                EM(max_iterations=100, tolerance=1e-6),
+                "random",
+                seed=seed,
+            )
             yield case | figures("exact EM", wide, wide.seconds, truth, held_out)
-            yield case | figures("thresholds, as it stands", as_it_stands(wide), 0.0, truth, held_out)
+            yield case | figures(
+                "thresholds, as it stands", as_it_stands(wide), 0.0, truth, held_out
+            )
             began = time.perf_counter()
             _, again = filter_merge_refit(wide, data)
-            yield case | figures("thresholds, merged and refitted", again, time.perf_counter() - began, truth, held_out)
+            yield case | figures(
+                "thresholds, merged and refitted",
+                again,
+                time.perf_counter() - began,
+                truth,
+                held_out,
+            )
             pruned = fit(wide.model, data, GrowAndPrune(), init=wide, seed=seed)
-            yield case | figures("description length", trim(pruned), pruned.seconds, truth, held_out)
+            yield case | figures(
+                "description length", trim(pruned), pruned.seconds, truth, held_out
+            )
 
 
 def main(argv: Sequence[str] | None = None) -> None:

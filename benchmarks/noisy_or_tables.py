@@ -1,15 +1,18 @@
-"""Tables 1, 2 and 4 of Buhai et al. (2020) by the paper's own algorithm, beside the published cells: one JSON line a checkpoint.
+"""Tables 1, 2 and 4 of Buhai et al. (2020) by the paper's own algorithm, beside the published
+cells: one JSON line a checkpoint.
 
-Restarts are one batch. What is published took 1,000 epochs a run (2,000 in batches of 1,000 rows); ``--epochs`` says how many are
-run here, and every line says how far it is. As in the paper, ten checkpoints are scored on the held-out rows and the best so far is
-reported (its score too).
+Restarts are one batch. What is published took 1,000 epochs a run (2,000 in batches of 1,000 rows);
+``--epochs`` says how many are run here, and every line says how far it is. As in the paper, ten
+checkpoints are scored on the held-out rows and the best so far is reported (its score too).
 
-What a run is short of the published cells at 40 to 60 epochs is a matter of epochs: with 50 restarts IMG has reached them at
-16 latents after 120 epochs and at 8 after 200 to 300; every line tells the course. On one core a cell of 1,000 epochs and 50
-restarts takes some twenty minutes at 8 or 16 latents, four times that at 64, so the whole of Table 1 is a day. Batches of
-1,000 rows cost twice as many rows in all (18,000 updates). Table 3 is not here: the paper's mean field, 18,000 updates of 5
-sweeps of 20 draws of a single row, is none of the library's engines. Needs the published samples. Run:
-``python benchmarks/noisy_or_tables.py --cells img:8 img:16 [--restarts 100] [--epochs 50] [--batch 20] [--single]``.
+What a run is short of the published cells at 40 to 60 epochs is a matter of epochs: with 50
+restarts IMG has reached them at 16 latents after 120 epochs and at 8 after 200 to 300; every line
+tells the course. On one core a cell of 1,000 epochs and 50 restarts takes some twenty minutes at 8
+or 16 latents, four times that at 64, so the whole of Table 1 is a day. Batches of 1,000 rows cost
+twice as many rows in all (18,000 updates). Table 3 is not here: the paper's mean field, 18,000
+updates of 5 sweeps of 20 draws of a single row, is none of the library's engines. Needs the
+published samples. Run: ``python benchmarks/noisy_or_tables.py --cells img:8 img:16 [--restarts 100]
+[--epochs 50] [--batch 20] [--single]``.
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ NUM_CHECKPOINTS = 10
 def half_width(values: np.ndarray) -> float | None:
     if len(values) < 2:
         return None
-    return round(float(stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5), 3)
+    return round(
+        float(stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5), 3
+    )
 
 
 def cell(name: str, latents: int, args: argparse.Namespace) -> Lines:
@@ -47,7 +52,9 @@ def cell(name: str, latents: int, args: argparse.Namespace) -> Lines:
     num_items = data.shape[1]
 
     def start(*shape: int) -> torch.Tensor:
-        return (2 + 2 * torch.rand(args.restarts, *shape, generator=generator, dtype=torch.float64)).sigmoid()
+        return (
+            2 + 2 * torch.rand(args.restarts, *shape, generator=generator, dtype=torch.float64)
+        ).sigmoid()
 
     begin = start(latents), start(latents, num_items), 1 - start(num_items)
     run = ScoreFunctionRun(settings, data, *begin, args.seed)
@@ -69,14 +76,24 @@ def cell(name: str, latents: int, args: argparse.Namespace) -> Lines:
         found = np.where(better, last, found)
         best = torch.minimum(best, score)
         yield {
-            "what": "the paper's algorithm", "table": table, "set": name, "latents": latents, "restarts": args.restarts,
-            "epochs": done, "epochs_published": 2000 if args.batch == 1000 else 1000, "batch": args.batch,
-            "recovered": round(float(found.mean()), 3), "recovered_ci95": half_width(found),
-            "full_percent": 100 * float((found == 8).mean()), "held_out_negative_elbo": round(float(best.mean()), 3),
-            "held_out_negative_elbo_ci95": half_width(best.numpy()), "at_this_epoch": round(float(last.mean()), 3),
+            "what": "the paper's algorithm",
+            "table": table,
+            "set": name,
+            "latents": latents,
+            "restarts": args.restarts,
+            "epochs": done,
+            "epochs_published": 2000 if args.batch == 1000 else 1000,
+            "batch": args.batch,
+            "recovered": round(float(found.mean()), 3),
+            "recovered_ci95": half_width(found),
+            "full_percent": 100 * float((found == 8).mean()),
+            "held_out_negative_elbo": round(float(best.mean()), 3),
+            "held_out_negative_elbo_ci95": half_width(best.numpy()),
+            "at_this_epoch": round(float(last.mean()), 3),
             "seconds": round(time.perf_counter() - began, 1),
-            "single_precision": args.single, "published": published,
-        }  # fmt: skip
+            "single_precision": args.single,
+            "published": published,
+        }
 
 
 def measure(args: argparse.Namespace) -> Lines:

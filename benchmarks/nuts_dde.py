@@ -1,9 +1,11 @@
-"""NUTS on a deep discrete encoder (18, 6, 2), N = 500: R-hat, divergences, effective draws a second.
+"""NUTS on a deep discrete encoder (18, 6, 2), N = 500: R-hat, divergences, effective draws a
+second.
 
-Strict design of Lee and Gu 2025 (arXiv:2501.01414), data drawn at ``--seed``; flat priors on [-bound, bound], or normal
-loadings with ``--ridge``. The truth is
-not used. With ``--numpyro`` the same model with the latents summed out by hand, written in NumPyro (not a dependency of
-this library: install it beside), runs afterwards with the same warm-up and draws from the same start. One JSON line each.
+Strict design of Lee and Gu 2025 (arXiv:2501.01414), data drawn at ``--seed``; flat priors on
+[-bound, bound], or normal loadings with ``--ridge``. The truth is not used. With ``--numpyro`` the
+same model with the latents summed out by hand, written in NumPyro (not a dependency of this
+library: install it beside), runs afterwards with the same warm-up and draws from the same start.
+One JSON line each.
 
 Run: ``python benchmarks/nuts_dde.py [--family Normal] [--warmup 1000] [--draws 1000] [--numpyro]``.
 """
@@ -28,7 +30,9 @@ from ppl_models.datasets.deep_discrete_encoder import strict_design
 from ppl_models.parts import binary_configurations
 
 
-def figures(engine: str, draws: dict[str, torch.Tensor], divergent: int, seconds: float, **more: object) -> dict[str, object]:
+def figures(
+    engine: str, draws: dict[str, torch.Tensor], divergent: int, seconds: float, **more: object
+) -> dict[str, object]:
     rhats = torch.cat([value.reshape(-1) for value in rhat_of_draws(draws).values()])
     ess = torch.cat([value.reshape(-1) for value in ess_of_draws(draws).values()])
     return {
@@ -45,8 +49,15 @@ def figures(engine: str, draws: dict[str, torch.Tensor], divergent: int, seconds
     }
 
 
-def in_numpyro(args: argparse.Namespace, model: DeepDiscreteEncoder, x: torch.Tensor, start: dict[str, np.ndarray]) -> dict[str, object]:
-    """The same posterior: 64 configurations of the bottom layer, four of the top one, both summed out by hand."""
+def in_numpyro(
+    args: argparse.Namespace,
+    model: DeepDiscreteEncoder,
+    x: torch.Tensor,
+    start: dict[str, np.ndarray],
+) -> dict[str, object]:
+    """The same posterior: 64 configurations of the bottom layer, four of the top one, both summed
+    out by hand.
+    """
     import jax
     import jax.numpy as jnp
     import numpyro
@@ -75,32 +86,70 @@ def in_numpyro(args: argparse.Namespace, model: DeepDiscreteEncoder, x: torch.Te
             gamma = numpyro.sample("dispersion", dist.Uniform(low * jnp.ones(18), high))
             squares = (data**2) @ (1 / gamma)
             cross = (data / gamma) @ eta.T
-            fit_rows = cross - 0.5 * squares[:, None] - 0.5 * (eta**2 / gamma).sum(-1) - 0.5 * jnp.log(2 * jnp.pi * gamma).sum()
+            fit_rows = (
+                cross
+                - 0.5 * squares[:, None]
+                - 0.5 * (eta**2 / gamma).sum(-1)
+                - 0.5 * jnp.log(2 * jnp.pi * gamma).sum()
+            )
         elif args.family == "Bernoulli":
             fit_rows = data @ eta.T - jax.nn.softplus(eta).sum(-1)
         else:
-            fit_rows = data @ eta.T - jnp.exp(eta).sum(-1) - jax.scipy.special.gammaln(data + 1).sum(-1)[:, None]
+            fit_rows = (
+                data @ eta.T
+                - jnp.exp(eta).sum(-1)
+                - jax.scipy.special.gammaln(data + 1).sum(-1)[:, None]
+            )
         eta2 = above @ w2.T + b2  # (4, 6)
         middle = below @ eta2.T - jax.nn.softplus(eta2).sum(-1)  # (64, 4)
         top = above @ jnp.log(proportions) + (1 - above) @ jnp.log1p(-proportions)
         weights = jax.scipy.special.logsumexp(middle + top, axis=-1)
         numpyro.factor("rows", jax.scipy.special.logsumexp(fit_rows + weights, axis=-1).sum())
 
-    values = {name: jnp.asarray(np.clip(v, -0.98 * b, 0.98 * b) if name != "proportions" else np.clip(v, 0.02, 0.98)) for name, v in start.items()}
-    kernel = NUTS(program, init_strategy=init_to_value(values=values), dense_mass=True, target_accept_prob=args.target)
-    mcmc = MCMC(kernel, num_warmup=args.warmup, num_samples=args.draws, num_chains=args.chains, chain_method="sequential", progress_bar=False)
+    values = {
+        name: jnp.asarray(
+            np.clip(v, -0.98 * b, 0.98 * b) if name != "proportions" else np.clip(v, 0.02, 0.98)
+        )
+        for name, v in start.items()
+    }
+    kernel = NUTS(
+        program,
+        init_strategy=init_to_value(values=values),
+        dense_mass=True,
+        target_accept_prob=args.target,
+    )
+    mcmc = MCMC(
+        kernel,
+        num_warmup=args.warmup,
+        num_samples=args.draws,
+        num_chains=args.chains,
+        chain_method="sequential",
+        progress_bar=False,
+    )
     began = time.monotonic()
     mcmc.run(jax.random.PRNGKey(args.seed), extra_fields=("diverging", "num_steps"))
-    draws = {name: torch.from_numpy(np.array(value)) for name, value in mcmc.get_samples(group_by_chain=True).items()}
+    draws = {
+        name: torch.from_numpy(np.array(value))
+        for name, value in mcmc.get_samples(group_by_chain=True).items()
+    }
     seconds = time.monotonic() - began
     extra = mcmc.get_extra_fields(group_by_chain=True)
     flat = {name: value.reshape(-1, *value.shape[2:]) for name, value in draws.items()}
     flat, changed = relabel_draws(flat, structure_of(model).labels())
-    draws = {name: value.reshape(args.chains, args.draws, *value.shape[1:]) for name, value in flat.items()}
+    draws = {
+        name: value.reshape(args.chains, args.draws, *value.shape[1:])
+        for name, value in flat.items()
+    }
     return figures(
-        "NumPyro, compilation included", draws, int(extra["diverging"].sum()), seconds, family=args.family, rows=args.rows,
-        mean_steps=round(float(extra["num_steps"].mean()), 1), relabelled=round(float(changed.double().mean()), 4),
-    )  # fmt: skip
+        "NumPyro, compilation included",
+        draws,
+        int(extra["diverging"].sum()),
+        seconds,
+        family=args.family,
+        rows=args.rows,
+        mean_steps=round(float(extra["num_steps"].mean()), 1),
+        relabelled=round(float(changed.double().mean()), 4),
+    )
 
 
 def measure(args: argparse.Namespace) -> Lines:
@@ -115,14 +164,26 @@ def measure(args: argparse.Namespace) -> Lines:
     result = fit(model, x, method, init=point, seed=args.seed, progress=args.progress)
     stats = result.sample_stats
     yield figures(
-        "NUTS", result.draws, int(stats["diverging"].sum()), time.monotonic() - began, family=args.family, rows=args.rows,
-        mean_steps=round(float(stats["num_steps"].mean()), 1), relabelled=round(float(stats["relabelled"].double().mean()), 4),
-        num_warmup=args.warmup, num_draws=args.draws, bound=args.bound, ridge=args.ridge, target=args.target,
-    )  # fmt: skip
+        "NUTS",
+        result.draws,
+        int(stats["diverging"].sum()),
+        time.monotonic() - began,
+        family=args.family,
+        rows=args.rows,
+        mean_steps=round(float(stats["num_steps"].mean()), 1),
+        relabelled=round(float(stats["relabelled"].double().mean()), 4),
+        num_warmup=args.warmup,
+        num_draws=args.draws,
+        bound=args.bound,
+        ridge=args.ridge,
+        target=args.target,
+    )
     if args.numpyro and importlib.util.find_spec("numpyro") is None:
         yield {"engine": "NumPyro", "skipped": "numpyro is not installed"}
     elif args.numpyro:
-        yield in_numpyro(args, model, x, {name: value.numpy() for name, value in point.params.items()})
+        yield in_numpyro(
+            args, model, x, {name: value.numpy() for name, value in point.params.items()}
+        )
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -134,7 +195,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--chains", type=int, default=4)
     parser.add_argument("--bound", type=float, default=5.0)
     parser.add_argument("--target", type=float, default=0.8)
-    parser.add_argument("--ridge", type=float, default=None, help="standard deviation of a normal prior of the loadings, flat without")
+    parser.add_argument(
+        "--ridge",
+        type=float,
+        default=None,
+        help="standard deviation of a normal prior of the loadings, flat without",
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--numpyro", action="store_true", help="the same model in NumPyro, beside")
     parser.add_argument("--progress", action="store_true")

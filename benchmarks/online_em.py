@@ -1,8 +1,12 @@
-"""One pass of stepwise EM against iterations of exact EM: the objective against the rows that were read.
+"""One pass of stepwise EM against iterations of exact EM: the objective against the rows that were
+read.
 
-Two fits of one model from one start (random, or ``--init spectral``). The line ``exact EM`` has the log-posterior of all rows before each of its plain iterations, each of which reads all rows
-once. ``online EM`` has that of the iterates of one pass, at a few points of the pass: reading all rows to judge an iterate is not counted, and not in its seconds. ``online, then exact`` is the whole fit
-``EM(start=OnlineEM())``, beside ``exact EM`` run to its end. The rows are those of ``scale.py``: six binary latents, items of 0 and 1. ``--picture`` draws the first two.
+Two fits of one model from one start (random, or ``--init spectral``). The line ``exact EM`` has the
+log-posterior of all rows before each of its plain iterations, each of which reads all rows once.
+``online EM`` has that of the iterates of one pass, at a few points of the pass: reading all rows to
+judge an iterate is not counted, and not in its seconds. ``online, then exact`` is the whole fit
+``EM(start=OnlineEM())``, beside ``exact EM`` run to its end. The rows are those of ``scale.py``:
+six binary latents, items of 0 and 1. ``--picture`` draws the first two.
 """
 
 from __future__ import annotations
@@ -44,29 +48,55 @@ def measure(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     seconds = time.process_time() - began
     history = exact.history[:, 0].tolist()
     curves = {"exact EM": ([args.rows * i for i in range(len(history))], history)}
-    yield {"what": "exact EM", **about, "iterations": len(history), "processor": round(seconds, 2), "rows_read": curves["exact EM"][0], "objective": history}
+    yield {
+        "what": "exact EM",
+        **about,
+        "iterations": len(history),
+        "processor": round(seconds, 2),
+        "rows_read": curves["exact EM"][0],
+        "objective": history,
+    }
 
     num_batches = max(1, args.rows // args.batch_rows)
-    looks = {round(num_batches * share) for share in (0.01, 0.03, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)} - {0}
+    looks = {round(num_batches * share) for share in (0.01, 0.03, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)} - {
+        0
+    }
     seen, spent, began = [(0, judged(start))], 0.0, time.process_time()
     for state in method.iterates(problem, steps, OnlineState.begin(start)):
         if state.batch in looks:
             spent += time.process_time() - began
-            seen.append((args.rows if state.batch == num_batches else state.batch * args.batch_rows, judged(state.params)))
+            seen.append(
+                (
+                    args.rows if state.batch == num_batches else state.batch * args.batch_rows,
+                    judged(state.params),
+                )
+            )
             began = time.process_time()
     curves["online EM"] = ([rows for rows, _ in seen], [value for _, value in seen])
     reached = next((i for i, value in enumerate(history) if value >= seen[-1][1]), None)
     yield {
-        "what": "online EM", **about, "batch_rows": args.batch_rows, "processor": round(spent, 2), "rows_read": curves["online EM"][0], "objective": curves["online EM"][1],
+        "what": "online EM",
+        **about,
+        "batch_rows": args.batch_rows,
+        "processor": round(spent, 2),
+        "rows_read": curves["online EM"][0],
+        "objective": curves["online EM"][1],
         "exact_iterations_to_there": reached,
-    }  # fmt: skip
-    for what, whole in (("online, then exact", EM(max_iterations=args.most, start=method)), ("exact EM to the end", EM(max_iterations=args.most))):
+    }
+    for what, whole in (
+        ("online, then exact", EM(max_iterations=args.most, start=method)),
+        ("exact EM to the end", EM(max_iterations=args.most)),
+    ):
         began = time.process_time()
         found = whole.run(problem, start, NoProgress(), None)
         yield {
-            "what": what, **about, "processor": round(time.process_time() - began, 2), "iterations": int(found.num_iterations[0]), "converged": bool(found.converged[0]),
+            "what": what,
+            **about,
+            "processor": round(time.process_time() - began, 2),
+            "iterations": int(found.num_iterations[0]),
+            "converged": bool(found.converged[0]),
             "objective": float(found.objective[0]),
-        }  # fmt: skip
+        }
     if args.picture is not None:
         draw(args.picture, curves, args.rows)
 
@@ -80,7 +110,9 @@ def draw(path: Path, curves: dict[str, tuple[list[int], list[float]]], num_rows:
 
     figure, axes = plt.subplots(figsize=(6, 4))
     for name, (rows, values) in curves.items():
-        axes.plot([count / num_rows for count in rows], values, marker="o", markersize=3, label=name)
+        axes.plot(
+            [count / num_rows for count in rows], values, marker="o", markersize=3, label=name
+        )
     axes.set_xlabel(f"passes over {num_rows:,} rows")
     axes.set_ylabel("log-posterior of all rows")
     axes.legend()
@@ -96,7 +128,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--items", type=int, default=18)
     parser.add_argument("--batch-rows", type=int, default=1_000)
     parser.add_argument("--iterations", type=int, default=25, help="of exact EM, for the curve")
-    parser.add_argument("--most", type=int, default=100, help="iterations of each of the two whole fits")
+    parser.add_argument(
+        "--most", type=int, default=100, help="iterations of each of the two whole fits"
+    )
     parser.add_argument("--init", choices=["random", "spectral"], default="random")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="where the curves are drawn")
     run(parser, measure, argv, {"rows": 20_000, "iterations": 10, "most": 30})

@@ -1,8 +1,10 @@
-"""Options of BabyAI's planner beside the sub-tasks it was at, which the model never sees: adjusted Rand index, held-out score.
+"""Options of BabyAI's planner beside the sub-tasks it was at, which the model never sees: adjusted
+Rand index, held-out score.
 
-Needs the recorded demonstrations (see ``load_unlock_pickup``). One JSON line a model; the line "states alone" scores the
-best that a labelling by the state could do, each state given its commonest sub-task.
-Run: ``python benchmarks/options_babyai.py [--options 1 2 3 4] [--restarts 10]``.
+Needs the recorded demonstrations (see ``load_unlock_pickup``). One JSON line a model; the line
+"states alone" scores the best that a labelling by the state could do, each state given its
+commonest sub-task. Run: ``python benchmarks/options_babyai.py [--options 1 2 3 4] [--restarts
+10]``.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ def measure(args: argparse.Namespace) -> Lines:
     data, task = recorded.sequences.packed, recorded.sequences.option
     inside = task >= 0
     state = data[..., 0][inside].numpy()
-    commonest = np.array([np.bincount(task[inside].numpy()[state == s], minlength=4).argmax() for s in range(24)])
+    commonest = np.array(
+        [np.bincount(task[inside].numpy()[state == s], minlength=4).argmax() for s in range(24)]
+    )
     alone = adjusted_rand_score(task[inside], commonest[state])
     yield {"labels": "states alone, given the sub-tasks", "adjusted_rand": round(float(alone), 3)}
     method = EM(max_iterations=500, tolerance=1e-6, parameter_tolerance=1e-3)
@@ -39,9 +43,19 @@ def measure(args: argparse.Namespace) -> Lines:
             path = result.decode_latents(data)["options"]
             held = log_likelihood_parts(result, data[NUM_TRAIN:]).actions.sum()
             steps = int(inside[NUM_TRAIN:].sum())
-            line = {"options": num_options, "stickiness": stickiness, "bic": round(result.bic, 1), "iterations": result.num_iterations}
-            line |= {"adjusted_rand": round(float(adjusted_rand_score(task[inside], path[inside])), 3)}
-            line |= {"held_out_actions_per_step": round(float(held) / steps, 4), "seconds": round(result.seconds, 1)}
+            line = {
+                "options": num_options,
+                "stickiness": stickiness,
+                "bic": round(result.bic, 1),
+                "iterations": result.num_iterations,
+            }
+            line |= {
+                "adjusted_rand": round(float(adjusted_rand_score(task[inside], path[inside])), 3)
+            }
+            line |= {
+                "held_out_actions_per_step": round(float(held) / steps, 4),
+                "seconds": round(result.seconds, 1),
+            }
             table = torch.zeros(4, num_options, dtype=torch.long)
             table.index_put_((task[inside], path[inside]), torch.tensor(1), accumulate=True)
             yield line | {"task_by_option": table.tolist()}

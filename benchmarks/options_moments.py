@@ -1,8 +1,9 @@
-"""Error of the method of moments against the number of steps, on the four-state chain with two options.
+"""Error of the method of moments against the number of steps, on the four-state chain with two
+options.
 
-One JSON line a route and number of steps, then one with the slopes and intercepts of log10(median error) against log10(T) from
-100,000 on; ``--figure`` draws the errors on logarithmic axes.
-Run: ``python benchmarks/options_moments.py [--replicates 20] [--largest 1e6] [--figure FILE]``.
+One JSON line a route and number of steps, then one with the slopes and intercepts of log10(median
+error) against log10(T) from 100,000 on; ``--figure`` draws the errors on logarithmic axes. Run:
+``python benchmarks/options_moments.py [--replicates 20] [--largest 1e6] [--figure FILE]``.
 """
 
 from __future__ import annotations
@@ -36,18 +37,27 @@ ROUTES: dict[str, Callable[[OptionMoments], MomentEstimate]] = {
 
 
 def error(estimate: MomentEstimate, low: np.ndarray, high: np.ndarray) -> tuple[float, float]:
-    """Frobenius norm of all entries, and the worst state's spectral norms, after the best permutation."""
+    """Frobenius norm of all entries, and the worst state's spectral norms, after the best
+    permutation.
+    """
     best = (np.inf, np.inf)
     for order in itertools.permutations(range(low.shape[1])):
-        of_low, of_high = estimate.low[:, list(order)] - low, estimate.high[:, list(order)][:, :, list(order)] - high
+        of_low, of_high = (
+            estimate.low[:, list(order)] - low,
+            estimate.high[:, list(order)][:, :, list(order)] - high,
+        )
         frobenius = float(np.sqrt((of_low**2).sum() + (of_high**2).sum()))
         spectral = [np.linalg.norm(part, 2, axis=(1, 2)).max() for part in (of_low, of_high)]
         best = min(best, (frobenius, float(np.hypot(*spectral))))
     return best
 
 
-def draw(bands: dict[str, list[tuple[float, float, float, float]]], slopes: dict[str, float], path: Path) -> None:
-    """Median error and the band from the 10th to the 90th percentile of each route against the number of steps."""
+def draw(
+    bands: dict[str, list[tuple[float, float, float, float]]], slopes: dict[str, float], path: Path
+) -> None:
+    """Median error and the band from the 10th to the 90th percentile of each route against the
+    number of steps.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.5, 4.5), layout="constrained")
@@ -58,7 +68,11 @@ def draw(bands: dict[str, list[tuple[float, float, float, float]]], slopes: dict
         (line,) = ax.loglog(steps, middle, marker="o", markersize=3, label=label)
         ax.fill_between(steps, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
     ax.axhline(CONSTANT_POLICY, color="#888888", linestyle=":", label="equal probabilities")
-    ax.set(xlabel="steps T", ylabel="error of both policies (Frobenius)", title="Policies from moments: median, 10 % to 90 %")
+    ax.set(
+        xlabel="steps T",
+        ylabel="error of both policies (Frobenius)",
+        title="Policies from moments: median, 10 % to 90 %",
+    )
     ax.legend(fontsize=8)
     figure.savefig(path, dpi=150)
 
@@ -69,7 +83,17 @@ def measure(args: argparse.Namespace) -> Lines:
     truth = options_chain()
     low, high = truth["low"].numpy(), truth["high"].numpy()
     medians: dict[str, list[tuple[float, float]]] = {name: [] for name in ROUTES}
-    for num_steps in (10**3, 3 * 10**3, 10**4, 3 * 10**4, 10**5, 3 * 10**5, 10**6, 3 * 10**6, 10**7):
+    for num_steps in (
+        10**3,
+        3 * 10**3,
+        10**4,
+        3 * 10**4,
+        10**5,
+        3 * 10**5,
+        10**6,
+        3 * 10**6,
+        10**7,
+    ):
         if num_steps > args.largest:
             break
         found: dict[str, list[tuple[float, float]]] = {name: [] for name in ROUTES}
@@ -91,15 +115,30 @@ def measure(args: argparse.Namespace) -> Lines:
             medians[name].append((num_steps, float(np.median(values[:, 0]))))
             low_q, high_q = np.quantile(values[:, 0], [0.1, 0.9])
             bands[name].append((num_steps, medians[name][-1][1], float(low_q), float(high_q)))
-            line = {"route": name, "num_steps": num_steps, "num_seeds": args.replicates, "refused": refused[name]}
-            line |= {"median_frobenius": round(medians[name][-1][1], 4), "q10_q90": [round(low_q, 4), round(high_q, 4)]}
-            yield line | {"median_spectral": round(float(np.median(values[:, 1])), 4), "seconds_counting": round(seconds / args.replicates, 4)}
+            line = {
+                "route": name,
+                "num_steps": num_steps,
+                "num_seeds": args.replicates,
+                "refused": refused[name],
+            }
+            line |= {
+                "median_frobenius": round(medians[name][-1][1], 4),
+                "q10_q90": [round(low_q, 4), round(high_q, 4)],
+            }
+            yield line | {
+                "median_spectral": round(float(np.median(values[:, 1])), 4),
+                "seconds_counting": round(seconds / args.replicates, 4),
+            }
     for name, points in medians.items():
         late = [(np.log10(t), np.log10(e)) for t, e in points if t >= 10**5]
         if len(late) > 1:
             slope, intercept = np.polyfit(*np.array(late).T, 1)
             slopes[name] = float(slope)
-            yield {"route": name, "slope_from_100000": round(slope, 3), "intercept": round(intercept, 3)}
+            yield {
+                "route": name,
+                "slope_from_100000": round(slope, 3),
+                "intercept": round(intercept, 3),
+            }
     if args.figure is not None:
         draw(bands, slopes, args.figure)
 

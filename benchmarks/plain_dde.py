@@ -1,13 +1,16 @@
-"""What the plain call reaches: ``fit(DeepDiscreteEncoder(18, (6, 2)), x)``, no settings, on designs of a known truth.
+"""What the plain call reaches: ``fit(DeepDiscreteEncoder(18, (6, 2)), x)``, no settings, on designs
+of a known truth.
 
-One JSON line a fit, then one a cell. Accuracy of the graph that the fit hands back (``fit.graphs``), over both layers, and the mean squared
-error of its parameters after alignment, as ``dde_recovery.py`` scores them; the truth enters scoring only. Beside them what an
-oracle reaches on the same data: the same fit on the true graph, from the truth. ``num_finite`` counts fits none of whose loadings exceeds 10 in size
-(estimates of items that separate used to run to 15). A cell passes where its figures are at or beyond the bars: for strict Bernoulli
-designs graph accuracy .989 and trimmed RMSE .292 at N = 1,000, .995 and .120 at N = 4,000.
+One JSON line a fit, then one a cell. Accuracy of the graph that the fit hands back
+(``fit.graphs``), over both layers, and the mean squared error of its parameters after alignment, as
+``dde_recovery.py`` scores them; the truth enters scoring only. Beside them what an oracle reaches
+on the same data: the same fit on the true graph, from the truth. ``num_finite`` counts fits none of
+whose loadings exceeds 10 in size (estimates of items that separate used to run to 15). A cell
+passes where its figures are at or beyond the bars: for strict Bernoulli designs graph accuracy .989
+and trimmed RMSE .292 at N = 1,000, .995 and .120 at N = 4,000.
 
-Run: ``python benchmarks/plain_dde.py [--replicates 20] [--first-seed 0] [--rows 1000 4000] [--design strict generic] [--family Bernoulli Poisson
-Normal] [--no-oracle]``.
+Run: ``python benchmarks/plain_dde.py [--replicates 20] [--first-seed 0] [--rows 1000 4000]
+[--design strict generic] [--family Bernoulli Poisson Normal] [--no-oracle]``.
 """
 
 from __future__ import annotations
@@ -27,11 +30,16 @@ from inference.programs import Program
 from ppl_models import DeepDiscreteEncoder
 from ppl_models.datasets.deep_discrete_encoder import generic_design, strict_design
 
-BARS = {("Bernoulli", "strict", 1000): (0.989, 0.292), ("Bernoulli", "strict", 4000): (0.995, 0.120)}
+BARS = {
+    ("Bernoulli", "strict", 1000): (0.989, 0.292),
+    ("Bernoulli", "strict", 4000): (0.995, 0.120),
+}
 FINITE = 10.0
 
 
-def replicate(args: argparse.Namespace, family: str, design: str, num_rows: int, seed: int) -> dict[str, Any]:
+def replicate(
+    args: argparse.Namespace, family: str, design: str, num_rows: int, seed: int
+) -> dict[str, Any]:
     response = FAMILIES[family]
     truth = (strict_design if design == "strict" else generic_design)(2, response)
     model = DeepDiscreteEncoder(18, (6, 2), response)
@@ -44,7 +52,9 @@ def replicate(args: argparse.Namespace, family: str, design: str, num_rows: int,
     if args.oracle:
         known = model.restricted([(truth[layer.loadings] != 0).int().tolist() for layer in layers])
         oracle = mean_squared_error(fit(known, x, EM(), init=truth).params, truth)
-    graphs = {layer.loadings: aligned.graphs[layer.loadings].to(truth[layer.loadings]) for layer in layers}
+    graphs = {
+        layer.loadings: aligned.graphs[layer.loadings].to(truth[layer.loadings]) for layer in layers
+    }
     return {
         "family": family,
         "design": design,
@@ -53,7 +63,9 @@ def replicate(args: argparse.Namespace, family: str, design: str, num_rows: int,
         "accuracy_graph": graph_accuracy(graphs, truth, layers, 0.5),
         "mse": mean_squared_error(aligned.params, truth),
         "mse_oracle": oracle,
-        "largest_loading": max(float(result.params[layer.loadings].abs().max()) for layer in layers),
+        "largest_loading": max(
+            float(result.params[layer.loadings].abs().max()) for layer in layers
+        ),
         "num_edges": sum(int(graph.sum()) for graph in result.graphs.values()),
         "converged": result.converged,
         "warnings": list(result.warnings),
@@ -73,22 +85,38 @@ def measure(args: argparse.Namespace) -> Lines:
                 errors = trimmed_rmse([one["mse"] for one in runs])
                 accuracy = statistics.mean(one["accuracy_graph"] for one in runs)
                 bars = BARS.get((family, design, num_rows))
-                truth = (strict_design if design == "strict" else generic_design)(2, FAMILIES[family])
+                truth = (strict_design if design == "strict" else generic_design)(
+                    2, FAMILIES[family]
+                )
                 yield {
                     "cell": f"{family} {design} {num_rows}",
                     "replicates": len(runs),
                     "accuracy_graph": accuracy,
-                    "accuracy_sd": statistics.stdev([one["accuracy_graph"] for one in runs]) if len(runs) > 1 else None,
+                    "accuracy_sd": (
+                        statistics.stdev([one["accuracy_graph"] for one in runs])
+                        if len(runs) > 1
+                        else None
+                    ),
                     "rmse_trimmed": errors.trimmed,
                     "rmse_untrimmed": errors.untrimmed,
                     "num_dropped": errors.num_dropped,
-                    "rmse_oracle": trimmed_rmse([one["mse_oracle"] for one in runs]).trimmed if args.oracle else None,
-                    "empty_graph_accuracy": empty_graph_accuracy(truth, DeepDiscreteEncoder(18, (6, 2), FAMILIES[family]).layers()),
+                    "rmse_oracle": (
+                        trimmed_rmse([one["mse_oracle"] for one in runs]).trimmed
+                        if args.oracle
+                        else None
+                    ),
+                    "empty_graph_accuracy": empty_graph_accuracy(
+                        truth, DeepDiscreteEncoder(18, (6, 2), FAMILIES[family]).layers()
+                    ),
                     "num_finite": sum(one["largest_loading"] <= FINITE for one in runs),
                     "num_converged": sum(one["converged"] for one in runs),
                     "seconds_median": statistics.median(one["seconds"] for one in runs),
                     "bars": bars,
-                    "passed": None if bars is None else bool(accuracy >= bars[0] and errors.trimmed <= bars[1]),
+                    "passed": (
+                        None
+                        if bars is None
+                        else bool(accuracy >= bars[0] and errors.trimmed <= bars[1])
+                    ),
                 }
 
 
@@ -97,7 +125,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--design", nargs="+", default=["strict"], choices=["strict", "generic"])
     parser.add_argument("--family", nargs="+", default=["Bernoulli"], choices=list(FAMILIES))
     parser.add_argument("--rows", type=int, nargs="+", default=[1000, 4000])
-    parser.add_argument("--no-oracle", dest="oracle", action="store_false", help="leave out the fits on the true graph")
+    parser.add_argument(
+        "--no-oracle",
+        dest="oracle",
+        action="store_false",
+        help="leave out the fits on the true graph",
+    )
     run(parser, measure, argv, {"replicates": 1, "rows": [400], "oracle": False})
 
 

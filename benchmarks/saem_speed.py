@@ -1,11 +1,14 @@
-"""Cost of SAEM: seconds to convergence at (90, 30, 10), seconds an iteration by rows and by latents, memory by iterations.
+"""Cost of SAEM: seconds to convergence at (90, 30, 10), seconds an iteration by rows and by
+latents, memory by iterations.
 
-An iteration is a sweep, its statistics and a maximisation, with every loading away from zero (the dearest graph; fits soon have
-sparse ones). ``rows`` and ``latents`` each vary one number, so that cost in proportion is a straight line through the
-origin of what does not depend on it. ``memory``: bytes of what an iteration hands to the next, and resident memory beyond
-that before the first. One JSON line a measurement.
+An iteration is a sweep, its statistics and a maximisation, with every loading away from zero (the
+dearest graph; fits soon have sparse ones). ``rows`` and ``latents`` each vary one number, so that
+cost in proportion is a straight line through the origin of what does not depend on it. ``memory``:
+bytes of what an iteration hands to the next, and resident memory beyond that before the first. One
+JSON line a measurement.
 
-Run: ``python benchmarks/saem_speed.py [--parts rows latents memory fit] [--threads 2] [--figure FILE]`` (about two minutes).
+Run: ``python benchmarks/saem_speed.py [--parts rows latents memory fit] [--threads 2] [--figure
+FILE]`` (about two minutes).
 """
 
 from __future__ import annotations
@@ -30,16 +33,22 @@ from ppl_models.datasets import strict_design
 PARTS = ["rows", "latents", "memory", "fit"]
 
 
-def example(top: int, num_rows: int) -> tuple[DeepDiscreteEncoder, torch.Tensor, dict[str, torch.Tensor]]:
+def example(
+    top: int, num_rows: int
+) -> tuple[DeepDiscreteEncoder, torch.Tensor, dict[str, torch.Tensor]]:
     truth = strict_design(top, Bernoulli())
-    model = DeepDiscreteEncoder(9 * top, (3 * top, top), penalty=TruncatedLasso.bic(num_rows), bound=5.0)
+    model = DeepDiscreteEncoder(
+        9 * top, (3 * top, top), penalty=TruncatedLasso.bic(num_rows), bound=5.0
+    )
     return model, Program(model, None, num_rows).simulate(truth, 0)["items"], truth
 
 
 def dense(num_latents: int, num_rows: int) -> tuple[DrawSteps, dict[str, torch.Tensor]]:
     """Steps for 90 items on so many latents under two, and parameters without a zero."""
     generator = torch.Generator().manual_seed(0)
-    model = DeepDiscreteEncoder(90, (num_latents, 2), penalty=TruncatedLasso.bic(num_rows), bound=5.0)
+    model = DeepDiscreteEncoder(
+        90, (num_latents, 2), penalty=TruncatedLasso.bic(num_rows), bound=5.0
+    )
     params = {
         name: torch.randn(shape, generator=generator, dtype=torch.float64) / num_latents**0.5
         for name, shape in (
@@ -51,10 +60,17 @@ def dense(num_latents: int, num_rows: int) -> tuple[DrawSteps, dict[str, torch.T
     }
     params["proportions"] = torch.full((1, 2), 0.5, dtype=torch.float64)
     one = {name: value[0] for name, value in params.items()}
-    return SAEM().steps(problem_of(model, Program(model, None, num_rows).simulate(one, 0)["items"], 0)), params
+    return (
+        SAEM().steps(
+            problem_of(model, Program(model, None, num_rows).simulate(one, 0)["items"], 0)
+        ),
+        params,
+    )
 
 
-def iterations(num_latents: int, num_rows: int, repeats: int) -> tuple[dict[str, float], list[dict[str, int]]]:
+def iterations(
+    num_latents: int, num_rows: int, repeats: int
+) -> tuple[dict[str, float], list[dict[str, int]]]:
     """Median seconds of the parts of an iteration, and the memory after each."""
     steps, params = dense(num_latents, num_rows)
     generator = torch.Generator().manual_seed(0)
@@ -70,11 +86,18 @@ def iterations(num_latents: int, num_rows: int, repeats: int) -> tuple[dict[str,
         counted = time.perf_counter()
         steps.maximise(averages, params)  # the parameters stay dense
         done = time.perf_counter()
-        for name, value in zip(seconds, (swept - began, counted - swept, done - counted), strict=True):
+        for name, value in zip(
+            seconds, (swept - began, counted - swept, done - counted), strict=True
+        ):
             seconds[name].append(value)
-        state = sum(value.numel() * value.element_size() for value in (*averages.values(), *latents.values()))
+        state = sum(
+            value.numel() * value.element_size()
+            for value in (*averages.values(), *latents.values())
+        )
         memory.append({"state_bytes": state, "resident_bytes_beyond_start": resident() - before})
-    return {name: sorted(values[1:])[repeats // 2] for name, values in seconds.items()}, memory  # the first warms up
+    return {
+        name: sorted(values[1:])[repeats // 2] for name, values in seconds.items()
+    }, memory  # the first warms up
 
 
 def lines(what: str, args: argparse.Namespace) -> list[dict]:
@@ -82,11 +105,23 @@ def lines(what: str, args: argparse.Namespace) -> list[dict]:
         return [convergence(num_rows, args.most) for num_rows in args.fits]
     if what == "memory":
         memory = iterations(30, 4000, args.iterations)[1]
-        return [{"sizes": [90, 30, 2], "num_rows": 4000, "iteration": i + 1, **memory[i]} for i in (0, 1, 9, 49, 99, 199) if i < args.iterations]
+        return [
+            {"sizes": [90, 30, 2], "num_rows": 4000, "iteration": i + 1, **memory[i]}
+            for i in (0, 1, 9, 49, 99, 199)
+            if i < args.iterations
+        ]
     out = []
-    for num_latents, num_rows in [(30, n) for n in args.rows] if what == "rows" else [(k, args.rows[-1] // 2) for k in args.latents]:
+    for num_latents, num_rows in (
+        [(30, n) for n in args.rows]
+        if what == "rows"
+        else [(k, args.rows[-1] // 2) for k in args.latents]
+    ):
         parts = iterations(num_latents, num_rows, 8)[0]
-        line = {"sizes": [90, num_latents, 2], "num_rows": num_rows, "seconds_iteration": sum(parts.values())}
+        line = {
+            "sizes": [90, num_latents, 2],
+            "num_rows": num_rows,
+            "seconds_iteration": sum(parts.values()),
+        }
         out.append(line | {f"seconds_{name}": seconds for name, seconds in parts.items()})
     return out
 
@@ -101,7 +136,9 @@ def convergence(num_rows: int, most: int) -> dict:
         "seconds": time.perf_counter() - began,
         "iterations": result.num_iterations,
         "converged": result.converged,
-        "accuracy_graph": graph_accuracy(align(result, truth).params, truth, model.layers(), model.penalty.threshold),
+        "accuracy_graph": graph_accuracy(
+            align(result, truth).params, truth, model.layers(), model.penalty.threshold
+        ),
     }
 
 
@@ -112,10 +149,27 @@ def draw(found: dict[str, list[dict]], path: Path) -> None:
 
     figure = Figure(figsize=(11, 3.4), layout="constrained")
     rows, latents, memory = figure.subplots(1, 3)
-    for ax, part, label in ((rows, "rows", "rows"), (latents, "latents", "latents of the first layer")):
-        x = [line["num_rows"] if part == "rows" else line["sizes"][1] for line in found.get(part, [])]
-        for name, colour in (("iteration", "#222222"), ("sweep", "#2166ac"), ("statistics", "#e08214"), ("maximise", "#b2182b")):
-            ax.plot(x, [line[f"seconds_{name}"] for line in found.get(part, [])], marker="o", ms=3, color=colour, label=name)
+    for ax, part, label in (
+        (rows, "rows", "rows"),
+        (latents, "latents", "latents of the first layer"),
+    ):
+        x = [
+            line["num_rows"] if part == "rows" else line["sizes"][1] for line in found.get(part, [])
+        ]
+        for name, colour in (
+            ("iteration", "#222222"),
+            ("sweep", "#2166ac"),
+            ("statistics", "#e08214"),
+            ("maximise", "#b2182b"),
+        ):
+            ax.plot(
+                x,
+                [line[f"seconds_{name}"] for line in found.get(part, [])],
+                marker="o",
+                ms=3,
+                color=colour,
+                label=name,
+            )
         ax.set(xlabel=label, ylabel="seconds", xlim=(0, None), ylim=(0, None))
         ax.xaxis.set_major_locator(MaxNLocator(4))
     rows.legend(frameon=False)
@@ -124,7 +178,14 @@ def draw(found: dict[str, list[dict]], path: Path) -> None:
         ("state_bytes", "#222222", "state"),
         ("resident_bytes_beyond_start", "#2166ac", "resident beyond the start"),
     ):
-        memory.plot(x, [line[name] / 1e6 for line in found.get("memory", [])], marker="o", ms=3, color=colour, label=label)
+        memory.plot(
+            x,
+            [line[name] / 1e6 for line in found.get("memory", [])],
+            marker="o",
+            ms=3,
+            color=colour,
+            label=label,
+        )
     memory.set(xlabel="iteration", ylabel="MB", xlim=(0, None), ylim=(0, None))
     memory.legend(frameon=False)
     figure.savefig(path, dpi=150)
@@ -142,13 +203,28 @@ def measure(args: argparse.Namespace) -> Lines:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = command_line(__file__, __doc__, threads=2)
     parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS)
-    parser.add_argument("--rows", type=int, nargs="+", default=[1000, 2000, 4000, 8000, 16000], help="of rows; half the last one for latents")
+    parser.add_argument(
+        "--rows",
+        type=int,
+        nargs="+",
+        default=[1000, 2000, 4000, 8000, 16000],
+        help="of rows; half the last one for latents",
+    )
     parser.add_argument("--latents", type=int, nargs="+", default=[8, 16, 24, 32, 48])
     parser.add_argument("--iterations", type=int, default=200, help="of memory")
     parser.add_argument("--fits", type=int, nargs="+", default=[1000, 8000], help="rows of fits")
-    parser.add_argument("--most", type=int, default=SAEM().max_iterations, help="iterations of a fit")
+    parser.add_argument(
+        "--most", type=int, default=SAEM().max_iterations, help="iterations of a fit"
+    )
     parser.add_argument("--figure", type=Path, metavar="FILE")
-    quick = {"rows": [500, 1000], "latents": [8, 16], "iterations": 10, "fits": [500], "most": 5, "threads": 1}
+    quick = {
+        "rows": [500, 1000],
+        "latents": [8, 16],
+        "iterations": 10,
+        "fits": [500],
+        "most": 5,
+        "threads": 1,
+    }
     run(parser, measure, argv, quick)
 
 

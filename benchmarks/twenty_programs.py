@@ -1,9 +1,12 @@
-"""Twenty programs as people write them, as in Pyro's tutorials, examples and forum: which engines fit them, and their log-likelihood by another route.
+"""Twenty programs as people write them, as in Pyro's tutorials, examples and forum: which engines
+fit them, and their log-likelihood by another route.
 
-One JSON line a program: where its form is found, the engines that fit it (each is run), the log-likelihood at EM's estimate with its discrete latents summed out
-(at the posterior mean of NUTS, given the continuous latents of the rows, where there are such), its difference from the one written out by hand, and from the
-objective of plain Pyro's ``TraceEnum_ELBO`` at the same parameters. The programs, their data and the recursions by hand lie in ``tests/support/everyday``.
-Run: ``python benchmarks/twenty_programs.py``.
+One JSON line a program: where its form is found, the engines that fit it (each is run), the
+log-likelihood at EM's estimate with its discrete latents summed out (at the posterior mean of NUTS,
+given the continuous latents of the rows, where there are such), its difference from the one written
+out by hand, and from the objective of plain Pyro's ``TraceEnum_ELBO`` at the same parameters. The
+programs, their data and the recursions by hand lie in ``tests/support/everyday``. Run: ``python
+benchmarks/twenty_programs.py``.
 """
 
 from __future__ import annotations
@@ -49,7 +52,12 @@ def measure(args: argparse.Namespace) -> Lines:
             began = time.perf_counter()
             try:
                 with quiet():
-                    result = fit(row.program, data, engines[engine], num_restarts=args.restarts if engine == "EM" else None)
+                    result = fit(
+                        row.program,
+                        data,
+                        engines[engine],
+                        num_restarts=args.restarts if engine == "EM" else None,
+                    )
             except ValueError as error:
                 refused[engine] = str(error)
                 continue
@@ -57,12 +65,20 @@ def measure(args: argparse.Namespace) -> Lines:
             seconds[engine] = time.perf_counter() - began
             if shown is None or (engine == "NUTS" and "EM" not in fitted):
                 shown = result
-        line: dict[str, Any] = {"program": name, "source": row.source, "engines": fitted, "expected_engines": list(row.engines), "refused": refused}
+        line: dict[str, Any] = {
+            "program": name,
+            "source": row.source,
+            "engines": fitted,
+            "expected_engines": list(row.engines),
+            "refused": refused,
+        }
         if shown is not None:
             program = Program(row.program, checked(row.program, data)[0])
             params = shown.params | (shown.local or {})
             value = float(program.log_marginal(params))
-            by_hand = row.log_likelihood({site: part.detach().numpy() for site, part in params.items()}, data)
+            by_hand = row.log_likelihood(
+                {site: part.detach().numpy() for site, part in params.items()}, data
+            )
             objective = value + float(program.log_prior(params))
             line |= {
                 "log_likelihood": value,
@@ -77,18 +93,38 @@ def measure(args: argparse.Namespace) -> Lines:
 def _objective_of_pyro(program: Program, params: Params) -> float:
     model = config_enumerate(poutine.condition(program.model, params), default="parallel")
     with in_dtype(torch.float64), quiet():
-        return -float(TraceEnum_ELBO(max_plate_nesting=program.max_plate_nesting).loss(model, lambda *_: None, *program.args))
+        return -float(
+            TraceEnum_ELBO(max_plate_nesting=program.max_plate_nesting).loss(
+                model, lambda *_: None, *program.args
+            )
+        )
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = command_line(__file__, __doc__, threads=1)
     parser.add_argument("--programs", type=int, default=20, help="the first so many of the table")
-    parser.add_argument("--engines", default="EM,SAEM,Laplace,SVI,NUTS", help="those that are tried, by comma")
+    parser.add_argument(
+        "--engines", default="EM,SAEM,Laplace,SVI,NUTS", help="those that are tried, by comma"
+    )
     parser.add_argument("--restarts", type=int, default=3, help="of EM")
     parser.add_argument("--max-iterations", type=int, default=2000)
     parser.add_argument("--num-steps", type=int, default=1000, help="of SVI")
-    parser.add_argument("--num-draws", type=int, default=500, help="of NUTS, after as many of warm-up")
-    run(parser, measure, argv, {"programs": 1, "engines": "EM,SVI", "restarts": 1, "max_iterations": 50, "num_steps": 20, "num_draws": 20})
+    parser.add_argument(
+        "--num-draws", type=int, default=500, help="of NUTS, after as many of warm-up"
+    )
+    run(
+        parser,
+        measure,
+        argv,
+        {
+            "programs": 1,
+            "engines": "EM,SVI",
+            "restarts": 1,
+            "max_iterations": 50,
+            "num_steps": 20,
+            "num_draws": 20,
+        },
+    )
 
 
 if __name__ == "__main__":

@@ -4,16 +4,21 @@ On a laptop, two processes, with rows that the script makes by itself:
 
     torchrun --nproc_per_node 2 examples/fit_shared.py --out classes
 
-With rows of your own (a .npy or .parquet file, or a folder of parquet files, of 0 and 1, empty where missing), which every process opens and takes its share of:
+With rows of your own (a .npy or .parquet file, or a folder of parquet files, of 0 and 1, empty
+where missing), which every process opens and takes its share of:
 
     torchrun --nproc_per_node 2 examples/fit_shared.py answers.parquet --classes 4 --out classes
 
-On a cluster, the same line in each of four machines that see the file, with the name of the first one; under Slurm it is the last line of a job of four nodes:
+On a cluster, the same line in each of four machines that see the file, with the name of the first
+one; under Slurm it is the last line of a job of four nodes:
 
-    srun torchrun --nnodes 4 --nproc_per_node 8 --rdzv_backend c10d --rdzv_endpoint $(scontrol show hostnames | head -1):29500 \\
-        --rdzv_id $SLURM_JOB_ID examples/fit_shared.py /scratch/answers.parquet --classes 4 --out classes --checkpoint classes.ckpt
+    srun torchrun --nnodes 4 --nproc_per_node 8 --rdzv_backend c10d --rdzv_endpoint $(scontrol show
+    hostnames | head -1):29500 \\
+        --rdzv_id $SLURM_JOB_ID examples/fit_shared.py /scratch/answers.parquet --classes 4 --out
+        classes --checkpoint classes.ckpt
 
-Called again after it was interrupted, it goes on from the checkpoint. Without torchrun it is a fit of one process.
+Called again after it was interrupted, it goes on from the checkpoint. Without torchrun it is a fit
+of one process.
 """
 
 from __future__ import annotations
@@ -33,17 +38,33 @@ def made_rows(path: Path, num_rows: int = 100_000, num_items: int = 10) -> Path:
     """A table of three classes, as a .npy file of small integers."""
     rng = np.random.default_rng(0)
     chances = rng.uniform(0.1, 0.9, (3, num_items))
-    np.save(path, (rng.random((num_rows, num_items)) < chances[rng.integers(3, size=num_rows)]).astype(np.int8))
+    np.save(
+        path,
+        (rng.random((num_rows, num_items)) < chances[rng.integers(3, size=num_rows)]).astype(
+            np.int8
+        ),
+    )
     return path
 
 
 def main() -> None:
-    """Read the command line, join the other processes, fit, and let the first process save the fit."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("rows", nargs="?", type=Path, help=".npy, .parquet, or a folder of parquet files; rows are made if left out")
+    """Read the command line, join the other processes, fit, and let the first process save the
+    fit.
+    """
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "rows",
+        nargs="?",
+        type=Path,
+        help=".npy, .parquet, or a folder of parquet files; rows are made if left out",
+    )
     parser.add_argument("--classes", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("classes"), help="folder of the fit")
-    parser.add_argument("--checkpoint", type=Path, help="file from which an interrupted fit goes on")
+    parser.add_argument(
+        "--checkpoint", type=Path, help="file from which an interrupted fit goes on"
+    )
     args = parser.parse_args()
 
     torch.set_num_threads(1)  # one thread a process; start as many processes as there are cores
@@ -61,10 +82,21 @@ def main() -> None:
 
     blocks = RowBlocks.of(args.rows, group=group, split=group is not None)
     num_items = next(iter(blocks)).shape[1]
-    found = fit(Mixture(args.classes, Bernoulli(), num_items), blocks, EM(), num_restarts=5, checkpoint=args.checkpoint, progress=is_first)
+    found = fit(
+        Mixture(args.classes, Bernoulli(), num_items),
+        blocks,
+        EM(),
+        num_restarts=5,
+        checkpoint=args.checkpoint,
+        progress=is_first,
+    )
     if is_first:
         found.save(args.out)
-        print(f"{found.num_rows:,} rows in {found.seconds:.1f} s, log-likelihood {found.log_likelihood:.2f}, shares of the classes", found.params["weights"].tolist())
+        print(
+            f"{found.num_rows:,} rows in {found.seconds:.1f} s, log-likelihood"
+            f" {found.log_likelihood:.2f}, shares of the classes",
+            found.params["weights"].tolist(),
+        )
     if group is not None:
         torch.distributed.destroy_process_group()
 

@@ -1,7 +1,8 @@
 """Engines for the zoo's programs, and what is asked of a fit afterwards.
 
-The engines are names of this package. Its other public modules (``inference.plots``, ``inference.loo``, ``inference.selection``, ...)
-and ``inference.compare`` are imported on first use, so that ``import inference`` stays quick and needs no library for pictures.
+The engines are names of this package. Its other public modules (``inference.plots``,
+``inference.loo``, ``inference.selection``, ...) and ``inference.compare`` are imported on first
+use, so that ``import inference`` stays quick and needs no library for pictures.
 """
 
 import importlib
@@ -29,10 +30,20 @@ from inference.engines.svi import SVI
 from inference.fitting.fit import fit
 from inference.fitting.record import Restarts, Trace
 from inference.fitting.result import Fit
-from inference.structures.classifiers.terms import CrossTotalCorrelation, EvenWeights, KnownWeights, Labels
+from inference.structures.classifiers.terms import (
+    CrossTotalCorrelation,
+    EvenWeights,
+    KnownWeights,
+    Labels,
+)
 from inference.structures.classifiers.train import TrainClassifiers
 from inference.structures.dictionary.alternating import AlternatingMinimization, GradientAlternation
-from inference.structures.dictionary.decoders import BackwardElimination, HardThresholding, Pursuit, Shrinkage
+from inference.structures.dictionary.decoders import (
+    BackwardElimination,
+    HardThresholding,
+    Pursuit,
+    Shrinkage,
+)
 from inference.structures.factorization.factorize import Factorize
 from inference.structures.layers.choose_penalty import ChoosePenalty
 from inference.structures.noisy_or.grow_and_prune import GrowAndPrune

@@ -1,8 +1,9 @@
-"""Comparing two labellings of the same latents: the law of a model knows neither their order nor their signs.
+"""Comparing two labellings of the same latents: the law of a model knows neither their order nor
+their signs.
 
-Two fits, or a fit and a truth, can only be compared after one is relabelled like the other. That is for scoring and for
-comparing: no fit may use it. How the latents of a model may be renamed is said by its kind
-(:meth:`inference.base.structure.Structure.align`).
+Two fits, or a fit and a truth, can only be compared after one is relabelled like the other. That is
+for scoring and for comparing: no fit may use it. How the latents of a model may be renamed is said
+by its kind (:meth:`inference.base.structure.Structure.align`).
 """
 
 from __future__ import annotations
@@ -17,35 +18,52 @@ from inference.fitting.record import FitRecord
 from inference.structures.layers.alignment import align_layers, canonical_signs, relabel
 from inference.structures.registry import structure_of
 
-__all__ = ["Alignment", "Matching", "align", "align_layers", "canonical_signs", "match_columns", "relabel"]
+__all__ = [
+    "Alignment",
+    "Matching",
+    "align",
+    "align_layers",
+    "canonical_signs",
+    "match_columns",
+    "relabel",
+]
 
 
-def align(fit: FitRecord, reference: FitRecord | Mapping[str, Tensor], signs: bool = True) -> Alignment:
-    """Relabel the latents of a fit so that its parameters are as near as possible to those of a reference.
+def align(
+    fit: FitRecord, reference: FitRecord | Mapping[str, Tensor], signs: bool = True
+) -> Alignment:
+    """Relabel the latents of a fit so that its parameters are as near as possible to those of a
+    reference.
 
-    What may be exchanged is what the model's law does not know: latents are told apart by a graph that the user declared, never by one that was
-    estimated (a plain fit of an encoder, or ``polish``), so two such fits on different graphs align, and their graphs
-    along with them. Layers are matched bottom-up by their loadings (:func:`align_layers`), hidden options by their policies, components of a
-    mixture and causes of a network by the parameters that belong to each.
+    What may be exchanged is what the model's law does not know: latents are told apart by a graph
+    that the user declared, never by one that was estimated (a plain fit of an encoder, or
+    ``polish``), so two such fits on different graphs align, and their graphs along with them.
+    Layers are matched bottom-up by their loadings (:func:`align_layers`), hidden options by their
+    policies, components of a mixture and causes of a network by the parameters that belong to each.
 
     Args:
         fit: a fit of a model whose kind says how its latents may be renamed.
-        reference: another fit of the same sizes, or a dict of parameters (a known truth) by site name.
+        reference: another fit of the same sizes, or a dict of parameters (a known truth) by site
+            name.
         signs: whether the values of a binary latent may change names too; False permutes only.
 
     Raises:
-        ValueError: if nothing is known of the latents of the model, a site is missing or has another shape (naming it), or
-            a value is not finite.
+        ValueError: if nothing is known of the latents of the model, a site is missing or has
+            another shape (naming it), or a value is not finite.
     """
     model = getattr(fit, "model", None)
     other = reference if isinstance(reference, Mapping) else getattr(reference, "params", None)
     if other is None:
-        raise ValueError(f"align: reference must be a fit or a dict of parameters, got {type(reference).__name__}")
+        raise ValueError(
+            "align: reference must be a fit or a dict of parameters, got"
+            f" {type(reference).__name__}"
+        )
     structure = None if model is None else structure_of(model)
     alignment = None if structure is None else structure.align(fit.params, other, signs)
     if structure is None or alignment is None:
         raise ValueError(
-            f"align: a fit of a model with layers() and root() was expected, or of another kind whose latents have no names, got {type(fit).__name__} of "
-            f"{type(model).__name__}; components of other models are matched by match_columns"
+            "align: a fit of a model with layers() and root() was expected, or of another kind"
+            f" whose latents have no names, got {type(fit).__name__} of {type(model).__name__};"
+            " components of other models are matched by match_columns"
         )
     return replace(alignment, graphs=structure.graphs(alignment.params))

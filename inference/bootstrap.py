@@ -1,8 +1,10 @@
 r"""Parametric bootstrap: how an estimate would scatter if the fitted model had made the data.
 
-Each replicate draws a data set of the fit's size from the fit, refits the model from the estimate, and names the latents as
-in the fit; where EM has the steps for it, many replicates are refitted as one batch. What comes back is the fit with the replicates as draws of one chain, (1, B, ...), so that ``to_arviz`` and all
-that works on draws works on them; their spread estimates the sampling distribution, it is no posterior.
+Each replicate draws a data set of the fit's size from the fit, refits the model from the estimate,
+and names the latents as in the fit; where EM has the steps for it, many replicates are refitted as
+one batch. What comes back is the fit with the replicates as draws of one chain, (1, B, ...), so
+that ``to_arviz`` and all that works on draws works on them; their spread estimates the sampling
+distribution, it is no posterior.
 
 Source: B. Efron (1979), Bootstrap methods, doi:10.1214/aos/1176344552.
 """
@@ -42,11 +44,13 @@ class Bootstrap:
     """The estimate of another engine, and its replicates on data simulated from it as draws.
 
     Args:
-        engine: the engine of the estimate and of the refits, which start at the estimate: other optima are not visited.
+        engine: the engine of the estimate and of the refits, which start at the estimate: other
+            optima are not visited.
         num_replicates: B, at least 2.
 
     Raises:
-        ValueError: for settings out of range; at ``fit``, for a program that cannot draw rows of one table.
+        ValueError: for settings out of range; at ``fit``, for a program that cannot draw rows of
+            one table.
     """
 
     engine: Method = dataclasses.field(default_factory=EM)
@@ -56,43 +60,61 @@ class Bootstrap:
         plain_fields(self)
         check_size("Bootstrap", "num_replicates", self.num_replicates, 2, "an integer of 2 or more")
         if not is_method(self.engine):
-            raise ValueError(f"Bootstrap: engine must be an engine such as EM(), got {self.engine!r}")
+            raise ValueError(
+                f"Bootstrap: engine must be an engine such as EM(), got {self.engine!r}"
+            )
 
     @property
     def max_iterations(self) -> int:
         """Replicates."""
         return self.num_replicates
 
-    def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
+    def run(
+        self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None
+    ) -> Outcome:
         """See :class:`inference.base.structure.Method`; a checkpoint holds the replicates done."""
         problem.structure.check_method(self.engine)  # both refused before any work
         simulated_table(problem, {name: value[0] for name, value in start.items()}, 0)
         outcome = self.engine.run(problem, start, NoProgress(), None)
         best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax())
-        params = problem.structure.canonical({name: value[best] for name, value in outcome.params.items()})
-        store = None if checkpoint is None else Checkpoint(checkpoint, problem.fingerprint(self, start))
-        draws = replicates(problem, params, self.engine, self.num_replicates, problem.seed, progress, store)
-        return dataclasses.replace(outcome, draws={name: value[None] for name, value in draws.items()})
+        params = problem.structure.canonical(
+            {name: value[best] for name, value in outcome.params.items()}
+        )
+        store = (
+            None if checkpoint is None else Checkpoint(checkpoint, problem.fingerprint(self, start))
+        )
+        draws = replicates(
+            problem, params, self.engine, self.num_replicates, problem.seed, progress, store
+        )
+        return dataclasses.replace(
+            outcome, draws={name: value[None] for name, value in draws.items()}
+        )
 
 
 def bootstrap(
-    estimate: Fit, data: Any = None, num_replicates: int = 100, method: Method | None = None, seed: int = 0
+    estimate: Fit,
+    data: Any = None,
+    num_replicates: int = 100,
+    method: Method | None = None,
+    seed: int = 0,
 ) -> Fit:
     """Replicated estimates of a model on data simulated from its fit.
 
     Args:
         estimate: a point estimate.
-        data: the data of the fit; entries missing there are missing in every replicate. None for complete replicates.
+        data: the data of the fit; entries missing there are missing in every replicate. None for
+            complete replicates.
         num_replicates: B, at least 2.
-        method: engine of the refits; the fit's own if None. Each starts at the estimate, so other optima are not visited.
+        method: engine of the refits; the fit's own if None. Each starts at the estimate, so other
+            optima are not visited.
         seed: of the simulated data.
 
     Returns:
         The fit with ``draws`` (1, B, ...).
 
     Raises:
-        ValueError: for fewer than 2 replicates, posterior draws instead of an estimate, or a program that cannot draw
-            rows of one table.
+        ValueError: for fewer than 2 replicates, posterior draws instead of an estimate, or a
+            program that cannot draw rows of one table.
 
     Warns:
         ConvergenceWarning: with the number of refits that did not converge.
@@ -107,7 +129,9 @@ def bootstrap(
     rows = simulated_data(estimate, estimate.num_rows, seed) if data is None else data
     with quiet():  # of the data's columns: said when the estimate was made
         problem = problem_of(estimate.model, rows, seed)
-    engine = (estimate.method if estimate.method is not None else EM()) if method is None else method
+    engine = (
+        (estimate.method if estimate.method is not None else EM()) if method is None else method
+    )
     draws = replicates(problem, estimate.params, engine, num_replicates, seed, NoProgress(), None)
     return dataclasses.replace(estimate, draws={name: value[None] for name, value in draws.items()})
 
@@ -121,7 +145,9 @@ def replicates(
     progress: Progress,
     store: Checkpoint | None,
 ) -> Params:
-    """Estimates on data sets simulated at ``params``, (B, ...), latents named as there; gaps as in the problem's data."""
+    """Estimates on data sets simulated at ``params``, (B, ...), latents named as there; gaps as in
+    the problem's data.
+    """
     from inference.fitting.problem import problem_of
 
     start = {name: value.unsqueeze(0) for name, value in params.items()}
@@ -133,14 +159,27 @@ def replicates(
         while done.count < num_replicates:
             seeds = range(seed + done.count, seed + min(num_replicates, done.count + at_once))
             sets = torch.stack([simulated_table(problem, params, own) for own in seeds])
-            with quiet(), torch.enable_grad():  # bounds and constant columns of replicates are part of the answer
+            with (
+                quiet(),
+                torch.enable_grad(),
+            ):  # bounds and constant columns of replicates are part of the answer
                 if is_batch and isinstance(engine, EM):
                     refits = fit_sets(problem, engine, sets, start)
                 else:
-                    refits = engine.run(problem_of(problem.model, sets[0], seeds[0], True), start, NoProgress(), None)
-            done = done.joined({name: refits.params[name][: len(seeds)] for name in params}, int((~refits.converged).sum()))
+                    refits = engine.run(
+                        problem_of(problem.model, sets[0], seeds[0], True),
+                        start,
+                        NoProgress(),
+                        None,
+                    )
+            done = done.joined(
+                {name: refits.params[name][: len(seeds)] for name in params},
+                int((~refits.converged).sum()),
+            )
             progress.update(done.count, objective=float(refits.objective[-1]), active=len(seeds))
-            if store is not None and (done.count - saved.count >= store.every or done.count == num_replicates):
+            if store is not None and (
+                done.count - saved.count >= store.every or done.count == num_replicates
+            ):
                 store.save(done)
                 saved = done
     except BaseException:
@@ -149,7 +188,8 @@ def replicates(
         raise
     if done.unfinished:
         warnings.warn(
-            f"{done.unfinished} of {num_replicates} bootstrap refits did not converge: raise max_iterations of their method",
+            f"{done.unfinished} of {num_replicates} bootstrap refits did not converge: raise"
+            " max_iterations of their method",
             ConvergenceWarning,
             stacklevel=3,
         )
@@ -168,8 +208,13 @@ class _Done:
         return len(next(iter(self.params.values()))) if self.params else 0
 
     def joined(self, more: Params, unfinished: int) -> _Done:
-        parts = {name: [self.params[name], value] if self.params else [value] for name, value in more.items()}
-        return _Done({name: torch.cat(part) for name, part in parts.items()}, self.unfinished + unfinished)
+        parts = {
+            name: [self.params[name], value] if self.params else [value]
+            for name, value in more.items()
+        }
+        return _Done(
+            {name: torch.cat(part) for name, part in parts.items()}, self.unfinished + unfinished
+        )
 
 
 def simulated_table(problem: Problem, params: Params, seed: int) -> Tensor:
@@ -179,19 +224,37 @@ def simulated_table(problem: Problem, params: Params, seed: int) -> Tensor:
         ValueError: for a model with local sites, or a program that does not draw rows of one table.
     """
     if problem.structure.local_sites:
-        raise ValueError(f"bootstrap: a model with local sites {problem.structure.local_sites} has no replicates here")
+        raise ValueError(
+            f"bootstrap: a model with local sites {problem.structure.local_sites} has no replicates"
+            " here"
+        )
     observed = problem.program_of_one_row().names("observed")
     if len(observed) != 1 or not isinstance(problem.data, Tensor):
-        raise ValueError(f"bootstrap: a program with one observed table was expected, got {observed}")
-    like = problem.structure.simulate_like(params, problem.data, seed)  # of sequences: their lengths and gaps
+        raise ValueError(
+            f"bootstrap: a program with one observed table was expected, got {observed}"
+        )
+    like = problem.structure.simulate_like(
+        params, problem.data, seed
+    )  # of sequences: their lengths and gaps
     try:
-        drawn = (simulate(problem.model, params, seed, None, problem.num_rows) if like is None else like)[observed[0]]
+        drawn = (
+            simulate(problem.model, params, seed, None, problem.num_rows) if like is None else like
+        )[observed[0]]
     except TypeError as error:
-        raise ValueError("bootstrap: the program must take (data, num_rows), and draw that many rows where data is None") from error
+        raise ValueError(
+            "bootstrap: the program must take (data, num_rows), and draw that many rows where data"
+            " is None"
+        ) from error
     if drawn.shape[1:] != problem.data.shape[1:]:
         raise ValueError(
-            f"bootstrap: rows of {tuple(problem.data.shape[1:])} numbers were expected from the model, which draws {tuple(drawn.shape[1:])}: its rows "
-            "hold columns that are given, and new rows of these are not simulated here; standard_errors(fit, data) has intervals without replicates"
+            f"bootstrap: rows of {tuple(problem.data.shape[1:])} numbers were expected from the"
+            f" model, which draws {tuple(drawn.shape[1:])}: its rows hold columns that are given,"
+            " and new rows of these are not simulated here; standard_errors(fit, data) has"
+            " intervals without replicates"
         )
     drawn = drawn.to(problem.data.dtype)
-    return drawn.masked_fill(torch.isnan(problem.data), torch.nan) if drawn.is_floating_point() else drawn
+    return (
+        drawn.masked_fill(torch.isnan(problem.data), torch.nan)
+        if drawn.is_floating_point()
+        else drawn
+    )

@@ -1,12 +1,15 @@
-r"""Is an engine calibrated? Simulation-based calibration and coverage of intervals, for any model and engine.
+r"""Is an engine calibrated? Simulation-based calibration and coverage of intervals, for any model
+and engine.
 
-Parameters are drawn from the prior, data from the parameters, draws from the engine given the data: the rank of the truth among
-the draws is then uniform if the engine draws from the posterior (S. Talts et al. 2018, arXiv:1804.06788). Intervals at level
-:math:`\gamma` should hold the truth in a share :math:`\gamma` of the data sets.
+Parameters are drawn from the prior, data from the parameters, draws from the engine given the data:
+the rank of the truth among the draws is then uniform if the engine draws from the posterior (S.
+Talts et al. 2018, arXiv:1804.06788). Intervals at level :math:`\gamma` should hold the truth in a
+share :math:`\gamma` of the data sets.
 
-Latents have no names, so truth and draws are both put into the library's own convention (components by falling weight, causes by
-falling prior): a function of the parameters alone, of which the law of the ranks holds exactly, whatever labels a chain is in. For
-a model without such a convention, and beside it always, the log-likelihood of the data is ranked, which knows no labels.
+Latents have no names, so truth and draws are both put into the library's own convention (components
+by falling weight, causes by falling prior): a function of the parameters alone, of which the law of
+the ranks holds exactly, whatever labels a chain is in. For a model without such a convention, and
+beside it always, the log-likelihood of the data is ranked, which knows no labels.
 """
 
 from __future__ import annotations
@@ -75,23 +78,32 @@ class Calibration:
         return np.histogram(self.ranks[group].ravel(), edges)[0]
 
     def band(self, group: str, level: float = 0.95) -> tuple[float, float]:
-        """Central interval of one bin's count if ranks are uniform; entries of one data set count as one observation."""
+        """Central interval of one bin's count if ranks are uniform; entries of one data set count
+        as one observation.
+        """
         counts = self.histogram(group)
         entries = self.ranks[group].shape[1]
         tail = (1 - level) / 2
-        low, high = (stats.binom.ppf(p, self.num_replicates, 1 / len(counts)) for p in (tail, 1 - tail))
+        low, high = (
+            stats.binom.ppf(p, self.num_replicates, 1 / len(counts)) for p in (tail, 1 - tail)
+        )
         return float(low * entries), float(high * entries)
 
     @property
     def p_values(self) -> dict[str, float]:
-        """A chi-square test of uniform ranks for each entry, the least one a group times the number of entries."""
+        """A chi-square test of uniform ranks for each entry, the least one a group times the number
+        of entries.
+        """
         bins = min(BINS, self.num_draws + 1, max(2, self.num_replicates // 5))
         edges = np.linspace(-0.5, self.num_draws + 0.5, bins + 1)
         shares = np.histogram(np.arange(self.num_draws + 1), edges)[0] / (self.num_draws + 1)
         out = {}
         for group, ranks in self.ranks.items():
             counts = [np.histogram(column, edges)[0] for column in ranks.T]
-            least = min(float(stats.chisquare(count, self.num_replicates * shares).pvalue) for count in counts)
+            least = min(
+                float(stats.chisquare(count, self.num_replicates * shares).pvalue)
+                for count in counts
+            )
             out[group] = min(1.0, least * len(counts))
         return out
 
@@ -109,7 +121,12 @@ class Calibration:
         for group, values in self.covered.items():
             by_set = values.mean(1)
             error = float(by_set.std(ddof=1) / np.sqrt(len(by_set))) if len(by_set) > 1 else np.nan
-            lines[group] = {"entries": values.shape[1], "p_value": self.p_values[group], "coverage": self.coverage[group], "coverage_se": error}
+            lines[group] = {
+                "entries": values.shape[1],
+                "p_value": self.p_values[group],
+                "coverage": self.coverage[group],
+                "coverage_se": error,
+            }
         return pd.DataFrame(lines).T
 
     def plot(self) -> Any:
@@ -136,40 +153,60 @@ def simulation_based_calibration(
     Args:
         model: a program called as ``model(None, num_rows)`` to draw rows.
         num_rows: rows a data set.
-        method: an engine that draws (NUTS, SVI, Laplace). ``NUTS(warm_start=None)`` runs on up to 25 data sets as one batch.
-        num_replicates: S; num_draws: L, draws kept a fit, evenly spaced, so that they are nearly independent.
+        method: an engine that draws (NUTS, SVI, Laplace). ``NUTS(warm_start=None)`` runs on up to
+            25 data sets as one batch.
+        num_replicates: S; num_draws: L, draws kept a fit, evenly spaced, so that they are nearly
+            independent.
         level: of the central intervals.
-        prior: seed -> one truth by site name; the model's own prior if None. Ranks are uniform for the prior only; with another
-            law, or one truth always, coverage at that truth is what is measured.
+        prior: seed -> one truth by site name; the model's own prior if None. Ranks are uniform for
+            the prior only; with another law, or one truth always, coverage at that truth is what is
+            measured.
         seed: of everything.
         progress: show a bar.
-        folder, workers, scheduler: where the data sets are fitted, and where what is done is kept, as in :func:`inference.studies.run_jobs`.
+        folder, workers, scheduler: where the data sets are fitted, and where what is done is kept,
+            as in :func:`inference.studies.run_jobs`.
 
     Raises:
         ValueError: for numbers out of range, or an engine that gives no draws.
     """
-    for name, value in (("num_rows", num_rows), ("num_replicates", num_replicates), ("num_draws", num_draws)):
+    for name, value in (
+        ("num_rows", num_rows),
+        ("num_replicates", num_replicates),
+        ("num_draws", num_draws),
+    ):
         check_size("simulation_based_calibration", name, value)
     if not 0 < level < 1:
         raise ValueError(f"simulation_based_calibration: level must lie in (0, 1), got {level!r}")
     blank = Program(model, None, num_rows)
-    observed = [site.name for site in blank.sites if site.kind == "observed"] or [blank.sites[-1].name]
+    observed = [site.name for site in blank.sites if site.kind == "observed"] or [
+        blank.sites[-1].name
+    ]
     design = _Design(model, num_rows, observed[0], num_draws, level, prior)
     seeds = list(range(seed, seed + num_replicates))
     if isinstance(method, NUTS) and method.warm_start is None:
         size = max(1, min(MOST_SETS, math.isqrt(MOST_CELLS // num_rows)))
-        jobs = [{"seeds": seeds[first : first + size], "start_seed": seed + first} for first in range(0, num_replicates, size)]
+        jobs = [
+            {"seeds": seeds[first : first + size], "start_seed": seed + first}
+            for first in range(0, num_replicates, size)
+        ]
         function: Callable[..., Any] = partial(_at_once, design, method, num_replicates)
     else:
         jobs, function = [{"seed": own} for own in seeds], partial(_one, design, method)
     first = run_jobs(function, jobs[:1], folder, workers, scheduler).jobs
     if first[0].value == ():  # refused before the others are fitted
-        raise ValueError(f"simulation_based_calibration: an engine that draws was expected, got {method!r}")
+        raise ValueError(
+            f"simulation_based_calibration: an engine that draws was expected, got {method!r}"
+        )
     results = first + run_jobs(function, jobs[1:], folder, workers, scheduler, progress).jobs
     sets = [one for job in results if job.error is None for one in job.value]
     if not sets:
-        raise ValueError(f"simulation_based_calibration: no data set could be fitted: {results[0].error}")
-    ranks, covered = ({name: np.stack([one[which][name] for one in sets]) for name in sets[0][which]} for which in ("ranks", "covered"))
+        raise ValueError(
+            f"simulation_based_calibration: no data set could be fitted: {results[0].error}"
+        )
+    ranks, covered = (
+        {name: np.stack([one[which][name] for one in sets]) for name in sets[0][which]}
+        for which in ("ranks", "covered")
+    )
     return Calibration(ranks, num_draws, covered, level, num_replicates - len(sets))
 
 
@@ -187,25 +224,48 @@ class _Design:
     def replicate(self, seed: int) -> Replicate:
         """Truth and data."""
         blank = Program(self.model, None, self.num_rows)
-        truth = {n: v[0] for n, v in blank.draw_prior(1, seed).items()} if self.prior is None else self.prior(seed)
+        truth = (
+            {n: v[0] for n, v in blank.draw_prior(1, seed).items()}
+            if self.prior is None
+            else self.prior(seed)
+        )
         truth = {name: truth[name] for name in blank.names("parameter")}
         return truth, simulate(self.model, truth, seed, None, self.num_rows)[self.observed]
 
     def placed(self, truth: Params, data: Tensor, flat: Params) -> dict[str, dict[str, np.ndarray]]:
-        """Ranks of a truth among the draws (D, ...) of its data set, and whether the intervals held it, by group."""
+        """Ranks of a truth among the draws (D, ...) of its data set, and whether the intervals held
+        it, by group.
+        """
         structure = structure_of(self.model)
         count = len(next(iter(flat.values())))
         picked = torch.linspace(0, count - 1, self.num_draws).round().long()
-        named = [structure.canonical({name: value[d] for name, value in flat.items()}) for d in range(count)]
+        named = [
+            structure.canonical({name: value[d] for name, value in flat.items()})
+            for d in range(count)
+        ]
         target = structure.canonical(truth)
         placed = {
-            site: _rank(true.reshape(-1), torch.stack([one[site].reshape(-1) for one in named]), self.level, picked) for site, true in target.items()
+            site: _rank(
+                true.reshape(-1),
+                torch.stack([one[site].reshape(-1) for one in named]),
+                self.level,
+                picked,
+            )
+            for site, true in target.items()
         }
-        both = {name: torch.cat([truth[name][None].to(value), value[picked]]) for name, value in flat.items()}
+        both = {
+            name: torch.cat([truth[name][None].to(value), value[picked]])
+            for name, value in flat.items()
+        }
         with torch.no_grad():
             total = Program(self.model, data).log_marginal(both)[:, None]
-        placed["log_likelihood"] = _rank(total[0], total[1:], self.level, torch.arange(self.num_draws))
-        return {"ranks": {name: ranks for name, (ranks, _) in placed.items()}, "covered": {name: held for name, (_, held) in placed.items()}}
+        placed["log_likelihood"] = _rank(
+            total[0], total[1:], self.level, torch.arange(self.num_draws)
+        )
+        return {
+            "ranks": {name: ranks for name, (ranks, _) in placed.items()},
+            "covered": {name: held for name, (_, held) in placed.items()},
+        }
 
 
 def _one(design: _Design, method: Method, seed: int) -> list[dict[str, Any]]:
@@ -214,26 +274,48 @@ def _one(design: _Design, method: Method, seed: int) -> list[dict[str, Any]]:
     result = fit_one(design.model, data, method, seed=seed)
     if result.draws is None:
         return []
-    return [design.placed(truth, data, {name: value.reshape(-1, *value.shape[2:]) for name, value in result.draws.items()})]
+    return [
+        design.placed(
+            truth,
+            data,
+            {name: value.reshape(-1, *value.shape[2:]) for name, value in result.draws.items()},
+        )
+    ]
 
 
-def _at_once(design: _Design, method: NUTS, num_replicates: int, seeds: list[int], start_seed: int) -> list[dict[str, Any]]:
+def _at_once(
+    design: _Design, method: NUTS, num_replicates: int, seeds: list[int], start_seed: int
+) -> list[dict[str, Any]]:
     """Several data sets by one batch of chains, from starts drawn from the prior."""
     replicates = [design.replicate(seed) for seed in seeds]
     program = Program(design.model, torch.cat([data for _, data in replicates]))
     drawn = program.draw_prior(method.num_chains * len(seeds), start_seed + num_replicates)
-    starts = [{name: value[s * method.num_chains : (s + 1) * method.num_chains] for name, value in drawn.items()} for s in range(len(seeds))]
+    starts = [
+        {
+            name: value[s * method.num_chains : (s + 1) * method.num_chains]
+            for name, value in drawn.items()
+        }
+        for s in range(len(seeds))
+    ]
     draws = draws_of_sets(method, program, len(seeds), starts, start_seed)
     return [
-        design.placed(truth, data, {name: value.reshape(-1, *value.shape[2:]) for name, value in own.items()})
+        design.placed(
+            truth, data, {name: value.reshape(-1, *value.shape[2:]) for name, value in own.items()}
+        )
         for (truth, data), own in zip(replicates, draws, strict=True)
     ]
 
 
-def _rank(truth: Tensor, draws: Tensor, level: float, picked: Tensor) -> tuple[np.ndarray, np.ndarray]:
+def _rank(
+    truth: Tensor, draws: Tensor, level: float, picked: Tensor
+) -> tuple[np.ndarray, np.ndarray]:
     """Ranks among the ``picked`` draws, and whether the interval of all draws held the truth."""
-    moving = (draws != draws[:1]).any(0) | (draws[0] != truth)  # entries off a given graph are the same always
+    moving = (draws != draws[:1]).any(0) | (
+        draws[0] != truth
+    )  # entries off a given graph are the same always
     truth, draws = truth[moving].detach(), draws[:, moving].detach()
     tail = (1 - level) / 2
     limits = torch.quantile(draws, torch.tensor([tail, 1 - tail], dtype=draws.dtype), dim=0)
-    return (draws[picked] < truth).sum(0).numpy(), ((truth >= limits[0]) & (truth <= limits[1])).numpy()
+    return (draws[picked] < truth).sum(0).numpy(), (
+        (truth >= limits[0]) & (truth <= limits[1])
+    ).numpy()

@@ -1,11 +1,14 @@
-r"""Fits of different families and engines to the same data, side by side: what each predicts, costs and determines.
+r"""Fits of different families and engines to the same data, side by side: what each predicts, costs
+and determines.
 
-The ranking is by expected log predictive density of unseen rows (:mod:`inference.loo`): from draws where a fit has them, by
-folds where it is a point estimate. Differences are taken row by row, so that their standard errors know that the rows are the
-same. Weights are those of stacking: they maximise :math:`\sum_i \log \sum_k w_k \, p_k(x_i \mid x_{-i})`.
+The ranking is by expected log predictive density of unseen rows (:mod:`inference.loo`): from draws
+where a fit has them, by folds where it is a point estimate. Differences are taken row by row, so
+that their standard errors know that the rows are the same. Weights are those of stacking: they
+maximise :math:`\sum_i \log \sum_k w_k \, p_k(x_i \mid x_{-i})`.
 
-A rank says which model predicts better, not whether any is right. Where a family describes its components, the largest
-discrepancy of their noise from the assumed law (ACDC, :mod:`inference.acdc.criterion`) stands beside it.
+A rank says which model predicts better, not whether any is right. Where a family describes its
+components, the largest discrepancy of their noise from the assumed law (ACDC,
+:mod:`inference.acdc.criterion`) stands beside it.
 
 Source: Y. Yao, A. Vehtari, D. Simpson and A. Gelman (2018), doi:10.1214/17-BA1091.
 """
@@ -39,8 +42,18 @@ if TYPE_CHECKING:
 __all__ = ["Comparison", "compare"]
 
 ERRORS = 2.0  # standard errors, beyond which a difference is more than chance
-LEAST_GAP = 4.0  # nats, below which its standard error is not to be trusted (Sivula, Magnusson, Matamoros and Vehtari 2020, arXiv:2008.10296)
-SHOWN = ["elpd", "elpd_diff", "diff_se", "weight", "log_likelihood", "bic", "converged"]  # at a prompt
+# nats, below which its standard error is not to be trusted (Sivula, Magnusson, Matamoros and
+# Vehtari 2020, arXiv:2008.10296)
+LEAST_GAP = 4.0
+SHOWN = [
+    "elpd",
+    "elpd_diff",
+    "diff_se",
+    "weight",
+    "log_likelihood",
+    "bic",
+    "converged",
+]  # at a prompt
 SAME = 1e-6  # relative difference up to which a log-likelihood counts as the stored one
 
 
@@ -62,12 +75,15 @@ class Comparison:
 
     @property
     def table(self) -> pd.DataFrame:
-        """One line a fit: ``likelihood`` says of which kind the log-likelihoods and BIC are (marginal, conditional on activities of
-        the rows, or a lower bound); ``elpd`` of unseen rows with its standard error, the difference to the best with its own, the weight in
-        a stack, how it was found, rows it cannot be trusted for, effective and free parameters, log-likelihood and BIC at
-        the estimate, log-likelihood of a test set, the identifiability verdict, convergence, seconds; ``discrepancy`` is the
-        largest divergence (nats) of a component's noise from its law beyond what exact noise gives, ``misfitting`` the number of
-        components more than three standard deviations off, NaN for families without components."""
+        """One line a fit: ``likelihood`` says of which kind the log-likelihoods and BIC are
+        (marginal, conditional on activities of the rows, or a lower bound); ``elpd`` of unseen rows
+        with its standard error, the difference to the best with its own, the weight in a stack, how
+        it was found, rows it cannot be trusted for, effective and free parameters, log-likelihood
+        and BIC at the estimate, log-likelihood of a test set, the identifiability verdict,
+        convergence, seconds; ``discrepancy`` is the largest divergence (nats) of a component's
+        noise from its law beyond what exact noise gives, ``misfitting`` the number of components
+        more than three standard deviations off, NaN for families without components.
+        """
         import pandas as pd
 
         return pd.DataFrame(list(self.records), index=pd.Index(self.names, name="fit"))
@@ -80,12 +96,20 @@ class Comparison:
     @property
     def ranked(self) -> list[tuple[str, dict[str, Any]]]:
         """Fits that predict unseen rows, the best first."""
-        return [(name, record) for name, record in zip(self.names, self.records, strict=True) if record["how"] != "none"]
+        return [
+            (name, record)
+            for name, record in zip(self.names, self.records, strict=True)
+            if record["how"] != "none"
+        ]
 
     @property
     def close(self) -> list[tuple[str, dict[str, Any]]]:
         """Those behind the first by no more than chance: two standard errors, or 4 nats."""
-        return [(name, record) for name, record in self.ranked[1:] if not record["elpd_diff"] > max(ERRORS * record["diff_se"], LEAST_GAP)]
+        return [
+            (name, record)
+            for name, record in self.ranked[1:]
+            if not record["elpd_diff"] > max(ERRORS * record["diff_se"], LEAST_GAP)
+        ]
 
     @property
     def winner(self) -> str:
@@ -95,33 +119,62 @@ class Comparison:
             return "No fit here predicts rows it has not seen, so there is no winner."
         first = ranked[0][0]
         if len(ranked) == 1:
-            return f"{first} is the only fit here that predicts rows it has not seen, so there is no winner."
+            return (
+                f"{first} is the only fit here that predicts rows it has not seen, so there is no"
+                " winner."
+            )
         if self.close:
-            return f"{first} predicts unseen rows best, but too close to call: {'; '.join(_behind(*one) for one in self.close)}."
-        return f"{first} predicts unseen rows best, by more than chance in which rows were drawn: {_behind(*ranked[1])}."
+            return (
+                f"{first} predicts unseen rows best, but too close to call:"
+                f" {'; '.join(_behind(*one) for one in self.close)}."
+            )
+        return (
+            f"{first} predicts unseen rows best, by more than chance in which rows were drawn:"
+            f" {_behind(*ranked[1])}."
+        )
 
     def __repr__(self) -> str:
-        return told(f"Comparison of {len(self.names)} fits", [self.winner, *self.warnings], self.table[SHOWN])
+        return told(
+            f"Comparison of {len(self.names)} fits",
+            [self.winner, *self.warnings],
+            self.table[SHOWN],
+        )
 
     def _repr_html_(self) -> str:
-        return told_html(f"Comparison of {len(self.names)} fits", [self.winner, *self.warnings], self.table)
+        return told_html(
+            f"Comparison of {len(self.names)} fits", [self.winner, *self.warnings], self.table
+        )
 
     def plot(self, ax: Any = None) -> Any:
-        """Differences of predictive density to the best with two standard errors, and the other columns beside it."""
+        """Differences of predictive density to the best with two standard errors, and the other
+        columns beside it.
+        """
         return draw("plot_comparison", self, ax)
 
     def report(self, path: str | Path) -> Path:
-        """One page in HTML, the verdict first; see :func:`inference.report.write_comparison_report`. The file is replaced if it exists."""
+        """One page in HTML, the verdict first; see
+        :func:`inference.report.write_comparison_report`.
+
+        The file is replaced if it exists.
+        """
         page: Path = ask("report", "write_comparison_report", self, path)
         return page
 
 
 def _behind(name: str, record: dict[str, Any]) -> str:
-    return f"{name} is {record['elpd_diff']:,.1f} nats behind, with a standard error of {record['diff_se']:,.1f}"
+    return (
+        f"{name} is {record['elpd_diff']:,.1f} nats behind, with a standard error of"
+        f" {record['diff_se']:,.1f}"
+    )
 
 
 def compare(
-    fits: Mapping[str, Fit], data: Any = None, test: Any = None, num_folds: int = 10, refit: bool = False, seed: int = 0
+    fits: Mapping[str, Fit],
+    data: Any = None,
+    test: Any = None,
+    num_folds: int = 10,
+    refit: bool = False,
+    seed: int = 0,
 ) -> Comparison:
     """Compare fits to the same data.
 
@@ -129,8 +182,8 @@ def compare(
         fits: by name, at least two.
         data: the data all of them were fitted to.
         test: rows of the same columns that no fit has seen, for their log-likelihood.
-        num_folds: folds for point estimates, which have no draws, and for approximations that miss parts of the posterior; 0 for
-            neither.
+        num_folds: folds for point estimates, which have no draws, and for approximations that miss
+            parts of the posterior; 0 for neither.
         refit: fit again without each row whose importance weights cannot be trusted.
         seed: of the folds, the same for all fits.
 
@@ -140,11 +193,21 @@ def compare(
     Warns:
         UserWarning: for each pair of kinds of numbers that are not comparable.
     """
-    if not isinstance(fits, Mapping) or len(fits) < 2 or not all(isinstance(one, Fit) for one in fits.values()):
+    if (
+        not isinstance(fits, Mapping)
+        or len(fits) < 2
+        or not all(isinstance(one, Fit) for one in fits.values())
+    ):
         size = f" of {len(fits)}" if hasattr(fits, "__len__") else ""
-        raise ValueError(f"compare: a dict of at least two fits by name was expected, got {type(fits).__name__}{size}")
+        raise ValueError(
+            "compare: a dict of at least two fits by name was expected, got"
+            f" {type(fits).__name__}{size}"
+        )
     if data is None:
-        raise ValueError("compare: the data of the fits were expected, got None; a fit holds no rows: compare(fits, data)")
+        raise ValueError(
+            "compare: the data of the fits were expected, got None; a fit holds no rows:"
+            " compare(fits, data)"
+        )
     _check_same_kind(fits)
     for name, one in fits.items():
         one.refuse_weights("compare")
@@ -169,19 +232,30 @@ def compare(
         if prediction is not None and best is not None:
             gap = best.rows - prediction.rows
             record |= {
-                "elpd": prediction.elpd, "se": prediction.standard_error, "elpd_diff": float(gap.sum()),
-                "diff_se": float(np.sqrt(len(gap) * gap.var(ddof=1))), "how": prediction.how,
-                "bad_rows": prediction.num_bad, "p_eff": prediction.effective_parameters,
-            }  # fmt: skip
+                "elpd": prediction.elpd,
+                "se": prediction.standard_error,
+                "elpd_diff": float(gap.sum()),
+                "diff_se": float(np.sqrt(len(gap) * gap.var(ddof=1))),
+                "how": prediction.how,
+                "bad_rows": prediction.num_bad,
+                "p_eff": prediction.effective_parameters,
+            }
         record |= {
-            "num_parameters": one.num_parameters, "likelihood": _kind(one), "log_likelihood": one.log_likelihood,
+            "num_parameters": one.num_parameters,
+            "likelihood": _kind(one),
+            "log_likelihood": one.log_likelihood,
             "bic": one.bic if one.why_no_criteria is None else math.nan,
             "test_log_likelihood": math.nan if test is None else _test_density(one, test),
-            "discrepancy": math.nan, "misfitting": math.nan,
-            "identifiability": _verdict(one), "converged": one.converged, "seconds": one.seconds,
-        }  # fmt: skip
+            "discrepancy": math.nan,
+            "misfitting": math.nan,
+            "identifiability": _verdict(one),
+            "converged": one.converged,
+            "seconds": one.seconds,
+        }
         records.append(record | _discrepancy(one, data, seed))
-    return Comparison(tuple(order), tuple(records), {name: predictions[name] for name in order}, tuple(notes))
+    return Comparison(
+        tuple(order), tuple(records), {name: predictions[name] for name in order}, tuple(notes)
+    )
 
 
 # ---------------------------------------------------------------- parts
@@ -191,27 +265,40 @@ def _check_same_kind(fits: Mapping[str, Fit]) -> None:
     """A likelihood relative to something is compared with its own kind alone."""
     relative = {name: one.structure.relative_to for name, one in fits.items()}
     if len(set(relative.values())) > 1:
-        ratios = [f"{name!r} (relative to {what})" for name, what in relative.items() if what is not None]
+        ratios = [
+            f"{name!r} (relative to {what})" for name, what in relative.items() if what is not None
+        ]
         raise ValueError(
-            f"compare: the likelihoods of {', '.join(ratios)} are ratios, and those of {[name for name, what in relative.items() if what is None]} "
-            "are densities or probabilities of the data: no table can hold both. Compare such a fit with other fits of its kind to the same rows and "
-            "variates; beside others, compare what they say of the rows (posterior_latents, simulated rows)"
+            f"compare: the likelihoods of {', '.join(ratios)} are ratios, and those of"
+            f" {[name for name, what in relative.items() if what is None]} are densities or"
+            " probabilities of the data: no table can hold both. Compare such a fit with other"
+            " fits of its kind to the same rows and variates; beside others, compare what they say"
+            " of the rows (posterior_latents, simulated rows)"
         )
 
 
 def _check_same_data(name: str, one: Fit, data: Any) -> None:
-    """A fit knows its rows, its columns and its log-likelihood; other data do not reproduce them."""
+    """A fit knows its rows, its columns and its log-likelihood; other data do not reproduce
+    them.
+    """
     num_rows = len(first_tensor(data))
     if num_rows != one.num_rows:
-        raise ValueError(f"compare: fit {name!r} was made on {one.num_rows} rows, but data has {num_rows}: all fits must be of the same data")
+        raise ValueError(
+            f"compare: fit {name!r} was made on {one.num_rows} rows, but data has {num_rows}: all"
+            " fits must be of the same data"
+        )
     rows = one.log_likelihood_rows(data)
     total = float(rows.double().sum())
     stored = one.log_likelihood
     # where latents are too many to sum over, the stored value is itself an estimate
-    if math.isfinite(stored) and one.elbo is None and abs(total - stored) > SAME * max(1.0, abs(stored)):
+    if (
+        math.isfinite(stored)
+        and one.elbo is None
+        and abs(total - stored) > SAME * max(1.0, abs(stored))
+    ):
         raise ValueError(
-            f"compare: at the estimate of fit {name!r} these data have log-likelihood {total:.6g}, but its own had {stored:.6g}: "
-            "all fits must be of the same data"
+            f"compare: at the estimate of fit {name!r} these data have log-likelihood {total:.6g},"
+            f" but its own had {stored:.6g}: all fits must be of the same data"
         )
 
 
@@ -227,15 +314,23 @@ def _predict(one: Fit, data: Any, num_folds: int, refit: bool, seed: int) -> Pre
 
 def _notes(fits: Mapping[str, Fit], predictions: Mapping[str, Prediction | None]) -> list[str]:
     notes = []
-    continuous = {name: one.structure.num_densities(len(one.item_names)) for name, one in fits.items()}
+    continuous = {
+        name: one.structure.num_densities(len(one.item_names)) for name, one in fits.items()
+    }
     if len(set(continuous.values())) > 1:
-        notes.append(f"log densities and log probabilities are not comparable; items that have a density: {continuous}")
+        notes.append(
+            "log densities and log probabilities are not comparable; items that have a density:"
+            f" {continuous}"
+        )
     hows = {name: one.how for name, one in predictions.items() if one is not None}
     if len(set(hows.values())) > 1:
         notes.append(f"predictions were found in different ways, whose errors differ: {hows}")
     local = [name for name, one in fits.items() if one.local]
     if local:
-        notes.append(f"log-likelihood and BIC of {local} are conditional on fitted activities of the rows, and have no prediction here")
+        notes.append(
+            f"log-likelihood and BIC of {local} are conditional on fitted activities of the rows,"
+            " and have no prediction here"
+        )
     bounds = [name for name, one in fits.items() if _kind(one) == "bound"]
     if bounds:
         notes.append(f"log-likelihoods of {bounds} are lower bounds by sampling")
@@ -246,7 +341,9 @@ def _notes(fits: Mapping[str, Fit], predictions: Mapping[str, Prediction | None]
 
 
 def _stacking(rows: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Weights on the simplex that maximise the log density of the mixture of predictions, by EM for its weights."""
+    """Weights on the simplex that maximise the log density of the mixture of predictions, by EM for
+    its weights.
+    """
     if not rows:
         return {}
     table = np.stack(list(rows.values()), 1)
@@ -266,12 +363,20 @@ def _test_density(one: Fit, test: Any) -> float:
         return float(one.log_likelihood_rows(test).double().sum())
     from inference.fitting.draws import log_likelihood_of_draws
 
-    values = log_likelihood_of_draws(one, {n: v.reshape(-1, *v.shape[2:]) for n, v in one.draws.items()}, test)
+    values = log_likelihood_of_draws(
+        one, {n: v.reshape(-1, *v.shape[2:]) for n, v in one.draws.items()}, test
+    )
     return float((torch.logsumexp(values, 0) - math.log(len(values))).sum())
 
 
 def _kind(one: Fit) -> str:
-    return "conditional" if one.local else "bound" if math.isnan(one.log_likelihood) and one.elbo is not None else "marginal"
+    return (
+        "conditional"
+        if one.local
+        else "bound"
+        if math.isnan(one.log_likelihood) and one.elbo is not None
+        else "marginal"
+    )
 
 
 def _discrepancy(one: Fit, data: Any, seed: int) -> dict[str, float]:
@@ -282,9 +387,14 @@ def _discrepancy(one: Fit, data: Any, seed: int) -> dict[str, float]:
     try:
         with quiet():
             line = acdc({number: one}, data, seed=seed).table.loc[number]
-    except ValueError:  # the noise of these components, or of these data, has no law to be held against
+    except (
+        ValueError
+    ):  # the noise of these components, or of these data, has no law to be held against
         return {}
-    return {"discrepancy": float(line["largest_discrepancy"]), "misfitting": float(line["misfitting"])}
+    return {
+        "discrepancy": float(line["largest_discrepancy"]),
+        "misfitting": float(line["misfitting"]),
+    }
 
 
 def _verdict(one: Fit) -> str:

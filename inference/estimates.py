@@ -1,4 +1,6 @@
-"""Estimates as a table for any program: every entry by its name, with an interval where there are draws or standard errors."""
+"""Estimates as a table for any program: every entry by its name, with an interval where there are
+draws or standard errors.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,8 @@ class Estimate:
     Args:
         site: of the program; entry: names along its dims, () for a single number.
         value: the point estimate, or the mean of the draws.
-        error: standard error, or standard deviation of the draws; low, high: the interval; all NaN where there is none.
+        error: standard error, or standard deviation of the draws; low, high: the interval; all NaN
+            where there is none.
     """
 
     site: str
@@ -73,8 +76,10 @@ class EstimateTable:
         level: of the intervals.
         source: where the intervals come from, in words; "" where there are none.
         note: why there are none, in words; "" where there are.
-        is_flat: whether there are none because the likelihood does not fall in every direction from the estimate.
-        to_optimum: how far the estimate is from the optimum of its objective; None where curvature does not tell, and for draws.
+        is_flat: whether there are none because the likelihood does not fall in every direction from
+            the estimate.
+        to_optimum: how far the estimate is from the optimum of its objective; None where curvature
+            does not tell, and for draws.
     """
 
     rows: tuple[Estimate, ...]
@@ -96,11 +101,16 @@ class EstimateTable:
     def frame(self) -> Any:
         """A pandas frame: one line an entry, with columns value, error, low and high."""
         columns = ("value", "error", "low", "high")
-        return pd.DataFrame([[getattr(row, name) for name in columns] for row in self.rows], [row.name for row in self.rows], columns)
+        return pd.DataFrame(
+            [[getattr(row, name) for name in columns] for row in self.rows],
+            [row.name for row in self.rows],
+            columns,
+        )
 
 
 class Summary(pd.DataFrame):
-    """Estimates by name as a data frame that is shown in as many digits as mean something, with its note in words below; its numbers are kept whole.
+    """Estimates by name as a data frame that is shown in as many digits as mean something, with its
+    note in words below; its numbers are kept whole.
 
     Cuts of it are shown alike. ``pandas.DataFrame(summary)`` is a plain frame.
     """
@@ -114,17 +124,24 @@ class Summary(pd.DataFrame):
             return super().__repr__()
         lines = self._shown().to_string(max_rows=self._most_rows)
         cut = [] if self._most_rows is None else [f"[{len(self):,} lines]"]
-        return "\n".join([lines, *cut, *(textwrap.fill(text, MOST_WORDS) for text in self._words())])
+        return "\n".join(
+            [lines, *cut, *(textwrap.fill(text, MOST_WORDS) for text in self._words())]
+        )
 
     def _repr_html_(self) -> str:
         if not self._numbers:
             return str(super()._repr_html_())
-        return f"{self._shown().to_html(max_rows=self._most_rows)}{''.join(f'<p>{escape(text)}</p>' for text in self._words())}"
+        words = "".join(f"<p>{escape(text)}</p>" for text in self._words())
+        return f"{self._shown().to_html(max_rows=self._most_rows)}{words}"
 
     @property
     def _numbers(self) -> list[str]:
         """Its columns of numbers."""
-        return [name for name in NUMBERS if name in self.columns and self[name].dtype.kind == "f"] if self.columns.is_unique else []
+        return (
+            [name for name in NUMBERS if name in self.columns and self[name].dtype.kind == "f"]
+            if self.columns.is_unique
+            else []
+        )
 
     @property
     def _most_rows(self) -> int | None:
@@ -136,13 +153,22 @@ class Summary(pd.DataFrame):
         """Texts in place of numbers, site by site; without columns that hold none."""
         out = pd.DataFrame(self).astype(object)
         sites = np.array([str(name).partition("[")[0] for name in self.index])
-        errors = self["error"].to_numpy() if "error" in self._numbers else np.full(len(self), np.nan)
+        errors = (
+            self["error"].to_numpy() if "error" in self._numbers else np.full(len(self), np.nan)
+        )
         for site in dict.fromkeys(sites):
             own = np.flatnonzero(sites == site)
             for name in self._numbers:
-                out.iloc[own, out.columns.get_loc(name)] = few_digits(self[name].to_numpy()[own], errors[own])
+                out.iloc[own, out.columns.get_loc(name)] = few_digits(
+                    self[name].to_numpy()[own], errors[own]
+                )
         nothing = [name for name in self._numbers if self[name].isna().all()]
-        return out.drop(columns=[*nothing, "interval"] if len(nothing) == 3 and self.attrs.get("note") else nothing, errors="ignore")
+        return out.drop(
+            columns=(
+                [*nothing, "interval"] if len(nothing) == 3 and self.attrs.get("note") else nothing
+            ),
+            errors="ignore",
+        )
 
     def _words(self) -> list[str]:
         entries, note = self.attrs.get("entries", ""), self.attrs.get("note", "")
@@ -151,14 +177,20 @@ class Summary(pd.DataFrame):
 
 @torch.enable_grad()  # also where the caller has switched gradients off
 def estimates_of(
-    fit: FitRecord, data: Any = None, level: float = 0.95, names: Names | None = None, always: bool = False
+    fit: FitRecord,
+    data: Any = None,
+    level: float = 0.95,
+    names: Names | None = None,
+    always: bool = False,
 ) -> EstimateTable:
-    """Estimates with their names, and intervals from posterior draws or, where that is sound and quick, standard errors.
+    """Estimates with their names, and intervals from posterior draws or, where that is sound and
+    quick, standard errors.
 
     Args:
         fit: of any program.
         data: the data of the fit, which standard errors need; in memory or in blocks.
-        level: of the intervals: equal tails of the draws, or those of :meth:`inference.uncertainty.Uncertainty.intervals`.
+        level: of the intervals: equal tails of the draws, or those of
+            :meth:`inference.uncertainty.Uncertainty.intervals`.
         names: names of the entries by dim, for example ``{"latent_1": ["stroke", "loop"]}``.
         always: work standard errors out however long that takes.
 
@@ -174,65 +206,124 @@ def estimates_of(
     if fit.draws is not None:
         ends = [(1 - level) / 2, (1 + level) / 2]
         flat = {name: value.detach().double().flatten(0, 1) for name, value in fit.draws.items()}
-        means, spread = {n: v.mean(0) for n, v in flat.items()}, {n: v.std(0) for n, v in flat.items()}
-        quantiles = {n: tuple(torch.from_numpy(np.quantile(v.cpu().numpy(), ends, axis=0))) for n, v in flat.items()}  # torch's stops at 2^24 numbers
-        return EstimateTable(_rows(fit, names, means, spread, quantiles), level, "posterior draws", "")
+        means, spread = (
+            {n: v.mean(0) for n, v in flat.items()},
+            {n: v.std(0) for n, v in flat.items()},
+        )
+        quantiles = {
+            n: tuple(torch.from_numpy(np.quantile(v.cpu().numpy(), ends, axis=0)))
+            for n, v in flat.items()
+        }  # torch's stops at 2^24 numbers
+        return EstimateTable(
+            _rows(fit, names, means, spread, quantiles), level, "posterior draws", ""
+        )
     errors, limits, note, is_flat, rest = _standard_errors(fit, data, level, always)
     source = "standard errors from the curvature of the log-likelihood" if errors else ""
-    return EstimateTable(_rows(fit, names, fit.params, errors, limits), level, source, note, is_flat, rest)
+    return EstimateTable(
+        _rows(fit, names, fit.params, errors, limits), level, source, note, is_flat, rest
+    )
 
 
 def summary_of(
-    fit: FitRecord, data: Any = None, level: float = 0.95, names: Names | None = None, always: bool = False
+    fit: FitRecord,
+    data: Any = None,
+    level: float = 0.95,
+    names: Names | None = None,
+    always: bool = False,
 ) -> Summary:
     """The estimates as a frame: a line for each number, by its name; shown rounded, kept whole.
 
-    Columns: ``estimate``; ``error``, its standard error, or the standard deviation of the draws; ``low`` and ``high``, the ends of the interval; and
-    ``interval``, where that comes from, or why there is none. What was held (zeros off a graph, entries on a bound) has no error of its own. The
-    frame's ``attrs`` hold ``level``, in one sentence each ``source`` and ``note``, and in ``entries`` what stands in the brackets.
+    Columns: ``estimate``; ``error``, its standard error, or the standard deviation of the draws;
+    ``low`` and ``high``, the ends of the interval; and ``interval``, where that comes from, or why
+    there is none. What was held (zeros off a graph, entries on a bound) has no error of its own.
+    The frame's ``attrs`` hold ``level``, in one sentence each ``source`` and ``note``, and in
+    ``entries`` what stands in the brackets.
 
     Args:
-        fit, data, level, names, always: as :func:`estimates_of`. A fit by an engine that draws has its intervals at hand; a point estimate needs ``data``,
-            the rows of the fit, and a second derivative for every two numbers.
+        fit, data, level, names, always: as :func:`estimates_of`. A fit by an engine that draws has
+            its intervals at hand; a point estimate needs ``data``, the rows of the fit, and a
+            second derivative for every two numbers.
 
     Raises:
         ValueError: if the level is not in (0, 1), or ``data`` does not fit the model.
     """
     table = estimates_of(fit, data, level, names, always)
     if data is not None and checks_data(fit.model) and _num_rows(fit, data) != fit.num_rows:
-        raise ValueError(f"summary: the {fit.num_rows:,} rows of the fit were expected, whose likelihood its errors are read from, got another number")
+        raise ValueError(
+            f"summary: the {fit.num_rows:,} rows of the fit were expected, whose likelihood its"
+            " errors are read from, got another number"
+        )
     drawn = fit.draws is not None
-    source = f"posterior draws by {type(fit.method).__name__}" if drawn else "standard error, given the graph that was chosen" if fit.choice else "standard error"
+    source = (
+        f"posterior draws by {type(fit.method).__name__}"
+        if drawn
+        else "standard error, given the graph that was chosen"
+        if fit.choice
+        else "standard error"
+    )
     reason = fit.structure.why_no_standard_errors(fit.params)
-    note = table.note if data is not None or not table.note else reason or "intervals need the data of the fit: pass them, as summary(data)"
+    note = (
+        table.note
+        if data is not None or not table.note
+        else reason or "intervals need the data of the fit: pass them, as summary(data)"
+    )
     nothing = "needs the data" if data is None and reason is None else "none, see note"
     note = " ".join(text for text in (note, fit.structure.unlisted_sites()[1]) if text)
     held = "held at this value"
     lines = [
-        [row.value, row.error, row.low, row.high, nothing if table.note else source if math.isfinite(row.low) else held] for row in table.rows
+        [
+            row.value,
+            row.error,
+            row.low,
+            row.high,
+            nothing if table.note else source if math.isfinite(row.low) else held,
+        ]
+        for row in table.rows
     ]
     frame = Summary(lines, [row.name for row in table.rows], [*NUMBERS, "interval"])
-    frame.attrs = {"level": level, "source": table.source, "note": note, "entries": _entries(fit, table.sites)}
+    frame.attrs = {
+        "level": level,
+        "source": table.source,
+        "note": note,
+        "entries": _entries(fit, table.sites),
+    }
     return frame
 
 
 def _num_rows(fit: FitRecord, data: Any) -> int:
-    return len(data) if isinstance(data, RowBlocks) else len(first_tensor(checked_as_fitted(fit, data)[0]))
+    return (
+        len(data)
+        if isinstance(data, RowBlocks)
+        else len(first_tensor(checked_as_fitted(fit, data)[0]))
+    )
 
 
 def _entries(fit: FitRecord, sites: tuple[str, ...]) -> str:
-    """What stands in the brackets of the names, such as ``weights[component]``; "" where no site declares its dims."""
+    """What stands in the brackets of the names, such as ``weights[component]``; "" where no site
+    declares its dims.
+    """
     declared = getattr(fit.model, "site_dims", {})
-    return ", ".join(f"{site}[{', '.join(dims_of(fit, site, fit.params[site].shape))}]" for site in sites if declared.get(site))
+    return ", ".join(
+        f"{site}[{', '.join(dims_of(fit, site, fit.params[site].shape))}]"
+        for site in sites
+        if declared.get(site)
+    )
 
 
 Limits = Mapping[str, tuple[Tensor, ...]]
 
 
-def _standard_errors(fit: FitRecord, data: Any, level: float, always: bool) -> tuple[Mapping[str, Tensor], Limits, str, bool, ToOptimum | None]:
-    """Standard errors and limits by site, or why there are none; whether the likelihood is flat, and how far the optimum is."""
+def _standard_errors(
+    fit: FitRecord, data: Any, level: float, always: bool
+) -> tuple[Mapping[str, Tensor], Limits, str, bool, ToOptimum | None]:
+    """Standard errors and limits by site, or why there are none; whether the likelihood is flat,
+    and how far the optimum is.
+    """
     rest = None
-    seen, what = fit.num_observations or fit.num_rows, "rows" if fit.num_observations in (None, fit.num_rows) else "steps"
+    seen, what = (
+        fit.num_observations or fit.num_rows,
+        "rows" if fit.num_observations in (None, fit.num_rows) else "steps",
+    )
     reason, bits = fit.structure.why_no_standard_errors(fit.params), latent_bits(fit)
     size = sum(value.numel() for value in fit.params.values())
     if reason is None:
@@ -241,8 +332,18 @@ def _standard_errors(fit: FitRecord, data: Any, level: float, always: bool) -> t
         reason = "standard errors need the data"
     elif reason is None and seen < size:
         reason = f"there are fewer {what} ({seen:,}) than numbers ({size:,})"
-    elif reason is None and not always and (size > MOST_PARAMETERS or size * seen > MOST_WORK or math.log2(size * seen) + bits > MOST_BITS):
-        latents = f", and 2^{bits:.0f} configurations of a row's latents," if bits > FEW_BITS else ""
+    elif (
+        reason is None
+        and not always
+        and (
+            size > MOST_PARAMETERS
+            or size * seen > MOST_WORK
+            or math.log2(size * seen) + bits > MOST_BITS
+        )
+    ):
+        latents = (
+            f", and 2^{bits:.0f} configurations of a row's latents," if bits > FEW_BITS else ""
+        )
         reason = (
             f"for {size:,} numbers and {seen:,} {what}{latents} they would take a while; "
             "inference.uncertainty.standard_errors(fit, data) works them out"
@@ -254,23 +355,39 @@ def _standard_errors(fit: FitRecord, data: Any, level: float, always: bool) -> t
             if bool((rest.likelihood_steps.abs() < MOST_STEP).all()):
                 return found.standard_errors, found.intervals(level), "", False, rest
             reason = (
-                "the estimate is not at a maximum of the likelihood, since the prior counts or the fit has not converged; "
-                "NUTS() and Laplace() give intervals that take the prior in"
+                "the estimate is not at a maximum of the likelihood, since the prior counts or the"
+                " fit has not converged; NUTS() and Laplace() give intervals that take the prior in"
             )
-        except (ValueError, RuntimeError) as error:  # RuntimeError: an operation of the program without second derivatives
-            return {}, {}, str(error).removeprefix("standard_errors: "), isinstance(error, Undetermined), None
+        except (
+            ValueError,
+            RuntimeError,
+        ) as error:  # RuntimeError: an operation of the program without second derivatives
+            return (
+                {},
+                {},
+                str(error).removeprefix("standard_errors: "),
+                isinstance(error, Undetermined),
+                None,
+            )
     return {}, {}, reason, False, rest
 
 
 def _rows(
-    fit: FitRecord, names: Names | None, values: Mapping[str, Tensor], errors: Mapping[str, Tensor], limits: Limits
+    fit: FitRecord,
+    names: Names | None,
+    values: Mapping[str, Tensor],
+    errors: Mapping[str, Tensor],
+    limits: Limits,
 ) -> tuple[Estimate, ...]:
     out = []
     unlisted = fit.structure.unlisted_sites()[0]
     for site, value in values.items():
         if site in unlisted:
             continue
-        labels = [labels_of(fit, dim, size, names) for dim, size in zip(dims_of(fit, site, value.shape), value.shape, strict=True)]
+        labels = [
+            labels_of(fit, dim, size, names)
+            for dim, size in zip(dims_of(fit, site, value.shape), value.shape, strict=True)
+        ]
         columns = [value, *([errors[site], *limits[site]] if site in errors else [])]
         numbers = [column.detach().double().cpu().ravel().tolist() for column in columns]
         for entry, *row in zip(itertools.product(*labels), *numbers, strict=True):

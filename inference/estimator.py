@@ -1,4 +1,6 @@
-"""A model of the zoo as an estimator of scikit-learn: for pipelines, grids of settings, and cross-validation by the log-likelihood of held-out rows."""
+"""A model of the zoo as an estimator of scikit-learn: for pipelines, grids of settings, and
+cross-validation by the log-likelihood of held-out rows.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,14 @@ NESTED = ("model", "method")  # parameters that are records with parameters of t
 
 
 class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
-    """``inference.fit`` behind ``fit``, ``predict``, ``predict_proba``, ``score`` and ``transform``.
+    """``inference.fit`` behind ``fit``, ``predict``, ``predict_proba``, ``score`` and
+    ``transform``.
 
-    X is a table with one row a unit: an array, or a data frame of any library. NaN is a missing entry where the model takes them. As everywhere
-    in scikit-learn the columns of a frame must stand as they did in ``fit``. ``score`` is the mean log-likelihood of a row, so that
-    ``cross_val_score`` and ``GridSearchCV`` judge by rows that were held out. Settings of the model and of the engine are reached by two underscores::
+    X is a table with one row a unit: an array, or a data frame of any library. NaN is a missing
+    entry where the model takes them. As everywhere in scikit-learn the columns of a frame must
+    stand as they did in ``fit``. ``score`` is the mean log-likelihood of a row, so that
+    ``cross_val_score`` and ``GridSearchCV`` judge by rows that were held out. Settings of the model
+    and of the engine are reached by two underscores::
 
         estimator = ZooEstimator(Mixture(num_components=2, component=Normal(), num_items=5))
         GridSearchCV(estimator, {"model__num_components": [1, 2, 3, 4]}).fit(X)
@@ -34,7 +39,8 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
     Args:
         model: a zoo model, or any Pyro program of one argument.
         method, init, num_restarts, seed: as :func:`inference.fit` has them.
-        site: the latent that ``predict`` and ``predict_proba`` speak of, which may be left out where there is one.
+        site: the latent that ``predict`` and ``predict_proba`` speak of, which may be left out
+            where there is one.
 
     Attributes:
         fit_: the :class:`inference.Fit`.
@@ -82,7 +88,9 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
         return self.fit_.predict_proba(table, self.site)
 
     def transform(self, X: Any) -> np.ndarray:
-        """Probabilities of all latents of each row, and its continuous latents, side by side, (N, F)."""
+        """Probabilities of all latents of each row, and its continuous latents, side by side, (N,
+        F).
+        """
         table = self._table(X)
         columns = latent_features(self.fit_, table)
         return np.column_stack(list(columns.values()))
@@ -106,13 +114,19 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
     # ---------------------------------------------------------------- what scikit-learn asks
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Settings by name; with ``deep`` those of the model and the engine too, as ``model__num_components``."""
+        """Settings by name; with ``deep`` those of the model and the engine too, as
+        ``model__num_components``.
+        """
         own: dict[str, Any] = super().get_params(deep=False)
         if deep:
             for name in NESTED:
                 record = own[name]
                 if dataclasses.is_dataclass(record):
-                    own |= {f"{name}__{field.name}": getattr(record, field.name) for field in dataclasses.fields(record) if field.init}
+                    own |= {
+                        f"{name}__{field.name}": getattr(record, field.name)
+                        for field in dataclasses.fields(record)
+                        if field.init
+                    }
         return own
 
     def set_params(self, **params: Any) -> ZooEstimator:
@@ -123,12 +137,21 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
         """
         known = self.get_params()
         for name in params:
-            if name not in known and not any(name.startswith(f"{own}__") and own in params for own in NESTED):
-                raise ValueError(f"ZooEstimator: {name!r} is no setting of this estimator; they are {', '.join(known)}")
+            if name not in known and not any(
+                name.startswith(f"{own}__") and own in params for own in NESTED
+            ):
+                raise ValueError(
+                    f"ZooEstimator: {name!r} is no setting of this estimator; they are"
+                    f" {', '.join(known)}"
+                )
         plain = {name: value for name, value in params.items() if "__" not in name}
         super().set_params(**plain)
         for name in NESTED:
-            changes = {key.removeprefix(f"{name}__"): value for key, value in params.items() if key.startswith(f"{name}__")}
+            changes = {
+                key.removeprefix(f"{name}__"): value
+                for key, value in params.items()
+                if key.startswith(f"{name}__")
+            }
             if changes:
                 setattr(self, name, dataclasses.replace(getattr(self, name), **changes))
         return self
@@ -144,4 +167,6 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
         if hasattr(type(X), "columns"):  # a data frame, whose columns the model checks by name
             validate_data(self, X, reset=reset, skip_check_array=True)
             return X
-        return validate_data(self, X, reset=reset, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan")
+        return validate_data(
+            self, X, reset=reset, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan"
+        )

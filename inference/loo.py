@@ -1,14 +1,17 @@
 r"""Leave-one-out prediction: how well a model predicts a row it has not seen, latents summed out.
 
-For row i, :math:`\mathrm{elpd}_i = \log p(x_i \mid x_{-i})`. From draws :math:`\theta_s` it is estimated by importance weights
-:math:`w_{is} \propto 1 / p(x_i \mid \theta_s)`, smoothed by a generalised Pareto law whose shape k-hat says whether they can be
-trusted; draws of an approximation (Laplace, SVI) carry their own ratio :math:`p(x, \theta_s) / q(\theta_s)` into the weights.
-Rows with a bad k-hat have their draws moved, by the mean, the spread and the covariance that their weights ask for.
+For row i, :math:`\mathrm{elpd}_i = \log p(x_i \mid x_{-i})`. From draws :math:`\theta_s` it is
+estimated by importance weights :math:`w_{is} \propto 1 / p(x_i \mid \theta_s)`, smoothed by a
+generalised Pareto law whose shape k-hat says whether they can be trusted; draws of an approximation
+(Laplace, SVI) carry their own ratio :math:`p(x, \theta_s) / q(\theta_s)` into the weights. Rows
+with a bad k-hat have their draws moved, by the mean, the spread and the covariance that their
+weights ask for.
 
 A point estimate has no draws; folds (:func:`cross_validate`) work for every engine.
 
-Source: A. Vehtari, A. Gelman and J. Gabry (2017), doi:10.1007/s11222-016-9696-4; M. Magnusson et al. (2019), ICML, for
-approximations; T. Paananen et al. (2021), doi:10.1007/s11222-020-09982-2, for moved draws.
+Source: A. Vehtari, A. Gelman and J. Gabry (2017), doi:10.1007/s11222-016-9696-4; M. Magnusson et
+al. (2019), ICML, for approximations; T. Paananen et al. (2021), doi:10.1007/s11222-020-09982-2, for
+moved draws.
 """
 
 from __future__ import annotations
@@ -91,7 +94,8 @@ def loo(result: Fit, data: Any = None, move: bool = True, refit: bool = False) -
     Args:
         result: a fit with draws.
         data: the data it was fitted to.
-        move: move the draws of rows with k-hat above 0.7 (one evaluation of the posterior at every draw a move).
+        move: move the draws of rows with k-hat above 0.7 (one evaluation of the posterior at every
+            draw a move).
         refit: fit again without each row whose k-hat is still above 0.7.
 
     Raises:
@@ -103,13 +107,19 @@ def loo(result: Fit, data: Any = None, move: bool = True, refit: bool = False) -
     check_asked("loo", result, data)
     data = as_fitted(result, data)
     if result.draws is None:
-        raise ValueError("loo: posterior draws were expected, got a point estimate; use cross_validate, or fit with NUTS or Laplace")
+        raise ValueError(
+            "loo: posterior draws were expected, got a point estimate; use cross_validate, or fit"
+            " with NUTS or Laplace"
+        )
     draws = {name: value.reshape(-1, *value.shape[2:]) for name, value in result.draws.items()}
     num_draws = len(next(iter(draws.values())))
     if num_draws < LEAST_DRAWS:
         raise ValueError(f"loo: at least {LEAST_DRAWS} draws were expected, got {num_draws}")
     if result.local:
-        raise ValueError(f"loo: the likelihood is conditional on {sorted(result.local)}, which a row left out does not have")
+        raise ValueError(
+            f"loo: the likelihood is conditional on {sorted(result.local)}, which a row left out"
+            " does not have"
+        )
     values = log_likelihood_of_draws(result, draws, data).double().cpu().numpy().T  # (N, D)
     if values.ndim != 2:
         raise ValueError("loo: a program with one plate over rows was expected")
@@ -133,8 +143,9 @@ def loo(result: Fit, data: Any = None, move: bool = True, refit: bool = False) -
         bad = bad[:0]
     if len(bad):
         warnings.warn(
-            f"loo: k-hat is above {GOOD_K} for {len(bad)} of {len(rows)} rows (first: {bad[:5].tolist()}), whose prediction "
-            "cannot be trusted; leave them out for real with refit=True, or use cross_validate",
+            f"loo: k-hat is above {GOOD_K} for {len(bad)} of {len(rows)} rows (first:"
+            f" {bad[:5].tolist()}), whose prediction cannot be trusted; leave them out for real"
+            " with refit=True, or use cross_validate",
             UserWarning,
             stacklevel=2,
         )
@@ -148,11 +159,19 @@ def check_asked(owner: str, result: Any, data: Any) -> None:
         ValueError: saying what to pass.
     """
     if not isinstance(result, Fit):
-        raise ValueError(f"{owner}: a fit was expected, got {type(result).__name__}; pass what fit() or Fit.load() returned, not its ArviZ object")
+        raise ValueError(
+            f"{owner}: a fit was expected, got {type(result).__name__}; pass what fit() or"
+            " Fit.load() returned, not its ArviZ object"
+        )
     if data is None:
-        raise ValueError(f"{owner}: the data of the fit were expected, got None; a fit holds no rows: {owner}(fit, data)")
+        raise ValueError(
+            f"{owner}: the data of the fit were expected, got None; a fit holds no rows:"
+            f" {owner}(fit, data)"
+        )
     if data == {} if isinstance(data, dict) else not hasattr(data, "__len__"):
-        raise ValueError(f"{owner}: the rows that the fit was made of were expected, got {type(data).__name__}")
+        raise ValueError(
+            f"{owner}: the rows that the fit was made of were expected, got {type(data).__name__}"
+        )
 
 
 def cross_validate(
@@ -165,14 +184,17 @@ def cross_validate(
     scheduler: Any = None,
     progress: bool = False,
 ) -> Prediction:
-    """Prediction of each row by the model refitted without its fold, started from the fit; for every engine.
+    """Prediction of each row by the model refitted without its fold, started from the fit; for
+    every engine.
 
     Args:
         result: a fit, with or without draws.
         data: the data it was fitted to.
-        num_folds: folds of nearly equal size, chosen at random; the number of rows for leave-one-out.
+        num_folds: folds of nearly equal size, chosen at random; the number of rows for
+            leave-one-out.
         seed: of the folds.
-        folder, workers, scheduler, progress: where and how the refits are made, as in :func:`inference.studies.run_jobs`.
+        folder, workers, scheduler, progress: where and how the refits are made, as in
+            :func:`inference.studies.run_jobs`.
 
     Raises:
         ValueError: for fewer than 2 folds or more than rows, local sites, or a refit that failed.
@@ -182,17 +204,35 @@ def cross_validate(
     checked(result.model, data)  # refused before any work
     count = len(first_tensor(data))
     if not is_integer(num_folds, least=2) or num_folds > count:
-        raise ValueError(f"cross_validate: num_folds must be an integer from 2 to {count}, got {num_folds!r}")
+        raise ValueError(
+            f"cross_validate: num_folds must be an integer from 2 to {count}, got {num_folds!r}"
+        )
     if result.local:
-        raise ValueError(f"cross_validate: the likelihood is conditional on {sorted(result.local)}, which a row left out does not have")
+        raise ValueError(
+            f"cross_validate: the likelihood is conditional on {sorted(result.local)}, which a row"
+            " left out does not have"
+        )
     order = np.random.default_rng(seed).permutation(count)
     rows = np.zeros(count)
     folds = np.array_split(order, num_folds)
-    refits = run_jobs(partial(_left_out, result, data), [{"rows": fold.tolist()} for fold in folds], folder, workers, scheduler, progress)
+    refits = run_jobs(
+        partial(_left_out, result, data),
+        [{"rows": fold.tolist()} for fold in folds],
+        folder,
+        workers,
+        scheduler,
+        progress,
+    )
     for fold, values in zip(folds, refits.values, strict=True):
         rows[fold] = values
-    draws = result.draws if result.draws is not None else {n: v[None, None] for n, v in result.params.items()}
-    values = log_likelihood_of_draws(result, {n: v.reshape(-1, *v.shape[2:]) for n, v in draws.items()}, data)
+    draws = (
+        result.draws
+        if result.draws is not None
+        else {n: v[None, None] for n, v in result.params.items()}
+    )
+    values = log_likelihood_of_draws(
+        result, {n: v.reshape(-1, *v.shape[2:]) for n, v in draws.items()}, data
+    )
     in_sample = (values.logsumexp(0) - np.log(len(values))).double().cpu().numpy()
     return Prediction(rows, in_sample, np.full(count, np.nan), f"{num_folds}-fold")
 
@@ -202,7 +242,13 @@ def _left_out(result: Fit, data: Any, rows: list[int]) -> np.ndarray:
     count = len(first_tensor(data))
     others = np.setdiff1d(np.arange(count), rows)
     with quiet():  # each refit repeats what the fit said
-        again = fit_again(result.model, _rows(data, others), result.method, init=dict(result.params), seed=result.seed)
+        again = fit_again(
+            result.model,
+            _rows(data, others),
+            result.method,
+            init=dict(result.params),
+            seed=result.seed,
+        )
         if again.draws is None:
             return again.log_likelihood_rows(_rows(data, np.asarray(rows))).double().cpu().numpy()
         draws = {name: value.reshape(-1, *value.shape[2:]) for name, value in again.draws.items()}
@@ -240,7 +286,9 @@ class _Moves:
         for _ in range(ROUNDS):
             if best <= GOOD_K:
                 break
-            weights = torch.from_numpy(np.exp(log_weights[0] - logsumexp(log_weights[0]))).to(points)
+            weights = torch.from_numpy(np.exp(log_weights[0] - logsumexp(log_weights[0]))).to(
+                points
+            )
             for step in _steps(points, weights):
                 matrix, offset = step
                 new = points @ matrix.mT + offset
@@ -248,7 +296,13 @@ class _Moves:
                 ratio = new_density - new_own - self.density  # the map's volume is constant
                 new_weights, new_k = psis(np.nan_to_num(ratio, nan=-1e3, neginf=-1e3)[None])
                 if float(new_k[0]) < best - 1e-3:
-                    points, density, own, log_weights, best = new, new_density, new_own, new_weights, float(new_k[0])
+                    points, density, own, log_weights, best = (
+                        new,
+                        new_density,
+                        new_own,
+                        new_weights,
+                        float(new_k[0]),
+                    )
                     shift, scale = shift @ matrix.mT + offset, matrix @ scale
                     break
             else:
@@ -261,7 +315,9 @@ class _Moves:
         density = np.concatenate([density[:half], self.density[half:]])
         own = np.concatenate([own[:half], values[half:]])
         back = torch.linalg.solve(scale, (mixed - shift).mT).mT
-        behind = self.potential(back)[0].double().cpu().numpy() - float(torch.linalg.slogdet(scale)[1])
+        behind = self.potential(back)[0].double().cpu().numpy() - float(
+            torch.linalg.slogdet(scale)[1]
+        )
         ratio = density - own - np.logaddexp(density, behind)
         log_weights, k_hat = psis(np.nan_to_num(ratio, nan=-1e3, neginf=-1e3)[None])
         return float(logsumexp(log_weights[0] + own) - logsumexp(log_weights[0])), float(k_hat[0])
@@ -269,11 +325,16 @@ class _Moves:
     def _evaluate(self, alone: Program, points: Tensor) -> tuple[np.ndarray, np.ndarray]:
         with torch.no_grad():
             own = alone.log_marginal_rows(self.potential.params(points))
-        return self.potential(points)[0].double().cpu().numpy(), own.reshape(len(points)).double().cpu().numpy()
+        return (
+            self.potential(points)[0].double().cpu().numpy(),
+            own.reshape(len(points)).double().cpu().numpy(),
+        )
 
 
 def _steps(points: Tensor, weights: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Affine maps z -> A z + b that give the draws the weighted mean, the weighted spread, the weighted covariance."""
+    """Affine maps z -> A z + b that give the draws the weighted mean, the weighted spread, the
+    weighted covariance.
+    """
     size = points.shape[1]
     eye = torch.eye(size, dtype=points.dtype)
     mean, target = points.mean(0), weights @ points
@@ -291,10 +352,15 @@ def _steps(points: Tensor, weights: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 
 def _rows(data: Any, index: np.ndarray) -> Any:
-    """Some rows of a table, a frame, a list, or a dict of these, of which those that are not as long as the rows stay whole."""
+    """Some rows of a table, a frame, a list, or a dict of these, of which those that are not as
+    long as the rows stay whole.
+    """
     if isinstance(data, dict):
         count = len(first_tensor(data))
-        return {name: _rows(value, index) if np.ndim(value) and len(value) == count else value for name, value in data.items()}
+        return {
+            name: _rows(value, index) if np.ndim(value) and len(value) == count else value
+            for name, value in data.items()
+        }
     if isinstance(data, list | tuple):  # which the model's own check makes a table of, or refuses
         return [data[i] for i in index]
     return data.iloc[index] if hasattr(data, "iloc") else data[index]

@@ -63,8 +63,9 @@ def graph_accuracy(
 ) -> float:
     r"""Share of entries of the graphs that are right, all layers pooled.
 
-    An estimated edge is :math:`|\hat W| \ge` threshold (and not zero), a true one :math:`W \ne 0`. A sparse truth gives
-    high values to an empty estimate: see :func:`empty_graph_accuracy`. Pass one layer for its accuracy alone.
+    An estimated edge is :math:`|\hat W| \ge` threshold (and not zero), a true one :math:`W \ne 0`.
+    A sparse truth gives high values to an empty estimate: see :func:`empty_graph_accuracy`. Pass
+    one layer for its accuracy alone.
 
     Args:
         params: the estimate, aligned, by site name.
@@ -73,7 +74,8 @@ def graph_accuracy(
         threshold: smallest absolute loading that is an edge, usually the penalty's.
 
     Raises:
-        ValueError: if loadings are missing or shapes differ (naming the site), or the threshold is negative.
+        ValueError: if loadings are missing or shapes differ (naming the site), or the threshold is
+            negative.
     """
     estimated, true = _graphs(params, truth, layers, threshold)
     return float((estimated == true).to(torch.float64).mean())
@@ -85,7 +87,8 @@ def graph_f1(
     layers: Sequence[GeneralizedLinearLayer],
     threshold: float = 0.0,
 ) -> float:
-    """Harmonic mean of precision and recall of the edges, all layers pooled; 1 if neither graph has an edge.
+    """Harmonic mean of precision and recall of the edges, all layers pooled; 1 if neither graph has
+    an edge.
 
     Arguments and errors as :func:`graph_accuracy`.
     """
@@ -94,8 +97,12 @@ def graph_f1(
     return 2 * int((estimated & true).sum()) / both if both else 1.0
 
 
-def empty_graph_accuracy(truth: Mapping[str, Tensor], layers: Sequence[GeneralizedLinearLayer]) -> float:
-    """The accuracy of an estimate without any edge: the share of true loadings that are zero. Print it beside any other.
+def empty_graph_accuracy(
+    truth: Mapping[str, Tensor], layers: Sequence[GeneralizedLinearLayer]
+) -> float:
+    """The accuracy of an estimate without any edge: the share of true loadings that are zero.
+
+    Print it beside any other.
 
     Raises:
         ValueError: if loadings are missing.
@@ -105,9 +112,12 @@ def empty_graph_accuracy(truth: Mapping[str, Tensor], layers: Sequence[Generaliz
 
 
 def support_bias(
-    params: Mapping[str, Tensor], truth: Mapping[str, Tensor], layers: Sequence[GeneralizedLinearLayer]
+    params: Mapping[str, Tensor],
+    truth: Mapping[str, Tensor],
+    layers: Sequence[GeneralizedLinearLayer],
 ) -> float:
-    r"""Mean of :math:`\mathrm{sign}(W)(\hat W - W)` over the true edges; negative where a penalty shrinks.
+    r"""Mean of :math:`\mathrm{sign}(W)(\hat W - W)` over the true edges; negative where a penalty
+    shrinks.
 
     Raises:
         ValueError: if loadings are missing, shapes differ, or the truth has no edge.
@@ -121,7 +131,8 @@ def support_bias(
 
 
 def mean_squared_error(params: Mapping[str, Tensor], truth: Mapping[str, Tensor]) -> float:
-    """Mean squared error over every entry of every site: the sum of squares over the number of parameters.
+    """Mean squared error over every entry of every site: the sum of squares over the number of
+    parameters.
 
     Zero loadings, intercepts, proportions and dispersions all count, each entry once.
 
@@ -134,7 +145,8 @@ def mean_squared_error(params: Mapping[str, Tensor], truth: Mapping[str, Tensor]
     """
     if set(params) != set(truth) or not truth:
         raise ValueError(
-            f"mean_squared_error: params must hold the sites {sorted(truth)} of truth, got {sorted(params)}"
+            f"mean_squared_error: params must hold the sites {sorted(truth)} of truth, got"
+            f" {sorted(params)}"
         )
     total, number = 0.0, 0
     for site, true in truth.items():
@@ -152,8 +164,8 @@ def rmse(params: Mapping[str, Tensor], truth: Mapping[str, Tensor]) -> float:
 def trimmed_rmse(mean_squared_errors: Tensor | Sequence[float]) -> TrimmedRMSE:
     """Root mean squared error over replicates, with and without outliers.
 
-    A replicate is an outlier if its mean squared error lies more than 3 scaled median absolute deviations
-    (1.4826 MAD) from the median; the rest are averaged, then the root is taken.
+    A replicate is an outlier if its mean squared error lies more than 3 scaled median absolute
+    deviations (1.4826 MAD) from the median; the rest are averaged, then the root is taken.
 
     Args:
         mean_squared_errors: one a replicate.
@@ -163,7 +175,9 @@ def trimmed_rmse(mean_squared_errors: Tensor | Sequence[float]) -> TrimmedRMSE:
     """
     errors = torch.as_tensor(mean_squared_errors, dtype=torch.float64)
     if errors.dim() != 1 or len(errors) == 0:
-        raise ValueError(f"trimmed_rmse: one number a replicate was expected, got shape {tuple(errors.shape)}")
+        raise ValueError(
+            f"trimmed_rmse: one number a replicate was expected, got shape {tuple(errors.shape)}"
+        )
     if not (torch.isfinite(errors) & (errors >= 0)).all():
         raise ValueError("trimmed_rmse: mean_squared_errors must be finite and not negative")
     center = errors.quantile(0.5)
@@ -201,7 +215,8 @@ def _loadings(params: Mapping[str, Tensor], layer: GeneralizedLinearLayer, argum
 def _check_shape(site: str, estimate: Tensor, truth: Tensor) -> None:
     if estimate.shape != truth.shape:
         raise ValueError(
-            f"params: {site} must have the truth's shape {tuple(truth.shape)}, got {tuple(estimate.shape)}"
+            f"params: {site} must have the truth's shape {tuple(truth.shape)}, got"
+            f" {tuple(estimate.shape)}"
         )
 
 
@@ -212,7 +227,8 @@ class Match:
 
     Args:
         estimated, true: indices of the pairs, (P,).
-        cosine_error: 1 - cosine of the signatures of each pair; relative_difference: of the mean activities, ``|a - b| / b``.
+        cosine_error: 1 - cosine of the signatures of each pair; relative_difference: of the mean
+            activities, ``|a - b| / b``.
         unmatched_estimates, unmatched_truths: indices left over.
     """
 
@@ -225,9 +241,14 @@ class Match:
 
 
 def match_components(
-    signatures: object, truth: object, activities: object = None, true_activities: object = None, weight: float = 0.1
+    signatures: object,
+    truth: object,
+    activities: object = None,
+    true_activities: object = None,
+    weight: float = 0.1,
 ) -> Match:
-    r"""One-to-one matching that minimises the sum of cosine error + weight tanh(relative average difference).
+    r"""One-to-one matching that minimises the sum of cosine error + weight tanh(relative average
+    difference).
 
     Args:
         signatures: (K, J); truth: (L, J); no zero rows.
@@ -235,15 +256,21 @@ def match_components(
         weight: of the second term.
 
     Raises:
-        ValueError: for other shapes, zero rows, activities given for one side only, or true activities with mean zero.
+        ValueError: for other shapes, zero rows, activities given for one side only, or true
+            activities with mean zero.
     """
     a, b = np.asarray(signatures, float), np.asarray(truth, float)
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
-        raise ValueError(f"match_components: signatures (K, J) and truth (L, J) were expected, got shapes {a.shape} and {b.shape}")
+        raise ValueError(
+            "match_components: signatures (K, J) and truth (L, J) were expected, got shapes"
+            f" {a.shape} and {b.shape}"
+        )
     lengths = np.linalg.norm(a, axis=1), np.linalg.norm(b, axis=1)
     for name, length in zip(("signatures", "truth"), lengths, strict=True):
         if not (length > 0).all():
-            raise ValueError(f"match_components: row {int(np.argmin(length > 0))} of {name} is zero")
+            raise ValueError(
+                f"match_components: row {int(np.argmin(length > 0))} of {name} is zero"
+            )
     if (activities is None) != (true_activities is None):
         raise ValueError("match_components: give activities and true_activities, or neither")
     error = np.maximum(0.0, 1 - (a @ b.T) / np.outer(*lengths))  # (K, L)
@@ -253,8 +280,8 @@ def match_components(
         z, z_true = np.asarray(activities, float), np.asarray(true_activities, float)
         if z.ndim != 2 or z_true.ndim != 2 or z.shape[1] != len(a) or z_true.shape[1] != len(b):
             raise ValueError(
-                f"match_components: activities (N, {len(a)}) and true_activities (N, {len(b)}) were expected, got {z.shape} and "
-                f"{z_true.shape}"
+                f"match_components: activities (N, {len(a)}) and true_activities (N, {len(b)}) were"
+                f" expected, got {z.shape} and {z_true.shape}"
             )
         own, other = z.mean(0), z_true.mean(0)
         if not (other != 0).all():
@@ -271,9 +298,11 @@ def match_components(
 
 
 def soft_adjusted_rand_index(memberships: object, truth: object) -> float:
-    """Agreement of two soft partitions (Flynt, Dean and Nugent 2019); the ordinary adjusted Rand index on one-hot rows.
+    """Agreement of two soft partitions (Flynt, Dean and Nugent 2019); the ordinary adjusted Rand
+    index on one-hot rows.
 
-    A soft partition does not reach 1 with itself: report ``soft_adjusted_rand_index(truth, truth)`` as the ceiling.
+    A soft partition does not reach 1 with itself: report ``soft_adjusted_rand_index(truth, truth)``
+    as the ceiling.
 
     Args:
         memberships: (N, K); truth: (N, L); not negative, rows are normalised.
@@ -285,11 +314,15 @@ def soft_adjusted_rand_index(memberships: object, truth: object) -> float:
     for name, value in (("memberships", memberships), ("truth", truth)):
         u = np.asarray(value, float)
         if u.ndim != 2 or not (u >= 0).all() or not (u.sum(1) > 0).all():
-            raise ValueError(f"soft_adjusted_rand_index: {name} must be (N, K), not negative, without zero rows")
+            raise ValueError(
+                f"soft_adjusted_rand_index: {name} must be (N, K), not negative, without zero rows"
+            )
         parts.append(u / u.sum(1, keepdims=True))
     u, v = parts
     if len(u) != len(v):
-        raise ValueError(f"soft_adjusted_rand_index: the same rows were expected, got {len(u)} and {len(v)}")
+        raise ValueError(
+            f"soft_adjusted_rand_index: the same rows were expected, got {len(u)} and {len(v)}"
+        )
     table = u.T @ v
     n, squares = len(u), (table**2).sum()
     rows, columns = (table.sum(1) ** 2).sum(), (table.sum(0) ** 2).sum()
@@ -313,7 +346,10 @@ def f_measure(labels: object, truth: object, unlabelled: int | None = None) -> f
     """
     own, real = np.asarray(labels), np.asarray(truth)
     if own.shape != real.shape or own.ndim != 1:
-        raise ValueError(f"f_measure: two vectors of one length were expected, got shapes {own.shape} and {real.shape}")
+        raise ValueError(
+            f"f_measure: two vectors of one length were expected, got shapes {own.shape} and"
+            f" {real.shape}"
+        )
     if unlabelled is not None:
         own, real = own[real != unlabelled], real[real != unlabelled]
     if not len(real):

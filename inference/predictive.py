@@ -1,12 +1,15 @@
 r"""Posterior predictive check: data sets drawn from the fit, set beside the data it was fitted to.
 
-A statistic t of the data stands out beside those of S simulated data sets, of mean m and standard deviation s, if
+A statistic t of the data stands out beside those of S simulated data sets, of mean m and standard
+deviation s, if
 
 .. math:: |t - m| > q \, s \sqrt{1 + 1/S}
 
-where q is the quantile of Student's t with S - 1 degrees of freedom (for correlations, whose s is shared by all pairs, of the normal law) that leaves a chance
-of 1 % to all columns, or pairs, together; and if it differs by enough to speak of, a tenth of a standard deviation, or of a correlation. The s of a mean is at
-least what independent rows have, so that a column which the simulations never vary is not one that stands out.
+where q is the quantile of Student's t with S - 1 degrees of freedom (for correlations, whose s is
+shared by all pairs, of the normal law) that leaves a chance of 1 % to all columns, or pairs,
+together; and if it differs by enough to speak of, a tenth of a standard deviation, or of a
+correlation. The s of a mean is at least what independent rows have, so that a column which the
+simulations never vary is not one that stands out.
 """
 
 from __future__ import annotations
@@ -43,9 +46,11 @@ class Departure:
 
     Args:
         columns: one column, or the two of a pair.
-        what: "mean", "spread" (the mean distance from the mean, which a few odd rows do not decide) or "correlation".
+        what: "mean", "spread" (the mean distance from the mean, which a few odd rows do not decide)
+            or "correlation".
         observed: of the data; simulated: its mean over data drawn from the fit.
-        size: the difference in standard deviations of the column, as the log of a ratio, or of correlations.
+        size: the difference in standard deviations of the column, as the log of a ratio, or of
+            correlations.
     """
 
     columns: tuple[int, ...]
@@ -77,7 +82,9 @@ class PredictiveCheck:
         return bool((seen == np.round(seen)).all())
 
     def item_means(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean of each item over its observed rows: (J,) observed, (S, J) simulated; NaN where none is observed."""
+        """Mean of each item over its observed rows: (J,) observed, (S, J) simulated; NaN where none
+        is observed.
+        """
         return _mean(self.observed, 0), _mean(self.simulated, 1)
 
     def interval(self, level: float = 0.95) -> np.ndarray:
@@ -91,7 +98,9 @@ class PredictiveCheck:
         return int(((observed < simulated.min(0)) | (observed > simulated.max(0))).sum())
 
     def row_sums(self) -> tuple[np.ndarray, np.ndarray]:
-        """Sum of the observed items of each row, (N,) and (S, N); of items in units of their spread unless discrete."""
+        """Sum of the observed items of each row, (N,) and (S, N); of items in units of their spread
+        unless discrete.
+        """
         observed, simulated = self.observed, self.simulated
         if not self.is_discrete:
             centre = _mean(observed, 0)
@@ -110,11 +119,16 @@ class PredictiveCheck:
 
     @functools.cached_property
     def _pairs(self) -> tuple[np.ndarray, np.ndarray]:
-        """Correlations of all pairs, upper triangle: observed (P,), and of a few simulations (S', P); NaN where there is none."""
-        return _correlations(self.observed), np.stack([_correlations(x) for x in self.simulated[:MOST_PAIRED]])
+        """Correlations of all pairs, upper triangle: observed (P,), and of a few simulations (S',
+        P); NaN where there is none.
+        """
+        return _correlations(self.observed), np.stack(
+            [_correlations(x) for x in self.simulated[:MOST_PAIRED]]
+        )
 
     def correlations(self) -> tuple[np.ndarray, np.ndarray]:
-        """Correlation of every pair of items over rows where both are observed, (P,) and the mean over simulations (P,).
+        """Correlation of every pair of items over rows where both are observed, (P,) and the mean
+        over simulations (P,).
 
         Pairs without a correlation (a constant item) are left out of both.
         """
@@ -123,7 +137,8 @@ class PredictiveCheck:
         return observed[kept], simulated[kept]
 
     def departures(self) -> tuple[Departure, ...]:
-        """Means and spreads of columns, and correlations of pairs, that clearly differ from those of the simulated data, the largest of each kind first.
+        """Means and spreads of columns, and correlations of pairs, that clearly differ from those
+        of the simulated data, the largest of each kind first.
 
         Empty where there are too few rows or simulations to say so.
         """
@@ -131,15 +146,29 @@ class PredictiveCheck:
             return ()
         sets = [self.observed, *self.simulated]  # one after the other: together they may be large
         means = np.stack([_mean(x, 0) for x in sets])  # (1 + S, J)
-        spreads = np.stack([_mean(np.abs(x - mean), 0) for x, mean in zip(sets, means, strict=True)])
-        deviations = np.sqrt(np.mean([_mean((x - mean) ** 2, 0) for x, mean in zip(sets, means, strict=True)], 0))
+        spreads = np.stack(
+            [_mean(np.abs(x - mean), 0) for x, mean in zip(sets, means, strict=True)]
+        )
+        deviations = np.sqrt(
+            np.mean([_mean((x - mean) ** 2, 0) for x, mean in zip(sets, means, strict=True)], 0)
+        )
         deviations[~(deviations > 0)] = 1.0
         is_binary = np.all([((x == 0) | (x == 1) | np.isnan(x)).all(0) for x in sets], 0)
-        spreads[:, is_binary | ~(spreads > 0).all(0)] = np.nan  # of zeros and ones it says what the mean says
+        spreads[:, is_binary | ~(spreads > 0).all(0)] = (
+            np.nan
+        )  # of zeros and ones it says what the mean says
         counts = np.maximum((~np.isnan(self.observed)).sum(0), 1)
-        found = _outstanding("mean", means, means, (means[0] - means[1:].mean(0)) / deviations, deviations / np.sqrt(counts))
+        found = _outstanding(
+            "mean",
+            means,
+            means,
+            (means[0] - means[1:].mean(0)) / deviations,
+            deviations / np.sqrt(counts),
+        )
         logs = np.log(spreads)
-        found += _outstanding("spread", spreads, logs, logs[0] - logs[1:].mean(0), np.zeros(len(counts)))
+        found += _outstanding(
+            "spread", spreads, logs, logs[0] - logs[1:].mean(0), np.zeros(len(counts))
+        )
         return tuple(found + self._unlike_pairs())
 
     def _unlike_pairs(self) -> list[Departure]:
@@ -152,21 +181,44 @@ class PredictiveCheck:
         errors[known] = np.sqrt(np.maximum(variances, variances.mean()) * (1 + 1 / len(simulated)))
         sizes = observed - centre
         with np.errstate(invalid="ignore"):
-            clear = known & (np.abs(sizes) > stats.norm.isf(LEVEL / (2 * known.sum())) * errors) & (np.abs(sizes) >= LEAST)
+            clear = (
+                known
+                & (np.abs(sizes) > stats.norm.isf(LEVEL / (2 * known.sum())) * errors)
+                & (np.abs(sizes) >= LEAST)
+            )
         one, other = np.triu_indices(self.observed.shape[1], 1)
         order = sorted(np.flatnonzero(clear).tolist(), key=lambda p: -abs(sizes[p]))
-        return [Departure((int(one[p]), int(other[p])), "correlation", float(observed[p]), float(centre[p]), float(sizes[p])) for p in order]
+        return [
+            Departure(
+                (int(one[p]), int(other[p])),
+                "correlation",
+                float(observed[p]),
+                float(centre[p]),
+                float(sizes[p]),
+            )
+            for p in order
+        ]
 
 
-def _outstanding(what: str, values: np.ndarray, judged: np.ndarray, sizes: np.ndarray, floor: np.ndarray) -> list[Departure]:
-    """Columns whose statistic, (1 + S, J) with that of the data first, stands out on the scale on which it is judged."""
+def _outstanding(
+    what: str, values: np.ndarray, judged: np.ndarray, sizes: np.ndarray, floor: np.ndarray
+) -> list[Departure]:
+    """Columns whose statistic, (1 + S, J) with that of the data first, stands out on the scale on
+    which it is judged.
+    """
     num_simulations, num_columns = len(values) - 1, values.shape[1]
     errors = np.maximum(judged[1:].std(0, ddof=1), floor) * math.sqrt(1 + 1 / num_simulations)
     with np.errstate(invalid="ignore"):
-        off = np.abs(judged[0] - judged[1:].mean(0)) > stats.t.isf(LEVEL / (2 * num_columns), num_simulations - 1) * errors
+        off = (
+            np.abs(judged[0] - judged[1:].mean(0))
+            > stats.t.isf(LEVEL / (2 * num_columns), num_simulations - 1) * errors
+        )
         clear = off & (np.abs(sizes) >= LEAST)
     order = sorted(np.flatnonzero(clear).tolist(), key=lambda j: -abs(sizes[j]))
-    return [Departure((j,), what, float(values[0, j]), float(values[1:, j].mean()), float(sizes[j])) for j in order]
+    return [
+        Departure((j,), what, float(values[0, j]), float(values[1:, j].mean()), float(sizes[j]))
+        for j in order
+    ]
 
 
 def predictive_check(
@@ -177,30 +229,38 @@ def predictive_check(
     Args:
         fit: the fit; its point estimate is simulated from.
         data: (N, J), NaN where missing.
-        num_simulations: number of simulated data sets, drawn with the seeds ``seed``, ``seed + 1``, ...
+        num_simulations: number of simulated data sets, drawn with the seeds ``seed``, ``seed + 1``,
+            ...
         seed: seed of the first simulation, and of the choice of rows.
         max_rows: compare that many rows, chosen at random, where there are more.
 
     Raises:
-        ValueError: if ``num_simulations`` or ``max_rows`` is not positive, ``data`` does not fit the model, or the
-            program observes several things (:func:`predictive_checks` has one check for each).
+        ValueError: if ``num_simulations`` or ``max_rows`` is not positive, ``data`` does not fit
+            the model, or the program observes several things (:func:`predictive_checks` has one
+            check for each).
     """
     checks = predictive_checks(fit, data, num_simulations, seed, max_rows)
     if len(checks) != 1:
-        raise ValueError(f"predictive_check: one observed site was expected, got {tuple(checks)}; predictive_checks compares each")
+        raise ValueError(
+            f"predictive_check: one observed site was expected, got {tuple(checks)};"
+            " predictive_checks compares each"
+        )
     return next(iter(checks.values()))
 
 
 def predictive_checks(
     fit: FitRecord, data: Any, num_simulations: int = 20, seed: int = 0, max_rows: int = 5000
 ) -> dict[str, PredictiveCheck]:
-    """A check of everything the program observes, by name: a table of items, the steps of sequences, the share of each value.
+    """A check of everything the program observes, by name: a table of items, the steps of
+    sequences, the share of each value.
 
-    Rows of a table are drawn anew from the program; an item of categories counts as indicators of all of them but the first. Any other program is run on its own data with the observed sites drawn
-    instead of given: lengths, gaps and covariates are those of the data.
+    Rows of a table are drawn anew from the program; an item of categories counts as indicators of
+    all of them but the first. Any other program is run on its own data with the observed sites
+    drawn instead of given: lengths, gaps and covariates are those of the data.
 
     Args:
-        fit, data, num_simulations, seed, max_rows: as :func:`predictive_check`; data is what the program takes.
+        fit, data, num_simulations, seed, max_rows: as :func:`predictive_check`; data is what the
+            program takes.
 
     Raises:
         ValueError: if a number is not positive, or ``data`` does not fit the model.
@@ -214,22 +274,36 @@ def predictive_checks(
     if table is not None:
         site, values = table
         chosen = _rows(len(values), max_rows, seed)
-        draws = [simulate_rows(fit, len(chosen), seed=seed + s)[site] for s in range(num_simulations)]
+        draws = [
+            simulate_rows(fit, len(chosen), seed=seed + s)[site] for s in range(num_simulations)
+        ]
         simulated = [draw.detach().cpu().numpy().astype(np.float64) for draw in draws]
-        numbers = [fit.structure.as_numbers(torch.from_numpy(part)).numpy() for part in (values[chosen], *simulated)]
+        numbers = [
+            fit.structure.as_numbers(torch.from_numpy(part)).numpy()
+            for part in (values[chosen], *simulated)
+        ]
         return {site: _check(numbers[0], numbers[1:], len(values))}
     observed, simulations = replicated_tables(fit, data, num_simulations, seed)
     out = {}
     for name, values in observed.items():
         chosen = _rows(len(values), max_rows, seed)
-        out[name] = _check(values[chosen], [drawn[name][chosen] for drawn in simulations], len(values))
+        out[name] = _check(
+            values[chosen], [drawn[name][chosen] for drawn in simulations], len(values)
+        )
     return out
 
 
 def _table_of(fit: FitRecord, data: Any) -> tuple[str, np.ndarray] | None:
-    """The one table of items that the model draws row by row, (N, J), and its site; None where it is anything else, or drawn given some of its columns."""
+    """The one table of items that the model draws row by row, (N, J), and its site; None where it
+    is anything else, or drawn given some of its columns.
+    """
     sites = observed_sites(fit, data)
-    if fit.structure.num_given or len(sites) != 1 or not can_simulate(fit) or not checks_data(fit.model):
+    if (
+        fit.structure.num_given
+        or len(sites) != 1
+        or not can_simulate(fit)
+        or not checks_data(fit.model)
+    ):
         return None
     values = as_matrix(fit, data)
     return (sites[0], values) if values.ndim == 2 else None

@@ -1,22 +1,31 @@
-r"""Standard errors of a point estimate from the observed information, for any program whose latents can be summed out.
+r"""Standard errors of a point estimate from the observed information, for any program whose latents
+can be summed out.
 
-With row log-likelihoods :math:`\ell_i(\theta)`, latents summed out, the observed information at the estimate is
+With row log-likelihoods :math:`\ell_i(\theta)`, latents summed out, the observed information at the
+estimate is
 
-.. math:: I = - \sum_i \nabla^2 \ell_i(\hat\theta) \quad\text{or}\quad I = \sum_i s_i s_i^\top, \; s_i = \nabla \ell_i(\hat\theta),
+.. math::
 
-both by automatic differentiation, and the covariance of the estimate is :math:`I^{-1}`; the sandwich
-:math:`H^{-1} (\sum_i s_i s_i^\top) H^{-1}` is the one that stays right when the model is wrong. Coordinates: probabilities on
-the logit scale, positive numbers (variances) on the log scale, probability vectors as log-ratios to their last entry (to the
-largest where the last is as good as zero), all others as they are. Entries that are exactly zero (off the graph, or removed by a penalty) are held there, and what is
-said is conditional on that graph.
+    I = - \sum_i \nabla^2 \ell_i(\hat\theta) \quad\text{or}\quad I = \sum_i s_i s_i^\top, \; s_i =
+    \nabla \ell_i(\hat\theta),
 
-Where parameters have priors that are not flat (the weak normal ones of an encoder's loadings), the estimate is the maximum of the log-posterior, and
-minus the second derivatives of the log-prior are added to either I: :math:`I^{-1}` is then the covariance of the normal
-approximation of the posterior. For flat priors nothing changes. What the data leave undetermined is refused with any prior.
+both by automatic differentiation, and the covariance of the estimate is :math:`I^{-1}`; the
+sandwich :math:`H^{-1} (\sum_i s_i s_i^\top) H^{-1}` is the one that stays right when the model is
+wrong. Coordinates: probabilities on the logit scale, positive numbers (variances) on the log scale,
+probability vectors as log-ratios to their last entry (to the largest where the last is as good as
+zero), all others as they are. Entries that are exactly zero (off the graph, or removed by a
+penalty) are held there, and what is said is conditional on that graph.
 
-Asymptotic: it needs an objective with an interior maximum. Estimates that a sparsity penalty shrank are refused
-(:func:`inference.selection.polish` refits them), and so are estimates on a bound. Where a graph was chosen with the same data (a
-plain fit of an encoder), that choice is not in the intervals: they are those of somebody who knew the graph.
+Where parameters have priors that are not flat (the weak normal ones of an encoder's loadings), the
+estimate is the maximum of the log-posterior, and minus the second derivatives of the log-prior are
+added to either I: :math:`I^{-1}` is then the covariance of the normal approximation of the
+posterior. For flat priors nothing changes. What the data leave undetermined is refused with any
+prior.
+
+Asymptotic: it needs an objective with an interior maximum. Estimates that a sparsity penalty shrank
+are refused (:func:`inference.selection.polish` refits them), and so are estimates on a bound. Where
+a graph was chosen with the same data (a plain fit of an encoder), that choice is not in the
+intervals: they are those of somebody who knew the graph.
 
 Source: T. A. Louis (1982), Finding the observed information matrix when using the EM algorithm,
 doi:10.1111/j.2517-6161.1982.tb01203.x; H. White (1982), doi:10.2307/1912526.
@@ -94,7 +103,8 @@ class Uncertainty:
         covariance: (P, P), on that scale.
         kind: "hessian", "scores" or "sandwich".
         num_rows: rows of the data.
-        scales: variances of normal laws among the parameters, whose intervals know how few rows there are; None where there are none.
+        scales: variances of normal laws among the parameters, whose intervals know how few rows
+            there are; None where there are none.
     """
 
     names: tuple[str, ...]
@@ -107,30 +117,47 @@ class Uncertainty:
 
     @property
     def standard_errors(self) -> Params:
-        """By site name, in the units and shape of the parameter (delta method); NaN where an entry is held."""
+        """By site name, in the units and shape of the parameter (delta method); NaN where an entry
+        is held.
+        """
         return self.coordinates.spread(self.estimate, self.covariance)
 
     def intervals(self, level: float = 0.95) -> dict[str, tuple[Tensor, Tensor]]:
-        """Confidence limits by site name: normal on the scale of the coordinates, then taken back; NaN where held.
+        """Confidence limits by site name: normal on the scale of the coordinates, then taken back;
+        NaN where held.
 
-        Chances with few rows behind them have Wilson's limits (:meth:`~inference.programs.coordinates.Coordinates.limits`). Variances of normal items, and the means, loadings and
-        intercepts of these, have those of chi-square and of Student's t (:class:`~inference.programs.coordinates.NormalScales`), which are wider than the normal ones where rows are few.
-        Standard errors, and draws of :class:`~inference.engines.laplace.Laplace`, stay those of the normal approximation.
+        Chances with few rows behind them have Wilson's limits
+        (:meth:`~inference.programs.coordinates.Coordinates.limits`). Variances of normal items, and
+        the means, loadings and intercepts of these, have those of chi-square and of Student's t
+        (:class:`~inference.programs.coordinates.NormalScales`), which are wider than the normal
+        ones where rows are few. Standard errors, and draws of
+        :class:`~inference.engines.laplace.Laplace`, stay those of the normal approximation.
 
         Raises:
             ValueError: if the level is not in (0, 1).
         """
         if not 0 < level < 1:
             raise ValueError(f"intervals: level must lie in (0, 1), got {level!r}")
-        width = float(torch.distributions.Normal(0.0, 1.0).icdf(torch.tensor((1 + level) / 2, dtype=torch.float64)))
+        width = float(
+            torch.distributions.Normal(0.0, 1.0).icdf(
+                torch.tensor((1 + level) / 2, dtype=torch.float64)
+            )
+        )
         limits = self.coordinates.limits(self.estimate, self.covariance, width)
         if self.scales is not None:
-            for site, (low, high) in self.scales.limits(level, self.coordinates, self.estimate, self.covariance).items():
-                limits[site] = torch.where(low.isnan(), limits[site][0], low), torch.where(high.isnan(), limits[site][1], high)
+            for site, (low, high) in self.scales.limits(
+                level, self.coordinates, self.estimate, self.covariance
+            ).items():
+                limits[site] = (
+                    torch.where(low.isnan(), limits[site][0], low),
+                    torch.where(high.isnan(), limits[site][1], high),
+                )
         return limits
 
     def delta(self, function: Callable[[Params], Tensor]) -> tuple[Tensor, Tensor]:
-        """Value and standard error of a differentiable function of the parameters (by site name)."""
+        """Value and standard error of a differentiable function of the parameters (by site
+        name).
+        """
         free = self.estimate.clone().requires_grad_()
         with torch.enable_grad():
             value = function(self.coordinates.params(free))
@@ -142,22 +169,29 @@ class Uncertainty:
 
 
 @torch.enable_grad()  # also where the caller has switched gradients off
-def standard_errors(fit: FitRecord, data: Any, kind: str = "hessian", hold_bounds: bool = False) -> Uncertainty:
+def standard_errors(
+    fit: FitRecord, data: Any, kind: str = "hessian", hold_bounds: bool = False
+) -> Uncertainty:
     """Standard errors of an estimate at its own data.
 
-    The cost is one derivative of the log-likelihood of all rows a parameter, two where a prior is not flat. A row of a weighted fit counts as so many rows; weights that
-    make up for how rows were sampled need a design-based error instead.
+    The cost is one derivative of the log-likelihood of all rows a parameter, two where a prior is
+    not flat. A row of a weighted fit counts as so many rows; weights that make up for how rows were
+    sampled need a design-based error instead.
 
     Args:
         fit: a converged maximum-likelihood fit, or a penalised one refitted on its graph.
-        data: the data of the fit, in memory or as :class:`~inference.base.blocks.row_blocks.RowBlocks`, of which one block is held at a time.
+        data: the data of the fit, in memory or as
+            :class:`~inference.base.blocks.row_blocks.RowBlocks`, of which one block is held at a
+            time.
         kind: "hessian" (observed information), "scores" (sum of squared scores) or "sandwich".
-        hold_bounds: entries on a bound are held there instead of refused; their standard errors are NaN.
+        hold_bounds: entries on a bound are held there instead of refused; their standard errors are
+            NaN.
 
     Raises:
-        ValueError: if the estimates are shrunk by a penalty or belong to a model whose likelihood gives none (saying why), if they lie on
-            a bound, or the information is singular or not positive definite, naming the
-            parameters; for an unknown kind, for latents that cannot be summed out, for a fit without a point estimate.
+        ValueError: if the estimates are shrunk by a penalty or belong to a model whose likelihood
+            gives none (saying why), if they lie on a bound, or the information is singular or not
+            positive definite, naming the parameters; for an unknown kind, for latents that cannot
+            be summed out, for a fit without a point estimate.
     """
     if kind not in KINDS:
         raise ValueError(f"standard_errors: kind must be one of {KINDS}, got {kind!r}")
@@ -166,15 +200,18 @@ def standard_errors(fit: FitRecord, data: Any, kind: str = "hessian", hold_bound
     held = coordinates.at_bound()
     if held and not hold_bounds:
         raise ValueError(
-            f"standard_errors: estimates on the bound of their interval: {some_names(held)}; a normal approximation does not "
-            "hold there. Use hold_bounds=True for the others given these, or the bootstrap"
+            f"standard_errors: estimates on the bound of their interval: {some_names(held)}; a"
+            " normal approximation does not hold there. Use hold_bounds=True for the others given"
+            " these, or the bootstrap"
         )
     coordinates = coordinates.without(held)
     if not coordinates.names:
         raise ValueError("standard_errors: every estimate lies on the bound of its interval")
     prior = _curvature_of_prior(fit, data, coordinates)
     is_flat = not bool((prior != 0).any())
-    num_rows, scores, hessian = _summed(fit, data, coordinates, "sandwich" if kind == "hessian" and not is_flat else kind)
+    num_rows, scores, hessian = _summed(
+        fit, data, coordinates, "sandwich" if kind == "hessian" and not is_flat else kind
+    )
     information = scores if hessian is None else hessian
     if information is None:
         raise ValueError("standard_errors: data without rows")
@@ -185,7 +222,15 @@ def standard_errors(fit: FitRecord, data: Any, kind: str = "hessian", hold_bound
     covariance = inverse_information(information + prior, coordinates.names)
     if kind == "sandwich" and scores is not None:
         covariance = covariance @ scores @ covariance
-    return Uncertainty(coordinates.names, coordinates, coordinates.vector(), covariance, kind, num_rows, fit.structure.normal_scales(fit.params))
+    return Uncertainty(
+        coordinates.names,
+        coordinates,
+        coordinates.vector(),
+        covariance,
+        kind,
+        num_rows,
+        fit.structure.normal_scales(fit.params),
+    )
 
 
 def _refuse_undetermined(
@@ -215,8 +260,9 @@ def _refuse_undetermined(
     )
     if flat.shape[1]:
         raise Undetermined(
-            f"standard_errors: the law of the data does not change along {involved(coordinates.names, flat * lengths.unsqueeze(-1))}: no data determine them, "
-            "and the prior alone would be reported"
+            "standard_errors: the law of the data does not change along"
+            f" {involved(coordinates.names, flat * lengths.unsqueeze(-1))}: no data determine them,"
+            " and the prior alone would be reported"
         )
 
 
@@ -225,13 +271,16 @@ def _refuse_undetermined(
 class ToOptimum:
     r"""How far an estimate is from the optimum of its objective, as slope and curvature tell.
 
-    With g the slope of the log-posterior at the estimate and :math:`I` its observed information, a step of Newton's method leads by :math:`I^{-1} g` to the optimum, which
-    lies :math:`\frac12 g^\top I^{-1} g` higher. Both are right up to the third derivatives: far from the optimum they give an order of magnitude.
+    With g the slope of the log-posterior at the estimate and :math:`I` its observed information, a
+    step of Newton's method leads by :math:`I^{-1} g` to the optimum, which lies :math:`\frac12
+    g^\top I^{-1} g` higher. Both are right up to the third derivatives: far from the optimum they
+    give an order of magnitude.
 
     Args:
         objective: what is left to gain, in nats.
         steps: of every entry, in its standard errors, (P,).
-        likelihood_steps: the same towards the maximum of the likelihood, were the priors flat, (P,).
+        likelihood_steps: the same towards the maximum of the likelihood, were the priors flat,
+            (P,).
         names: (P,), the entries.
     """
 
@@ -248,15 +297,18 @@ class ToOptimum:
 
 
 def distance_to_optimum(fit: FitRecord, data: Any, found: Uncertainty | None = None) -> ToOptimum:
-    """How far an estimate is from the optimum, in nats and in standard errors of its entries: what more iterations could still change.
+    """How far an estimate is from the optimum, in nats and in standard errors of its entries: what
+    more iterations could still change.
 
     Args:
         fit: by maximum likelihood or maximum posterior, stopped anywhere near an optimum.
         data: the data of the fit.
-        found: :func:`standard_errors` of the fit, by "hessian", where they are at hand; entries on a bound are held there if None.
+        found: :func:`standard_errors` of the fit, by "hessian", where they are at hand; entries on
+            a bound are held there if None.
 
     Raises:
-        ValueError: as :func:`standard_errors`; naming what curves up, where the estimate is not near a maximum.
+        ValueError: as :func:`standard_errors`; naming what curves up, where the estimate is not
+            near a maximum.
     """
     data = rows_of_fit(fit, data)
     found = standard_errors(fit, data, hold_bounds=True) if found is None else found
@@ -264,15 +316,27 @@ def distance_to_optimum(fit: FitRecord, data: Any, found: Uncertainty | None = N
     slope, of_prior, first = torch.zeros_like(free), torch.zeros_like(free), 0
     for program in programs_of(fit, data):
         with torch.enable_grad():
-            if first == 0 and (prior := program.log_prior(found.coordinates.params(free))).requires_grad:
+            if (
+                first == 0
+                and (prior := program.log_prior(found.coordinates.params(free))).requires_grad
+            ):
                 of_prior = torch.autograd.grad(prior, free)[0]
             rows = program.log_marginal_rows(found.coordinates.params(free))
-            often = 1.0 if fit.row_weights is None else fit.row_weights[first : first + len(rows)].to(rows)
+            often = (
+                1.0
+                if fit.row_weights is None
+                else fit.row_weights[first : first + len(rows)].to(rows)
+            )
             total, first = (rows * often).sum(), first + len(rows)
         slope = slope + torch.autograd.grad(total, free)[0]
     errors = found.covariance.diagonal().clamp(min=0).sqrt().clamp(min=torch.finfo(free.dtype).tiny)
     step, of_likelihood = found.covariance @ (slope + of_prior), found.covariance @ slope
-    return ToOptimum(max(0.0, float((slope + of_prior) @ step) / 2), step / errors, of_likelihood / errors, found.names)
+    return ToOptimum(
+        max(0.0, float((slope + of_prior) @ step) / 2),
+        step / errors,
+        of_likelihood / errors,
+        found.names,
+    )
 
 
 @shows_briefly
@@ -295,10 +359,12 @@ class Information:
     num_rows: int
 
     def covariance(self) -> tuple[Tensor, Tensor]:
-        """A generalised inverse of the information, (P, P), and its flat directions, (P, F), along which the data say nothing.
+        """A generalised inverse of the information, (P, P), and its flat directions, (P, F), along
+        which the data say nothing.
 
-        What the law of the data determines (means of answers, fit statistics) does not move along flat directions, and has the spread that
-        this covariance gives it. What does move along them has none.
+        What the law of the data determines (means of answers, fit statistics) does not move along
+        flat directions, and has the spread that this covariance gives it. What does move along them
+        has none.
 
         Raises:
             ValueError: where the log-likelihood curves up, so that the estimate is no maximum.
@@ -314,14 +380,21 @@ def observed_information(fit: FitRecord, data: Any) -> Information:
         fit: a converged point estimate; data: the data of the fit.
 
     Raises:
-        ValueError: as :func:`standard_errors`, but for entries on a bound and for what the data do not determine.
+        ValueError: as :func:`standard_errors`, but for entries on a bound and for what the data do
+            not determine.
     """
     data = rows_of_fit(fit, data)
     coordinates = _coordinates(fit, data)
     num_rows, _, hessian = _summed(fit, data, coordinates, "hessian")
     if hessian is None:
         raise ValueError("observed_information: data without rows")
-    return Information(coordinates.names, coordinates, coordinates.vector(), hessian + _curvature_of_prior(fit, data, coordinates), num_rows)
+    return Information(
+        coordinates.names,
+        coordinates,
+        coordinates.vector(),
+        hessian + _curvature_of_prior(fit, data, coordinates),
+        num_rows,
+    )
 
 
 def _coordinates(fit: FitRecord, data: Any) -> Coordinates:
@@ -331,17 +404,38 @@ def _coordinates(fit: FitRecord, data: Any) -> Coordinates:
     return coordinates_of(fit, data)
 
 
-def _summed(fit: FitRecord, data: Any, coordinates: Coordinates, asked: str) -> tuple[int, Tensor | None, Tensor | None]:
-    """Rows, the sum of squared scores and minus the Hessian of the log-likelihood, as far as they are asked for."""
+def _summed(
+    fit: FitRecord, data: Any, coordinates: Coordinates, asked: str
+) -> tuple[int, Tensor | None, Tensor | None]:
+    """Rows, the sum of squared scores and minus the Hessian of the log-likelihood, as far as they
+    are asked for.
+    """
     kinds = ("scores", "hessian") if asked == "sandwich" else (asked,)
-    parts = {kind: _remembered(fit, data, coordinates, kind, functools.partial(_summed_anew, fit, data, coordinates, kind)) for kind in kinds}
-    return parts[kinds[0]][0], parts["scores"][1] if "scores" in parts else None, parts["hessian"][2] if "hessian" in parts else None
+    parts = {
+        kind: _remembered(
+            fit,
+            data,
+            coordinates,
+            kind,
+            functools.partial(_summed_anew, fit, data, coordinates, kind),
+        )
+        for kind in kinds
+    }
+    return (
+        parts[kinds[0]][0],
+        parts["scores"][1] if "scores" in parts else None,
+        parts["hessian"][2] if "hessian" in parts else None,
+    )
 
 
-def _remembered(fit: FitRecord, data: Any, coordinates: Coordinates, kind: str, ask: Callable[[], T]) -> T:
-    """What a question about these rows found, worked out once: pages and tables of items ask for the same matrix many times.
+def _remembered(
+    fit: FitRecord, data: Any, coordinates: Coordinates, kind: str, ask: Callable[[], T]
+) -> T:
+    """What a question about these rows found, worked out once: pages and tables of items ask for
+    the same matrix many times.
 
-    The fit remembers the last of each kind, under the contents of its estimate and of the rows; nothing of rows in blocks, which are not read for that.
+    The fit remembers the last of each kind, under the contents of its estimate and of the rows;
+    nothing of rows in blocks, which are not read for that.
     """
     if isinstance(data, RowBlocks):
         return ask()
@@ -355,7 +449,9 @@ def _remembered(fit: FitRecord, data: Any, coordinates: Coordinates, kind: str, 
     return found
 
 
-def _summed_anew(fit: FitRecord, data: Any, coordinates: Coordinates, asked: str) -> tuple[int, Tensor | None, Tensor | None]:
+def _summed_anew(
+    fit: FitRecord, data: Any, coordinates: Coordinates, asked: str
+) -> tuple[int, Tensor | None, Tensor | None]:
     free = coordinates.vector()
     num_rows, scores, hessian = 0, None, None
     often = None if fit.row_weights is None else fit.row_weights.to(free)
@@ -372,20 +468,28 @@ def _summed_anew(fit: FitRecord, data: Any, coordinates: Coordinates, asked: str
 
 
 def _curvature_of_prior(fit: FitRecord, data: Any, coordinates: Coordinates) -> Tensor:
-    """Minus the second derivatives of the log-prior at the estimate, (P, P): a density of the parameters in their own units."""
+    """Minus the second derivatives of the log-prior at the estimate, (P, P): a density of the
+    parameters in their own units.
+    """
 
     def ask() -> Tensor:
         program = next(programs_of(fit, data))
-        return minus_hessian(lambda free: program.log_prior(coordinates.params(free)), coordinates.vector())
+        return minus_hessian(
+            lambda free: program.log_prior(coordinates.params(free)), coordinates.vector()
+        )
 
     return _remembered(fit, data, coordinates, "prior", ask)
 
 
 @torch.enable_grad()
-def check_information(fit: FitRecord, like: Any = None, num_rows: int | None = None, seed: int = 0) -> InformationReport:
-    """Are the parameters locally identified at the estimate? Rank and conditioning of the Fisher information there.
+def check_information(
+    fit: FitRecord, like: Any = None, num_rows: int | None = None, seed: int = 0
+) -> InformationReport:
+    """Are the parameters locally identified at the estimate? Rank and conditioning of the Fisher
+    information there.
 
-    Scores of rows simulated from the fit, so the answer is about the model and not about these data.
+    Scores of rows simulated from the fit, so the answer is about the model and not about these
+    data.
 
     Args:
         fit: of any model whose rows can be simulated.

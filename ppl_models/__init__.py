@@ -1,4 +1,6 @@
-"""Probabilistic programs with discrete latent variables, each declared once in Pyro; ``ppl_models.datasets`` has data for them."""
+"""Probabilistic programs with discrete latent variables, each declared once in Pyro;
+``ppl_models.datasets`` has data for them.
+"""
 
 import importlib
 from typing import TYPE_CHECKING
@@ -17,7 +19,11 @@ from ppl_models.factor_analysis import FactorAnalysis
 from ppl_models.hidden_markov import HiddenMarkov
 from ppl_models.inclass_net import InClassNet
 from ppl_models.latent_attributes import LatentAttributeModel
-from ppl_models.matrix_factorization import GaussianFactorization, NegativeBinomialFactorization, PoissonFactorization
+from ppl_models.matrix_factorization import (
+    GaussianFactorization,
+    NegativeBinomialFactorization,
+    PoissonFactorization,
+)
 from ppl_models.mixture import Mixture
 from ppl_models.networks.dense import Dense
 from ppl_models.networks.lookup import KnownDensities, Lookup

@@ -1,4 +1,6 @@
-"""Latent attribute models of several groups: one law of the attributes a group, items that all groups answer alike or not."""
+"""Latent attribute models of several groups: one law of the attributes a group, items that all
+groups answer alike or not.
+"""
 
 from __future__ import annotations
 
@@ -31,32 +33,42 @@ LEAST_ROWS = 2  # of a group
 class AttributeGroups:
     r"""A :class:`~ppl_models.LatentAttributeModel` for rows of several known groups.
 
-    For a row of group g, the attributes have a law of that group, and items are shared but for those that are free,
+    For a row of group g, the attributes have a law of that group, and items are shared but for
+    those that are free,
 
-    .. math:: \alpha \mid g \sim P_g, \qquad x_j \mid \alpha \sim F_j(\eta_j(\alpha), \gamma_j) \quad \text{or} \quad
+    .. math::
+
+        \alpha \mid g \sim P_g, \qquad x_j \mid \alpha \sim F_j(\eta_j(\alpha), \gamma_j) \quad
+        \text{or} \quad
         F_j(\eta_{jg}(\alpha), \gamma_{jg}) \text{ for items that are free}.
 
-    An item that is shared means the same in every group, so that profiles can be compared between them; one that needs to be free has
-    differential item functioning (:func:`inference.selection.differential_items` tests each).
+    An item that is shared means the same in every group, so that profiles can be compared between
+    them; one that needs to be free has differential item functioning
+    (:func:`inference.selection.differential_items` tests each).
 
-    Data: a data frame with a column of group labels beside the items, wherever it stands; or an array (N, J + 1) whose last column is the number of the group,
-    from 0.
+    Data: a data frame with a column of group labels beside the items, wherever it stands; or an
+    array (N, J + 1) whose last column is the number of the group, from 0.
 
-    Sites: those of the root, with a leading dim of the groups, as ``profiles`` (G, 2^K); ``loadings`` (V, T), ``intercepts`` (V,) and ``dispersion`` of the
-    versions of the items, one of each item that is shared, and one for each group, side by side, of each that is free; latent ``attributes`` (K,);
-    observed ``items`` (V,), NaN at the versions of other groups. Priors are those of the model.
+    Sites: those of the root, with a leading dim of the groups, as ``profiles`` (G, 2^K);
+    ``loadings`` (V, T), ``intercepts`` (V,) and ``dispersion`` of the versions of the items, one of
+    each item that is shared, and one for each group, side by side, of each that is free; latent
+    ``attributes`` (K,); observed ``items`` (V,), NaN at the versions of other groups. Priors are
+    those of the model.
 
     Args:
         model: of one group, with its Q-matrix.
         groups: two or more labels; the order is that of the sites.
-        free_items: items, by number from 0 or by name, that have parameters of their own in each group.
+        free_items: items, by number from 0 or by name, that have parameters of their own in each
+            group.
         column: name of the column of group labels in a data frame.
 
     Raises:
-        ValueError: for a model without a Q-matrix, fewer than two groups or two of one label, an item that there is not, or all items free (then nothing
-            is compared: fit each group by itself).
+        ValueError: for a model without a Q-matrix, fewer than two groups or two of one label, an
+            item that there is not, or all items free (then nothing is compared: fit each group by
+            itself).
 
-    Source: X. Xu and M. von Davier (2008), doi:10.1002/j.2333-8504.2008.tb02113.x (groups that share items).
+    Source: X. Xu and M. von Davier (2008), doi:10.1002/j.2333-8504.2008.tb02113.x (groups that
+    share items).
     """
 
     model: LatentAttributeModel
@@ -68,32 +80,68 @@ class AttributeGroups:
         plain_fields(self)
         check_kind(OWNER, "model", self.model, LatentAttributeModel, "a LatentAttributeModel")
         if self.model.q_matrix is None:
-            raise ValueError(f"{OWNER}: a model with a q_matrix was expected: without it the attributes of two groups have no common names")
+            raise ValueError(
+                f"{OWNER}: a model with a q_matrix was expected: without it the attributes of two"
+                " groups have no common names"
+            )
         if self.model.covariates is not None:
-            raise ValueError(f"{OWNER}: a model without covariates was expected: each group has a law of the attributes of its own")
+            raise ValueError(
+                f"{OWNER}: a model without covariates was expected: each group has a law of the"
+                " attributes of its own"
+            )
         if self.model.response.category_names(self.num_items):
-            raise ValueError(f"{OWNER}: items that are no categories were expected, got response={self.model.response!r}")
-        labels = tuple(str(label) for label in self.groups) if isinstance(self.groups, Iterable) and not isinstance(self.groups, str) else ()
+            raise ValueError(
+                f"{OWNER}: items that are no categories were expected, got"
+                f" response={self.model.response!r}"
+            )
+        labels = (
+            tuple(str(label) for label in self.groups)
+            if isinstance(self.groups, Iterable) and not isinstance(self.groups, str)
+            else ()
+        )
         if len(labels) < 2 or len(set(labels)) < len(labels):
-            raise ValueError(f"{OWNER}: groups must be two or more different labels, got {self.groups!r}")
+            raise ValueError(
+                f"{OWNER}: groups must be two or more different labels, got {self.groups!r}"
+            )
         object.__setattr__(self, "groups", labels)
-        given = tuple(self.free_items) if isinstance(self.free_items, Iterable) and not isinstance(self.free_items, str) else (self.free_items,)
+        given = (
+            tuple(self.free_items)
+            if isinstance(self.free_items, Iterable) and not isinstance(self.free_items, str)
+            else (self.free_items,)
+        )
         places = tuple(self._place(item) for item in given)
         if len(set(places)) < len(places):
             raise ValueError(f"{OWNER}: free_items names an item twice: {given!r}")
         if len(places) == self.num_items:
-            raise ValueError(f"{OWNER}: free_items holds all {self.num_items} items, so that the groups share nothing; fit each by itself")
+            raise ValueError(
+                f"{OWNER}: free_items holds all {self.num_items} items, so that the groups share"
+                " nothing; fit each by itself"
+            )
         object.__setattr__(self, "free_items", tuple(sorted(places)))
 
     def _place(self, item: Any) -> int:
         names = self.model.item_names
         if isinstance(item, str):
             if names is None or item not in names:
-                known = "which have no names" if names is None else f"which are called {', '.join(names)}"
-                raise ValueError(f"{OWNER}: free_items: {item!r} is not among the {self.num_items} items, {known}")
+                known = (
+                    "which have no names"
+                    if names is None
+                    else f"which are called {', '.join(names)}"
+                )
+                raise ValueError(
+                    f"{OWNER}: free_items: {item!r} is not among the {self.num_items} items,"
+                    f" {known}"
+                )
             return names.index(item)
-        if isinstance(item, bool) or not isinstance(item, int | np.integer) or not 0 <= item < self.num_items:
-            raise ValueError(f"{OWNER}: free_items: an item's name, or its number from 0 to {self.num_items - 1}, was expected, got {item!r}")
+        if (
+            isinstance(item, bool)
+            or not isinstance(item, int | np.integer)
+            or not 0 <= item < self.num_items
+        ):
+            raise ValueError(
+                f"{OWNER}: free_items: an item's name, or its number from 0 to"
+                f" {self.num_items - 1}, was expected, got {item!r}"
+            )
         return int(item)
 
     @property
@@ -106,7 +154,9 @@ class AttributeGroups:
         """The item of each version, and its group; None where all groups share it."""
         out: list[tuple[int, int | None]] = []
         for j in range(self.num_items):
-            out += [(j, g) for g in range(len(self.groups))] if j in self.free_items else [(j, None)]
+            out += (
+                [(j, g) for g in range(len(self.groups))] if j in self.free_items else [(j, None)]
+            )
         return tuple(out)
 
     def of_versions(self) -> LatentAttributeModel:
@@ -132,7 +182,9 @@ class AttributeGroups:
         return self.of_versions().layers()[0]
 
     def split(self, data: Tensor) -> tuple[Tensor, Tensor]:
-        """The versions' answers (..., N, V), NaN at those of other groups, and the numbers of the rows' groups (..., N)."""
+        """The versions' answers (..., N, V), NaN at those of other groups, and the numbers of the
+        rows' groups (..., N).
+        """
         number = data[..., -1].long()
         items = data[..., [j for j, _ in self.versions]]
         for v, (_, group) in enumerate(self.versions):
@@ -144,82 +196,132 @@ class AttributeGroups:
     def site_dims(self) -> dict[str, tuple[str, ...]]:
         """Named dims of every parameter, latent and observed site, without the rows."""
         own, roots = self.of_versions().site_dims, self.model.root_law().sites()
-        return {name: ("group", *dims) if name in roots else dims for name, dims in own.items()} | {"items": ("column",)}
+        return {name: ("group", *dims) if name in roots else dims for name, dims in own.items()} | {
+            "items": ("column",)
+        }
 
     @property
     def entry_names(self) -> dict[str, tuple[str, ...]]:
         """Names of the entries along the dims that have some of their own."""
         items = self.model.item_names or tuple(str(j) for j in range(self.num_items))
-        names = tuple(items[j] if g is None else f"{items[j]} ({self.groups[g]})" for j, g in self.versions)
-        return self.model.entry_names | {"group": self.groups, "item": names, "column": (*items, self.column)}
+        names = tuple(
+            items[j] if g is None else f"{items[j]} ({self.groups[g]})" for j, g in self.versions
+        )
+        return self.model.entry_names | {
+            "group": self.groups,
+            "item": names,
+            "column": (*items, self.column),
+        }
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """``data`` as a tensor (N, J + 1) whose last column is the number of the group, and the names of its columns.
+        """``data`` as a tensor (N, J + 1) whose last column is the number of the group, and the
+        names of its columns.
 
         Raises:
-            ValueError: as :meth:`LatentAttributeModel.check_data`; without the column of groups, for a label that is missing or none of
-                the groups, and, for a fit, for a group of fewer than two rows.
+            ValueError: as :meth:`LatentAttributeModel.check_data`; without the column of groups,
+                for a label that is missing or none of the groups, and, for a fit, for a group of
+                fewer than two rows.
         """
         data = as_frame(data)
         if hasattr(data, "columns"):
             if self.column not in list(data.columns):
-                raise ValueError(f"data: a column {self.column!r} of group labels was expected, got {', '.join(map(str, data.columns))}")
+                raise ValueError(
+                    f"data: a column {self.column!r} of group labels was expected, got"
+                    f" {', '.join(map(str, data.columns))}"
+                )
             items, names = self.model.check_data(data.drop(columns=[self.column]), for_fit)
-            labels = [None if value is None or value != value else self._label(value) for value in data[self.column].tolist()]  # NaN is not itself
+            labels = [
+                None if value is None or value != value else self._label(value)
+                for value in data[self.column].tolist()
+            ]  # NaN is not itself
         else:
             table, _ = as_table(data)
             if table.shape[1] != self.num_items + 1:
                 raise ValueError(
-                    f"data: {self.num_items} items and the number of the group as the last column were expected, got shape {tuple(table.shape)}"
+                    f"data: {self.num_items} items and the number of the group as the last column"
+                    f" were expected, got shape {tuple(table.shape)}"
                 )
             items, names = self.model.check_data(table[:, :-1], for_fit)
             places = {float(g): label for g, label in enumerate(self.groups)}
-            labels = [None if value != value else places.get(value, str(value)) for value in table[:, -1].tolist()]
+            labels = [
+                None if value != value else places.get(value, str(value))
+                for value in table[:, -1].tolist()
+            ]
         number = []
         for row, label in enumerate(labels):
             if label is None:
-                raise ValueError(f"data: {row_of(data, row)} has no group; drop it, or give it one of {', '.join(self.groups)}")
+                raise ValueError(
+                    f"data: {row_of(data, row)} has no group; drop it, or give it one of"
+                    f" {', '.join(self.groups)}"
+                )
             if label not in self.groups:
-                raise ValueError(f"data: {row_of(data, row)} is of group {label!r}, and one of {', '.join(self.groups)} was expected")
+                raise ValueError(
+                    f"data: {row_of(data, row)} is of group {label!r}, and one of"
+                    f" {', '.join(self.groups)} was expected"
+                )
             number.append(self.groups.index(label))
         for g, label in enumerate(self.groups):
             if for_fit and number.count(g) < LEAST_ROWS:
-                raise ValueError(f"data: group {label!r} has {number.count(g)} rows; at least {LEAST_ROWS} were expected: leave it out of groups, or join it to another")
+                raise ValueError(
+                    f"data: group {label!r} has {number.count(g)} rows; at least {LEAST_ROWS} were"
+                    " expected: leave it out of groups, or join it to another"
+                )
         return torch.cat([items, items.new_tensor(number).unsqueeze(-1)], -1), (*names, self.column)
 
     def _label(self, value: Any) -> str:
-        """A group's label as text; whole numbers that have become floats are whole, and number the groups where no label is a number."""
+        """A group's label as text; whole numbers that have become floats are whole, and number the
+        groups where no label is a number.
+        """
         if not isinstance(value, float) or str(value) in self.groups:
             return str(value)
-        if f"{value:g}" in self.groups or any(label.replace(".", "", 1).isdigit() for label in self.groups):
+        if f"{value:g}" in self.groups or any(
+            label.replace(".", "", 1).isdigit() for label in self.groups
+        ):
             return f"{value:g}"
         return self.groups[int(value)] if value in range(len(self.groups)) else f"{value:g}"
 
     def expected_responses(self, params: Mapping[str, Tensor], profiles: Tensor) -> Tensor:
-        """E[x_v | profile] of every version of the items, (..., C, V); see :meth:`LatentAttributeModel.expected_responses`."""
+        """E[x_v | profile] of every version of the items, (..., C, V); see
+        :meth:`LatentAttributeModel.expected_responses`.
+        """
         return self.of_versions().expected_responses(params, profiles)
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
         """The generative program.
 
         Args:
-            data: (N, J + 1), the number of the group last, NaN where an answer is missing; None to draw data, of each group in turn.
-            num_rows: rows to draw when there is no data; with data, the size of the whole data set of which ``data`` is a mini-batch.
+            data: (N, J + 1), the number of the group last, NaN where an answer is missing; None to
+                draw data, of each group in turn.
+            num_rows: rows to draw when there is no data; with data, the size of the whole data set
+                of which ``data`` is a mini-batch.
         """
         zero = torch.tensor(0.0, **numbers_like(OWNER, data, num_rows))
         own = self.of_versions()
         root, layer = own.root_law(), own.layers()[0]
-        law = {name: pyro.sample(name, prior.expand([len(self.groups)]).to_event(1)) for name, prior in root.priors(zero).items()}
+        law = {
+            name: pyro.sample(name, prior.expand([len(self.groups)]).to_event(1))
+            for name, prior in root.priors(zero).items()
+        }
         loadings = pyro.sample(layer.loadings, loadings_prior(layer, zero))
         intercepts = pyro.sample(layer.intercepts, intercepts_prior(layer, loadings))
         floors, made_of = layer.coefficients(intercepts, loadings)
         dispersion = None
         if layer.dispersion is not None:
-            dispersion = pyro.sample(layer.dispersion, dispersion_prior(own.response, layer.num_children, zero))
-        items, group = (None, torch.arange(num_rows or 0) % len(self.groups)) if data is None else self.split(data)
+            dispersion = pyro.sample(
+                layer.dispersion, dispersion_prior(own.response, layer.num_children, zero)
+            )
+        items, group = (
+            (None, torch.arange(num_rows or 0) % len(self.groups))
+            if data is None
+            else self.split(data)
+        )
         batch = len(group)
         with pyro.plate("units", num_rows or batch, subsample_size=batch):
             of_rows = {name: Vindex(value)[..., group, :] for name, value in law.items()}
-            attributes = pyro.sample(layer.parent, root.distribution(of_rows), infer={"enumerate": "parallel"})
+            attributes = pyro.sample(
+                layer.parent, root.distribution(of_rows), infer={"enumerate": "parallel"}
+            )
             predictor = LinearPredictor(layer.features(attributes), made_of, floors)
-            return pyro.sample(layer.child, ItemResponse(own.response, predictor, dispersion), obs=items)
+            return pyro.sample(
+                layer.child, ItemResponse(own.response, predictor, dispersion), obs=items
+            )

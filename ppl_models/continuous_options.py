@@ -22,39 +22,46 @@ __all__ = ["ContinuousOptionsHMM"]
 
 @dataclass(frozen=True)
 class ContinuousOptionsHMM:
-    r"""Options HMM along continuous states: an actor with a hidden option, both policies functions of the state.
+    r"""Options HMM along continuous states: an actor with a hidden option, both policies functions
+    of the state.
 
-    With state :math:`s_t` (D numbers, given), option :math:`o_t`, action :math:`a_t`, and features :math:`\phi` of the
-    state,
+    With state :math:`s_t` (D numbers, given), option :math:`o_t`, action :math:`a_t`, and features
+    :math:`\phi` of the state,
 
     .. math::
         o_1 &\sim \pi, \qquad
         P(a_t = a \mid s_t, o_t = o) \propto \exp(u_{oa} \cdot \phi(s_t) + b_{oa}) \\
         P(o_{t+1} = o' \mid s_{t+1}, o_t = o) &\propto \exp(w_{oo'} \cdot \phi(s_{t+1}) + c_{oo'})
 
-    with :math:`u_{o0} = b_{o0} = 0` and :math:`w_{oo} = c_{oo} = 0`: weights say how the log-odds of an action against
-    action 0, and of switching to an option against keeping one's own, change with the state. The next option is chosen
-    in the *new* state. All indices start at 0.
+    with :math:`u_{o0} = b_{o0} = 0` and :math:`w_{oo} = c_{oo} = 0`: weights say how the log-odds
+    of an action against action 0, and of switching to an option against keeping one's own, change
+    with the state. The next option is chosen in the *new* state. All indices start at 0.
 
-    Sites, with A actions, O options and F features (D of them for :class:`~ppl_models.parts.policies.SoftmaxLinear`):
-    ``initial`` :math:`\pi` (O,); ``low_weights`` u (O, A - 1, F) and ``low_intercepts`` b (O, A - 1), actions 1 to A - 1;
-    ``high_weights`` w (O, O - 1, F) and ``high_intercepts`` c (O, O - 1), the other options in rising order (left out for
-    one option); those of the policy; observed ``trajectories`` (T, D + 1), the options summed out exactly, inside the
-    plate ``units`` of the sequences.
+    Sites, with A actions, O options and F features (D of them for
+    :class:`~ppl_models.parts.policies.SoftmaxLinear`): ``initial`` :math:`\pi` (O,);
+    ``low_weights`` u (O, A - 1, F) and ``low_intercepts`` b (O, A - 1), actions 1 to A - 1;
+    ``high_weights`` w (O, O - 1, F) and ``high_intercepts`` c (O, O - 1), the other options in
+    rising order (left out for one option); those of the policy; observed ``trajectories`` (T, D +
+    1), the options summed out exactly, inside the plate ``units`` of the sequences.
 
-    The density is that of the actions given the states: a state depends on the option through the action alone, so
-    nothing of the options is lost. Where an action is missing its factor is one, which leaves out what the next state
-    says of it. Drawn without data, states are a stand-in (see :class:`~ppl_models.sequences.policy_chain.PolicyChain`); for draws
-    along states of one's own see :func:`inference.inspection.options.simulate_actions`.
+    The density is that of the actions given the states: a state depends on the option through the
+    action alone, so nothing of the options is lost. Where an action is missing its factor is one,
+    which leaves out what the next state says of it. Drawn without data, states are a stand-in (see
+    :class:`~ppl_models.sequences.policy_chain.PolicyChain`); for draws along states of one's own
+    see :func:`inference.inspection.options.simulate_actions`.
 
-    Priors: Normal(0, ``prior_scale``) for weights and intercepts, meant for standardised states (it keeps them finite
-    where a policy is deterministic); Dirichlet(``concentration``) for ``initial``.
+    Priors: Normal(0, ``prior_scale``) for weights and intercepts, meant for standardised states (it
+    keeps them finite where a policy is deterministic); Dirichlet(``concentration``) for
+    ``initial``.
 
-    Data: ``{"state": (B, T, D), "action": (B, T), "length": (B,)}``, -1 (or NaN) for a missing action. Also packed
-    (B, T, D + 1), or a data frame with columns sequence, time, action and those of the state: without sequence all rows are one, without time steps follow each other as they stand.
+    Data: ``{"state": (B, T, D), "action": (B, T), "length": (B,)}``, -1 (or NaN) for a missing
+    action. Also packed (B, T, D + 1), or a data frame with columns sequence, time, action and those
+    of the state: without sequence all rows are one, without time steps follow each other as they
+    stand.
 
-    Source: the model is that of Zhang and Paschalidis (2021), arXiv:2010.03133, with parameterised policies; transitions
-    as multinomial logits go back to Bengio and Frasconi (1995), *An input output HMM architecture*.
+    Source: the model is that of Zhang and Paschalidis (2021), arXiv:2010.03133, with parameterised
+    policies; transitions as multinomial logits go back to Bengio and Frasconi (1995), *An input
+    output HMM architecture*.
 
     Args:
         num_features, num_actions, num_options: D, A (at least 2), O.
@@ -64,7 +71,8 @@ class ContinuousOptionsHMM:
         num_steps: steps of a sequence that is drawn.
 
     Raises:
-        ValueError: for sizes that are not positive integers, fewer than two actions, or a prior out of range.
+        ValueError: for sizes that are not positive integers, fewer than two actions, or a prior out
+            of range.
     """
 
     num_features: int
@@ -83,11 +91,16 @@ class ContinuousOptionsHMM:
         if self.num_actions < 2:
             raise ValueError(f"{owner}: num_actions must be at least 2, got {self.num_actions}")
         if isinstance(self.policy, type) or not callable(getattr(self.policy, "features", None)):
-            raise ValueError(f"{owner}: policy must be SoftmaxLinear() or Network(), got {self.policy!r}")
+            raise ValueError(
+                f"{owner}: policy must be SoftmaxLinear() or Network(), got {self.policy!r}"
+            )
         for name, least in (("prior_scale", 0.0), ("concentration", 1.0)):
             value = getattr(self, name)
             if not is_number(value) or value < least or (name == "prior_scale" and value == 0):
-                raise ValueError(f"{owner}: {name} must be a finite number, {'above 0' if least == 0 else 'at least 1'}, got {value!r}")
+                raise ValueError(
+                    f"{owner}: {name} must be a finite number,"
+                    f" {'above 0' if least == 0 else 'at least 1'}, got {value!r}"
+                )
             object.__setattr__(self, name, float(value))
 
     def policy_chain(self) -> PolicyDescription:
@@ -98,10 +111,16 @@ class ContinuousOptionsHMM:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shape of every parameter."""
         o, a, f = self.num_options, self.num_actions, self.policy.num_outputs(self.num_features)
-        out: dict[str, tuple[int, ...]] = {"initial": (o,), "low_weights": (o, a - 1, f), "low_intercepts": (o, a - 1)}
+        out: dict[str, tuple[int, ...]] = {
+            "initial": (o,),
+            "low_weights": (o, a - 1, f),
+            "low_intercepts": (o, a - 1),
+        }
         if o > 1:
             out |= {"high_weights": (o, o - 1, f), "high_intercepts": (o, o - 1)}
-        return out | {name: shape for name, (shape, _) in self.policy.sites(self.num_features).items()}
+        return out | {
+            name: shape for name, (shape, _) in self.policy.sites(self.num_features).items()
+        }
 
     @property
     def num_components(self) -> int:
@@ -125,7 +144,9 @@ class ContinuousOptionsHMM:
         }
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """``data`` packed, and the names of its columns; see :func:`ppl_models.sequences.feature_trajectories.as_feature_trajectories`."""
+        """``data`` packed, and the names of its columns; see
+        :func:`ppl_models.sequences.feature_trajectories.as_feature_trajectories`.
+        """
         return as_feature_trajectories(data, self.num_features, self.num_actions, for_fit)
 
     def __call__(self, data: Any = None, num_rows: int | None = None) -> Tensor:
@@ -133,23 +154,30 @@ class ContinuousOptionsHMM:
 
         Args:
             data: sequences, packed or in any form that ``check_data`` takes; None to draw data.
-            num_rows: sequences to draw when there is no data; with data, the number in the whole data set of which
-                ``data`` is a mini-batch.
+            num_rows: sequences to draw when there is no data; with data, the number in the whole
+                data set of which ``data`` is a mini-batch.
         """
         if data is None and num_rows is None:
             raise ValueError("ContinuousOptionsHMM: give data, or num_rows to draw some")
         if data is not None and (isinstance(data, Mapping) or not isinstance(data, Tensor)):
             data = self.check_data(data, for_fit=False)[0]
-        kind: dict[str, Any] = {"dtype": torch.float64, "device": "cpu" if data is None else data.device}
+        kind: dict[str, Any] = {
+            "dtype": torch.float64,
+            "device": "cpu" if data is None else data.device,
+        }
         shapes = self.shapes()
         scales = {name: scale for name, (_, scale) in self.policy.sites(self.num_features).items()}
         params = {}
         for name, shape in shapes.items():
             if name == "initial":
-                params[name] = pyro.sample(name, dist.Dirichlet(torch.full(shape, self.concentration, **kind)))
+                params[name] = pyro.sample(
+                    name, dist.Dirichlet(torch.full(shape, self.concentration, **kind))
+                )
             else:
                 scale = torch.full(shape, scales.get(name, self.prior_scale), **kind)
-                params[name] = pyro.sample(name, dist.Normal(torch.zeros_like(scale), scale).to_event(len(shape)))
+                params[name] = pyro.sample(
+                    name, dist.Normal(torch.zeros_like(scale), scale).to_event(len(shape))
+                )
         batch = num_rows if data is None else len(data)
         with pyro.plate("units", num_rows or batch, subsample_size=batch):
             length = self.num_steps if data is None else data.shape[-2]

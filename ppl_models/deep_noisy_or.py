@@ -14,14 +14,21 @@ from ppl_models.descriptions.noisy_or import FLOOR, log_expm1, weight_of_failure
 from ppl_models.parts.distributions import BinaryVector
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.responses import Bernoulli
-from ppl_models.parts.validation import as_items, check_numbers, check_size, numbers_like, plain_fields
+from ppl_models.parts.validation import (
+    as_items,
+    check_numbers,
+    check_size,
+    numbers_like,
+    plain_fields,
+)
 
 __all__ = ["DeepNoisyOr"]
 
 
 @dataclass(frozen=True)
 class DeepNoisyOr:
-    r"""Noisy-OR network with D layers of binary latents (Pearl 1988, Probabilistic Reasoning in Intelligent Systems).
+    r"""Noisy-OR network with D layers of binary latents (Pearl 1988, Probabilistic Reasoning in
+    Intelligent Systems).
 
     For each row, with :math:`h_0` the items,
 
@@ -29,11 +36,12 @@ class DeepNoisyOr:
         h_{D,i} &\sim \mathrm{Bernoulli}(\pi_i) \\
         P(h_{d-1,j} = 0 \mid h_d) &= (1 - l_{d,j}) \prod_i f_{d,ij}^{h_{d,i}}, \quad d = D, \dots, 1
 
-    Sites: ``prior`` :math:`\pi` (K_D,); for each layer d, counted from the items, ``failure_d`` (K_d, K_{d-1}) and ``leak_d``
-    (K_{d-1},), with K_0 = J; latent ``causes_d`` (K_d,); observed ``items`` (J,). The rows are the plate ``units``. A missing
-    entry (NaN) drops out of its row exactly. ``fit`` without a method is exact EM, which sums over the configurations of two
-    neighbouring layers at a time: up to about 10 latents a layer. One layer is :class:`ppl_models.NoisyOr`, which has engines of
-    its own.
+    Sites: ``prior`` :math:`\pi` (K_D,); for each layer d, counted from the items, ``failure_d``
+    (K_d, K_{d-1}) and ``leak_d`` (K_{d-1},), with K_0 = J; latent ``causes_d`` (K_d,); observed
+    ``items`` (J,). The rows are the plate ``units``. A missing entry (NaN) drops out of its row
+    exactly. ``fit`` without a method is exact EM, which sums over the configurations of two
+    neighbouring layers at a time: up to about 10 latents a layer. One layer is
+    :class:`ppl_models.NoisyOr`, which has engines of its own.
 
     Args:
         num_items: J.
@@ -41,7 +49,8 @@ class DeepNoisyOr:
         concentration: (a, b) of the Beta priors of every parameter; (1, 1) is flat.
 
     Raises:
-        ValueError: for sizes that are not positive integers, no layer, or a concentration that is not two positive numbers.
+        ValueError: for sizes that are not positive integers, no layer, or a concentration that is
+            not two positive numbers.
     """
 
     num_items: int
@@ -52,11 +61,21 @@ class DeepNoisyOr:
         plain_fields(self)
         check_size("DeepNoisyOr", "num_items", self.num_items)
         if not isinstance(self.latent_sizes, tuple | list) or not self.latent_sizes:
-            raise ValueError(f"DeepNoisyOr: latent_sizes must be a tuple such as (6, 2), got {self.latent_sizes!r}")
+            raise ValueError(
+                "DeepNoisyOr: latent_sizes must be a tuple such as (6, 2), got"
+                f" {self.latent_sizes!r}"
+            )
         for size in self.latent_sizes:
             check_size("DeepNoisyOr", "latent_sizes", size)
         object.__setattr__(self, "latent_sizes", tuple(self.latent_sizes))
-        pair = check_numbers("DeepNoisyOr", "concentration", self.concentration, "be two positive numbers (a, b)", 2, above=0)
+        pair = check_numbers(
+            "DeepNoisyOr",
+            "concentration",
+            self.concentration,
+            "be two positive numbers (a, b)",
+            2,
+            above=0,
+        )
         object.__setattr__(self, "concentration", pair)
 
     @property
@@ -66,11 +85,17 @@ class DeepNoisyOr:
         dims: dict[str, tuple[str, ...]] = {"prior": (f"latent_{depth}",), "items": ("item",)}
         for d in range(1, depth + 1):
             below = f"latent_{d - 1}" if d > 1 else "item"
-            dims |= {f"failure_{d}": (f"latent_{d}", below), f"leak_{d}": (below,), f"causes_{d}": (f"latent_{d}",)}
+            dims |= {
+                f"failure_{d}": (f"latent_{d}", below),
+                f"leak_{d}": (below,),
+                f"causes_{d}": (f"latent_{d}",),
+            }
         return dims
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """``data`` as a tensor (N, J) of 0, 1 and NaN, and the item names; see :func:`ppl_models.parts.validation.as_items`."""
+        """``data`` as a tensor (N, J) of 0, 1 and NaN, and the item names; see
+        :func:`ppl_models.parts.validation.as_items`.
+        """
         return as_items(data, self.num_items, Bernoulli(), for_fit)
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
@@ -83,12 +108,17 @@ class DeepNoisyOr:
 
         sizes, depth = (self.num_items, *self.latent_sizes), len(self.latent_sizes)
         prior = beta("prior", sizes[-1]).clamp(FLOOR, 1 - FLOOR)
-        failure = {d: weight_of_failure(beta(f"failure_{d}", sizes[d], sizes[d - 1])) for d in range(depth, 0, -1)}
+        failure = {
+            d: weight_of_failure(beta(f"failure_{d}", sizes[d], sizes[d - 1]))
+            for d in range(depth, 0, -1)
+        }
         leak = {d: weight_of_leak(beta(f"leak_{d}", sizes[d - 1])) for d in range(depth, 0, -1)}
         batch = len(data) if data is not None else num_rows
         with pyro.plate("units", num_rows or batch, subsample_size=batch):
             logits = prior.log() - (-prior).log1p()
             for d in range(depth, 0, -1):
-                causes = pyro.sample(f"causes_{d}", BinaryVector(logits), infer={"enumerate": "parallel"})
+                causes = pyro.sample(
+                    f"causes_{d}", BinaryVector(logits), infer={"enumerate": "parallel"}
+                )
                 logits = log_expm1((causes.unsqueeze(-2) @ failure[d]).squeeze(-2) + leak[d])
             return pyro.sample("items", ItemResponse(Bernoulli(), logits), obs=data)

@@ -1,4 +1,6 @@
-"""Hidden Markov models: sequences of rows whose law depends on a hidden state that moves from step to step."""
+"""Hidden Markov models: sequences of rows whose law depends on a hidden state that moves from step
+to step.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,25 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from ppl_models.descriptions.component_sites import component_dims, draw_components, law_given, num_own_dims
+from ppl_models.descriptions.component_sites import (
+    component_dims,
+    draw_components,
+    law_given,
+    num_own_dims,
+)
 from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
 from ppl_models.descriptions.row_laws import RowLaw, wider_laws
 from ppl_models.descriptions.units import OWN_BOUND, Units, check_units
 from ppl_models.parts.responses import Normal, ResponseFamily
-from ppl_models.parts.validation import check_number, check_reach, check_size, is_number, numbers_like, plain_fields
+from ppl_models.parts.validation import (
+    check_number,
+    check_reach,
+    check_size,
+    is_number,
+    numbers_like,
+    plain_fields,
+)
 from ppl_models.sequences.hidden_chain import AllowedMoves, HiddenChain, stationary_law
 from ppl_models.sequences.item_sequences import as_item_sequences, inside_of
 
@@ -27,41 +41,54 @@ INITIAL = ("free", "stationary", "uniform")
 
 @dataclass(frozen=True)
 class HiddenMarkov:
-    r"""Hidden Markov model of K states (Rabiner 1989, doi:10.1109/5.18626; Zucchini, MacDonald and Langrock 2016, doi:10.1201/b20790).
+    r"""Hidden Markov model of K states (Rabiner 1989, doi:10.1109/5.18626; Zucchini, MacDonald and
+    Langrock 2016, doi:10.1201/b20790).
 
     .. math::
-        s_1 \sim \pi, \qquad s_t \mid s_{t-1} = k \sim A_{k \cdot}, \qquad x_{tj} \mid s_t = k \sim F_j(\eta_{kj}, \gamma_{kj})
+        s_1 \sim \pi, \qquad s_t \mid s_{t-1} = k \sim A_{k \cdot}, \qquad x_{tj} \mid s_t = k \sim
+        F_j(\eta_{kj}, \gamma_{kj})
 
-    independently over items j, or :math:`x_t \mid s_t = k \sim N(\mu_k, \Lambda_k^{-1})`. States are never seen. The first row is emitted by the first state.
+    independently over items j, or :math:`x_t \mid s_t = k \sim N(\mu_k, \Lambda_k^{-1})`. States
+    are never seen. The first row is emitted by the first state.
 
-    Sites: ``initial`` :math:`\pi` (K,), where it is free; ``transitions`` A (K, K), from the row's state to the column's; the emission's as in
-    :class:`~ppl_models.Mixture`, a state in the place of a component: ``predictors`` :math:`\eta` (K, J), natural parameters (log-odds, log mean, mean), and
-    for Normal, LogNormal and NegativeBinomial items ``dispersion`` :math:`\gamma` (K, number of such items), variances, or sizes; for Categorical items
-    ``probabilities`` (K, sum of their numbers of categories); or those of a law of whole
-    rows, ``means`` (K, J) and ``precisions`` (K, J, J); observed ``sequences`` (T, J), the states summed out exactly, in the plate ``units`` of the sequences.
+    Sites: ``initial`` :math:`\pi` (K,), where it is free; ``transitions`` A (K, K), from the row's
+    state to the column's; the emission's as in :class:`~ppl_models.Mixture`, a state in the place
+    of a component: ``predictors`` :math:`\eta` (K, J), natural parameters (log-odds, log mean,
+    mean), and for Normal, LogNormal and NegativeBinomial items ``dispersion`` :math:`\gamma` (K,
+    number of such items), variances, or sizes; for Categorical items ``probabilities`` (K, sum of
+    their numbers of categories); or those of a law of whole rows, ``means`` (K, J) and
+    ``precisions`` (K, J, J); observed ``sequences`` (T, J), the states summed out exactly, in the
+    plate ``units`` of the sequences.
 
-    Priors: initial and rows of transitions Dirichlet(concentration), ``stickiness`` added where a state stays; the emission's as in a mixture. Fits name
-    states in the order of falling share of time in the long run, where all moves are allowed.
+    Priors: initial and rows of transitions Dirichlet(concentration), ``stickiness`` added where a
+    state stays; the emission's as in a mixture. Fits name states in the order of falling share of
+    time in the long run, where all moves are allowed.
 
-    Data: a list of tables (T, J) of unequal length, one table, an array (B, T, J), a dict ``{"items": (B, T, J), "length": (B,)}``, or a data frame with a
-    row a step and columns ``sequence`` and ``time`` beside the items (whole numbers of time that are left out are steps without entries). Missing entries
-    (NaN) leave the likelihood; a row without entries passes the chain on. BIC counts the steps that have entries.
+    Data: a list of tables (T, J) of unequal length, one table, an array (B, T, J), a dict
+    ``{"items": (B, T, J), "length": (B,)}``, or a data frame with a row a step and columns
+    ``sequence`` and ``time`` beside the items (whole numbers of time that are left out are steps
+    without entries). Missing entries (NaN) leave the likelihood; a row without entries passes the
+    chain on. BIC counts the steps that have entries.
 
     Args:
         num_states: K.
-        emission: a response family, :class:`~ppl_models.Blocks` of several, or a law of whole rows such as :class:`~ppl_models.MultivariateNormal`.
-        num_items: J; left at 1, as many as an emission speaks of that knows its items, such as ``Blocks(...)``.
-        initial: "free"; "stationary", the law :math:`\delta = \delta A` of a chain that has run for long; "uniform"; or K chances, such as (1, 0, 0) for a
-            chain that begins at the left. Of one sequence alone a free law is not learnt, but counted.
-        allowed: (K, K) of True and False, which moves are possible: left-right, banded, absorbing. Others have chance zero and are no parameters.
+        emission: a response family, :class:`~ppl_models.Blocks` of several, or a law of whole rows
+            such as :class:`~ppl_models.MultivariateNormal`.
+        num_items: J; left at 1, as many as an emission speaks of that knows its items, such as
+            ``Blocks(...)``.
+        initial: "free"; "stationary", the law :math:`\delta = \delta A` of a chain that has run for
+            long; "uniform"; or K chances, such as (1, 0, 0) for a chain that begins at the left. Of
+            one sequence alone a free law is not learnt, but counted.
+        allowed: (K, K) of True and False, which moves are possible: left-right, banded, absorbing.
+            Others have chance zero and are no parameters.
         stickiness: at least 0.
         concentration: at least 1; 1 is flat.
         bound, variance_floor, units: of the emission, as in :class:`~ppl_models.Mixture`.
         num_steps: steps of a sequence that is drawn.
 
     Raises:
-        ValueError: for sizes that are not positive integers, another emission or initial law, moves that leave a state without a way out or out of reach, or
-            settings out of range.
+        ValueError: for sizes that are not positive integers, another emission or initial law, moves
+            that leave a state without a way out or out of reach, or settings out of range.
     """
 
     num_states: int
@@ -83,18 +110,28 @@ class HiddenMarkov:
             check_size(owner, name, getattr(self, name))
         if not isinstance(self.emission, ResponseFamily | RowLaw):
             hint = " (the class itself; add parentheses)" if isinstance(self.emission, type) else ""
-            raise ValueError(f"{owner}: emission must be a response family or a law of whole rows such as MultivariateNormal(), got {self.emission!r}{hint}")
+            raise ValueError(
+                f"{owner}: emission must be a response family or a law of whole rows such as"
+                f" MultivariateNormal(), got {self.emission!r}{hint}"
+            )
         if isinstance(self.emission, ResponseFamily):
             if self.num_items == 1 and self.emission.own_items is not None:
                 object.__setattr__(self, "num_items", self.emission.own_items)
             self.emission.blocks(self.num_items)
             if self.emission.num_thresholds(self.num_items):
-                raise ValueError(f"{owner}: emission must not have thresholds that states share; take Ordinal(...) without a link, which has a table a state")
+                raise ValueError(
+                    f"{owner}: emission must not have thresholds that states share; take"
+                    " Ordinal(...) without a link, which has a table a state"
+                )
         check_number(owner, "stickiness", self.stickiness, "be at least 0 and finite", least=0)
-        check_number(owner, "concentration", self.concentration, "be at least 1 and finite", least=1)
+        check_number(
+            owner, "concentration", self.concentration, "be at least 1 and finite", least=1
+        )
         if self.bound is not None:
             check_number(owner, "bound", self.bound, "be positive and finite, or None", above=0)
-        check_number(owner, "variance_floor", self.variance_floor, "lie in [0, 1)", least=0, below=1)
+        check_number(
+            owner, "variance_floor", self.variance_floor, "lie in [0, 1)", least=0, below=1
+        )
         check_units(owner, self.units, self.num_items)
         self._check_initial(owner)
         if self.allowed is not None:
@@ -104,34 +141,59 @@ class HiddenMarkov:
         given = self.initial
         if isinstance(given, str):
             if given not in INITIAL:
-                raise ValueError(f"{owner}: initial must be one of {', '.join(map(repr, INITIAL))}, or num_states chances, got {given!r}")
+                raise ValueError(
+                    f"{owner}: initial must be one of {', '.join(map(repr, INITIAL))}, or"
+                    f" num_states chances, got {given!r}"
+                )
             return
         chances = given if isinstance(given, tuple) else ()
-        if len(chances) != self.num_states or not all(is_number(p) and p >= 0 for p in chances) or abs(sum(chances) - 1) > 1e-6:
-            raise ValueError(f"{owner}: initial must be num_states = {self.num_states} chances that sum to one, or one of {', '.join(map(repr, INITIAL))}, got {given!r}")
+        if (
+            len(chances) != self.num_states
+            or not all(is_number(p) and p >= 0 for p in chances)
+            or abs(sum(chances) - 1) > 1e-6
+        ):
+            raise ValueError(
+                f"{owner}: initial must be num_states = {self.num_states} chances that sum to one,"
+                f" or one of {', '.join(map(repr, INITIAL))}, got {given!r}"
+            )
         object.__setattr__(self, "initial", tuple(float(p) / sum(chances) for p in chances))
 
     def _check_allowed(self, owner: str) -> None:
         k, rows = self.num_states, self.allowed
         wanted = f"{owner}: allowed must be {k} rows of {k} times True or False"
-        if not isinstance(rows, tuple) or len(rows) != k or not all(isinstance(row, tuple) and len(row) == k for row in rows):
+        if (
+            not isinstance(rows, tuple)
+            or len(rows) != k
+            or not all(isinstance(row, tuple) and len(row) == k for row in rows)
+        ):
             raise ValueError(f"{wanted}, got {rows!r}")
         if not all(isinstance(entry, bool) or entry in (0, 1) for row in rows for entry in row):
             raise ValueError(f"{wanted}, got {rows!r}")
-        object.__setattr__(self, "allowed", tuple(tuple(bool(entry) for entry in row) for row in rows))
+        object.__setattr__(
+            self, "allowed", tuple(tuple(bool(entry) for entry in row) for row in rows)
+        )
         graph = torch.tensor(self.allowed)
         for state in (~graph.any(-1)).nonzero().ravel().tolist():
-            raise ValueError(f"{owner}: allowed must leave every state a move, but row {state} has none (staying is a move, too)")
+            raise ValueError(
+                f"{owner}: allowed must leave every state a move, but row {state} has none (staying"
+                " is a move, too)"
+            )
         reach = (graph | torch.eye(k, dtype=torch.bool)).double()
         for _ in range(k.bit_length()):
             reach = ((reach @ reach) > 0).double()
         if self.initial == "stationary" and not bool(reach.bool().all()):
             one, other = (int(i) for i in (reach == 0).nonzero()[0])
-            raise ValueError(f"{owner}: a stationary initial law needs ways from every state to every other, but allowed has none from state {one} to state {other}")
+            raise ValueError(
+                f"{owner}: a stationary initial law needs ways from every state to every other, but"
+                f" allowed has none from state {one} to state {other}"
+            )
         if isinstance(self.initial, tuple):
             first = torch.tensor(self.initial, dtype=torch.float64) > 0
             for state in (~(reach[first] > 0).any(0)).nonzero().ravel().tolist():
-                raise ValueError(f"{owner}: allowed must let every state be reached, but no moves lead from the initial states to state {state}")
+                raise ValueError(
+                    f"{owner}: allowed must let every state be reached, but no moves lead from the"
+                    f" initial states to state {state}"
+                )
 
     @property
     def _family(self) -> ResponseFamily:
@@ -140,9 +202,17 @@ class HiddenMarkov:
     def hidden_chain(self) -> HiddenMarkovDescription:
         """The model as engines see it."""
         emission = MixtureComponents(
-            self.num_states, self.num_items, self.emission, self.concentration, self.bound, self.variance_floor, self.units
+            self.num_states,
+            self.num_items,
+            self.emission,
+            self.concentration,
+            self.bound,
+            self.variance_floor,
+            self.units,
         )
-        return HiddenMarkovDescription(emission, self.initial, self.allowed, self.concentration, self.stickiness)
+        return HiddenMarkovDescription(
+            emission, self.initial, self.allowed, self.concentration, self.stickiness
+        )
 
     @property
     def num_components(self) -> int:
@@ -150,34 +220,52 @@ class HiddenMarkov:
         return self.num_states
 
     def laws(self) -> tuple[HiddenMarkov, ...]:
-        """The laws of a row among which the number of states is chosen where this one is asked for, the first contained in the others; this one
-        alone where it has no wider ones.
+        """The laws of a row among which the number of states is chosen where this one is asked for,
+        the first contained in the others; this one alone where it has no wider ones.
         """
-        return tuple(replace(self, emission=emission) for emission in wider_laws(self.emission, self.num_items))
+        return tuple(
+            replace(self, emission=emission)
+            for emission in wider_laws(self.emission, self.num_items)
+        )
 
     @property
     def site_dims(self) -> dict[str, tuple[str, ...]]:
         """Named dims of every site, without the sequences."""
         dims: dict[str, tuple[str, ...]] = {
-            "initial": ("state",), "transitions": ("state", "next_state"), "states": ("step", "state"), "sequences": ("step", "item"),
-        }  # fmt: skip
+            "initial": ("state",),
+            "transitions": ("state", "next_state"),
+            "states": ("step", "state"),
+            "sequences": ("step", "item"),
+        }
         return dims | component_dims(self.hidden_chain().emission, "state")
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """``data`` packed, (B, T, J), and the names of the items; see :func:`ppl_models.sequences.item_sequences.as_item_sequences`."""
+        """``data`` packed, (B, T, J), and the names of the items; see
+        :func:`ppl_models.sequences.item_sequences.as_item_sequences`.
+        """
         packed, names = as_item_sequences(data, self.num_items, self._family, for_fit)
         seen = ~packed.isnan() & inside_of(packed).unsqueeze(-1)
         if for_fit and self.bound is not None:
             check_reach(packed[inside_of(packed)], names, self._family, self.bound, OWN_BOUND)
         if isinstance(self.emission, RowLaw) and bool((seen.any(-1) & ~seen.all(-1)).any()):
-            row, step, column = (int(i) for i in (seen.any(-1, keepdim=True) & ~seen & inside_of(packed).unsqueeze(-1)).nonzero()[0])
+            row, step, column = (
+                int(i)
+                for i in (
+                    seen.any(-1, keepdim=True) & ~seen & inside_of(packed).unsqueeze(-1)
+                ).nonzero()[0]
+            )
             raise ValueError(
-                f"data: {type(self.emission).__name__} emissions need rows that are complete or missing altogether, but in sequence {row}, step {step}, item "
-                f"{names[column]!r} alone is missing; empty or fill such rows, or use emission=Normal(), which marginalises them"
+                f"data: {type(self.emission).__name__} emissions need rows that are complete or"
+                f" missing altogether, but in sequence {row}, step {step}, item {names[column]!r}"
+                " alone is missing; empty or fill such rows, or use emission=Normal(), which"
+                " marginalises them"
             )
         num_rows = int(seen.any(-1).sum())
         if for_fit and num_rows < self.num_states:
-            raise ValueError(f"data: at least num_states = {self.num_states} steps with entries were expected, got {num_rows}")
+            raise ValueError(
+                f"data: at least num_states = {self.num_states} steps with entries were expected,"
+                f" got {num_rows}"
+            )
         if for_fit and isinstance(self.emission, RowLaw):
             self.emission.check_rows(num_rows, self.num_items, self.num_states, "emission")
         return packed, names
@@ -186,11 +274,14 @@ class HiddenMarkov:
         """The generative program.
 
         Args:
-            data: sequences, packed (B, T, J) or in any form that ``check_data`` takes; None to draw data.
-            num_rows: sequences to draw when there is no data, of ``num_steps`` steps; with data, the number in the whole data set of which ``data`` is a
-                mini-batch.
+            data: sequences, packed (B, T, J) or in any form that ``check_data`` takes; None to draw
+                data.
+            num_rows: sequences to draw when there is no data, of ``num_steps`` steps; with data,
+                the number in the whole data set of which ``data`` is a mini-batch.
         """
-        if data is not None and not (isinstance(data, Tensor) and data.dim() == 3 and data.is_floating_point()):
+        if data is not None and not (
+            isinstance(data, Tensor) and data.dim() == 3 and data.is_floating_point()
+        ):
             data = self.check_data(data, for_fit=False)[0]
         kind = numbers_like("HiddenMarkov", data, num_rows)
         zero = torch.zeros((), **kind)
@@ -200,16 +291,24 @@ class HiddenMarkov:
         if self.allowed is None:
             transitions = pyro.sample("transitions", dist.Dirichlet(concentration).to_event(1))
         else:
-            transitions = pyro.sample("transitions", AllowedMoves(concentration, torch.tensor(self.allowed, device=zero.device)))
+            transitions = pyro.sample(
+                "transitions",
+                AllowedMoves(concentration, torch.tensor(self.allowed, device=zero.device)),
+            )
         if initial is None:
             initial = stationary_law(transitions)
         about = self.hidden_chain().emission
         own = draw_components(about, zero)
-        emission = law_given(about, {name: value.unsqueeze(-1 - num_own_dims(about, name)) for name, value in own.items()})  # a dim for the step
+        emission = law_given(
+            about,
+            {name: value.unsqueeze(-1 - num_own_dims(about, name)) for name, value in own.items()},
+        )  # a dim for the step
         batch = num_rows if data is None else len(data)
         with pyro.plate("units", num_rows or batch, subsample_size=batch):
             length = self.num_steps if data is None else data.shape[-2]
-            return pyro.sample("sequences", HiddenChain(initial, transitions, emission, length), obs=data)
+            return pyro.sample(
+                "sequences", HiddenChain(initial, transitions, emission, length), obs=data
+            )
 
     def _initial(self, zero: Tensor) -> Tensor | None:
         """The law of the first state; None where it follows from the transitions."""
@@ -219,5 +318,7 @@ class HiddenMarkov:
             return (zero + 1.0 / self.num_states).expand(self.num_states)
         if isinstance(self.initial, tuple):
             return zero + torch.tensor(self.initial, dtype=zero.dtype, device=zero.device)
-        free: Tensor = pyro.sample("initial", dist.Dirichlet((zero + self.concentration).expand(self.num_states)))
+        free: Tensor = pyro.sample(
+            "initial", dist.Dirichlet((zero + self.concentration).expand(self.num_states))
+        )
         return free

@@ -42,7 +42,8 @@ def check_sizes(owner: str, model: Any) -> None:
         check_size(owner, name, getattr(model, name))
     if model.num_components > model.num_items:
         raise ValueError(
-            f"{owner}: num_components = {model.num_components} exceeds num_items = {model.num_items}, more than the data allow"
+            f"{owner}: num_components = {model.num_components} exceeds num_items ="
+            f" {model.num_items}, more than the data allow"
         )
     check_number(owner, "bound", model.bound, "be positive and finite", above=0)
 
@@ -54,33 +55,49 @@ def check_concentration(owner: str, concentration: float) -> None:
 
 def _check_rows(owner: str, table: Tensor, num_components: int) -> None:
     if len(table) < num_components:
-        raise ValueError(f"{owner}: num_components = {num_components} needs at least as many rows, got {len(table)}")
+        raise ValueError(
+            f"{owner}: num_components = {num_components} needs at least as many rows, got"
+            f" {len(table)}"
+        )
 
 
 def check_counts(model: Any, data: Any, for_fit: bool) -> tuple[Tensor, tuple[str, ...]]:
     """A table of counts for a factorization; see :meth:`PoissonFactorization.check_data`."""
-    table, names = as_items(data, model.num_items, Poisson(), for_fit=False)  # constant columns are no trouble here
+    table, names = as_items(
+        data, model.num_items, Poisson(), for_fit=False
+    )  # constant columns are no trouble here
     if for_fit:
         unseen = table.isnan().all(0).nonzero().ravel().tolist()
         if unseen:
-            raise ValueError(f"data: column {names[unseen[0]]!r} has no observed entry; drop it ({len(unseen)} such column(s))")
+            raise ValueError(
+                f"data: column {names[unseen[0]]!r} has no observed entry; drop it ({len(unseen)}"
+                " such column(s))"
+            )
         _check_rows(type(model).__name__, table, model.num_components)
         empty = (table.nansum(-1) == 0).nonzero().ravel().tolist()
         if empty:
-            raise ValueError(f"data: {row_of(data, empty[0])} holds no counts at all ({len(empty)} such row(s)); drop them")
+            raise ValueError(
+                f"data: {row_of(data, empty[0])} holds no counts at all ({len(empty)} such row(s));"
+                " drop them"
+            )
     return table, names
 
 
 @dataclass(frozen=True)
 class PoissonFactorization:
-    r"""Poisson factorization of counts, also known as non-negative matrix factorization (Lee and Seung 1999, doi:10.1038/44565).
+    r"""Poisson factorization of counts, also known as non-negative matrix factorization (Lee and
+    Seung 1999, doi:10.1038/44565).
 
-    .. math:: x_{nj} \sim \mathrm{Poisson}\Big(\sum_k z_{nk} \phi_{kj}\Big), \qquad \sum_j \phi_{kj} = 1
+    .. math::
 
-    Sites: ``signatures`` :math:`\phi` (K, J), rows on the simplex; inside the plate ``units``, local ``activities`` z (K,) >= 0,
-    in counts, and observed ``items`` (J,). Priors: signatures Dirichlet(concentration); activities uniform on [0, bound], or
-    Gamma. Estimates are joint maximum a posteriori in signatures **and** activities: ``log_likelihood`` is conditional on
-    the activities, which are in ``Fit.local``. Missing entries (NaN) drop out. Fits order components by falling total activity.
+        x_{nj} \sim \mathrm{Poisson}\Big(\sum_k z_{nk} \phi_{kj}\Big), \qquad \sum_j \phi_{kj} = 1
+
+    Sites: ``signatures`` :math:`\phi` (K, J), rows on the simplex; inside the plate ``units``,
+    local ``activities`` z (K,) >= 0, in counts, and observed ``items`` (J,). Priors: signatures
+    Dirichlet(concentration); activities uniform on [0, bound], or Gamma. Estimates are joint
+    maximum a posteriori in signatures **and** activities: ``log_likelihood`` is conditional on the
+    activities, which are in ``Fit.local``. Missing entries (NaN) drop out. Fits order components by
+    falling total activity.
 
     Args:
         num_items, num_components: J and K <= J.
@@ -103,18 +120,28 @@ class PoissonFactorization:
         check_concentration("PoissonFactorization", self.concentration)
         if self.activity_prior is not None:
             must = "be (shape >= 1, rate > 0) or None"
-            prior = check_numbers("PoissonFactorization", "activity_prior", self.activity_prior, must, 2, above=0)
+            prior = check_numbers(
+                "PoissonFactorization", "activity_prior", self.activity_prior, must, 2, above=0
+            )
             check_number("PoissonFactorization", "activity_prior", prior[0], must, least=1)
             object.__setattr__(self, "activity_prior", prior)
 
     def factorization(self) -> FactorizationDescription:
         """The factorization, as engines see it."""
         return FactorizationDescription(
-            self.num_items, self.num_components, True, True, self.concentration, self.activity_prior, self.bound
+            self.num_items,
+            self.num_components,
+            True,
+            True,
+            self.concentration,
+            self.activity_prior,
+            self.bound,
         )
 
     def laws(self) -> tuple[Any, ...]:
-        """The laws among which the number of components is chosen; with priors of its own, this one alone."""
+        """The laws among which the number of components is chosen; with priors of its own, this one
+        alone.
+        """
         if self.concentration != 1 or self.activity_prior is not None:
             return (self,)
         return laws_of_counts(self.num_items, self.num_components, self.bound)
@@ -122,10 +149,16 @@ class PoissonFactorization:
     @property
     def site_dims(self) -> dict[str, tuple[str, ...]]:
         """Named dims of every site, without the rows."""
-        return {"signatures": ("component", "item"), "activities": ("component",), "items": ("item",)}
+        return {
+            "signatures": ("component", "item"),
+            "activities": ("component",),
+            "items": ("item",),
+        }
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """``data`` as a tensor (N, J) of counts, NaN where missing, and the item names; rows without any count are refused."""
+        """``data`` as a tensor (N, J) of counts, NaN where missing, and the item names; rows
+        without any count are refused.
+        """
         return check_counts(self, data, for_fit)
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
@@ -133,7 +166,9 @@ class PoissonFactorization:
         kind = numbers_like("PoissonFactorization", data, num_rows)
         zero = torch.zeros((), **kind)
         concentration = zero.expand(self.num_items) + self.concentration
-        signatures = pyro.sample("signatures", dist.Dirichlet(concentration).expand([self.num_components]).to_event(1))
+        signatures = pyro.sample(
+            "signatures", dist.Dirichlet(concentration).expand([self.num_components]).to_event(1)
+        )
         flat = Flat(zero, zero + self.bound)
         shape, rate = self.activity_prior or (1.0, 1.0)
         prior = flat if self.activity_prior is None else dist.Gamma(zero + shape, zero + rate)
@@ -146,24 +181,33 @@ class PoissonFactorization:
 
 def laws_of_counts(num_items: int, num_components: int, bound: float) -> tuple[Any, ...]:
     """Factorizations of counts with flat priors: Poisson, and two that contain it."""
-    dispersed = (NegativeBinomialFactorization(num_items, num_components, bound, kind) for kind in VARIANCES)
+    dispersed = (
+        NegativeBinomialFactorization(num_items, num_components, bound, kind) for kind in VARIANCES
+    )
     return (PoissonFactorization(num_items, num_components, bound=bound), *dispersed)
 
 
 @dataclass(frozen=True)
 class NegativeBinomialFactorization:
-    r"""Factorization of overdispersed counts (Gouvert, Oberlin and Fevotte 2020, doi:10.1109/LSP.2020.2991613).
+    r"""Factorization of overdispersed counts (Gouvert, Oberlin and Fevotte 2020,
+    doi:10.1109/LSP.2020.2991613).
 
-    .. math:: x_{nj} \sim \mathrm{NB}, \quad E\, x_{nj} = \mu_{nj} = \sum_k z_{nk} \phi_{kj}, \qquad \sum_j \phi_{kj} = 1, \qquad
-              \mathrm{Var}(x_{nj}) = \begin{cases} \mu_{nj} + \delta \mu_{nj}^2 & \text{quadratic (NB2)} \\
+    .. math::
+
+        x_{nj} \sim \mathrm{NB}, \quad E\, x_{nj} = \mu_{nj} = \sum_k z_{nk} \phi_{kj}, \qquad
+        \sum_j \phi_{kj} = 1, \qquad
+              \mathrm{Var}(x_{nj}) = \begin{cases} \mu_{nj} + \delta \mu_{nj}^2 & \text{quadratic
+              (NB2)} \\
               (1 + \delta) \mu_{nj} & \text{linear (NB1)} \end{cases}
 
-    Quadratic: Poisson counts whose means carry a factor :math:`\mathrm{Gamma}(1/\delta, 1/\delta)` in every cell. Linear: counts that come in
-    clumps, of size :math:`\mu / \delta`, which are negative binomial in every component too: the parts of a count are NB with means
-    :math:`z_{nk} \phi_{kj}` and the same :math:`\delta`, and independent. Sites and conventions are those of
-    :class:`PoissonFactorization` with flat priors, and ``dispersion`` :math:`\delta` (1,), flat on [1e-6, 1e3]: near zero the counts are
-    Poisson. Missing entries (NaN) drop out. Activities are fitted as well, K for the J cells of a row, so the estimate of the dispersion is
-    low, the more so the fewer columns there are.
+    Quadratic: Poisson counts whose means carry a factor :math:`\mathrm{Gamma}(1/\delta, 1/\delta)`
+    in every cell. Linear: counts that come in clumps, of size :math:`\mu / \delta`, which are
+    negative binomial in every component too: the parts of a count are NB with means :math:`z_{nk}
+    \phi_{kj}` and the same :math:`\delta`, and independent. Sites and conventions are those of
+    :class:`PoissonFactorization` with flat priors, and ``dispersion`` :math:`\delta` (1,), flat on
+    [1e-6, 1e3]: near zero the counts are Poisson. Missing entries (NaN) drop out. Activities are
+    fitted as well, K for the J cells of a row, so the estimate of the dispersion is low, the more
+    so the fewer columns there are.
 
     Args:
         num_items, num_components: J and K <= J.
@@ -171,7 +215,8 @@ class NegativeBinomialFactorization:
         variance: "quadratic" or "linear".
 
     Raises:
-        ValueError: for sizes that are not positive integers, K > J, another variance, or a bound that is not positive.
+        ValueError: for sizes that are not positive integers, K > J, another variance, or a bound
+            that is not positive.
     """
 
     num_items: int
@@ -182,11 +227,16 @@ class NegativeBinomialFactorization:
     def __post_init__(self) -> None:
         check_sizes("NegativeBinomialFactorization", self)
         if self.variance not in VARIANCES:
-            raise ValueError(f"NegativeBinomialFactorization: variance must be 'quadratic' or 'linear', got {self.variance!r}")
+            raise ValueError(
+                "NegativeBinomialFactorization: variance must be 'quadratic' or 'linear', got"
+                f" {self.variance!r}"
+            )
 
     def factorization(self) -> FactorizationDescription:
         """The factorization, as engines see it."""
-        return FactorizationDescription(self.num_items, self.num_components, True, True, 1.0, None, self.bound, self.variance)
+        return FactorizationDescription(
+            self.num_items, self.num_components, True, True, 1.0, None, self.bound, self.variance
+        )
 
     def laws(self) -> tuple[Any, ...]:
         """The laws among which the number of components is chosen."""
@@ -195,7 +245,11 @@ class NegativeBinomialFactorization:
     @property
     def site_dims(self) -> dict[str, tuple[str, ...]]:
         """Named dims of every site, without the rows."""
-        dims = {"signatures": ("component", "item"), "activities": ("component",), "items": ("item",)}
+        dims = {
+            "signatures": ("component", "item"),
+            "activities": ("component",),
+            "items": ("item",),
+        }
         return dims | {"dispersion": ("one",)}
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
@@ -206,16 +260,27 @@ class NegativeBinomialFactorization:
         """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
         kind = numbers_like("NegativeBinomialFactorization", data, num_rows)
         zero = torch.zeros((), **kind)
-        flat = dist.Dirichlet((zero + 1).expand(self.num_items)).expand([self.num_components]).to_event(1)
+        flat = (
+            dist.Dirichlet((zero + 1).expand(self.num_items))
+            .expand([self.num_components])
+            .to_event(1)
+        )
         signatures = pyro.sample("signatures", flat)
         low, high = (zero + v for v in DISPERSION_RANGE)
         dispersion = pyro.sample("dispersion", Flat(low, high).expand([1]).to_event(1))
         batch = len(data) if data is not None else num_rows
         with pyro.plate("units", num_rows or batch, subsample_size=batch):
-            activities = pyro.sample("activities", Flat(zero, zero + self.bound).expand([self.num_components]).to_event(1))
+            activities = pyro.sample(
+                "activities",
+                Flat(zero, zero + self.bound).expand([self.num_components]).to_event(1),
+            )
             rates = (activities.unsqueeze(-2) @ signatures).squeeze(-2).clamp(min=RATE_FLOOR)
             size = dispersion.reciprocal().expand(rates.shape)
-            law = dist.GammaPoisson(size, size / rates) if self.variance == "quadratic" else dist.GammaPoisson(rates * size, size)
+            law = (
+                dist.GammaPoisson(size, size / rates)
+                if self.variance == "quadratic"
+                else dist.GammaPoisson(rates * size, size)
+            )
             if data is None:
                 return pyro.sample("items", law.to_event(1))
             return pyro.sample("items", law.mask(~data.isnan()).to_event(1), obs=data.nan_to_num())
@@ -223,15 +288,17 @@ class NegativeBinomialFactorization:
 
 @dataclass(frozen=True)
 class GaussianFactorization:
-    r"""Gaussian factorization with one noise scale (Cichocki and Phan 2009, doi:10.1587/transfun.E92.A.708, where non-negative).
+    r"""Gaussian factorization with one noise scale (Cichocki and Phan 2009,
+    doi:10.1587/transfun.E92.A.708, where non-negative).
 
     .. math:: x_{nj} \sim N\Big(\sum_k z_{nk} \phi_{kj}, \sigma^2\Big)
 
-    Sites: ``signatures`` :math:`\phi` (K, J), of length 1 after a fit; ``scales`` :math:`\sigma` (1,), the standard deviation of the
-    **sum** (each component is held to carry an equal share :math:`\sigma^2 / K` of the variance, which the likelihood cannot
-    tell); in the plate ``units``, local ``activities`` z (K,) and observed ``items`` (J,). Priors are flat on intervals, so
-    the estimate is least squares: a truncated singular value decomposition, or alternating non-negative updates. No
-    intercept: centre the columns where that is meant. Missing entries are refused.
+    Sites: ``signatures`` :math:`\phi` (K, J), of length 1 after a fit; ``scales`` :math:`\sigma`
+    (1,), the standard deviation of the **sum** (each component is held to carry an equal share
+    :math:`\sigma^2 / K` of the variance, which the likelihood cannot tell); in the plate ``units``,
+    local ``activities`` z (K,) and observed ``items`` (J,). Priors are flat on intervals, so the
+    estimate is least squares: a truncated singular value decomposition, or alternating non-negative
+    updates. No intercept: centre the columns where that is meant. Missing entries are refused.
 
     Args:
         num_items, num_components: J and K <= J.
@@ -239,7 +306,8 @@ class GaussianFactorization:
         bound: largest size of an activity or an entry of a signature.
 
     Raises:
-        ValueError: for sizes that are not positive integers, K > J, or a bound that is not positive.
+        ValueError: for sizes that are not positive integers, K > J, or a bound that is not
+            positive.
     """
 
     num_items: int
@@ -260,11 +328,17 @@ class GaussianFactorization:
     @property
     def site_dims(self) -> dict[str, tuple[str, ...]]:
         """Named dims of every site, without the rows."""
-        dims = {"signatures": ("component", "item"), "activities": ("component",), "items": ("item",)}
+        dims = {
+            "signatures": ("component", "item"),
+            "activities": ("component",),
+            "items": ("item",),
+        }
         return dims | {"scales": ("scale",)}
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """``data`` as a complete tensor (N, J), not negative where the factors are not, and the item names."""
+        """``data`` as a complete tensor (N, J), not negative where the factors are not, and the
+        item names.
+        """
         table, names = as_items(data, self.num_items, Normal(), for_fit=False)
         check_complete("GaussianFactorization", table, names, data)
         if for_fit:
@@ -280,9 +354,15 @@ class GaussianFactorization:
         flat = Flat(zero if self.nonnegative else zero - self.bound, zero + self.bound)
         shape = [self.num_components, self.num_items]
         signatures = pyro.sample("signatures", flat.expand(shape).to_event(2))
-        scales = pyro.sample("scales", Flat(zero + SCALE_RANGE[0], zero + SCALE_RANGE[1]).expand([1]).to_event(1))
+        scales = pyro.sample(
+            "scales", Flat(zero + SCALE_RANGE[0], zero + SCALE_RANGE[1]).expand([1]).to_event(1)
+        )
         batch = len(data) if data is not None else num_rows
         with pyro.plate("units", num_rows or batch, subsample_size=batch):
             activities = pyro.sample("activities", flat.expand(shape[:1]).to_event(1))
             means = (activities.unsqueeze(-2) @ signatures).squeeze(-2)
-            return pyro.sample("items", ItemResponse(Normal(), means, scales.square().expand(means.shape)), obs=data)
+            return pyro.sample(
+                "items",
+                ItemResponse(Normal(), means, scales.square().expand(means.shape)),
+                obs=data,
+            )

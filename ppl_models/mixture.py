@@ -1,4 +1,6 @@
-"""Finite mixtures: one categorical latent a row, components from any response family, or a law of the whole row."""
+"""Finite mixtures: one categorical latent a row, components from any response family, or a law of
+the whole row.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,12 @@ import torch
 from pyro.ops.indexing import Vindex
 from torch import Tensor
 
-from ppl_models.descriptions.component_sites import component_dims, draw_components, law_given, num_own_dims
+from ppl_models.descriptions.component_sites import (
+    component_dims,
+    draw_components,
+    law_given,
+    num_own_dims,
+)
 from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.covariates import ClassCoefficients, Covariates, covariates_given
 from ppl_models.descriptions.row_laws import MultivariateNormal, RowLaw, wider_laws
@@ -31,52 +38,74 @@ __all__ = ["Mixture"]
 
 LEAST_TOGETHER = 2  # rows that have both of two columns, for their covariance
 
+
 @dataclass(frozen=True)
 class Mixture:
-    r"""Mixture of K components (Dempster, Laird and Rubin 1977, doi:10.1111/j.2517-6161.1977.tb01600.x).
+    r"""Mixture of K components (Dempster, Laird and Rubin 1977,
+    doi:10.1111/j.2517-6161.1977.tb01600.x).
 
-    .. math:: c_n \sim \mathrm{Categorical}(w), \qquad x_{nj} \mid c_n = k \sim F_j(\eta_{kj}, \gamma_{kj})
+    .. math::
 
-    independently over items j, or rows :math:`x_n \mid c_n = k` of a law of their own: :class:`MultivariateNormal`, :class:`MultivariateT`, :class:`SkewNormal`.
+        c_n \sim \mathrm{Categorical}(w), \qquad x_{nj} \mid c_n = k \sim F_j(\eta_{kj},
+        \gamma_{kj})
 
-    With ``covariates`` z, columns of the data beside the items, the chances of the components depend on them: :math:`c_n \sim
-    \mathrm{Categorical}(\mathrm{softmax}_k(b_{k0} + b_k \cdot z_n))` with :math:`b_0 = 0`, as :class:`~ppl_models.Covariates` says. In the place of the weights
-    there are then ``coefficients`` b (K - 1, Q), log-odds against component 0, an intercept and one for each term. Given the component, the items do not depend on the covariates.
+    independently over items j, or rows :math:`x_n \mid c_n = k` of a law of their own:
+    :class:`MultivariateNormal`, :class:`MultivariateT`, :class:`SkewNormal`.
 
-    Sites: ``weights`` w (K,), latent ``assignments`` c () in {0, ..., K-1}, observed ``items`` (J,), in the plate ``units``
-    of the rows. A response family adds ``predictors`` :math:`\eta` (K, J), natural parameters (log-odds, log mean, mean),
-    and, for Normal, LogNormal and NegativeBinomial items, ``dispersion`` :math:`\gamma` (K, number of such items), variances, or sizes. Categorical
-    items have ``probabilities`` (K, sum of their numbers of categories), item after item, and no predictors: classes of such items are a latent class
-    model (Goodman 1974, doi:10.1093/biomet/61.2.215). Ordinal items under a link have locations among the ``predictors``, and ``thresholds`` (sum of
-    C_j - 2), gaps or steps that all classes share (:class:`~ppl_models.Ordinal`), uniform on their interval. Laws of whole rows add
-    their own: ``means`` or ``locations`` (K, J), ``precisions`` (K, J, J), ``freedom`` (K,), ``skews`` (K, J).
+    With ``covariates`` z, columns of the data beside the items, the chances of the components
+    depend on them: :math:`c_n \sim \mathrm{Categorical}(\mathrm{softmax}_k(b_{k0} + b_k \cdot
+    z_n))` with :math:`b_0 = 0`, as :class:`~ppl_models.Covariates` says. In the place of the
+    weights there are then ``coefficients`` b (K - 1, Q), log-odds against component 0, an intercept
+    and one for each term. Given the component, the items do not depend on the covariates.
 
-    Priors: weights Dirichlet(concentration); predictors and means uniform on an interval, and variances too: those of Normal items and of whole rows on
-    [centre - 1000 width, centre + 1000 width] and [1e-6, 1e6] squared widths, with centre and width of the column, so that a change of unit changes
-    nothing else in a fit; sizes as :class:`~ppl_models.NegativeBinomial` says, probabilities as :class:`~ppl_models.Categorical` does; precisions as
-    :class:`MultivariateNormal` says, and what else laws of whole rows have as they say. Fits name components in the order of falling weight; with covariates, of
-    falling chance where every term is at its mean, so that the reference is the component that is most probable there.
-    Missing entries (NaN) are marginalised for response families and :class:`MultivariateNormal`, and refused for other laws of whole rows and in covariates.
+    Sites: ``weights`` w (K,), latent ``assignments`` c () in {0, ..., K-1}, observed ``items``
+    (J,), in the plate ``units`` of the rows. A response family adds ``predictors`` :math:`\eta` (K,
+    J), natural parameters (log-odds, log mean, mean), and, for Normal, LogNormal and
+    NegativeBinomial items, ``dispersion`` :math:`\gamma` (K, number of such items), variances, or
+    sizes. Categorical items have ``probabilities`` (K, sum of their numbers of categories), item
+    after item, and no predictors: classes of such items are a latent class model (Goodman 1974,
+    doi:10.1093/biomet/61.2.215). Ordinal items under a link have locations among the
+    ``predictors``, and ``thresholds`` (sum of C_j - 2), gaps or steps that all classes share
+    (:class:`~ppl_models.Ordinal`), uniform on their interval. Laws of whole rows add their own:
+    ``means`` or ``locations`` (K, J), ``precisions`` (K, J, J), ``freedom`` (K,), ``skews`` (K, J).
 
-    Data: (N, J); with covariates a data frame that has them among its columns, wherever they stand, or an array (N, J + P) with the covariates last.
+    Priors: weights Dirichlet(concentration); predictors and means uniform on an interval, and
+    variances too: those of Normal items and of whole rows on [centre - 1000 width, centre + 1000
+    width] and [1e-6, 1e6] squared widths, with centre and width of the column, so that a change of
+    unit changes nothing else in a fit; sizes as :class:`~ppl_models.NegativeBinomial` says,
+    probabilities as :class:`~ppl_models.Categorical` does; precisions as
+    :class:`MultivariateNormal` says, and what else laws of whole rows have as they say. Fits name
+    components in the order of falling weight; with covariates, of falling chance where every term
+    is at its mean, so that the reference is the component that is most probable there. Missing
+    entries (NaN) are marginalised for response families and :class:`MultivariateNormal`, and
+    refused for other laws of whole rows and in covariates.
+
+    Data: (N, J); with covariates a data frame that has them among its columns, wherever they stand,
+    or an array (N, J + P) with the covariates last.
 
     Args:
         num_components: K.
         component: a response family, or a law of the whole row.
-        num_items: J; left at 1, as many as a component speaks of that knows its items, such as ``Categorical.from_frame(data)`` or ``Blocks(...)``.
+        num_items: J; left at 1, as many as a component speaks of that knows its items, such as
+            ``Categorical.from_frame(data)`` or ``Blocks(...)``.
         concentration: at least 1; 1 is flat.
-        bound: half-width of the interval of all predictors or means about zero, in units of the data as they stand; each family's own if None.
-        variance_floor: EM keeps the variances of Normal and LogNormal items at or above this share of the column's variance (or of
-            the variance that its middle half suggests, if that is smaller), for the likelihood has no maximum where a component may
-            shrink onto equal values (N. E. Day 1969, doi:10.1093/biomet/56.3.463). A component that ends there is no proper optimum, and a
-            fit says so; groups that lie more than thirty times their width apart need a smaller share. 0 leaves only the interval.
-        covariates: names of the columns that the components depend on, such as ("age", "income"); where some hold categories,
-            :meth:`Covariates.from_frame(data[["age", "sex"]]) <ppl_models.Covariates.from_frame>`. With one component they change nothing.
-        units: centre and width of every item, J pairs, in which the priors above are said; a fit takes them from its data, and its model holds them.
-            Without a fit they are 0 and 1.
+        bound: half-width of the interval of all predictors or means about zero, in units of the
+            data as they stand; each family's own if None.
+        variance_floor: EM keeps the variances of Normal and LogNormal items at or above this share
+            of the column's variance (or of the variance that its middle half suggests, if that is
+            smaller), for the likelihood has no maximum where a component may shrink onto equal
+            values (N. E. Day 1969, doi:10.1093/biomet/56.3.463). A component that ends there is no
+            proper optimum, and a fit says so; groups that lie more than thirty times their width
+            apart need a smaller share. 0 leaves only the interval.
+        covariates: names of the columns that the components depend on, such as ("age", "income");
+            where some hold categories, :meth:`Covariates.from_frame(data[["age", "sex"]])
+            <ppl_models.Covariates.from_frame>`. With one component they change nothing.
+        units: centre and width of every item, J pairs, in which the priors above are said; a fit
+            takes them from its data, and its model holds them. Without a fit they are 0 and 1.
 
     Raises:
-        ValueError: for sizes that are not positive integers, another component, or settings out of range.
+        ValueError: for sizes that are not positive integers, another component, or settings out of
+            range.
     """
 
     num_components: int
@@ -93,15 +122,23 @@ class Mixture:
         for name in ("num_components", "num_items"):
             check_size("Mixture", name, getattr(self, name))
         if not isinstance(self.component, ResponseFamily | RowLaw):
-            raise ValueError(f"Mixture: component must be a response family such as Normal(), Poisson(), Bernoulli() or Categorical.from_frame(data), MultivariateNormal(), MultivariateT() or SkewNormal(), got {self.component!r}")
+            raise ValueError(
+                "Mixture: component must be a response family such as Normal(), Poisson(),"
+                " Bernoulli() or Categorical.from_frame(data), MultivariateNormal(),"
+                f" MultivariateT() or SkewNormal(), got {self.component!r}"
+            )
         if isinstance(self.component, ResponseFamily):
             if self.num_items == 1 and self.component.own_items is not None:
                 object.__setattr__(self, "num_items", self.component.own_items)
             self.component.blocks(self.num_items)
-        check_number("Mixture", "concentration", self.concentration, "be at least 1 and finite", least=1)
+        check_number(
+            "Mixture", "concentration", self.concentration, "be at least 1 and finite", least=1
+        )
         if self.bound is not None:
             check_number("Mixture", "bound", self.bound, "be positive and finite, or None", above=0)
-        check_number("Mixture", "variance_floor", self.variance_floor, "lie in [0, 1)", least=0, below=1)
+        check_number(
+            "Mixture", "variance_floor", self.variance_floor, "lie in [0, 1)", least=0, below=1
+        )
         check_units("Mixture", self.units, self.num_items)
         object.__setattr__(self, "covariates", covariates_given("Mixture", self.covariates))
 
@@ -116,19 +153,33 @@ class Mixture:
     def components(self) -> MixtureComponents:
         """The components, as engines see them."""
         return MixtureComponents(
-            self.num_components, self.num_items, self.component, self.concentration, self.bound, self.variance_floor, self.units, self._given
+            self.num_components,
+            self.num_items,
+            self.component,
+            self.concentration,
+            self.bound,
+            self.variance_floor,
+            self.units,
+            self._given,
         )
 
     def laws(self) -> tuple[Mixture, ...]:
-        """The laws among which the number of components is chosen where this one is asked for, the first contained in the others; this one
-        alone where it has no wider ones.
+        """The laws among which the number of components is chosen where this one is asked for, the
+        first contained in the others; this one alone where it has no wider ones.
         """
-        return tuple(replace(self, component=component) for component in wider_laws(self.component, self.num_items))
+        return tuple(
+            replace(self, component=component)
+            for component in wider_laws(self.component, self.num_items)
+        )
 
     @property
     def site_dims(self) -> dict[str, tuple[str, ...]]:
         """Named dims of every parameter, latent and observed site, without the rows."""
-        dims: dict[str, tuple[str, ...]] = {"weights": ("component",), "assignments": ("component",), "items": ("item",)}
+        dims: dict[str, tuple[str, ...]] = {
+            "weights": ("component",),
+            "assignments": ("component",),
+            "items": ("item",),
+        }
         if self._given is not None:
             dims |= {"coefficients": ("other_component", "term"), "items": ("column",)}
         return dims | component_dims(self.components())
@@ -138,13 +189,22 @@ class Mixture:
         """Names of the entries along the dims that have some of their own."""
         if self._given is None:
             return {}
-        return {"other_component": tuple(map(str, range(1, self.num_components))), "term": self._given.terms}
+        return {
+            "other_component": tuple(map(str, range(1, self.num_components))),
+            "term": self._given.terms,
+        }
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """``data`` as a tensor (N, J), and the item names; see :func:`ppl_models.parts.validation.as_items`. With covariates (N, J + P), those last."""
+        """``data`` as a tensor (N, J), and the item names; see
+        :func:`ppl_models.parts.validation.as_items`.
+
+        With covariates (N, J + P), those last.
+        """
         if self._given is None:
             return self._check_items(data, for_fit)
-        return self._given.check_beside(data, self.num_items, lambda items: self._check_items(items, for_fit), for_fit)
+        return self._given.check_beside(
+            data, self.num_items, lambda items: self._check_items(items, for_fit), for_fit
+        )
 
     def _check_items(self, data: Any, for_fit: bool) -> tuple[Tensor, tuple[str, ...]]:
         table, names = as_items(data, self.num_items, self._family, for_fit)
@@ -158,11 +218,15 @@ class Mixture:
         elif isinstance(self.component, RowLaw) and table.isnan().any():
             row, column = (int(i) for i in table.isnan().nonzero()[0])
             raise ValueError(
-                f"data: {type(self.component).__name__} components need complete rows, but {row_of(data, row)}, column {names[column]!r} is missing; "
-                "drop or fill such rows, or use component=MultivariateNormal() or Normal(), which marginalise them"
+                f"data: {type(self.component).__name__} components need complete rows, but"
+                f" {row_of(data, row)}, column {names[column]!r} is missing; drop or fill such"
+                " rows, or use component=MultivariateNormal() or Normal(), which marginalise them"
             )
         if for_fit and len(table) < self.num_components:
-            raise ValueError(f"data: at least num_components = {self.num_components} rows were expected, got {len(table)}")
+            raise ValueError(
+                f"data: at least num_components = {self.num_components} rows were expected, got"
+                f" {len(table)}"
+            )
         return table, names
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
@@ -170,8 +234,8 @@ class Mixture:
 
         Args:
             data: (N, J), NaN where missing; None to draw data. With covariates (N, J + P).
-            num_rows: rows to draw when there is no data; with data, the size of the whole data set of which ``data``
-                is a mini-batch.
+            num_rows: rows to draw when there is no data; with data, the size of the whole data set
+                of which ``data`` is a mini-batch.
 
         Raises:
             ValueError: with covariates, where there is no data, for nothing says what they are.
@@ -179,33 +243,52 @@ class Mixture:
         kind = numbers_like("Mixture", data, num_rows)
         zero = torch.zeros((), **kind)
         about = self.components()
-        law, items = self._assignments(zero, data), data if data is None else data[..., : self.num_items]
+        law, items = (
+            self._assignments(zero, data),
+            data if data is None else data[..., : self.num_items],
+        )
         own = draw_components(about, zero)
         batch = len(data) if data is not None else num_rows
         with pyro.plate("units", num_rows or batch, subsample_size=batch):
             c = pyro.sample("assignments", law, infer={"enumerate": "parallel"})
-            picked = {name: Vindex(value)[(..., c, *(slice(None),) * (num_own_dims(about, name) - 1))] for name, value in own.items()}
+            picked = {
+                name: Vindex(value)[(..., c, *(slice(None),) * (num_own_dims(about, name) - 1))]
+                for name, value in own.items()
+            }
             return pyro.sample("items", law_given(about, picked), obs=items)
 
     def _assignments(self, zero: Tensor, data: Tensor | None) -> Any:
         """The law of the components of the rows."""
         if self._given is None or self.num_components == 1:
-            return dist.Categorical(pyro.sample("weights", dist.Dirichlet(zero.expand(self.num_components) + self.concentration)))
+            return dist.Categorical(
+                pyro.sample(
+                    "weights", dist.Dirichlet(zero.expand(self.num_components) + self.concentration)
+                )
+            )
         if data is None:
             raise ValueError(
-                "Mixture: rows depend on their covariates, which nothing draws: simulate rows beside given ones, as fit.structure.simulate_like(fit.params, data, seed)"
+                "Mixture: rows depend on their covariates, which nothing draws: simulate rows"
+                " beside given ones, as fit.structure.simulate_like(fit.params, data, seed)"
             )
-        coefficients = pyro.sample("coefficients", ClassCoefficients(self._given, self.num_components, zero))
-        return dist.Categorical(logits=self._given.logits(data[..., self.num_items :], coefficients))
+        coefficients = pyro.sample(
+            "coefficients", ClassCoefficients(self._given, self.num_components, zero)
+        )
+        return dist.Categorical(
+            logits=self._given.logits(data[..., self.num_items :], coefficients)
+        )
 
 
 def _check_pairs(table: Tensor, names: tuple[str, ...]) -> None:
-    """Every two columns of a table with gaps must stand together in some rows, or nothing says how they vary together."""
+    """Every two columns of a table with gaps must stand together in some rows, or nothing says how
+    they vary together.
+    """
     seen = (~table.isnan()).double()
     together = seen.mT @ seen
     if bool((seen == 0).any() & (together < LEAST_TOGETHER).any()):
         one, other = (together < LEAST_TOGETHER).nonzero()[0].tolist()
         raise ValueError(
-            f"data: columns {names[one]!r} and {names[other]!r} are both there in {int(together[one, other])} rows, too few to say how they vary together: "
-            "leave one of them out, or use component=Normal(), whose columns are independent inside the components"
+            f"data: columns {names[one]!r} and {names[other]!r} are both there in"
+            f" {int(together[one, other])} rows, too few to say how they vary together: leave one"
+            " of them out, or use component=Normal(), whose columns are independent inside the"
+            " components"
         )

@@ -10,18 +10,31 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from ppl_models.descriptions.noisy_or import FLOOR, IndependentCauses, log_expm1, weight_of_failure, weight_of_leak
+from ppl_models.descriptions.noisy_or import (
+    FLOOR,
+    IndependentCauses,
+    log_expm1,
+    weight_of_failure,
+    weight_of_leak,
+)
 from ppl_models.parts.distributions import BinaryVector
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.responses import Bernoulli
-from ppl_models.parts.validation import as_items, check_numbers, check_size, numbers_like, plain_fields
+from ppl_models.parts.validation import (
+    as_items,
+    check_numbers,
+    check_size,
+    numbers_like,
+    plain_fields,
+)
 
 __all__ = ["NoisyOr"]
 
 
 @dataclass(frozen=True)
 class NoisyOr:
-    r"""Noisy-OR network with one layer of m binary latents (Pearl 1988; as in Buhai et al. 2020, arXiv:1907.00030).
+    r"""Noisy-OR network with one layer of m binary latents (Pearl 1988; as in Buhai et al. 2020,
+    arXiv:1907.00030).
 
     For each row,
 
@@ -30,27 +43,30 @@ class NoisyOr:
         P(x_j = 0 \mid h) &= (1 - l_j) \prod_i f_{ij}^{h_i} = e^{-\eta_j}, \quad
         \eta_j = -\log(1 - l_j) - \sum_i h_i \log f_{ij}
 
-    Sites: ``prior`` :math:`\pi` (m,); ``failure`` f (m, J), the probability that latent i, being on, fails to switch item
-    j on, so that 1 means no edge; ``leak`` l (J,), the probability of a one with every latent off; latent ``causes`` (m,)
-    in {0, 1}; observed ``items`` (J,). The rows are the plate ``units``.
+    Sites: ``prior`` :math:`\pi` (m,); ``failure`` f (m, J), the probability that latent i, being
+    on, fails to switch item j on, so that 1 means no edge; ``leak`` l (J,), the probability of a
+    one with every latent off; latent ``causes`` (m,) in {0, 1}; observed ``items`` (J,). The rows
+    are the plate ``units``.
 
-    A missing entry (NaN) drops out of its row exactly. Latents are exchangeable, and nothing else is: weights
-    :math:`-\log f` are never negative, so there is no sign to flip. A prior Beta(a / m, 1) of ``prior`` is the finite
-    Indian-buffet prior, which empties superfluous latents.
+    A missing entry (NaN) drops out of its row exactly. Latents are exchangeable, and nothing else
+    is: weights :math:`-\log f` are never negative, so there is no sign to flip. A prior Beta(a / m,
+    1) of ``prior`` is the finite Indian-buffet prior, which empties superfluous latents.
 
-    ``fit`` without a method grows and prunes latents (:class:`inference.GrowAndPrune`), because a single run of EM from
-    a random start finds all latents only now and then; ``num_latents`` is then an upper limit, and the latents that the
-    description length does not pay for come back empty (prior 1e-6, failures 1), as do edges (failure 1). In a start given to
-    ``fit`` a failure of exactly 1 is no edge, and exact EM leaves it so; all else must lie strictly between 0 and 1.
+    ``fit`` without a method grows and prunes latents (:class:`inference.GrowAndPrune`), because a
+    single run of EM from a random start finds all latents only now and then; ``num_latents`` is
+    then an upper limit, and the latents that the description length does not pay for come back
+    empty (prior 1e-6, failures 1), as do edges (failure 1). In a start given to ``fit`` a failure
+    of exactly 1 is no edge, and exact EM leaves it so; all else must lie strictly between 0 and 1.
 
     Args:
         num_items: J, number of observed columns.
         num_latents: m.
-        prior_concentration, failure_concentration, leak_concentration: (a, b) of the Beta priors; (1, 1) is flat, and
-            the MAP estimate is then maximum likelihood.
+        prior_concentration, failure_concentration, leak_concentration: (a, b) of the Beta priors;
+            (1, 1) is flat, and the MAP estimate is then maximum likelihood.
 
     Raises:
-        ValueError: for sizes that are not positive integers, or concentrations that are not two positive numbers.
+        ValueError: for sizes that are not positive integers, or concentrations that are not two
+            positive numbers.
     """
 
     num_items: int
@@ -64,7 +80,9 @@ class NoisyOr:
         check_size("NoisyOr", "num_items", self.num_items)
         check_size("NoisyOr", "num_latents", self.num_latents)
         for name in ("prior_concentration", "failure_concentration", "leak_concentration"):
-            pair = check_numbers("NoisyOr", name, getattr(self, name), "be two positive numbers (a, b)", 2, above=0)
+            pair = check_numbers(
+                "NoisyOr", name, getattr(self, name), "be two positive numbers (a, b)", 2, above=0
+            )
             object.__setattr__(self, name, pair)
 
     def causes(self) -> IndependentCauses:
@@ -94,7 +112,9 @@ class NoisyOr:
         }
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """``data`` as a tensor (N, J) of 0, 1 and NaN, and the item names; see :func:`ppl_models.parts.validation.as_items`."""
+        """``data`` as a tensor (N, J) of 0, 1 and NaN, and the item names; see
+        :func:`ppl_models.parts.validation.as_items`.
+        """
         return as_items(data, self.num_items, Bernoulli(), for_fit)
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
@@ -102,8 +122,8 @@ class NoisyOr:
 
         Args:
             data: (N, J), NaN where missing; None to draw data.
-            num_rows: rows to draw when there is no data; with data, the size of the whole data set of which ``data``
-                is a mini-batch (its log-density is scaled up accordingly).
+            num_rows: rows to draw when there is no data; with data, the size of the whole data set
+                of which ``data`` is a mini-batch (its log-density is scaled up accordingly).
         """
         kind = numbers_like("NoisyOr", data, num_rows)
         one = torch.tensor(1.0, **kind)
@@ -113,12 +133,16 @@ class NoisyOr:
             return dist.Beta(a * one, b * one).expand(shape).to_event(len(shape))
 
         prior = pyro.sample("prior", beta(self.prior_concentration, self.num_latents))
-        failure = pyro.sample("failure", beta(self.failure_concentration, self.num_latents, self.num_items))
+        failure = pyro.sample(
+            "failure", beta(self.failure_concentration, self.num_latents, self.num_items)
+        )
         leak = pyro.sample("leak", beta(self.leak_concentration, self.num_items))
         chance = prior.clamp(FLOOR, 1 - FLOOR)
         batch = len(data) if data is not None else num_rows
         with pyro.plate("units", num_rows or batch, subsample_size=batch):
             logits = chance.log() - (-chance).log1p()
             causes = pyro.sample("causes", BinaryVector(logits), infer={"enumerate": "parallel"})
-            weights = (causes.unsqueeze(-2) @ weight_of_failure(failure)).squeeze(-2) + weight_of_leak(leak)
+            weights = (causes.unsqueeze(-2) @ weight_of_failure(failure)).squeeze(
+                -2
+            ) + weight_of_leak(leak)
             return pyro.sample("items", ItemResponse(Bernoulli(), log_expm1(weights)), obs=data)

@@ -1,4 +1,6 @@
-"""Options hidden Markov models: behaviour that switches between hidden modes, learnt from demonstrations."""
+"""Options hidden Markov models: behaviour that switches between hidden modes, learnt from
+demonstrations.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ MOST_NUMBERS = 2**29  # of the environment's table, four GiB
 
 @dataclass(frozen=True)
 class OptionsHMM:
-    r"""Options HMM: an actor with a hidden option, a policy for each, and an environment that shows its states.
+    r"""Options HMM: an actor with a hidden option, a policy for each, and an environment that shows
+    its states.
 
     The actor is in state :math:`s_t` with option :math:`o_t`, and
 
@@ -33,36 +36,44 @@ class OptionsHMM:
         s_{t+1} &\sim \Phi_{a_t s_t \cdot}, \qquad
         o_{t+1} \sim H_{s_{t+1} o_t \cdot}
 
-    so the next option is chosen in the *new* state. States and actions are seen, options never. All indices start at 0.
+    so the next option is chosen in the *new* state. States and actions are seen, options never. All
+    indices start at 0.
 
-    Sites, with S states, A actions and O options: ``initial`` :math:`\pi` (S, O), sums to one; ``low`` L (S, O, A), the
-    low-level policies; ``high`` H (S, O, O), the high-level policy, [new state, old option, new option];
-    ``environment`` :math:`\Phi` (A, S, S), [action, state, next state]; observed ``trajectories`` (T, 2), the options
-    summed out exactly, inside the plate ``units`` of the sequences. Log-densities are those of states *and* actions;
+    Sites, with S states, A actions and O options: ``initial`` :math:`\pi` (S, O), sums to one;
+    ``low`` L (S, O, A), the low-level policies; ``high`` H (S, O, O), the high-level policy, [new
+    state, old option, new option]; ``environment`` :math:`\Phi` (A, S, S), [action, state, next
+    state]; observed ``trajectories`` (T, 2), the options summed out exactly, inside the plate
+    ``units`` of the sequences. Log-densities are those of states *and* actions;
     :func:`inference.inspection.options.log_likelihood_parts` tells them apart.
 
-    With ``termination`` the high-level policy is that of the options framework: an option ends in the new state with
-    probability :math:`\beta`, and only then is the next one chosen (the same again perhaps),
+    With ``termination`` the high-level policy is that of the options framework: an option ends in
+    the new state with probability :math:`\beta`, and only then is the next one chosen (the same
+    again perhaps),
 
     .. math:: H_{s o o'} = (1 - \beta_{so}) 1[o = o'] + \beta_{so} \eta_{so'} ,
 
-    sites ``termination`` :math:`\beta` (S, O) and ``choice`` :math:`\eta` (S, O), rows sum to one, in the place of ``high``.
-    With three options or more this is a restriction, and both are determined by H; with two it asks no more than
-    :math:`H_{s01} + H_{s10} \le 1`, and only the chances of switching are determined.
+    sites ``termination`` :math:`\beta` (S, O) and ``choice`` :math:`\eta` (S, O), rows sum to one,
+    in the place of ``high``. With three options or more this is a restriction, and both are
+    determined by H; with two it asks no more than :math:`H_{s01} + H_{s10} \le 1`, and only the
+    chances of switching are determined.
 
-    Options have no names of their own, and have names in common only in states that lead, by chains of such, to a common next
-    state: on a board that is never stood still on, those of even and of odd places can be exchanged apart without any change of the
-    law (unless ``stickiness`` or ``termination`` tells keeping from changing). ``fit`` then names them so that they last longest, and says so.
+    Options have no names of their own, and have names in common only in states that lead, by chains
+    of such, to a common next state: on a board that is never stood still on, those of even and of
+    odd places can be exchanged apart without any change of the law (unless ``stickiness`` or
+    ``termination`` tells keeping from changing). ``fit`` then names them so that they last longest,
+    and says so.
 
-    Priors: Dirichlet with one ``concentration`` for every row (and for ``initial`` as a whole), 1 for maximum
-    likelihood; the default keeps entries off exact zeros, which EM never leaves. ``stickiness`` is added to the
-    concentration of keeping an option (of not ending it).
+    Priors: Dirichlet with one ``concentration`` for every row (and for ``initial`` as a whole), 1
+    for maximum likelihood; the default keeps entries off exact zeros, which EM never leaves.
+    ``stickiness`` is added to the concentration of keeping an option (of not ending it).
 
-    Data: ``{"state": (B, T), "action": (B, T), "length": (B,)}``; -1 (or NaN) for a missing action, which is summed
-    out. Also packed (B, T, 2), or a data frame with columns sequence, time, state, action: without sequence all rows are one, without time steps follow each other as they stand.
+    Data: ``{"state": (B, T), "action": (B, T), "length": (B,)}``; -1 (or NaN) for a missing action,
+    which is summed out. Also packed (B, T, 2), or a data frame with columns sequence, time, state,
+    action: without sequence all rows are one, without time steps follow each other as they stand.
 
-    Source: Nguyen, Li, Lai, Paschalidis and Huggins, *Beyond Predictive Accuracy* (thesis), chapter 2; Zhang and
-    Paschalidis (2021), *Provable hierarchical imitation learning via EM*, arXiv:2010.03133.
+    Source: Nguyen, Li, Lai, Paschalidis and Huggins, *Beyond Predictive Accuracy* (thesis), chapter
+    2; Zhang and Paschalidis (2021), *Provable hierarchical imitation learning via EM*,
+    arXiv:2010.03133.
 
     Args:
         num_states, num_actions, num_options: S, A, O.
@@ -91,13 +102,16 @@ class OptionsHMM:
         size = self.num_actions * self.num_states**2
         if size > MOST_NUMBERS:
             raise ValueError(
-                f"{owner}: num_states = {self.num_states} and num_actions = {self.num_actions} make a table of {size:,} transitions "
-                f"({size * 8 / 2**30:.0f} GiB); at most {MOST_NUMBERS:,} were expected: code fewer states"
+                f"{owner}: num_states = {self.num_states} and num_actions = {self.num_actions} make"
+                f" a table of {size:,} transitions ({size * 8 / 2**30:.0f} GiB); at most"
+                f" {MOST_NUMBERS:,} were expected: code fewer states"
             )
         for name, least in (("concentration", 1.0), ("stickiness", 0.0)):
             value = getattr(self, name)
             if not is_number(value) or value < least:
-                raise ValueError(f"{owner}: {name} must be a finite number, at least {least:g}, got {value!r}")
+                raise ValueError(
+                    f"{owner}: {name} must be a finite number, at least {least:g}, got {value!r}"
+                )
             object.__setattr__(self, name, float(value))
         check_flag(owner, "termination", self.termination)
 
@@ -105,7 +119,16 @@ class OptionsHMM:
         """The model as engines see it."""
         sizes = (self.num_states, self.num_actions, self.num_options)
         ending = ("termination", "choice") if self.termination else (None, None)
-        return ChainDescription(*sizes, "initial", "low", "high", "environment", self.concentration, self.stickiness, *ending)
+        return ChainDescription(
+            *sizes,
+            "initial",
+            "low",
+            "high",
+            "environment",
+            self.concentration,
+            self.stickiness,
+            *ending,
+        )
 
     @property
     def num_components(self) -> int:
@@ -127,23 +150,33 @@ class OptionsHMM:
         }
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """``data`` packed, (B, T, 2), and the names of its columns; see :func:`ppl_models.sequences.trajectories.as_trajectories`."""
-        return as_trajectories(data, self.num_states, self.num_actions, for_fit), ("state", "action")
+        """``data`` packed, (B, T, 2), and the names of its columns; see
+        :func:`ppl_models.sequences.trajectories.as_trajectories`.
+        """
+        return as_trajectories(data, self.num_states, self.num_actions, for_fit), (
+            "state",
+            "action",
+        )
 
     def __call__(self, data: Any = None, num_rows: int | None = None) -> Tensor:
         """The generative program.
 
         Args:
-            data: sequences, packed (B, T, 2) or in any form that ``check_data`` takes (packing once and for all is
-                faster); None to draw data.
-            num_rows: sequences to draw when there is no data; with data, the number in the whole data set of which
-                ``data`` is a mini-batch.
+            data: sequences, packed (B, T, 2) or in any form that ``check_data`` takes (packing once
+                and for all is faster); None to draw data.
+            num_rows: sequences to draw when there is no data; with data, the number in the whole
+                data set of which ``data`` is a mini-batch.
         """
         if data is None and num_rows is None:
             raise ValueError("OptionsHMM: give data, or num_rows to draw some")
-        if data is not None and (isinstance(data, Mapping) or not isinstance(data, Tensor) or data.is_floating_point()):
+        if data is not None and (
+            isinstance(data, Mapping) or not isinstance(data, Tensor) or data.is_floating_point()
+        ):
             data = self.check_data(data, for_fit=False)[0]
-        kind: dict[str, Any] = {"dtype": torch.float64, "device": "cpu" if data is None else data.device}
+        kind: dict[str, Any] = {
+            "dtype": torch.float64,
+            "device": "cpu" if data is None else data.device,
+        }
         states, actions, options = self.num_states, self.num_actions, self.num_options
 
         def flat(*shape: int) -> Tensor:
@@ -153,14 +186,20 @@ class OptionsHMM:
         low = pyro.sample("low", dist.Dirichlet(flat(states, options, actions)).to_event(2))
         if self.termination:
             keep = flat(states, options) + self.stickiness
-            termination = pyro.sample("termination", dist.Beta(flat(states, options), keep).to_event(2))
+            termination = pyro.sample(
+                "termination", dist.Beta(flat(states, options), keep).to_event(2)
+            )
             choice = pyro.sample("choice", dist.Dirichlet(flat(states, options)).to_event(1))
             high = high_of_termination(termination, choice)
         else:
             sticky = flat(states, options, options) + self.stickiness * torch.eye(options, **kind)
             high = pyro.sample("high", dist.Dirichlet(sticky).to_event(2))
-        environment = pyro.sample("environment", dist.Dirichlet(flat(actions, states, states)).to_event(2))
+        environment = pyro.sample(
+            "environment", dist.Dirichlet(flat(actions, states, states)).to_event(2)
+        )
         batch = num_rows if data is None else len(data)
         with pyro.plate("units", num_rows or batch, subsample_size=batch):
             length = self.num_steps if data is None else data.shape[-2]
-            return pyro.sample("trajectories", OptionChain(initial, low, high, environment, length), obs=data)
+            return pyro.sample(
+                "trajectories", OptionChain(initial, low, high, environment, length), obs=data
+            )

@@ -11,7 +11,12 @@ import torch
 from torch import Tensor
 
 from ppl_models.descriptions.components import UsageDescription
-from ppl_models.matrix_factorization import RATE_FLOOR, check_concentration, check_counts, check_sizes
+from ppl_models.matrix_factorization import (
+    RATE_FLOOR,
+    check_concentration,
+    check_counts,
+    check_sizes,
+)
 from ppl_models.parts.distributions import BinaryVector, Flat
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.responses import Poisson
@@ -24,30 +29,39 @@ SMALLEST_AMOUNT = 1e-6  # counts; of a mean amount
 
 @dataclass(frozen=True)
 class UsageFactorization:
-    r"""Poisson factorization with binary usage: a spike at zero and a Gamma slab for every activity.
+    r"""Poisson factorization with binary usage: a spike at zero and a Gamma slab for every
+    activity.
 
-    .. math:: b_{nk} \sim \mathrm{Bernoulli}(\pi_k), \quad z_{nk} \sim \mathrm{Gamma}(\alpha, \alpha / m_k), \quad
-              x_{nj} \sim \mathrm{Poisson}\Big(\sum_k b_{nk} z_{nk} \phi_{kj}\Big), \qquad \sum_j \phi_{kj} = 1
+    .. math::
 
-    Absence and an amount of zero have the same likelihood: what tells them apart is the law of the amounts, of which m is
-    estimated. A component that would have to be present in a far smaller amount than in other rows is rather absent, and the
-    price of presence is that of spreading the slab over amounts that the row refutes.
+        b_{nk} \sim \mathrm{Bernoulli}(\pi_k), \quad z_{nk} \sim \mathrm{Gamma}(\alpha, \alpha /
+        m_k), \quad
+              x_{nj} \sim \mathrm{Poisson}\Big(\sum_k b_{nk} z_{nk} \phi_{kj}\Big), \qquad \sum_j
+              \phi_{kj} = 1
 
-    Sites: ``signatures`` :math:`\phi` (K, J), rows on the simplex; ``proportions`` :math:`\pi` (K,); ``amounts`` m (K,), mean
-    counts where present; inside the plate ``units``, latent ``usage`` b (K,), local ``activities`` z (K,) and observed
-    ``items`` (J,). Priors: signatures Dirichlet(concentration), proportions flat, amounts flat on [1e-6, bound].
+    Absence and an amount of zero have the same likelihood: what tells them apart is the law of the
+    amounts, of which m is estimated. A component that would have to be present in a far smaller
+    amount than in other rows is rather absent, and the price of presence is that of spreading the
+    slab over amounts that the row refutes.
 
-    The program sums over usage given activities. Engines integrate the activities as well, so that estimates are of
-    K (J + 1) parameters, whatever the number of rows: stochastic-approximation EM over exact Gibbs draws of both
-    (:mod:`inference.structures.factorization.usage_gibbs`). ``Fit.posterior_latents`` gives P(b = 1 | x) as "usage" and E[b z | x] as "activities".
-    Missing entries (NaN) drop out. Fits order components by falling expected share of the counts.
+    Sites: ``signatures`` :math:`\phi` (K, J), rows on the simplex; ``proportions`` :math:`\pi`
+    (K,); ``amounts`` m (K,), mean counts where present; inside the plate ``units``, latent
+    ``usage`` b (K,), local ``activities`` z (K,) and observed ``items`` (J,). Priors: signatures
+    Dirichlet(concentration), proportions flat, amounts flat on [1e-6, bound].
 
-    The spike and slab is that of Mitchell and Beauchamp (1988, doi:10.1080/01621459.1988.10478694), the Gamma law of activities
-    that of Cemgil (2009, doi:10.1155/2009/785152).
+    The program sums over usage given activities. Engines integrate the activities as well, so that
+    estimates are of K (J + 1) parameters, whatever the number of rows: stochastic-approximation EM
+    over exact Gibbs draws of both (:mod:`inference.structures.factorization.usage_gibbs`).
+    ``Fit.posterior_latents`` gives P(b = 1 | x) as "usage" and E[b z | x] as "activities". Missing
+    entries (NaN) drop out. Fits order components by falling expected share of the counts.
+
+    The spike and slab is that of Mitchell and Beauchamp (1988, doi:10.1080/01621459.1988.10478694),
+    the Gamma law of activities that of Cemgil (2009, doi:10.1155/2009/785152).
 
     Args:
         num_items, num_components: J and K <= J.
-        shape: :math:`\alpha`, at least 0.5; 1 for exponential amounts, larger to set presence apart from absence.
+        shape: :math:`\alpha`, at least 0.5; 1 for exponential amounts, larger to set presence apart
+            from absence.
         concentration: of the Dirichlet prior, at least 1; 1 is flat.
         bound: largest mean amount.
 
@@ -64,17 +78,23 @@ class UsageFactorization:
     def __post_init__(self) -> None:
         check_sizes("UsageFactorization", self)
         check_concentration("UsageFactorization", self.concentration)
-        check_number("UsageFactorization", "shape", self.shape, "be at least 0.5 and finite", least=0.5)
+        check_number(
+            "UsageFactorization", "shape", self.shape, "be at least 0.5 and finite", least=0.5
+        )
 
     def usage(self) -> UsageDescription:
         """The factorization, as engines see it."""
-        return UsageDescription(self.num_items, self.num_components, self.concentration, self.shape, self.bound)
+        return UsageDescription(
+            self.num_items, self.num_components, self.concentration, self.shape, self.bound
+        )
 
     @property
     def site_dims(self) -> dict[str, tuple[str, ...]]:
         """Named dims of every site, without the rows."""
         dims: dict[str, tuple[str, ...]] = {"signatures": ("component", "item"), "items": ("item",)}
-        return dims | dict.fromkeys(("proportions", "amounts", "usage", "activities"), ("component",))
+        return dims | dict.fromkeys(
+            ("proportions", "amounts", "usage", "activities"), ("component",)
+        )
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """As that of :class:`PoissonFactorization`."""
@@ -86,13 +106,23 @@ class UsageFactorization:
         zero = torch.zeros((), **kind)
         num = [self.num_components]
         concentration = zero.expand(self.num_items) + self.concentration
-        signatures = pyro.sample("signatures", dist.Dirichlet(concentration).expand(num).to_event(1))
-        proportions = pyro.sample("proportions", dist.Beta(zero + 1, zero + 1).expand(num).to_event(1))
-        amounts = pyro.sample("amounts", Flat(zero + SMALLEST_AMOUNT, zero + self.bound).expand(num).to_event(1))
+        signatures = pyro.sample(
+            "signatures", dist.Dirichlet(concentration).expand(num).to_event(1)
+        )
+        proportions = pyro.sample(
+            "proportions", dist.Beta(zero + 1, zero + 1).expand(num).to_event(1)
+        )
+        amounts = pyro.sample(
+            "amounts", Flat(zero + SMALLEST_AMOUNT, zero + self.bound).expand(num).to_event(1)
+        )
         batch = len(data) if data is not None else num_rows
         with pyro.plate("units", num_rows or batch, subsample_size=batch):
-            usage = pyro.sample("usage", BinaryVector(torch.logit(proportions)), infer={"enumerate": "parallel"})
+            usage = pyro.sample(
+                "usage", BinaryVector(torch.logit(proportions)), infer={"enumerate": "parallel"}
+            )
             law = dist.Gamma((zero + self.shape).expand(amounts.shape), self.shape / amounts)
             activities = pyro.sample("activities", law.to_event(1))
-            rates = ((usage * activities).unsqueeze(-2) @ signatures).squeeze(-2).clamp(min=RATE_FLOOR)
+            rates = (
+                ((usage * activities).unsqueeze(-2) @ signatures).squeeze(-2).clamp(min=RATE_FLOOR)
+            )
             return pyro.sample("items", ItemResponse(Poisson(), rates.log()), obs=data)

@@ -12,12 +12,17 @@ from matplotlib.figure import Figure
 
 from ppl_models.datasets import local_file
 
-PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNoAAAAggCBd81ytgAAAABJRU5ErkJggg==")
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNoAAAAggCBd81ytgAAAABJRU5ErkJggg=="
+)
 
 
 @pytest.fixture(scope="module")
 def unpainted() -> Iterator[None]:
-    """Pictures are composed but not painted, which takes about a second each: for tests of words. Those of tests/plots, and tests/report/test_fit.py and test_kinds.py, are painted."""
+    """Pictures are composed but not painted, which takes about a second each: for tests of words.
+
+    Those of tests/plots, and tests/report/test_fit.py and test_kinds.py, are painted.
+    """
 
     def save(figure: Figure, file: Any, **_: Any) -> None:
         if hasattr(file, "write"):
@@ -31,7 +36,9 @@ def unpainted() -> Iterator[None]:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip a test marked ``data(*files)`` where one of its files is absent; ``-m data`` runs those tests alone."""
+    """Skip a test marked ``data(*files)`` where one of its files is absent; ``-m data`` runs those
+    tests alone.
+    """
     for marker in item.iter_markers("data"):
         for name in marker.args:
             if local_file(name) is None:

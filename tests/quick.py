@@ -1,7 +1,9 @@
-"""Quick check of a change: formatter and ruff on changed files, laws of a dozen zoo rows, tests beside the changed files.
+"""Quick check of a change: formatter and ruff on changed files, laws of a dozen zoo rows, tests
+beside the changed files.
 
-Changed are the files that differ from the last commit, or, with a clean tree, those of the last commit. The tests of
-``inference/engines/em.py`` are ``tests/engines/test_em.py`` where there is such a file, else the folder ``tests/engines``.
+Changed are the files that differ from the last commit, or, with a clean tree, those of the last
+commit. The tests of ``inference/engines/em.py`` are ``tests/engines/test_em.py`` where there is
+such a file, else the folder ``tests/engines``.
 
 Run: ``make quick``.
 """
@@ -14,10 +16,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 ROWS = (
-    "encoder-Bernoulli-2", "encoder-Normal-1-missing", "encoder-truncated-lasso", "gdm-Bernoulli-2",
-    "attributes-hierarchy-Bernoulli", "bernoulli-mixture", "noisy-or-map", "options-2", "mixture-Normal",
-    "hidden-markov-Poisson-missing", "classifiers-shared", "factorization-counts",
-)  # fmt: skip
+    "encoder-Bernoulli-2",
+    "encoder-Normal-1-missing",
+    "encoder-truncated-lasso",
+    "gdm-Bernoulli-2",
+    "attributes-hierarchy-Bernoulli",
+    "bernoulli-mixture",
+    "noisy-or-map",
+    "options-2",
+    "mixture-Normal",
+    "hidden-markov-Poisson-missing",
+    "classifiers-shared",
+    "factorization-counts",
+)
 PACKAGES = {"inference": "tests", "ppl_models": "tests/models", "tests": "tests"}
 
 
@@ -57,7 +68,10 @@ def main() -> int:
     laws = [f"--deselect={name}" for name in tests if name == "tests/zoo/test_laws.py"]
     rows = " or ".join(f"[{name}]" for name in ROWS)
     pytest = [sys.executable, "-m", "pytest", "-q", "-n", "2"]
-    commands = [[*pytest, "tests/zoo/test_laws.py", "-k", rows], [*pytest, "tests/test_architecture.py", *tests, *laws]]
+    commands = [
+        [*pytest, "tests/zoo/test_laws.py", "-k", rows],
+        [*pytest, "tests/test_architecture.py", *tests, *laws],
+    ]
     if files:
         ruff = str(Path(sys.executable).with_name("ruff"))
         commands = [[ruff, "check", *files], [ruff, "format", "--check", *files], *commands]

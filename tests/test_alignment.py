@@ -32,7 +32,9 @@ def test_align_accepts_fits_and_dicts_and_relabels_latents() -> None:
 
     probs = torch.rand(9, sizes[1], dtype=torch.float64, generator=generator)
     shown = torch.where(
-        flips["latents_1"], 1 - probs[:, permutations["latents_1"]], probs[:, permutations["latents_1"]]
+        flips["latents_1"],
+        1 - probs[:, permutations["latents_1"]],
+        probs[:, permutations["latents_1"]],
     )
     assert (by_dict.apply_latents({"latents_1": shown})["latents_1"] - probs).abs().max() < 1e-15
     bits = shown > 0.5
@@ -44,7 +46,9 @@ def test_align_accepts_fits_and_dicts_and_relabels_latents() -> None:
 
 
 def test_fits_on_different_estimated_graphs_are_aligned_under_every_order() -> None:
-    """Edges that one fit has and the other has not name nobody: with a graph that the user gave they would."""
+    """Edges that one fit has and the other has not name nobody: with a graph that the user gave
+    they would.
+    """
     truth, x = strict_design(2, Normal()), data_of(Normal(), 400)
     first = fit(DeepDiscreteEncoder(18, (6, 2), Normal()), x)
     order = {"latents_1": torch.tensor([3, 0, 5, 1, 2, 4]), "latents_2": torch.tensor([1, 0])}
@@ -53,13 +57,17 @@ def test_fits_on_different_estimated_graphs_are_aligned_under_every_order() -> N
     graphs = [(moved[layer.loadings] != 0).clone() for layer in layers]
     graphs[0][0, :] = True  # a graph with edges more
     start = {name: value.clone() for name, value in moved.items()}
-    other = fit(first.model.restricted([graph.int().tolist() for graph in graphs]), x, EM(), init=start)
+    other = fit(
+        first.model.restricted([graph.int().tolist() for graph in graphs]), x, EM(), init=start
+    )
     aligned = align(other, first)
     assert aligned.cost < 1.0
     back = torch.empty(6, dtype=torch.long)
     back[order["latents_1"]] = torch.arange(6)
     assert torch.equal(aligned.permutations["latents_1"], back)
-    assert torch.equal(aligned.graphs["loadings_1"][1:], first.graphs["loadings_1"][1:])  # the graph moved along
+    assert torch.equal(
+        aligned.graphs["loadings_1"][1:], first.graphs["loadings_1"][1:]
+    )  # the graph moved along
     assert aligned.graphs["loadings_1"][0].all()
     assert torch.equal(aligned.graphs["loadings_2"], first.graphs["loadings_2"])
     declared = replace(other, model=replace(other.model, graphs_estimated=False))

@@ -1,4 +1,6 @@
-"""The floors of the house: who may import whom, read from every import of every file, lazy and type-only ones too."""
+"""The floors of the house: who may import whom, read from every import of every file, lazy and
+type-only ones too.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("inference", "ppl_models")
 
-# from the lowest floor to the highest: a place may import from its own floor and from those listed before it
+# from the lowest floor to the highest: a place may import from its own floor and from those listed
+# before it
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("ppl_models/parts",),
     ("ppl_models/descriptions", "ppl_models/sequences", "ppl_models/networks"),
@@ -27,13 +30,28 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("inference/structures",),
     ("inference/fitting",),
     ("inference/studies",),
-    ("inference/*.py", "inference/identifiability", "inference/acdc", "inference/selection", "inference/inspection", "inference/causal", "inference/relations"),  # questions
+    (
+        "inference/*.py",
+        "inference/identifiability",
+        "inference/acdc",
+        "inference/selection",
+        "inference/inspection",
+        "inference/causal",
+        "inference/relations",
+    ),  # questions
     ("inference/plots",),
     ("inference/report",),
     ("inference/cli",),
 )
-FAMILIES_SEEN_BY = ("ppl_models", "inference/cli")  # inference knows kinds of description, never a family
-DATASETS_SEEN_BY = ("ppl_models/__init__.py", "ppl_models/datasets", "inference/cli")  # the face brings them on first use
+FAMILIES_SEEN_BY = (
+    "ppl_models",
+    "inference/cli",
+)  # inference knows kinds of description, never a family
+DATASETS_SEEN_BY = (
+    "ppl_models/__init__.py",
+    "ppl_models/datasets",
+    "inference/cli",
+)  # the face brings them on first use
 ONLY = {  # module -> places that may import it
     "arviz": ("inference/base/diagnostics.py", "inference/fitting/export.py"),
     "narwhals": ("ppl_models/parts/frames.py",),
@@ -49,11 +67,19 @@ ONLY = {  # module -> places that may import it
     "dill": (),
     "cloudpickle": (),
 }
-BY_NAME = {  # the only files that import by a name they are told: a door to the pictures, files that register themselves, saved fits
-    "inference/base/drawing.py", "inference/base/plugins.py", "inference/fitting/storage.py",
-}  # fmt: skip
+# the only files that import by a name they are told: a door to the pictures, files that register
+# themselves, saved fits
+BY_NAME = {
+    "inference/base/drawing.py",
+    "inference/base/plugins.py",
+    "inference/fitting/storage.py",
+}
 
-FILES = sorted(path.relative_to(ROOT).as_posix() for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+FILES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for package in PACKAGES
+    for path in (ROOT / package).rglob("*.py")
+)
 
 
 def module_of(name: str) -> str:
@@ -130,7 +156,10 @@ def imports_point_downwards(name: str) -> Iterator[str]:
 
 @every_file
 def only_the_command_line_knows_families(name: str) -> Iterator[str]:
-    for seen, places in (("ppl_models/*.py", FAMILIES_SEEN_BY), ("ppl_models/datasets", DATASETS_SEEN_BY)):
+    for seen, places in (
+        ("ppl_models/*.py", FAMILIES_SEEN_BY),
+        ("ppl_models/datasets", DATASETS_SEEN_BY),
+    ):
         if not any(lies_in(name, place) for place in places):
             for other in sorted(files_imported(name) - {"ppl_models/__init__.py"}):
                 if lies_in(other, seen):
@@ -157,14 +186,25 @@ def libraries_are_imported_in_their_place(name: str) -> Iterator[str]:
 
 @every_file
 def state_of_the_process_is_entered_in_one_file(name: str) -> Iterator[str]:
-    """Warning filters, torch's random state and Pyro's store are shared by threads: whoever enters them holds the one lock."""
+    """Warning filters, torch's random state and Pyro's store are shared by threads: whoever enters
+    them holds the one lock.
+    """
     if name == "inference/programs/alone.py":
         return
-    setters = ("torch.manual_seed", "pyro.set_rng_seed", "warnings.simplefilter", "warnings.filterwarnings")
+    setters = (
+        "torch.manual_seed",
+        "pyro.set_rng_seed",
+        "warnings.simplefilter",
+        "warnings.filterwarnings",
+    )
     for node in ast.walk(tree_of(name)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             called = ast.unparse(node.func)
-            if node.func.attr in ("catch_warnings", "fork_rng", "scope") or called in setters or called.startswith("torch.set_default"):
+            if (
+                node.func.attr in ("catch_warnings", "fork_rng", "scope")
+                or called in setters
+                or called.startswith("torch.set_default")
+            ):
                 yield f"line {node.lineno} calls {called}"
 
 
@@ -182,36 +222,67 @@ def faces_define_nothing(name: str) -> Iterator[str]:
         for node in tree_of(name).body:
             if not isinstance(node, ast.Expr | ast.Import | ast.ImportFrom | ast.Assign):
                 yield f"line {node.lineno} defines something"
-            elif isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] != ["__all__"]:
+            elif isinstance(node, ast.Assign) and [
+                ast.unparse(target) for target in node.targets
+            ] != ["__all__"]:
                 yield f"line {node.lineno} assigns something"
 
 
 @every_file
 def modules_are_silent(name: str) -> Iterator[str]:
     for node in ast.walk(tree_of(name)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id == "print"
+        ):
             yield f"line {node.lineno} prints"
 
 
-DESCRIPTIONS = {"layers", "root", "chain", "policy_chain", "causes", "components", "dictionary", "factorization", "factors", "usage"}
+DESCRIPTIONS = {
+    "layers",
+    "root",
+    "chain",
+    "policy_chain",
+    "causes",
+    "components",
+    "dictionary",
+    "factorization",
+    "factors",
+    "usage",
+}
 
 
 @every_file
 def only_structures_ask_what_a_model_describes(name: str) -> Iterator[str]:
-    """A kind owns what is said about it: elsewhere one asks the structure, and never the model for its description."""
+    """A kind owns what is said about it: elsewhere one asks the structure, and never the model for
+    its description.
+    """
     if lies_in(name, "inference/structures") or not lies_in(name, "inference"):
         return
     for node in ast.walk(tree_of(name)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("hasattr", "getattr"):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in ("hasattr", "getattr")
+        ):
             asked = node.args[1] if len(node.args) > 1 else None
-            if isinstance(asked, ast.Constant) and asked.value in DESCRIPTIONS | {"num_options", "latent_sizes"}:
+            if isinstance(asked, ast.Constant) and asked.value in DESCRIPTIONS | {
+                "num_options",
+                "latent_sizes",
+            }:
                 yield f"line {node.lineno} asks a model for its description"
 
 
 @every_file
 def rows_are_taken_under_the_columns_of_their_fit(name: str) -> Iterator[str]:
-    """Columns of new rows are found by name: whoever asks a fit's model to read data passes them through ``as_fitted``."""
-    if floor_of(name) < floor_of("inference/fitting/rows.py") or name == "inference/fitting/columns.py":
+    """Columns of new rows are found by name: whoever asks a fit's model to read data passes them
+    through ``as_fitted``.
+    """
+    if (
+        floor_of(name) < floor_of("inference/fitting/rows.py")
+        or name == "inference/fitting/columns.py"
+    ):
         return
     if any(imported.endswith("as_fitted") for imported in imports(name)):
         return
@@ -239,15 +310,36 @@ def test_the_rules_find_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that breaks each rule in turn is found by it."""
     broken = {
         "imports_point_downwards": ("ppl_models/parts/x.py", "import inference.engines.em"),
-        "only_the_command_line_knows_families": ("inference/base/x.py", "import ppl_models.mixture"),
-        "kinds_are_strangers": ("inference/structures/options/x.py", "import inference.structures.layers.structure"),
-        "libraries_are_imported_in_their_place": ("inference/base/x.py", "def f():\n    import matplotlib.pyplot"),
-        "state_of_the_process_is_entered_in_one_file": ("inference/base/x.py", "torch.manual_seed(0)"),
-        "modules_are_imported_by_statements": ("inference/base/x.py", "from importlib import import_module"),
+        "only_the_command_line_knows_families": (
+            "inference/base/x.py",
+            "import ppl_models.mixture",
+        ),
+        "kinds_are_strangers": (
+            "inference/structures/options/x.py",
+            "import inference.structures.layers.structure",
+        ),
+        "libraries_are_imported_in_their_place": (
+            "inference/base/x.py",
+            "def f():\n    import matplotlib.pyplot",
+        ),
+        "state_of_the_process_is_entered_in_one_file": (
+            "inference/base/x.py",
+            "torch.manual_seed(0)",
+        ),
+        "modules_are_imported_by_statements": (
+            "inference/base/x.py",
+            "from importlib import import_module",
+        ),
         "faces_define_nothing": ("inference/base/__init__.py", "x = 1"),
         "modules_are_silent": ("inference/base/x.py", "print(1)"),
-        "only_structures_ask_what_a_model_describes": ("inference/base/x.py", "hasattr(model, 'layers')"),
-        "rows_are_taken_under_the_columns_of_their_fit": ("inference/loo.py", "checked(fit.model, data)"),
+        "only_structures_ask_what_a_model_describes": (
+            "inference/base/x.py",
+            "hasattr(model, 'layers')",
+        ),
+        "rows_are_taken_under_the_columns_of_their_fit": (
+            "inference/loo.py",
+            "checked(fit.model, data)",
+        ),
     }
     assert set(broken) == {rule.__name__ for rule in RULES}
     for rule in RULES:
@@ -260,9 +352,11 @@ def test_the_rules_find_faults(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_import_is_light() -> None:
     code = (
-        "import pyro, sys; before = set(sys.modules); import ppl_models, inference; "
-        "heavy = {'matplotlib', 'arviz', 'narwhals', 'pandas', 'sklearn', 'scipy', 'sympy', 'typer', 'rich', 'xarray'}; "
-        "print(sorted(heavy & (set(sys.modules) - before)))"
+        "import pyro, sys; before = set(sys.modules); import ppl_models, inference; heavy ="
+        " {'matplotlib', 'arviz', 'narwhals', 'pandas', 'sklearn', 'scipy', 'sympy', 'typer',"
+        " 'rich', 'xarray'}; print(sorted(heavy & (set(sys.modules) - before)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     assert done.stdout.strip() == "[]"

@@ -16,7 +16,9 @@ from inference import EM, fit
 from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, LogNormal, Normal, Poisson
 from ppl_models.parts.validation import ConstantColumnWarning
 
-pytestmark = pytest.mark.filterwarnings("ignore::inference.BoundWarning")  # noise says little of latents
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::inference.BoundWarning"
+)  # noise says little of latents
 METHOD = EM(tolerance=1e-6, parameter_tolerance=1e-2, max_iterations=60)
 
 
@@ -39,9 +41,17 @@ BAD_DATA = {
     "no rows": (Bernoulli(), ANSWERS[:0], "at least one row"),
     "strings": (Bernoulli(), strings(), r"column 'c'.*'yes'"),
     "text": (Bernoulli(), "table.csv", "data: numbers were expected, got.*'table.csv'"),
-    "dates": (Bernoulli(), pd.DataFrame(ANSWERS).rename(columns=str).assign(**{"5": pd.Timestamp("2020-01-01")}), "column '5'.*datetime64"),
+    "dates": (
+        Bernoulli(),
+        pd.DataFrame(ANSWERS).rename(columns=str).assign(**{"5": pd.Timestamp("2020-01-01")}),
+        "column '5'.*datetime64",
+    ),
     "unequal rows": (Bernoulli(), [[0, 1], [1]], "data: .*unequal length"),
-    "sparse": (Bernoulli(), torch.from_numpy(ANSWERS).to_sparse(), "data: a dense tensor.*sparse_coo"),
+    "sparse": (
+        Bernoulli(),
+        torch.from_numpy(ANSWERS).to_sparse(),
+        "data: a dense tensor.*sparse_coo",
+    ),
     "one column": (Bernoulli(), pd.Series(ANSWERS[:, 0]), r"\(rows, items\).*\(60,\)"),
     "nothing": (Bernoulli(), None, r"data: .*\(rows, items\)"),
     "infinite": (Normal(), changed(2, 3, np.inf), "infinity in row 2, column 3"),
@@ -49,10 +59,22 @@ BAD_DATA = {
     "fractional count": (Poisson(), changed(2, 3, 0.5), r"column '3'.*whole counts, found 0.5"),
     "not binary": (Bernoulli(), changed(2, 3, 2), r"column '3'.*0 and 1, found 2"),
     "not positive": (LogNormal(), ANSWERS, r"column '0'.*positive, found 0"),
-    "second block": (Blocks((Normal(), 3), (Poisson(), 3)), changed(0, 4, 1.5), r"column '4'.*whole counts"),
+    "second block": (
+        Blocks((Normal(), 3), (Poisson(), 3)),
+        changed(0, 4, 1.5),
+        r"column '4'.*whole counts",
+    ),
     "empty row": (Bernoulli(), changed(4, slice(None), np.nan), "row 4 has no observed entry"),
-    "empty column": (Bernoulli(), changed(slice(None), 4, np.nan), "column '4' has no observed entry"),
-    "far from zero": (Normal(), changed(slice(None), 1, 5000 + np.arange(60)), r"column '1' has mean.*standardise"),
+    "empty column": (
+        Bernoulli(),
+        changed(slice(None), 4, np.nan),
+        "column '4' has no observed entry",
+    ),
+    "far from zero": (
+        Normal(),
+        changed(slice(None), 1, 5000 + np.arange(60)),
+        r"column '1' has mean.*standardise",
+    ),
 }
 
 
@@ -63,7 +85,11 @@ def no_work(monkeypatch):
     def work(*args):
         raise AssertionError("bad input was let through")
 
-    for module, name in (("structures.layers.structure", "spectral_start"), ("structures.layers.structure", "random_start"), ("fitting.fit", "Program")):
+    for module, name in (
+        ("structures.layers.structure", "spectral_start"),
+        ("structures.layers.structure", "random_start"),
+        ("fitting.fit", "Program"),
+    ):
         monkeypatch.setattr(sys.modules[f"inference.{module}"], name, work)
 
 
@@ -79,12 +105,24 @@ BAD_MODELS = {
     "growing layers": ({"latent_sizes": (2, 3)}, "must fall"),
     "no layer": ({"latent_sizes": ()}, "at least one layer"),
     "fraction": ({"latent_sizes": (2.5,)}, "positive integer"),
-    "graph shape": ({"latent_sizes": (2,), "graphs": (np.ones((5, 2)),)}, r"graphs\[0\].*\(6, 2\).*\(5, 2\)"),
-    "graph values": ({"latent_sizes": (2,), "graphs": (np.full((6, 2), 0.5),)}, r"graphs\[0\].*0 and 1"),
-    "empty latent": ({"latent_sizes": (2,), "graphs": (np.eye(6)[:, :2] * [1, 0],)}, "latent 1 has no edge"),
+    "graph shape": (
+        {"latent_sizes": (2,), "graphs": (np.ones((5, 2)),)},
+        r"graphs\[0\].*\(6, 2\).*\(5, 2\)",
+    ),
+    "graph values": (
+        {"latent_sizes": (2,), "graphs": (np.full((6, 2), 0.5),)},
+        r"graphs\[0\].*0 and 1",
+    ),
+    "empty latent": (
+        {"latent_sizes": (2,), "graphs": (np.eye(6)[:, :2] * [1, 0],)},
+        "latent 1 has no edge",
+    ),
     "number of graphs": ({"latent_sizes": (2,), "graphs": (None, None)}, "1 matrices"),
     "bound": ({"latent_sizes": (2,), "bound": -1.0}, "bound"),
-    "blocks": ({"latent_sizes": (2,), "response": Blocks((Normal(), 5))}, "5 columns.*num_items = 6"),
+    "blocks": (
+        {"latent_sizes": (2,), "response": Blocks((Normal(), 5))},
+        "5 columns.*num_items = 6",
+    ),
 }
 
 
@@ -119,7 +157,9 @@ def test_bad_models(case):
 )
 def test_bad_settings(settings, name):
     with pytest.raises(ValueError, match=name):
-        fit(**{"model": DeepDiscreteEncoder(6, (2,)), "data": ANSWERS, "method": METHOD, **settings})
+        fit(
+            **{"model": DeepDiscreteEncoder(6, (2,)), "data": ANSWERS, "method": METHOD, **settings}
+        )
 
 
 def test_a_given_start_is_checked_and_kept():
@@ -143,12 +183,30 @@ def test_a_constant_column_fits_and_is_named():
     assert result.item_names == tuple("abcdef")
     assert math.isfinite(result.objective)
     assert 5 < result.params["intercepts_1"][2] < 12  # the prior keeps it finite
-    with pytest.warns(ConstantColumnWarning, match="c$"), pytest.warns(UserWarning, match=r"intercepts_1\[2\]"):
+    with (
+        pytest.warns(ConstantColumnWarning, match="c$"),
+        pytest.warns(UserWarning, match=r"intercepts_1\[2\]"),
+    ):
         result = fit(DeepDiscreteEncoder(6, (1,), bound=15.0), frame, EM(max_iterations=3000))
     assert result.params["intercepts_1"][2] > 14
 
 
-@pytest.mark.parametrize("kind", ["array", "integers", "booleans", "frame", "nullable frame", "tensor", "list", "half", "long", "swapped", "grad"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "array",
+        "integers",
+        "booleans",
+        "frame",
+        "nullable frame",
+        "tensor",
+        "list",
+        "half",
+        "long",
+        "swapped",
+        "grad",
+    ],
+)
 def test_tables_of_every_kind_give_one_answer(kind):
     tables = {
         "array": ANSWERS,
@@ -172,7 +230,9 @@ def test_masked_entries_are_missing():
     hidden = np.ma.masked_array(changed(3, 2, 999), mask=np.zeros((60, 6)))
     hidden[3, 2] = np.ma.masked
     model = DeepDiscreteEncoder(6, (1,), bound=4.0)
-    assert fit(model, hidden, METHOD).objective == fit(model, changed(3, 2, np.nan), METHOD).objective
+    assert (
+        fit(model, hidden, METHOD).objective == fit(model, changed(3, 2, np.nan), METHOD).objective
+    )
 
 
 @pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning")
@@ -187,12 +247,18 @@ def test_nothing_is_written_into_the_callers_table():
 
 
 @pytest.mark.parametrize("num_rows", [1, 2, 5])
-@pytest.mark.parametrize("response", [Bernoulli(), Poisson(), Normal(), LogNormal()], ids=lambda r: type(r).__name__)
+@pytest.mark.parametrize(
+    "response", [Bernoulli(), Poisson(), Normal(), LogNormal()], ids=lambda r: type(r).__name__
+)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_handful_of_rows_is_enough_to_run(response, num_rows):
-    x = np.random.default_rng(num_rows).integers(0, 2, (num_rows, 6)) + (1.0 if isinstance(response, LogNormal) else 0.0)
+    x = np.random.default_rng(num_rows).integers(0, 2, (num_rows, 6)) + (
+        1.0 if isinstance(response, LogNormal) else 0.0
+    )
     for sizes in ((1,), (6,), (3, 2, 1)):
-        result = fit(DeepDiscreteEncoder(6, sizes, response), x, EM(max_iterations=3), num_restarts=2)
+        result = fit(
+            DeepDiscreteEncoder(6, sizes, response), x, EM(max_iterations=3), num_restarts=2
+        )
         assert math.isfinite(result.objective)
         assert all(torch.isfinite(value).all() for value in result.params.values())
 

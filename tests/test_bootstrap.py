@@ -1,4 +1,6 @@
-"""The bootstrap: it spreads like the standard errors, in batches as in loops, with the gaps of the data."""
+"""The bootstrap: it spreads like the standard errors, in batches as in loops, with the gaps of the
+data.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +42,19 @@ def test_bootstrap_spreads_like_the_standard_errors_and_exports():
     spread = replicated.draws["intercepts_1"][0].std(0)
     assert replicated.draws["loadings_1"].shape == (1, 20, 6, 2)
     ratio = spread / errors["intercepts_1"]
-    assert 0.7 < float(ratio.mean()) < 1.35  # a standard deviation of 20 has an error of 16 per cent
-    assert float((replicated.draws["proportions"][0].mean(0) - result.params["proportions"]).abs().max()) < 0.03
+    assert (
+        0.7 < float(ratio.mean()) < 1.35
+    )  # a standard deviation of 20 has an error of 16 per cent
+    assert (
+        float(
+            (replicated.draws["proportions"][0].mean(0) - result.params["proportions"]).abs().max()
+        )
+        < 0.03
+    )
     again = bootstrap(result, data, num_replicates=2, method=quick, seed=5)
-    assert torch.allclose(again.draws["loadings_1"][0], replicated.draws["loadings_1"][0, :2])  # a batch of 2, not 20
+    assert torch.allclose(
+        again.draws["loadings_1"][0], replicated.draws["loadings_1"][0, :2]
+    )  # a batch of 2, not 20
     exported = replicated.to_arviz()
     assert exported["posterior"]["loadings_1"].shape == (1, 20, 6, 2)
     for bad, match in (({"num_replicates": 1}, "2 or more"),):
@@ -55,10 +66,15 @@ def test_bootstrap_spreads_like_the_standard_errors_and_exports():
         standard_errors(replicated, data)
 
 
-@pytest.mark.parametrize("response", [Bernoulli(), Normal(), Poisson(), Blocks((Bernoulli(), 3), (Normal(), 3))])
+@pytest.mark.parametrize(
+    "response", [Bernoulli(), Normal(), Poisson(), Blocks((Bernoulli(), 3), (Normal(), 3))]
+)
 def test_replicates_in_a_batch_are_those_of_a_loop(response, monkeypatch):
     model = encoder(response)
-    start = {"loadings_1": 2.5 * torch.tensor(GRAPH).double(), "intercepts_1": -torch.ones(6).double()}
+    start = {
+        "loadings_1": 2.5 * torch.tensor(GRAPH).double(),
+        "intercepts_1": -torch.ones(6).double(),
+    }
     start |= {"proportions": torch.tensor([0.4, 0.6]).double()}
     if response.num_dispersed(6):
         start["dispersion"] = torch.ones(response.num_dispersed(6)).double()
@@ -83,24 +99,34 @@ def test_bootstrap_keeps_the_gaps_of_the_data():
     assert float(gappy) > float(full)
 
 
-@pytest.mark.filterwarnings("ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning")
+@pytest.mark.filterwarnings(
+    "ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning"
+)
 def test_bootstrap_engine_resumes_and_gives_draws(tmp_path):
     model = DeepDiscreteEncoder(6, (2,), graphs=(GRAPH,))
     data = simulate(model, encoder_truth(), 2, None, 300)["items"]
     quick = EM(tolerance=1e-7, parameter_tolerance=1e-3)
     result = fit(model, data, Bootstrap(quick, 5))
     assert result.draws["loadings_1"].shape == (1, 5, 6, 2)
-    torch.testing.assert_close(result.params["loadings_1"], fit(model, data, quick).params["loadings_1"])
+    torch.testing.assert_close(
+        result.params["loadings_1"], fit(model, data, quick).params["loadings_1"]
+    )
     with pytest.raises(ValueError, match="2 or more"):
         Bootstrap(num_replicates=1)
     with pytest.raises(ValueError, match="local sites"):
-        fit(PoissonFactorization(3, 1), torch.tensor([[1.0, 2, 3], [2, 1, 0], [4, 1, 1]], dtype=F64), Bootstrap(num_replicates=2))
+        fit(
+            PoissonFactorization(3, 1),
+            torch.tensor([[1.0, 2, 3], [2, 1, 0], [4, 1, 1]], dtype=F64),
+            Bootstrap(num_replicates=2),
+        )
 
 
 @pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning")
 def test_an_interrupted_bootstrap_goes_on_from_its_file(tmp_path, monkeypatch):
     """To the same replicates, and to the same word on those that did not converge."""
-    monkeypatch.setattr("inference.bootstrap.fits_sets", lambda problem, method: False)  # refits one by one can be interrupted
+    monkeypatch.setattr(
+        "inference.bootstrap.fits_sets", lambda problem, method: False
+    )  # refits one by one can be interrupted
     model, data = Mixture(2, num_items=2), np.random.default_rng(0).normal(size=(30, 2))
     method, path = Bootstrap(EM(max_iterations=5), 30), tmp_path / "running"
     whole = fit(model, data, method)
@@ -115,7 +141,9 @@ def test_an_interrupted_bootstrap_goes_on_from_its_file(tmp_path, monkeypatch):
 
     monkeypatch.setattr(EM, "run", broken)
     with monkeypatch.context() as patch:
-        patch.setattr(Checkpoint, "save", lambda self, done: save(self, done) if done.count == 20 else None)  # as if killed
+        patch.setattr(
+            Checkpoint, "save", lambda self, done: save(self, done) if done.count == 20 else None
+        )  # as if killed
         with pytest.raises(KeyboardInterrupt):
             fit(model, data, method, checkpoint=path)
     resumed = fit(model, data, method, checkpoint=path)
@@ -128,7 +156,11 @@ def test_replicates_of_sequences_have_the_lengths_and_gaps_of_the_data(monkeypat
     """Failed before: every replicate had the model's num_steps, whatever the data's lengths."""
     model = OptionsHMM(3, 2, 2, num_steps=20)
     drawn = simulate(model, {}, 0, None, 8)["trajectories"][:, :9].clone()
-    drawn[1, 4:], drawn[5, 7:], drawn[2, 3, 1] = -1, -1, -1  # shorter, and an action that was not seen
+    drawn[1, 4:], drawn[5, 7:], drawn[2, 3, 1] = (
+        -1,
+        -1,
+        -1,
+    )  # shorter, and an action that was not seen
     data = {"state": drawn[..., 0], "action": drawn[..., 1], "length": (drawn[..., 0] >= 0).sum(1)}
     seen = []
     checked = OptionsHMM.check_data
@@ -151,7 +183,9 @@ def test_replicates_of_sequences_have_the_lengths_and_gaps_of_the_data(monkeypat
 
 def test_sequences_along_continuous_states_have_replicates_too():
     model = ContinuousOptionsHMM(1, 2, 2)
-    data = model.check_data(simulate(model, {}, 0, None, 4)["trajectories"][:, :6], for_fit=False)[0]
+    data = model.check_data(simulate(model, {}, 0, None, 4)["trajectories"][:, :6], for_fit=False)[
+        0
+    ]
     with quiet():
         result = fit(model, data, Bootstrap(EM(max_iterations=3), num_replicates=2))
     assert all(value.shape[:2] == (1, 2) for value in result.draws.values())

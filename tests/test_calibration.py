@@ -10,12 +10,16 @@ from support.screening import QUICK, screening
 from inference import EM, NUTS, Laplace
 from inference.calibration import Calibration, simulation_based_calibration
 
-pytestmark = pytest.mark.filterwarnings("ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning"
+)
 
 
 @pytest.mark.slow
 def test_calibration_passes_the_posterior_and_fails_a_narrow_one():
-    good = simulation_based_calibration(screening, 15, NUTS(1, 40, 80, warm_start=None), 40, num_draws=9)
+    good = simulation_based_calibration(
+        screening, 15, NUTS(1, 40, 80, warm_start=None), 40, num_draws=9
+    )
     assert isinstance(good, Calibration)
     assert min(good.p_values.values()) > 1e-3
     assert 0.85 < good.coverage["share"] <= 1.0
@@ -30,7 +34,9 @@ def test_calibration_passes_the_posterior_and_fails_a_narrow_one():
         def run(self, problem, start, progress, checkpoint):
             outcome = Laplace(200).run(problem, start, progress, checkpoint)
             center = outcome.params["share"][:, None]
-            return dataclasses.replace(outcome, draws={"share": center + 0.2 * (outcome.draws["share"] - center)})
+            return dataclasses.replace(
+                outcome, draws={"share": center + 0.2 * (outcome.draws["share"] - center)}
+            )
 
     bad = simulation_based_calibration(screening, 15, Narrow(), 40, num_draws=9)
     assert bad.p_values["share"] < 1e-3

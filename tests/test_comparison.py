@@ -17,16 +17,24 @@ from inference.programs.program import simulate
 from inference.report import write_comparison_report
 from ppl_models import Bernoulli, DeepDiscreteEncoder, Mixture, Normal
 
-pytestmark = pytest.mark.filterwarnings("ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning"
+)
 F64 = torch.float64
 
 
 def screening_table(data=None, num_rows=None):
     """Six items, all of one chance."""
-    share = pyro.sample("share", dist.Beta(torch.tensor(2.0, dtype=F64), torch.tensor(3.0, dtype=F64)))
+    share = pyro.sample(
+        "share", dist.Beta(torch.tensor(2.0, dtype=F64), torch.tensor(3.0, dtype=F64))
+    )
     with pyro.plate("rows", num_rows if data is None else len(data)):
         case = pyro.sample("case", dist.Bernoulli(share))
-        return pyro.sample("items", dist.Bernoulli(CHANCES[case.long()].unsqueeze(-1).expand(*case.shape, 6)).to_event(1), obs=data)
+        return pyro.sample(
+            "items",
+            dist.Bernoulli(CHANCES[case.long()].unsqueeze(-1).expand(*case.shape, 6)).to_event(1),
+            obs=data,
+        )
 
 
 @pytest.mark.slow
@@ -66,7 +74,9 @@ def test_compare_ranks_the_true_family_first_and_names_what_differs(tmp_path):
         comparison = compare({name: fits[name] for name in order}, data, num_folds=4)
     first, *others = comparison.plot().axes
     assert len(first.get_yticklabels()) == 4
-    assert [len(line.get_xdata()) for line in first.get_lines()].count(1) >= 4  # what is drawn, not only that it ran
+    assert [len(line.get_xdata()) for line in first.get_lines()].count(
+        1
+    ) >= 4  # what is drawn, not only that it ran
     assert [panel.get_xlabel().split()[0] for panel in others] == ["BIC,", "largest", "seconds"]
     assert comparison.plot(Figure().subplots()).get_ylim()[0] == 3.5
     assert table.loc["normal", "misfitting"] == 1  # zeros and ones are not normal

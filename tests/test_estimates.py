@@ -28,16 +28,25 @@ COLUMNS = ["estimate", "error", "low", "high", "interval"]
 
 def people() -> pd.DataFrame:
     rng = np.random.default_rng(0)
-    return pd.DataFrame(rng.normal(size=(100, 2)) + 6 * rng.integers(0, 2, (100, 1)), columns=["x", "y"])
+    return pd.DataFrame(
+        rng.normal(size=(100, 2)) + 6 * rng.integers(0, 2, (100, 1)), columns=["x", "y"]
+    )
 
 
 @pytest.fixture(scope="module")
 def fitted():
-    return fit(Mixture(num_components=2, component=Normal(), num_items=2), people(), EM(tolerance=1e-12), num_restarts=2)
+    return fit(
+        Mixture(num_components=2, component=Normal(), num_items=2),
+        people(),
+        EM(tolerance=1e-12),
+        num_restarts=2,
+    )
 
 
 def test_errors_are_asked_for(fitted) -> None:
-    """Without the data nothing is differentiated; with them the columns are those of standard_errors."""
+    """Without the data nothing is differentiated; with them the columns are those of
+    standard_errors.
+    """
     plain = fitted.summary()
     assert list(plain.columns) == COLUMNS
     assert plain.index[0] == "weights[0]"
@@ -46,11 +55,20 @@ def test_errors_are_asked_for(fitted) -> None:
     full = fitted.summary(people(), level=0.9)
     found = standard_errors(fitted, people())
     assert full.loc["predictors[1, y]", "estimate"] == float(fitted.params["predictors"][1, 1])
-    assert full.loc["predictors[1, y]", "error"] == pytest.approx(float(found.standard_errors["predictors"][1, 1]))
+    assert full.loc["predictors[1, y]", "error"] == pytest.approx(
+        float(found.standard_errors["predictors"][1, 1])
+    )
     low, high = found.intervals(0.9)["weights"]
-    assert full.loc["weights[0]", ["low", "high"]].tolist() == pytest.approx([float(low[0]), float(high[0])])
+    assert full.loc["weights[0]", ["low", "high"]].tolist() == pytest.approx(
+        [float(low[0]), float(high[0])]
+    )
     assert set(full["interval"]) == {"standard error"}
-    assert full.attrs == {"level": 0.9, "source": "standard errors from the curvature of the log-likelihood", "note": "", "entries": "weights[component], predictors[component, item], dispersion[component, item]"}
+    assert full.attrs == {
+        "level": 0.9,
+        "source": "standard errors from the curvature of the log-likelihood",
+        "note": "",
+        "entries": "weights[component], predictors[component, item], dispersion[component, item]",
+    }
 
 
 def test_it_is_shown_in_few_digits_and_kept_in_all(fitted) -> None:
@@ -58,18 +76,27 @@ def test_it_is_shown_in_few_digits_and_kept_in_all(fitted) -> None:
     full = fitted.summary(people())
     first, *_, last = repr(full).splitlines()
     assert first.split() == COLUMNS
-    assert last == "Entries: weights[component], predictors[component, item], dispersion[component, item]."
+    assert (
+        last
+        == "Entries: weights[component], predictors[component, item], dispersion[component, item]."
+    )
     value, error = full.loc["weights[0]", ["estimate", "error"]]
     assert f"{value:.3f}  {error:.3f}" in repr(full)
     assert f"<td>{value:.3f}</td>" in full._repr_html_()
-    assert repr(full.head(1)).splitlines()[1].split()[:3] == ["weights[0]", f"{value:.3f}", f"{error:.3f}"]
+    assert repr(full.head(1)).splitlines()[1].split()[:3] == [
+        "weights[0]",
+        f"{value:.3f}",
+        f"{error:.3f}",
+    ]
     assert full["estimate"].iloc[0] == float(fitted.params["weights"][0])
     assert "Note: intervals need the data of the fit" in repr(fitted.summary())
     assert "low" not in repr(fitted.summary())
     plain = fitted.summary()
     plain["error"] = [30.0] + [0.0004] * (len(plain) - 1)
     assert "error" in repr(plain)
-    assert repr(full["error"].to_frame("mine")) == repr(pd.DataFrame(full["error"].to_frame("mine")))
+    assert repr(full["error"].to_frame("mine")) == repr(
+        pd.DataFrame(full["error"].to_frame("mine"))
+    )
 
 
 def test_names_are_the_user_s(fitted) -> None:
@@ -77,13 +104,17 @@ def test_names_are_the_user_s(fitted) -> None:
 
 
 def test_draws_have_their_own_intervals() -> None:
-    drawn = fit(Mixture(num_components=2, component=Normal(), num_items=2), people(), Laplace(num_draws=200))
+    drawn = fit(
+        Mixture(num_components=2, component=Normal(), num_items=2), people(), Laplace(num_draws=200)
+    )
     frame = drawn.summary()
     values = drawn.draws["predictors"][..., 0, 1].numpy().ravel()
     line = frame.loc["predictors[0, y]"]
     assert line["estimate"] == pytest.approx(values.mean())
     assert line["error"] == pytest.approx(values.std(ddof=1))
-    assert [line["low"], line["high"]] == pytest.approx(np.quantile(values, [0.025, 0.975]).tolist())
+    assert [line["low"], line["high"]] == pytest.approx(
+        np.quantile(values, [0.025, 0.975]).tolist()
+    )
     assert line["interval"] == "posterior draws by Laplace"
 
 
@@ -93,10 +124,17 @@ def test_blank_with_a_reason() -> None:
     answers = (rng.random((200, 4)) < 0.15 + 0.7 * skill).astype(float)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        shrunk = fit(DeepDiscreteEncoder(4, (1,), penalty=TruncatedLasso(5.0, 0.5)), answers, EM(max_iterations=20))
+        shrunk = fit(
+            DeepDiscreteEncoder(4, (1,), penalty=TruncatedLasso(5.0, 0.5)),
+            answers,
+            EM(max_iterations=20),
+        )
     counts = rng.poisson(4, (30, 4)).astype(float)
     amounts = fit(PoissonFactorization(4, 2), counts)
-    for result, data, reason in ((shrunk, answers, "penalty"), (amounts, counts, "activities of the rows are estimated beside the parameters")):
+    for result, data, reason in (
+        (shrunk, answers, "penalty"),
+        (amounts, counts, "activities of the rows are estimated beside the parameters"),
+    ):
         for frame in (result.summary(), result.summary(data)):
             assert frame["estimate"].notna().all()
             assert frame[["error", "low", "high"]].isna().all().all()
@@ -110,7 +148,11 @@ def test_what_is_held_says_so() -> None:
     skill = rng.integers(0, 2, (400, 2))
     graph = torch.tensor([[1, 0], [1, 0], [1, 0], [0, 1], [0, 1], [0, 1]])
     answers = (rng.random((400, 6)) < 0.15 + 0.7 * skill[:, [0, 0, 0, 1, 1, 1]]).astype(float)
-    result = fit(DeepDiscreteEncoder(6, (2,), Bernoulli(), penalty=None, graphs=(graph,)), answers, EM(tolerance=1e-10))
+    result = fit(
+        DeepDiscreteEncoder(6, (2,), Bernoulli(), penalty=None, graphs=(graph,)),
+        answers,
+        EM(tolerance=1e-10),
+    )
     frame = result.summary(answers)
     off = frame.loc[[f"loadings_1[{j}, {int(j < 3)}]" for j in range(6)]]
     assert (off["estimate"] == 0).all()
@@ -128,7 +170,9 @@ def test_bad_input_is_refused(fitted) -> None:
 
 
 def test_numbers_that_are_held_at_zero_need_no_rows():
-    """A conjunctive item has two free numbers, whatever its attributes; there are more entries than rows."""
+    """A conjunctive item has two free numbers, whatever its attributes; there are more entries than
+    rows.
+    """
     test = mastery_test(num_items=12, num_attributes=3, seed=1)
     rows, _ = test.draw(90, seed=2)
     result = fit(LatentAttributeModel(test.model.q_matrix, items="dina"), rows)
@@ -137,11 +181,18 @@ def test_numbers_that_are_held_at_zero_need_no_rows():
 
 
 def test_a_sum_over_too_many_configurations_is_not_differentiated_unasked(monkeypatch) -> None:
-    """Failed before: the page of twenty latents took more than six minutes, a million configurations of every row differentiated twice."""
+    """Failed before: the page of twenty latents took more than six minutes, a million
+    configurations of every row differentiated twice.
+    """
     answers, _ = mastery_test(num_items=8, num_attributes=3, seed=1).draw(200, seed=2)
     result = fit(DeepDiscreteEncoder(8, (3,)), answers, EM(max_iterations=300))
     assert "a while" not in str(estimates_of(result, answers).note)
     monkeypatch.setattr("inference.estimates.MOST_BITS", 12)
-    assert "they would take a while; inference.uncertainty.standard_errors(fit, data) works them out" in str(estimates_of(result, answers).note)
+    assert (
+        "they would take a while; inference.uncertainty.standard_errors(fit, data) works them out"
+        in str(estimates_of(result, answers).note)
+    )
     monkeypatch.setattr("inference.estimates.FEW_BITS", 2)
-    assert "200 rows, and 2^3 configurations of a row's latents, they would take a while" in str(estimates_of(result, answers).note)
+    assert "200 rows, and 2^3 configurations of a row's latents, they would take a while" in str(
+        estimates_of(result, answers).note
+    )

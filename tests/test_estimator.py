@@ -20,9 +20,18 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from inference import EM, ConvergenceWarning, ZooEstimator, fit
-from ppl_models import Bernoulli, DeepDiscreteEncoder, LatentAttributeModel, Mixture, Normal, PoissonFactorization
+from ppl_models import (
+    Bernoulli,
+    DeepDiscreteEncoder,
+    LatentAttributeModel,
+    Mixture,
+    Normal,
+    PoissonFactorization,
+)
 
-quietly = pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning", "ignore::inference.StartsWarning")
+quietly = pytest.mark.filterwarnings(
+    "ignore::inference.ConvergenceWarning", "ignore::inference.StartsWarning"
+)
 EXCEPTIONS: dict[str, str] = {}  # of scikit-learn's checks: none
 
 
@@ -49,8 +58,14 @@ def mixture(size: int = 2) -> Mixture:
 def test_scikit_learn_s_own_checks() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        results = check_estimator(ZooEstimator(two_clouds, EM(max_iterations=1)), on_fail=None, on_skip=None)
-    failed = {result["check_name"]: repr(result["exception"]) for result in results if result["status"] == "failed"}
+        results = check_estimator(
+            ZooEstimator(two_clouds, EM(max_iterations=1)), on_fail=None, on_skip=None
+        )
+    failed = {
+        result["check_name"]: repr(result["exception"])
+        for result in results
+        if result["status"] == "failed"
+    }
     assert failed.keys() == EXCEPTIONS.keys(), failed
     assert sum(result["status"] == "passed" for result in results) > 40
 
@@ -63,7 +78,9 @@ def test_answers_are_those_of_the_fit() -> None:
     np.testing.assert_array_equal(estimator.predict(data), own.predict(data))
     np.testing.assert_array_equal(estimator.predict_proba(data), own.predict_proba(data))
     np.testing.assert_array_equal(estimator.transform(data), own.predict_proba(data))
-    np.testing.assert_array_equal(estimator.score_samples(data), own.log_likelihood_rows(data).numpy())
+    np.testing.assert_array_equal(
+        estimator.score_samples(data), own.log_likelihood_rows(data).numpy()
+    )
     assert estimator.score(data) == pytest.approx(own.log_likelihood / len(data))
     assert list(estimator.get_feature_names_out()) == ["P(assignments=0)", "P(assignments=1)"]
     again = pickle.loads(pickle.dumps(estimator))  # noqa: S301
@@ -73,9 +90,20 @@ def test_answers_are_those_of_the_fit() -> None:
 def test_settings_of_the_model_by_two_underscores() -> None:
     estimator = ZooEstimator(mixture(), EM(max_iterations=7))
     assert estimator.get_params()["model__num_components"] == 2
-    assert estimator.get_params(deep=False).keys() == {"model", "method", "init", "num_restarts", "seed", "site"}
+    assert estimator.get_params(deep=False).keys() == {
+        "model",
+        "method",
+        "init",
+        "num_restarts",
+        "seed",
+        "site",
+    }
     estimator.set_params(model__num_components=3, method__max_iterations=9, seed=5)
-    assert (estimator.model.num_components, estimator.method.max_iterations, estimator.seed) == (3, 9, 5)
+    assert (estimator.model.num_components, estimator.method.max_iterations, estimator.seed) == (
+        3,
+        9,
+        5,
+    )
     estimator.set_params(model=mixture(4), model__num_components=2)
     assert estimator.model.num_components == 2
     copy = clone(estimator)
@@ -95,8 +123,13 @@ def test_a_grid_finds_the_number_of_classes() -> None:
     estimator = ZooEstimator(mixture(), EM(), num_restarts=2)
     grid = GridSearchCV(estimator, {"model__num_components": [1, 2]}, cv=2, refit=False).fit(data)
     assert grid.best_params_ == {"model__num_components": 2}  # groups six standard deviations apart
-    by_hand = [fit(mixture(), np.delete(data, rows, 0), EM(), num_restarts=2).score(data[rows]) for rows in folds]
-    np.testing.assert_allclose([grid.cv_results_[f"split{i}_test_score"][1] for i in range(2)], by_hand)
+    by_hand = [
+        fit(mixture(), np.delete(data, rows, 0), EM(), num_restarts=2).score(data[rows])
+        for rows in folds
+    ]
+    np.testing.assert_allclose(
+        [grid.cv_results_[f"split{i}_test_score"][1] for i in range(2)], by_hand
+    )
 
 
 @quietly
@@ -104,7 +137,9 @@ def test_latents_as_features_of_a_pipeline() -> None:
     data = clouds()
     frame = pd.DataFrame(data, columns=["x", "y"])
     label = (data[:, 0] > 3).astype(int)
-    pipeline = make_pipeline(StandardScaler(), ZooEstimator(mixture(), EM(), num_restarts=2), LogisticRegression())
+    pipeline = make_pipeline(
+        StandardScaler(), ZooEstimator(mixture(), EM(), num_restarts=2), LogisticRegression()
+    )
     assert pipeline.fit(frame, label).score(frame, label) > 0.95
     estimator = ZooEstimator(mixture(), EM(), num_restarts=2).set_output(transform="pandas")
     out = estimator.fit_transform(frame)
@@ -118,14 +153,18 @@ def test_latents_as_features_of_a_pipeline() -> None:
 def test_several_latents_and_amounts() -> None:
     rng = np.random.default_rng(1)
     answers = (rng.random((60, 6)) < 0.5).astype(float)
-    deep = ZooEstimator(DeepDiscreteEncoder(6, (2, 1), Bernoulli(), penalty=None), EM(max_iterations=3)).fit(answers)
+    deep = ZooEstimator(
+        DeepDiscreteEncoder(6, (2, 1), Bernoulli(), penalty=None), EM(max_iterations=3)
+    ).fit(answers)
     assert deep.transform(answers).shape == (60, 3)
     with pytest.raises(ValueError, match="several latents"):
         deep.predict(answers)
     assert deep.set_params(site="latents_1").predict(answers).shape == (60, 2)
     counts = rng.poisson(4, (40, 5)).astype(float)
     amounts = ZooEstimator(PoissonFactorization(5, 2)).fit(counts)
-    np.testing.assert_allclose(amounts.transform(counts), amounts.fit_.local["activities"].numpy(), rtol=1e-2, atol=1e-2)
+    np.testing.assert_allclose(
+        amounts.transform(counts), amounts.fit_.local["activities"].numpy(), rtol=1e-2, atol=1e-2
+    )
     assert list(amounts.get_feature_names_out()) == ["activities[0]", "activities[1]"]
     with pytest.raises(ValueError, match="no discrete latents"):
         amounts.predict(counts)
@@ -138,8 +177,14 @@ def test_missing_entries_and_frames_of_other_libraries() -> None:
     q = [[1, 0], [0, 1], [1, 0], [0, 1]]
     answers = (rng.random((50, 4)) < 0.5).astype(float)
     answers[3, 1] = np.nan
-    frames = [pd.DataFrame(answers, columns=list("abcd")), polars.DataFrame(answers, schema=list("abcd"))]
-    found = [ZooEstimator(LatentAttributeModel(q), EM(max_iterations=3)).fit(frame).predict(frame) for frame in (answers, *frames)]
+    frames = [
+        pd.DataFrame(answers, columns=list("abcd")),
+        polars.DataFrame(answers, schema=list("abcd")),
+    ]
+    found = [
+        ZooEstimator(LatentAttributeModel(q), EM(max_iterations=3)).fit(frame).predict(frame)
+        for frame in (answers, *frames)
+    ]
     np.testing.assert_array_equal(found[0], found[1])
     np.testing.assert_array_equal(found[0], found[2])
 

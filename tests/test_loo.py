@@ -20,7 +20,9 @@ from inference.base.diagnostics import load_arviz
 from inference.comparison import compare
 from inference.loo import cross_validate, loo
 
-pytestmark = pytest.mark.filterwarnings("ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning"
+)
 F64 = torch.float64
 
 
@@ -35,7 +37,11 @@ def test_loo_is_what_refits_without_each_row_give(screened):
     for i in range(len(data)):  # by quadrature
         grid = np.linspace(0, 1, 4001)[1:-1]
         rest = float(data.sum() - data[i])
-        log = stats.beta.logpdf(grid, 2, 3) + rest * np.log(0.2 + 0.6 * grid) + (len(data) - 1 - rest) * np.log(0.8 - 0.6 * grid)
+        log = (
+            stats.beta.logpdf(grid, 2, 3)
+            + rest * np.log(0.2 + 0.6 * grid)
+            + (len(data) - 1 - rest) * np.log(0.8 - 0.6 * grid)
+        )
         own = np.log(0.2 + 0.6 * grid) if data[i] == 1 else np.log(0.8 - 0.6 * grid)
         exact.append(logsumexp(log + own) - logsumexp(log))
     estimate = loo(result, data)
@@ -78,23 +84,39 @@ def test_folds_of_one_row_are_leave_one_out():
     data = results(12)
     result = fit(screening, data, EM())
     out = cross_validate(result, data, 12)
-    alone = [float(fit(screening, torch.cat([data[:i], data[i + 1 :]]), EM(), init=result.params).log_likelihood_rows(data[i : i + 1])) for i in range(12)]
+    alone = [
+        float(
+            fit(
+                screening, torch.cat([data[:i], data[i + 1 :]]), EM(), init=result.params
+            ).log_likelihood_rows(data[i : i + 1])
+        )
+        for i in range(12)
+    ]
     np.testing.assert_allclose(out.rows, alone, atol=1e-6)
     with pytest.raises(ValueError, match="num_folds"):
         cross_validate(result, data, 1)
 
 
 def test_what_to_pass_is_said_where_it_is_missing(screened):
-    """Failed before: TypeErrors, and ArviZ took a number among our attributes for the log-likelihood of the rows."""
+    """Failed before: TypeErrors, and ArviZ took a number among our attributes for the
+    log-likelihood of the rows.
+    """
     result, data = screened
     idata = result.to_arviz()
     for ask, name in ((loo, "loo"), (cross_validate, "cross_validate")):
-        with pytest.raises(ValueError, match=rf"{name}: the data of the fit were expected, got None.*{name}\(fit, data\)"):
+        with pytest.raises(
+            ValueError,
+            match=rf"{name}: the data of the fit were expected, got None.*{name}\(fit, data\)",
+        ):
             ask(result)
-        with pytest.raises(ValueError, match=rf"{name}: a fit was expected, got InferenceData|DataTree"):
+        with pytest.raises(
+            ValueError, match=rf"{name}: a fit was expected, got InferenceData|DataTree"
+        ):
             ask(idata, data)
         for nothing in (3, {}, iter([1.0])):
-            with pytest.raises(ValueError, match=f"{name}: the rows that the fit was made of were expected, got"):
+            with pytest.raises(
+                ValueError, match=f"{name}: the rows that the fit was made of were expected, got"
+            ):
                 ask(result, nothing)
     with pytest.raises(ValueError, match=r"compare\(fits, data\)"):
         compare({"one": result, "two": result})

@@ -37,11 +37,14 @@ def test_metrics_on_hand_computed_values() -> None:
         "loadings_1": torch.tensor([[0.5, 0], [0.2, 2], [0, 0.1]], dtype=torch.float64),
         "loadings_2": torch.tensor([[3.0], [0.3]], dtype=torch.float64),
     }
-    # edges at threshold 0.2: (0,0) (1,0) (1,1) | (0,0) (1,0); true: (0,0) (1,1) (2,1) | (0,0): three wrong of eight
+    # edges at threshold 0.2: (0,0) (1,0) (1,1) | (0,0) (1,0); true: (0,0) (1,1) (2,1) | (0,0):
+    # three wrong of eight
     assert graph_accuracy(estimate, truth, layers, threshold=0.2) == pytest.approx(5 / 8)
     assert graph_accuracy(estimate, truth, layers[1:], threshold=0.2) == pytest.approx(1 / 2)
     assert graph_f1(estimate, truth, layers, threshold=0.2) == pytest.approx(2 * 3 / (5 + 4))
-    assert graph_accuracy(estimate, truth, layers) == pytest.approx(6 / 8)  # threshold 0: every nonzero is an edge
+    assert graph_accuracy(estimate, truth, layers) == pytest.approx(
+        6 / 8
+    )  # threshold 0: every nonzero is an edge
     assert empty_graph_accuracy(truth, layers) == pytest.approx(4 / 8)
     # squares: .25 + .04 + 3.1^2 + 1 + .09
     assert mean_squared_error(estimate, truth) == pytest.approx((0.25 + 0.04 + 9.61 + 1 + 0.09) / 8)
@@ -102,7 +105,9 @@ def test_soft_rand_index_is_the_ordinary_one_on_labels(seed):
     rng = np.random.default_rng(seed)
     a, b = rng.integers(0, 4, 60), rng.integers(0, 3, 60)
     b[:30] = a[:30] % 3
-    assert soft_adjusted_rand_index(np.eye(4)[a], np.eye(3)[b]) == pytest.approx(adjusted_rand_score(a, b), abs=1e-12)
+    assert soft_adjusted_rand_index(np.eye(4)[a], np.eye(3)[b]) == pytest.approx(
+        adjusted_rand_score(a, b), abs=1e-12
+    )
     soft = rng.dirichlet(np.ones(3), 60)
     assert soft_adjusted_rand_index(soft, soft) < 1
 

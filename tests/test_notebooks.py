@@ -12,26 +12,49 @@ import pytest
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 SMALL = {
-    "your_own_program.md": "num_rows, num_sequences, num_persons = 120, 25, 40\ndraws = dict(num_chains=2, num_warmup=40, num_draws=40)",
+    "your_own_program.md": (
+        "num_rows, num_sequences, num_persons = 120, 25, 40\ndraws = dict(num_chains=2,"
+        " num_warmup=40, num_draws=40)"
+    ),
     "acdc.md": "num_rows, num_patients, largest, num_restarts = 2000, 60, 4, 2",
-    "newsgroups.md": "num_documents, num_words, latent_sizes, num_restarts, num_iterations = 300, 60, (4, 1), 1, 15",
+    "newsgroups.md": (
+        "num_documents, num_words, latent_sizes, num_restarts, num_iterations = 300, 60, (4, 1),"
+        " 1, 15"
+    ),
     "response_times.md": "num_students, num_starts, num_replicates = 200, 2, 2",
     "deep_discrete_encoder.md": "num_rows = 300\nlatent_sizes = (5, 2)",
-    "model_comparison.md": "num_rows, num_test, num_folds = 120, 100, 2\ndraws = dict(num_chains=2, num_warmup=30, num_draws=60)",
-    "posterior_diagnostics.md": "num_rows = 120\ndraws = dict(num_chains=2, num_warmup=40, num_draws=60)",
-    "noisy_or.md": "num_rows, sizes, num_restarts, num_iterations, num_search_rows = 800, (6, 7), 2, 8, 300",
-    "sparse_coding.md": "num_rows, num_pairs, num_items, sparsity = 400, 3, 15, 2\nangle, noise = 10, 0.003\nnum_restarts, num_epochs = 2, 5",
-    "independent_classifiers.md": (
-        "num_rows, num_board, num_pairs = 800, 1200, 400\nnum_halves, num_epochs, num_restarts = 2, 10, 2\nnum_discriminator_epochs = 15"
+    "model_comparison.md": (
+        "num_rows, num_test, num_folds = 120, 100, 2\ndraws = dict(num_chains=2, num_warmup=30,"
+        " num_draws=60)"
     ),
-    "latent_attributes.md": "num_rows, num_graph_rows, num_students, num_starts, tolerance = 300, 500, 200, 1, 1e-5",
+    "posterior_diagnostics.md": (
+        "num_rows = 120\ndraws = dict(num_chains=2, num_warmup=40, num_draws=60)"
+    ),
+    "noisy_or.md": (
+        "num_rows, sizes, num_restarts, num_iterations, num_search_rows = 800, (6, 7), 2, 8, 300"
+    ),
+    "sparse_coding.md": (
+        "num_rows, num_pairs, num_items, sparsity = 400, 3, 15, 2\nangle, noise = 10,"
+        " 0.003\nnum_restarts, num_epochs = 2, 5"
+    ),
+    "independent_classifiers.md": (
+        "num_rows, num_board, num_pairs = 800, 1200, 400\nnum_halves, num_epochs, num_restarts = 2,"
+        " 10, 2\nnum_discriminator_epochs = 15"
+    ),
+    "latent_attributes.md": (
+        "num_rows, num_graph_rows, num_students, num_starts, tolerance = 300, 500, 200, 1, 1e-5"
+    ),
     "hidden_markov.md": "num_animals, num_steps = 3, 120",
     "twenty_tasks.md": "num_rows, num_steps, num_replicates = 200, 80, 6",
     "options_hmm.md": "num_sequences, num_steps = 25, 40\nchain_steps = 5000",
 }
 
 
-REAL = {"latent_attributes.md", "newsgroups.md", "response_times.md"}  # on simulated rows without PPL_MODELS_DATA
+REAL = {
+    "latent_attributes.md",
+    "newsgroups.md",
+    "response_times.md",
+}  # on simulated rows without PPL_MODELS_DATA
 
 
 def test_every_notebook_is_listed():
@@ -39,20 +62,29 @@ def test_every_notebook_is_listed():
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.data if name in REAL else ()) for name in sorted(SMALL)]
+    "name",
+    [pytest.param(name, marks=pytest.mark.data if name in REAL else ()) for name in sorted(SMALL)],
 )
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::RuntimeWarning")  # of the notebook client's own event loop
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::RuntimeWarning"
+)  # of the notebook client's own event loop
 def test_runs(name):
     notebook = jupytext.read(NOTEBOOKS / name)
-    (parameters,) = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
+    (parameters,) = [
+        cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])
+    ]
     parameters.source = SMALL[name]
     nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     kinds = [output.output_type for cell in code for output in cell.outputs]
     assert "error" not in kinds
-    pictures = sum("image/png" in output.get("data", {}) for cell in code for output in cell.outputs)
+    pictures = sum(
+        "image/png" in output.get("data", {}) for cell in code for output in cell.outputs
+    )
     assert pictures >= 5
-    text = "".join(output.text for cell in code for output in cell.outputs if output.output_type == "stream")
+    text = "".join(
+        output.text for cell in code for output in cell.outputs if output.output_type == "stream"
+    )
     assert "refused:" in text
     assert "True" in text
     if kept := os.environ.get("PPL_MODELS_NOTEBOOKS"):  # for the site

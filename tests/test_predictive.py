@@ -1,4 +1,6 @@
-"""What stands out of a predictive check: nothing where data are drawn like the simulations, and what was put in where they are not."""
+"""What stands out of a predictive check: nothing where data are drawn like the simulations, and
+what was put in where they are not.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ LAWS: dict[str, Callable[[np.random.Generator], np.ndarray]] = {
 def check_of(drawn: np.ndarray) -> PredictiveCheck:
     """The first data set is the data; a tenth of its entries is missing, and of the others."""
     gone = np.random.default_rng(1).random(drawn.shape[1:]) < 0.1
-    return PredictiveCheck(np.where(gone, np.nan, drawn[0]), np.where(gone, np.nan, drawn[1:]), drawn.shape[1])
+    return PredictiveCheck(
+        np.where(gone, np.nan, drawn[0]), np.where(gone, np.nan, drawn[1:]), drawn.shape[1]
+    )
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -40,12 +44,21 @@ def test_what_was_put_in_is_named_with_its_numbers() -> None:
     drawn[1:, :, 3] *= np.sqrt(2)
     check = check_of(drawn)
     found = check.departures()
-    assert [(departure.what, departure.columns) for departure in found] == [("mean", (0,)), ("spread", (1,)), ("correlation", (2, 3))]
+    assert [(departure.what, departure.columns) for departure in found] == [
+        ("mean", (0,)),
+        ("spread", (1,)),
+        ("correlation", (2, 3)),
+    ]
     assert found[0].size == pytest.approx(0.6, abs=0.1)
     assert found[1].observed / found[1].simulated == pytest.approx(np.exp(found[1].size), rel=0.05)
     assert found[2].observed == pytest.approx(np.sqrt(0.5), abs=0.1)
     words = departures_in_words(check, NAMES)
-    for part in ("the mean of a (0.", "the spread of b (1.", "the correlation of c with d (0.", "too few latents"):
+    for part in (
+        "the mean of a (0.",
+        "the spread of b (1.",
+        "the correlation of c with d (0.",
+        "too few latents",
+    ):
         assert part in words, words
     assert "run on" in remedy_of(found)
     assert remedy_of(()) == ""

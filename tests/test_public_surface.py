@@ -1,4 +1,6 @@
-"""What a user sees: the names of the packages, when they are loaded, and that no name that was public is lost."""
+"""What a user sees: the names of the packages, when they are loaded, and that no name that was
+public is lost.
+"""
 
 from __future__ import annotations
 
@@ -17,69 +19,114 @@ import ppl_models
 
 ROOT = Path(__file__).parent.parent
 ON_FIRST_USE = [
-    "acdc", "alignment", "bootstrap", "calibration", "causal", "comparison", "estimates", "estimator", "identifiability",
-    "inspection", "loo", "metrics", "plots", "predictive", "relations", "report", "selection", "studies", "uncertainty",
-]  # fmt: skip
+    "acdc",
+    "alignment",
+    "bootstrap",
+    "calibration",
+    "causal",
+    "comparison",
+    "estimates",
+    "estimator",
+    "identifiability",
+    "inspection",
+    "loo",
+    "metrics",
+    "plots",
+    "predictive",
+    "relations",
+    "report",
+    "selection",
+    "studies",
+    "uncertainty",
+]
 
 # what each module promised before the files moved into folders
 PUBLIC = {
-    "inference": """
-        Bootstrap BoundWarning ConvergenceWarning CrossTotalCorrelation EM EstimateWarning EvenWeights Fit FullRank GrowAndPrune KnownWeights Labels
-        Laplace LowRank MeanField NUTS SAEM SVI TrainClassifiers fit
-    """,
-    "inference.plots": """
-        plot_latent_graph plot_loading_images plot_loadings plot_mesa plot_posterior_predictive plot_reconstructions
-        plot_restarts plot_trace plot_categories plot_certainty plot_classifiers plot_component_densities plot_saturation
-    """,
+    "inference": (
+        """
+        Bootstrap BoundWarning ConvergenceWarning CrossTotalCorrelation EM EstimateWarning
+        EvenWeights Fit FullRank GrowAndPrune KnownWeights Labels Laplace LowRank MeanField NUTS
+        SAEM SVI TrainClassifiers fit
+    """
+    ),
+    "inference.plots": (
+        """
+        plot_latent_graph plot_loading_images plot_loadings plot_mesa plot_posterior_predictive
+        plot_reconstructions plot_restarts plot_trace plot_categories plot_certainty
+        plot_classifiers plot_component_densities plot_saturation
+    """
+    ),
     "inference.report": "HasText write_report",
     "inference.comparison": "Comparison compare",
     "inference.loo": "Prediction cross_validate loo",
     "inference.calibration": "Calibration simulation_based_calibration",
-    "inference.selection": """
-        ComponentNoise HeldOut InformationCriterion LikelihoodRatio Saturation Selection SpectralRatio saturation select_dimension
-        Discriminator conditional_independence total_correlation
-    """,
+    "inference.selection": (
+        """
+        ComponentNoise HeldOut InformationCriterion LikelihoodRatio Saturation Selection
+        SpectralRatio saturation select_dimension Discriminator conditional_independence
+        total_correlation
+    """
+    ),
     "inference.acdc": "AcdcResult Bootstrap Choice NoNull PlugIn Table acdc",
-    "inference.identifiability": """
-        ClassifierIdentifiability IdentifiabilityReport LayerReport QMatrixReport Violation check_classifiers check_graph
-        check_identifiability check_q_matrix weight_interval
-    """,
-    "inference.inspection": """
-        ClassifierEnsemble classifier_curves classifier_ensemble read_classifiers
-        ItemBIC LikelihoodRatioSteps QChange QCriterion QValidation VarianceHull VarianceShare WaldSteps validate_q
-    """,
+    "inference.identifiability": (
+        """
+        ClassifierIdentifiability IdentifiabilityReport LayerReport QMatrixReport Violation
+        check_classifiers check_graph check_identifiability check_q_matrix weight_interval
+    """
+    ),
+    "inference.inspection": (
+        """
+        ClassifierEnsemble classifier_curves classifier_ensemble read_classifiers ItemBIC
+        LikelihoodRatioSteps QChange QCriterion QValidation VarianceHull VarianceShare WaldSteps
+        validate_q
+    """
+    ),
     "inference.studies": "JobResult JobResults run_jobs",
-    "inference.alignment": "Alignment Matching align align_layers canonical_signs match_columns relabel",
-    "inference.relations": "ClassOutcomes ClassRegression class_coefficients compare_outcomes regress_classes",
-    "inference.uncertainty": """
-        Uncertainty check_information data_chunks inverse_information minus_hessian row_scores simulated_data
-        some_names standard_errors
-    """,
+    "inference.alignment": (
+        "Alignment Matching align align_layers canonical_signs match_columns relabel"
+    ),
+    "inference.relations": (
+        "ClassOutcomes ClassRegression class_coefficients compare_outcomes regress_classes"
+    ),
+    "inference.uncertainty": (
+        """
+        Uncertainty check_information data_chunks inverse_information minus_hessian row_scores
+        simulated_data some_names standard_errors
+    """
+    ),
     "inference.cli": "app main",
-    "ppl_models": """
-        Additive Bernoulli Blocks Categorical ContinuousOptionsHMM DeepDiscreteEncoder DeepNoisyOr Dense ExpDINA ExpGDM
-        FactorAnalysis FromModule GaussianFactorization InClassNet KnownDensities LogNormal Lookup Mixture MultivariateNormal NegativeBinomial
-        NegativeBinomialFactorization
-        Network NoisyOr Normal OptionsHMM Ordinal Poisson PoissonFactorization Ridge SCAD SoftmaxLinear SparseCoding
-        TruncatedLasso UsageFactorization
-    """,
-    "ppl_models.datasets": """
+    "ppl_models": (
+        """
+        Additive Bernoulli Blocks Categorical ContinuousOptionsHMM DeepDiscreteEncoder DeepNoisyOr
+        Dense ExpDINA ExpGDM FactorAnalysis FromModule GaussianFactorization InClassNet
+        KnownDensities LogNormal Lookup Mixture MultivariateNormal NegativeBinomial
+        NegativeBinomialFactorization Network NoisyOr Normal OptionsHMM Ordinal Poisson
+        PoissonFactorization Ridge SCAD SoftmaxLinear SparseCoding TruncatedLasso UsageFactorization
+    """
+    ),
+    "ppl_models.datasets": (
+        """
         AttributeDesign causal_attributes FractionSubtraction load_fraction_subtraction mastery_test
-        Digits GridWorld MnistDigits MutationCounts Newsgroups NoisyOrSample OptionSequences PlantRegions
-        ResponseTimes SCENES SYNTHETIC_BREAST Scene Table UnlockPickup deep_design empty_graph_accuracy fetch
-        flip_columns generic_design image_design image_uniform_design load_breast load_digits load_mnist_digits
-        load_newsgroups load_noisy_or_sample load_paired_dictionary load_plant_base load_plant_regions
-        load_response_times load_scene load_timss load_unlock_pickup local_file negative_binomial_mixture
-        options_chain paired_dictionary random_design random_options read_table sample_noisy_or
+        Digits GridWorld MnistDigits MutationCounts Newsgroups NoisyOrSample OptionSequences
+        PlantRegions ResponseTimes SCENES SYNTHETIC_BREAST Scene Table UnlockPickup deep_design
+        empty_graph_accuracy fetch flip_columns generic_design image_design image_uniform_design
+        load_breast load_digits load_mnist_digits load_newsgroups load_noisy_or_sample
+        load_paired_dictionary load_plant_base load_plant_regions load_response_times load_scene
+        load_timss load_unlock_pickup local_file negative_binomial_mixture options_chain
+        paired_dictionary random_design random_options read_table sample_noisy_or
         sample_sparse_codes simulate_mutations simulate_options simulate_scene skew_normal_mixture
-        skew_normal_mixture_50d split_counts stream_sequences strict_design thresholded thresholded_normals
-        uniform_design ImagePairs IndependentMixture IndependentSample MixedTable MnistImages NormalComponents UniformCells
-        image_pairs load_diabetes_table load_mnist_images load_timss_table mnist_pairs simulate_checkerboard
-        simulate_trivariate simulate_two_gaussians
-    """,
+        skew_normal_mixture_50d split_counts stream_sequences strict_design thresholded
+        thresholded_normals uniform_design ImagePairs IndependentMixture IndependentSample
+        MixedTable MnistImages NormalComponents UniformCells image_pairs load_diabetes_table
+        load_mnist_images load_timss_table mnist_pairs simulate_checkerboard simulate_trivariate
+        simulate_two_gaussians
+    """
+    ),
 }
 
-both = pytest.mark.parametrize("package", [inference, ppl_models], ids=lambda package: package.__name__)
+both = pytest.mark.parametrize(
+    "package", [inference, ppl_models], ids=lambda package: package.__name__
+)
 
 
 @pytest.mark.parametrize("module", PUBLIC)
@@ -89,7 +136,9 @@ def test_names_are_where_they_were(module: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("package", "more"), [(inference, [*ON_FIRST_USE, "ZooEstimator", "compare"]), (ppl_models, ["datasets"])], ids=["inference", "ppl_models"]
+    ("package", "more"),
+    [(inference, [*ON_FIRST_USE, "ZooEstimator", "compare"]), (ppl_models, ["datasets"])],
+    ids=["inference", "ppl_models"],
 )
 def test_dir(package: ModuleType, more: list[str]) -> None:
     assert dir(package) == sorted([*package.__all__, *more])
@@ -107,13 +156,17 @@ def test_dir_names_classes_functions_and_public_modules(package: ModuleType) -> 
 
 @both
 def test_an_unknown_name_is_refused(package: ModuleType) -> None:
-    with pytest.raises(AttributeError, match=f"module '{package.__name__}' has no attribute 'plot'"):
+    with pytest.raises(
+        AttributeError, match=f"module '{package.__name__}' has no attribute 'plot'"
+    ):
         package.plot  # noqa: B018
 
 
 def answers(code: str) -> dict[str, object]:
     """What a fresh interpreter prints, as JSON."""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     return json.loads(done.stdout)
 
 
@@ -125,12 +178,14 @@ before = set(sys.modules)
 import inference, ppl_models
 new = set(sys.modules) - before
 heavy = {"matplotlib", "arviz", "pandas", "sklearn", "scipy.optimize", "typer", "rich"} & new
-early = [name for name in new if name.split(".")[:2] in (["inference", "plots"], ["inference", "loo"], ["ppl_models", "datasets"])]
+later = (["inference", "plots"], ["inference", "loo"], ["ppl_models", "datasets"])
+early = [name for name in new if name.split(".")[:2] in later]
 dir(inference), dir(ppl_models)
 named = set(sys.modules) - before - new
 plots = inference.plots is sys.modules["inference.plots"]
 compare = inference.compare is sys.modules["inference.comparison"].compare
 data = ppl_models.datasets is sys.modules["ppl_models.datasets"]
-print(json.dumps({"heavy": list(heavy), "early": early, "named": list(named), "same": [plots, compare, data]}))
+same = [plots, compare, data]
+print(json.dumps({"heavy": list(heavy), "early": early, "named": list(named), "same": same}))
 """
     assert answers(code) == {"heavy": [], "early": [], "named": [], "same": [True, True, True]}

@@ -1,4 +1,6 @@
-"""Every setting of every public record: what is no such number, flag or record is refused in a sentence that names it."""
+"""Every setting of every public record: what is no such number, flag or record is refused in a
+sentence that names it.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +19,72 @@ from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, Mixture, Normal
 
 PLACES = ("inference", "ppl_models", "inference.selection", "inference.acdc", "ppl_models.datasets")
 NEEDED: dict[str, Any] = {  # values of fields that have no default
-    "num_items": 6, "num_components": 2, "num_columns": 3, "sparsity": 1, "latent_sizes": (3, 1), "num_latents": 2, "num_states": 3,
-    "num_actions": 2, "num_options": 2, "num_features": 2, "rows": ("#####", "#A.B#", "#####"), "name": "bic", "knot": 1.0, "multiplier": 1.0,
-    "shape": 3.0, "scale": 1.0, "slope_at_zero": 1.0, "threshold": 0.3, "num_hidden": 3, "jointly": False, "mean": False,
-}  # fmt: skip
+    "num_items": 6,
+    "num_components": 2,
+    "num_columns": 3,
+    "sparsity": 1,
+    "latent_sizes": (3, 1),
+    "num_latents": 2,
+    "num_states": 3,
+    "num_actions": 2,
+    "num_options": 2,
+    "num_features": 2,
+    "rows": ("#####", "#A.B#", "#####"),
+    "name": "bic",
+    "knot": 1.0,
+    "multiplier": 1.0,
+    "shape": 3.0,
+    "scale": 1.0,
+    "slope_at_zero": 1.0,
+    "threshold": 0.3,
+    "num_hidden": 3,
+    "jointly": False,
+    "mean": False,
+}
 WRONG: dict[str, Any] = {
-    "text": "x", "digits": "3", "nan": math.nan, "inf": math.inf, "-inf": -math.inf, "-1": -1, "dict": {}, "complex": 1j, "object": object(),
-    "10**400": 10**400, "class": int, "bytes": b"x", "texts": ("x", "y"), "nans": (math.nan, math.nan), "infinite pair": (1, math.inf),
-    "negative pair": (-1, 2), "nested": ((1, 2),), "float array": np.array([1.5]), "object array": np.array([object()]), "set": {1},
-    "nan tensor": torch.tensor(math.nan), "np.nan": np.float64("nan"), "np.inf": np.float32("inf"), "np -1": np.int64(-1), "empty": (),
+    "text": "x",
+    "digits": "3",
+    "nan": math.nan,
+    "inf": math.inf,
+    "-inf": -math.inf,
+    "-1": -1,
+    "dict": {},
+    "complex": 1j,
+    "object": object(),
+    "10**400": 10**400,
+    "class": int,
+    "bytes": b"x",
+    "texts": ("x", "y"),
+    "nans": (math.nan, math.nan),
+    "infinite pair": (1, math.inf),
+    "negative pair": (-1, 2),
+    "nested": ((1, 2),),
+    "float array": np.array([1.5]),
+    "object array": np.array([object()]),
+    "set": {1},
+    "nan tensor": torch.tensor(math.nan),
+    "np.nan": np.float64("nan"),
+    "np.inf": np.float32("inf"),
+    "np -1": np.int64(-1),
+    "empty": (),
     "complex tensor": torch.tensor([1j]),
-}  # fmt: skip
-NAMES_TOO = {("Categorical", "num_categories"), ("Ordinal", "num_categories")}  # a number, or names of categories
+}
+NAMES_TOO = {
+    ("Categorical", "num_categories"),
+    ("Ordinal", "num_categories"),
+}  # a number, or names of categories
 PAIRS_TOO = {("Mixture", "units"), ("HiddenMarkov", "units")}  # a centre and a width an item
 FREE = {  # functions, lists that may be empty, names, a number of either sign
-    ("SVI", "guide"), ("Dag", "edges"), ("Hierarchy", "pairs"), ("LatentAttributeModel", "attribute_names"), ("Dense", "hidden"),
-    ("TrainClassifiers", "penalties"), ("EvenWeights", "strength"), ("Mixture", "covariates"), ("DeepDiscreteEncoder", "covariates"),
-}  # fmt: skip
+    ("SVI", "guide"),
+    ("Dag", "edges"),
+    ("Hierarchy", "pairs"),
+    ("LatentAttributeModel", "attribute_names"),
+    ("Dense", "hidden"),
+    ("TrainClassifiers", "penalties"),
+    ("EvenWeights", "strength"),
+    ("Mixture", "covariates"),
+    ("DeepDiscreteEncoder", "covariates"),
+}
 
 
 def records() -> list[type]:
@@ -42,21 +93,35 @@ def records() -> list[type]:
         module = importlib.import_module(place)
         for name in module.__all__:
             kind = getattr(module, name)
-            if isinstance(kind, type) and dataclasses.is_dataclass(kind) and hasattr(kind, "__post_init__"):
+            if (
+                isinstance(kind, type)
+                and dataclasses.is_dataclass(kind)
+                and hasattr(kind, "__post_init__")
+            ):
                 found[kind] = None
     return list(found)
 
 
-ALSO = {"LatentAttributeModel": {"num_items": 6, "num_attributes": 2}}  # where one of two must be given
+ALSO = {
+    "LatentAttributeModel": {"num_items": 6, "num_attributes": 2}
+}  # where one of two must be given
 
 
 def made(kind: type, **changed: Any) -> Any:
-    needed = ALSO.get(kind.__name__, {}) | {field.name: NEEDED.get(field.name, 1) for field in dataclasses.fields(kind) if is_needed(field)}
+    needed = ALSO.get(kind.__name__, {}) | {
+        field.name: NEEDED.get(field.name, 1)
+        for field in dataclasses.fields(kind)
+        if is_needed(field)
+    }
     return kind(**{**needed, **changed})
 
 
 def is_needed(field: dataclasses.Field[Any]) -> bool:
-    return field.init and field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    return (
+        field.init
+        and field.default is dataclasses.MISSING
+        and field.default_factory is dataclasses.MISSING
+    )
 
 
 def can_be_made(kind: type) -> bool:
@@ -67,7 +132,13 @@ def can_be_made(kind: type) -> bool:
     return True
 
 
-CASES = [(kind, field.name) for kind in records() if can_be_made(kind) for field in dataclasses.fields(kind) if field.init]
+CASES = [
+    (kind, field.name)
+    for kind in records()
+    if can_be_made(kind)
+    for field in dataclasses.fields(kind)
+    if field.init
+]
 CHECKED = [(kind, name) for kind, name in CASES if (kind.__name__, name) not in FREE]
 NUMBERS = [(kind, name) for kind, name in CASES if type(getattr(made(kind), name)) in (int, float)]
 
@@ -78,7 +149,19 @@ def in_words(case: tuple[type, str]) -> str:
 
 def test_the_records_of_the_library_are_among_them() -> None:
     names = {kind.__name__ for kind, _ in CASES}
-    assert {"EM", "NUTS", "SAEM", "SVI", "Bootstrap", "Laplace", "NoisyOr", "DeepDiscreteEncoder", "Mixture", "OptionsHMM", "GridWorld"} <= names
+    assert {
+        "EM",
+        "NUTS",
+        "SAEM",
+        "SVI",
+        "Bootstrap",
+        "Laplace",
+        "NoisyOr",
+        "DeepDiscreteEncoder",
+        "Mixture",
+        "OptionsHMM",
+        "GridWorld",
+    } <= names
     assert len(CASES) > 100
 
 
@@ -94,15 +177,23 @@ def test_wrong_values_are_refused_by_name(case: tuple[type, str]) -> None:
             made(kind, **{name: value})
         said = str(refused.value)
         assert kind.__name__.removesuffix("Null") in said, (label, said)
-        assert name in said or name.removesuffix("s") in said or "rows" in name or "letters" in said, (label, said)
+        assert (
+            name in said or name.removesuffix("s") in said or "rows" in name or "letters" in said
+        ), (label, said)
 
 
 @pytest.mark.parametrize("case", NUMBERS, ids=in_words)
 def test_numbers_of_numpy_and_torch_are_numbers(case: tuple[type, str]) -> None:
-    """What is accepted is kept as Python's own: it is hashed, compared, written to files and printed."""
+    """What is accepted is kept as Python's own: it is hashed, compared, written to files and
+    printed.
+    """
     kind, name = case
     value = getattr(made(kind), name)
-    forms = [np.int64(value), np.int32(value), torch.tensor(value)] if isinstance(value, int) else [np.float64(value)]
+    forms = (
+        [np.int64(value), np.int32(value), torch.tensor(value)]
+        if isinstance(value, int)
+        else [np.float64(value)]
+    )
     for form in forms:
         if isinstance(form, torch.Tensor) and "Constant" in str(kind.__annotations__.get(name, "")):
             continue
@@ -117,24 +208,43 @@ def test_lists_and_arrays_are_sizes() -> None:
     for sizes in ([3, 1], np.array([3, 1]), torch.tensor([3, 1]), (np.int64(3), 1)):
         assert DeepDiscreteEncoder(6, sizes) == expected
     graph = np.eye(3, dtype=int)
-    assert hash(DeepDiscreteEncoder(3, 3, graphs=[graph])) == hash(DeepDiscreteEncoder(3, (3,), graphs=(tuple(map(tuple, graph.tolist())),)))
-    assert Blocks((Bernoulli(), np.int64(2)), [Normal(), 1]) == Blocks((Bernoulli(), 2), (Normal(), 1))
+    assert hash(DeepDiscreteEncoder(3, 3, graphs=[graph])) == hash(
+        DeepDiscreteEncoder(3, (3,), graphs=(tuple(map(tuple, graph.tolist())),))
+    )
+    assert Blocks((Bernoulli(), np.int64(2)), [Normal(), 1]) == Blocks(
+        (Bernoulli(), 2), (Normal(), 1)
+    )
 
 
-@pytest.mark.parametrize("graphs", [5, "x", [None, None], [[["a"]]], [[[1], [1, 0]]], np.ones((3, 3))])
+@pytest.mark.parametrize(
+    "graphs", [5, "x", [None, None], [[["a"]]], [[[1], [1, 0]]], np.ones((3, 3))]
+)
 def test_graphs_that_are_none_are_refused(graphs: Any) -> None:
     with pytest.raises(ValueError, match="DeepDiscreteEncoder: graphs"):
         DeepDiscreteEncoder(3, (3,), graphs=graphs)
 
 
-@pytest.mark.parametrize("parts", [[3], [(Bernoulli(), "2")], [(Bernoulli(), True)], [(Bernoulli, 2)], ["ab"], [(Bernoulli(), 0)], [None]])
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [3],
+        [(Bernoulli(), "2")],
+        [(Bernoulli(), True)],
+        [(Bernoulli, 2)],
+        ["ab"],
+        [(Bernoulli(), 0)],
+        [None],
+    ],
+)
 def test_blocks_that_are_none_are_refused(parts: Any) -> None:
     with pytest.raises(ValueError, match="Blocks: "):
         Blocks(*parts)
 
 
 def test_a_class_in_place_of_a_record_is_told_so() -> None:
-    with pytest.raises(ValueError, match="response must be a response family.*the class itself; add parentheses"):
+    with pytest.raises(
+        ValueError, match="response must be a response family.*the class itself; add parentheses"
+    ):
         DeepDiscreteEncoder(3, (2,), Bernoulli)
     with pytest.raises(ValueError, match="response must be a response family.*got 'normal'"):
         DeepDiscreteEncoder(3, (2,), "normal")  # type: ignore[arg-type]
@@ -152,9 +262,12 @@ def test_infinite_bounds_and_concentrations_are_refused() -> None:
 
 
 CALLS = {
-    "num_restarts": ("2", 2.5, 0, True, [2], -1, math.nan), "seed": ("x", 1.5, None, [1], math.nan), "method": ("em", EM, 3, [EM()]),
-    "init": ("best", 3, [1.0], EM()), "checkpoint": (3, [], "", b"x"),
-}  # fmt: skip
+    "num_restarts": ("2", 2.5, 0, True, [2], -1, math.nan),
+    "seed": ("x", 1.5, None, [1], math.nan),
+    "method": ("em", EM, 3, [EM()]),
+    "init": ("best", 3, [1.0], EM()),
+    "checkpoint": (3, [], "", b"x"),
+}
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -170,5 +283,11 @@ def test_numpy_numbers_are_arguments_of_fit() -> None:
     data = torch.ones(6, 3, dtype=torch.float64)
     data[::2] = 0
     with inference.programs.quiet():
-        one = fit(DeepDiscreteEncoder(3, (1,)), data, EM(max_iterations=3), num_restarts=np.int64(2), seed=np.int64(5))
+        one = fit(
+            DeepDiscreteEncoder(3, (1,)),
+            data,
+            EM(max_iterations=3),
+            num_restarts=np.int64(2),
+            seed=np.int64(5),
+        )
     assert (type(one.seed), one.seed) == (int, 5)

@@ -1,4 +1,6 @@
-"""Every example in the README and in the pages of ``docs`` runs as it stands, prints what the page says, and leads where its links point."""
+"""Every example in the README and in the pages of ``docs`` runs as it stands, prints what the page
+says, and leads where its links point.
+"""
 
 from __future__ import annotations
 
@@ -51,8 +53,12 @@ def numbers(text: str) -> list[float]:
 
 
 @pytest.mark.parametrize("page", pages_with("python"), ids=name_of)
-@pytest.mark.filterwarnings("ignore::UserWarning")  # what a fit says of itself is no fault of the page
-def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.filterwarnings(
+    "ignore::UserWarning"
+)  # what a fit says of itself is no fault of the page
+def test_examples_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pictures").mkdir()
     snippets().run_page(page)
@@ -85,48 +91,76 @@ def test_messages_are_those_of_the_library() -> None:
         for path in (ROOT / package).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.JoinedStr):
-                    said.append("".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values))
+                    said.append(
+                        "".join(
+                            str(part.value) if isinstance(part, ast.Constant) else "…"
+                            for part in node.values
+                        )
+                    )
                 elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                     said.append(node.value)
     page = (ROOT / "docs" / "messages.md").read_text(encoding="utf-8")
     quoted = re.findall(r"^\| `([^`]*)`", page, re.MULTILINE)
     assert len(quoted) > 20
-    pattern = {message: re.compile(".*".join(re.escape(part) for part in message.split("…")), re.DOTALL) for message in quoted}
-    assert [message for message in quoted if not any(pattern[message].search(one) for one in said)] == []
+    pattern = {
+        message: re.compile(".*".join(re.escape(part) for part in message.split("…")), re.DOTALL)
+        for message in quoted
+    }
+    assert [
+        message for message in quoted if not any(pattern[message].search(one) for one in said)
+    ] == []
 
 
 @pytest.mark.parametrize("page", ["docs/chooser.md", "docs/families.md"])
 def test_every_family_has_a_line(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     found = (getattr(ppl_models, name) for name in ppl_models.__all__)
-    families = [one.__name__ for one in found if one.__module__.count(".") == 1 and "__call__" in vars(one)]
+    families = [
+        one.__name__ for one in found if one.__module__.count(".") == 1 and "__call__" in vars(one)
+    ]
     assert len(families) > 10
     assert [name for name in families if f"`{name}`" not in text] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_to_files(page: Path) -> None:
-    wrong = [link for link in LINK.findall(page.read_text(encoding="utf-8")) if not (page.parent / link).exists()]
+    wrong = [
+        link
+        for link in LINK.findall(page.read_text(encoding="utf-8"))
+        if not (page.parent / link).exists()
+    ]
     assert wrong == []
 
 
 def test_what_a_benchmark_left_becomes_a_table(tmp_path: Path) -> None:
-    lines = [{"benchmark": "em_speed", "rows": 100, "seconds": 0.5, "sizes": [6, 2]}, {"benchmark": "em_speed", "rows": 200, "published": 1.25}]
-    (tmp_path / "em_speed.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    lines = [
+        {"benchmark": "em_speed", "rows": 100, "seconds": 0.5, "sizes": [6, 2]},
+        {"benchmark": "em_speed", "rows": 200, "published": 1.25},
+    ]
+    (tmp_path / "em_speed.jsonl").write_text(
+        "".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8"
+    )
     text = module("build").result_tables(tmp_path)
     assert "### em_speed" in text
-    assert "| rows | seconds | published |\n|---|---|---|\n| 100 | 0.5 |  |\n| 200 |  | 1.25 |" in text
+    assert (
+        "| rows | seconds | published |\n|---|---|---|\n| 100 | 0.5 |  |\n| 200 |  | 1.25 |" in text
+    )
     assert module("build").result_tables(tmp_path / "nothing") == ""
 
 
 def test_the_site_has_every_page() -> None:
-    listed = {name for _, _, names in module("build").SECTIONS.values() for name in names} | {"start"}
+    listed = {name for _, _, names in module("build").SECTIONS.values() for name in names} | {
+        "start"
+    }
     assert {page.stem for page in PAGES} - {"README"} - listed == set()
 
 
 def test_the_site_shows_what_notebooks_gave_while_their_text_is_the_same(tmp_path):
     page, build = tmp_path / "own.md", module("build")
-    text = "# Own\n\n```{code-cell} ipython3\n:tags: [parameters]\n\nnum = 9\n```\n\n```{code-cell} ipython3\nprint(num)\n```\n"
+    text = (
+        "# Own\n\n```{code-cell} ipython3\n:tags: [parameters]\n\nnum = 9\n```\n\n```{code-cell}"
+        " ipython3\nprint(num)\n```\n"
+    )
     page.write_text(text)
     assert build.executed(page, tmp_path) is None  # no test ran it
     notebook = jupytext.read(page)

@@ -1,4 +1,6 @@
-"""Standard errors against textbook formulas, finite differences and repeated data; the information check."""
+"""Standard errors against textbook formulas, finite differences and repeated data; the information
+check.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,12 @@ from zoo.table import ZOO, simulated
 from inference import EM, ConvergenceWarning, fit
 from inference.programs.program import Program
 from inference.selection import polish
-from inference.uncertainty import check_information, distance_to_optimum, row_scores, standard_errors
+from inference.uncertainty import (
+    check_information,
+    distance_to_optimum,
+    row_scores,
+    standard_errors,
+)
 from ppl_models import (
     Bernoulli,
     DeepDiscreteEncoder,
@@ -56,7 +63,12 @@ def record(model, data, params):
 
     empty = torch.zeros(6, 2, dtype=torch.float64)
     with pytest.warns(UserWarning, match="converge"):
-        shell = fit(encoder(), answers(50, 0), EM(max_iterations=1, tolerance=1e-30, parameter_tolerance=1e-30), init="random")
+        shell = fit(
+            encoder(),
+            answers(50, 0),
+            EM(max_iterations=1, tolerance=1e-30, parameter_tolerance=1e-30),
+            init="random",
+        )
     assert empty.shape == shell.params["loadings_1"].shape
     return dataclasses.replace(shell, model=model, params=params, num_rows=len(data))
 
@@ -79,8 +91,12 @@ def test_logistic_regression_has_the_textbook_covariance():
     assert torch.allclose(scores, covariates * (y - p)[:, None], atol=1e-10)
     assert names == ("beta[0]", "beta[1]")
     bread, meat = torch.linalg.inv(fisher + prior), scores.T @ scores
-    assert torch.allclose(standard_errors(result, y, "sandwich").covariance, bread @ meat @ bread, rtol=1e-8)
-    assert torch.allclose(standard_errors(result, y, "scores").covariance, torch.linalg.inv(meat + prior), rtol=1e-8)
+    assert torch.allclose(
+        standard_errors(result, y, "sandwich").covariance, bread @ meat @ bread, rtol=1e-8
+    )
+    assert torch.allclose(
+        standard_errors(result, y, "scores").covariance, torch.linalg.inv(meat + prior), rtol=1e-8
+    )
     ratio, error = found.delta(lambda p: p["beta"][0] / p["beta"][1])
     slope = torch.tensor([1 / beta[1], -beta[0] / beta[1] ** 2])
     assert float(ratio) == pytest.approx(float(beta[0] / beta[1]))
@@ -91,9 +107,13 @@ def test_normal_sample_has_the_textbook_errors_on_the_log_scale():
     x = torch.as_tensor(np.random.default_rng(1).normal(3, 2, size=200))
     mean, variance = x.mean(), x.var(correction=0)
     found = standard_errors(record(normal, x, {"mean": mean, "variance": variance}), x)
-    assert float(found.standard_errors["mean"]) == pytest.approx(float((200 / variance + 1e-6).rsqrt()), rel=1e-9)
+    assert float(found.standard_errors["mean"]) == pytest.approx(
+        float((200 / variance + 1e-6).rsqrt()), rel=1e-9
+    )
     log_error = 1 / math.sqrt(200 / 2 + 1e-4)  # each with its prior
-    assert float(found.standard_errors["variance"]) == pytest.approx(float(variance) * log_error, rel=1e-9)
+    assert float(found.standard_errors["variance"]) == pytest.approx(
+        float(variance) * log_error, rel=1e-9
+    )
     low, high = found.intervals(0.95)["variance"]
     assert float(low) == pytest.approx(float(variance) * math.exp(-1.959964 * log_error), rel=1e-6)
     assert float(low * high) == pytest.approx(float(variance) ** 2, rel=1e-9)
@@ -108,36 +128,66 @@ def test_few_rows_of_one_normal_law_have_the_intervals_of_student_and_of_chi_squ
     data = x if type(response) is Normal else np.exp(x)
     found = standard_errors(fit(Mixture(1, response, 2), data), data)
     low, high = found.intervals(0.9)["predictors"]
-    np.testing.assert_allclose([low[0], high[0]], stats.t.interval(0.9, 11, x.mean(0), x.std(0, ddof=1) / 12**0.5), rtol=1e-6)
+    np.testing.assert_allclose(
+        [low[0], high[0]],
+        stats.t.interval(0.9, 11, x.mean(0), x.std(0, ddof=1) / 12**0.5),
+        rtol=1e-6,
+    )
     low, high = found.intervals(0.9)["dispersion"]
-    np.testing.assert_allclose([low[0], high[0]], 12 * x.var(0) / stats.chi2.ppf([[0.95], [0.05]], 11), rtol=1e-6)
+    np.testing.assert_allclose(
+        [low[0], high[0]], 12 * x.var(0) / stats.chi2.ppf([[0.95], [0.05]], 11), rtol=1e-6
+    )
 
 
 def test_few_rows_of_one_normal_law_with_covariances_have_the_exact_intervals():
-    """Means by Student's t, diagonals of the precisions by the chi-square law of what regressions on the other columns leave."""
-    x = np.random.default_rng(0).normal(3, 2, size=(12, 3)) @ np.array([[1.0, 0.5, 0.0], [0.0, 1.0, -0.4], [0.0, 0.0, 1.0]])
+    """Means by Student's t, diagonals of the precisions by the chi-square law of what regressions
+    on the other columns leave.
+    """
+    x = np.random.default_rng(0).normal(3, 2, size=(12, 3)) @ np.array(
+        [[1.0, 0.5, 0.0], [0.0, 1.0, -0.4], [0.0, 0.0, 1.0]]
+    )
     result = fit(Mixture(1, MultivariateNormal(1e-12), 3), x)
     low, high = standard_errors(result, x).intervals()["means"]
-    np.testing.assert_allclose([low[0], high[0]], stats.t.interval(0.95, 11, x.mean(0), x.std(0, ddof=1) / 12**0.5), rtol=1e-6)
+    np.testing.assert_allclose(
+        [low[0], high[0]],
+        stats.t.interval(0.95, 11, x.mean(0), x.std(0, ddof=1) / 12**0.5),
+        rtol=1e-6,
+    )
     low, high = standard_errors(result, x).intervals()["precisions"]
-    left = [x[:, j] - design @ np.linalg.lstsq(design, x[:, j])[0] for j in range(3) for design in [np.column_stack([np.ones(12), np.delete(x, j, 1)])]]
+    left = [
+        x[:, j] - design @ np.linalg.lstsq(design, x[:, j])[0]
+        for j in range(3)
+        for design in [np.column_stack([np.ones(12), np.delete(x, j, 1)])]
+    ]
     ends = stats.chi2.ppf([[0.025], [0.975]], 9) / np.square(left).sum(1)
     np.testing.assert_allclose([low[0].diagonal(), high[0].diagonal()], ends, rtol=1e-5)
 
 
 @pytest.mark.parametrize("given", [True, False], ids=["encoder", "attributes"])
 def test_normal_items_that_all_but_show_their_latents_have_the_intervals_of_a_regression(given):
-    """Latents that the items all but show are covariates of a regression with normal errors, a slope and an intercept for each item."""
+    """Latents that the items all but show are covariates of a regression with normal errors, a
+    slope and an intercept for each item.
+    """
     generator = np.random.default_rng(0)
-    latents = generator.permutation(np.repeat([[0, 0], [0, 1], [1, 0], [1, 1]], 4, axis=0)).astype(float)
+    latents = generator.permutation(np.repeat([[0, 0], [0, 1], [1, 0], [1, 1]], 4, axis=0)).astype(
+        float
+    )
     x = latents[:, [0, 0, 0, 1, 1, 1]] * 50 + generator.normal(size=(16, 6))
-    model = DeepDiscreteEncoder(6, (2,), Normal(), graphs=(GRAPH,)) if given else LatentAttributeModel(GRAPH, Normal())
+    model = (
+        DeepDiscreteEncoder(6, (2,), Normal(), graphs=(GRAPH,))
+        if given
+        else LatentAttributeModel(GRAPH, Normal())
+    )
     site = "loadings_1" if given else "loadings"
     found = standard_errors(fit(model, x), x).intervals()
     low, high = (found[site][end].nan_to_num(0).sum(-1).numpy() for end in (0, 1))
     for j in range(6):
         line = stats.linregress(latents[:, j // 3], x[:, j])
-        np.testing.assert_allclose([low[j], high[j]], line.slope + np.array([-1, 1]) * stats.t.ppf(0.975, 14) * line.stderr, rtol=1e-3)
+        np.testing.assert_allclose(
+            [low[j], high[j]],
+            line.slope + np.array([-1, 1]) * stats.t.ppf(0.975, 14) * line.stderr,
+            rtol=1e-3,
+        )
 
 
 def test_many_rows_have_the_normal_intervals():
@@ -177,7 +227,11 @@ def test_latents_summed_out_agree_with_finite_differences(response):
     for _ in range(4):
         v = torch.randn(size, generator=generator, dtype=torch.float64)
         v = v / v.norm()
-        curve = (total(found.estimate + step * v) - 2 * total(found.estimate) + total(found.estimate - step * v)) / step**2
+        curve = (
+            total(found.estimate + step * v)
+            - 2 * total(found.estimate)
+            + total(found.estimate - step * v)
+        ) / step**2
         assert curve == pytest.approx(-float(v @ information @ v), rel=1e-4)
     scores, names = row_scores(result, data)
     free = found.estimate.clone().requires_grad_()
@@ -189,7 +243,9 @@ def test_latents_summed_out_agree_with_finite_differences(response):
 
 
 def test_intervals_cover_the_truth_over_seeds():
-    truth = torch.cat([torch.full((6,), 3.0), torch.full((6,), -1.5), torch.tensor([0.4, 0.6])]).double()
+    truth = torch.cat(
+        [torch.full((6,), 3.0), torch.full((6,), -1.5), torch.tensor([0.4, 0.6])]
+    ).double()
     hits = []
     for seed in range(12):
         data = answers(500, seed)
@@ -197,12 +253,20 @@ def test_intervals_cover_the_truth_over_seeds():
         intervals = standard_errors(result, data).intervals(0.9)
         edges = torch.tensor(GRAPH).bool()
         low, high = (
-            torch.cat([intervals["loadings_1"][i][edges], intervals["intercepts_1"][i], intervals["proportions"][i]])
+            torch.cat(
+                [
+                    intervals["loadings_1"][i][edges],
+                    intervals["intercepts_1"][i],
+                    intervals["proportions"][i],
+                ]
+            )
             for i in (0, 1)
         )
         hits.append(((low <= truth) & (truth <= high)).double())
     share = float(torch.stack(hits).mean())
-    assert 0.82 < share < 0.97  # 168 intervals at 0.9; the latents' two halves are correlated within a data set
+    assert (
+        0.82 < share < 0.97
+    )  # 168 intervals at 0.9; the latents' two halves are correlated within a data set
 
 
 def test_a_mixture_of_the_users_own_has_errors_for_its_weights():
@@ -214,14 +278,21 @@ def test_a_mixture_of_the_users_own_has_errors_for_its_weights():
             pyro.sample("x", dist.Normal(Vindex(means)[..., z], 1.0), obs=data)
 
     generator = np.random.default_rng(0)
-    x = torch.as_tensor(generator.normal(np.where(generator.random(4000) < 0.3, -8.0, 8.0)))  # as if z were seen
+    x = torch.as_tensor(
+        generator.normal(np.where(generator.random(4000) < 0.3, -8.0, 8.0))
+    )  # as if z were seen
     share = (x < 0).double().mean()
-    params = {"weights": torch.stack([share, 1 - share]), "means": torch.stack([x[x < 0].mean(), x[x > 0].mean()])}
+    params = {
+        "weights": torch.stack([share, 1 - share]),
+        "means": torch.stack([x[x < 0].mean(), x[x > 0].mean()]),
+    }
     found = standard_errors(record(mixture, x, params), x)
     expected = math.sqrt(float(share * (1 - share)) / 4000)
     assert found.names == ("weights[0]", "means[0]", "means[1]")
     assert found.standard_errors["weights"].numpy() == pytest.approx([expected, expected], rel=1e-6)
-    assert float(found.standard_errors["means"][0]) == pytest.approx(1 / math.sqrt(4000 * float(share)), rel=1e-6)
+    assert float(found.standard_errors["means"][0]) == pytest.approx(
+        1 / math.sqrt(4000 * float(share)), rel=1e-6
+    )
     low, high = found.intervals()["weights"]
     assert (low < params["weights"]).all()
     assert (params["weights"] < high).all()
@@ -231,7 +302,9 @@ def test_estimates_on_a_bound_are_refused_by_name_or_held():
     data = answers(300, 0)
     data[:, 1] = data[:, 0]  # two equal items: the latent becomes the item
     with pytest.warns(UserWarning, match="bound"):
-        result = fit(DeepDiscreteEncoder(6, (2,), graphs=(GRAPH,), bound=15.0), data, EM(tolerance=1e-9))
+        result = fit(
+            DeepDiscreteEncoder(6, (2,), graphs=(GRAPH,), bound=15.0), data, EM(tolerance=1e-9)
+        )
     with pytest.raises(ValueError, match=r"loadings_1\[[01],0\]"):
         standard_errors(result, data)
     held = standard_errors(result, data, hold_bounds=True)
@@ -271,7 +344,9 @@ def test_a_shrunken_fit_is_refused_and_its_refit_is_not():
         standard_errors(shrunk, data)
     polished = polish(shrunk, data)
     found = standard_errors(polished, data)
-    assert torch.equal(torch.isnan(found.standard_errors["loadings_1"]), polished.graphs["loadings_1"] == 0)
+    assert torch.equal(
+        torch.isnan(found.standard_errors["loadings_1"]), polished.graphs["loadings_1"] == 0
+    )
 
 
 def test_a_plain_fit_has_standard_errors_on_its_graph():
@@ -279,7 +354,9 @@ def test_a_plain_fit_has_standard_errors_on_its_graph():
     result = fit(DeepDiscreteEncoder(6, (2,)), data)
     found = standard_errors(result, data)
     assert result.graphs["loadings_1"].sum() == 6
-    assert torch.equal(torch.isfinite(found.standard_errors["loadings_1"]), result.graphs["loadings_1"] == 1)
+    assert torch.equal(
+        torch.isfinite(found.standard_errors["loadings_1"]), result.graphs["loadings_1"] == 1
+    )
 
 
 def test_separated_items_have_finite_intervals_from_the_prior():
@@ -312,11 +389,20 @@ def test_what_no_data_determine_has_no_standard_error_however_bent_the_likelihoo
 def test_a_weight_counts_a_row_so_often(kind):
     """Failed before: weighted fits had no standard errors."""
     generator = torch.Generator().manual_seed(8)
-    rows = (torch.rand(120, 3, generator=generator) < torch.where(torch.rand(120, 1, generator=generator) < 0.5, 0.9, 0.2)).double()
+    rows = (
+        torch.rand(120, 3, generator=generator)
+        < torch.where(torch.rand(120, 1, generator=generator) < 0.5, 0.9, 0.2)
+    ).double()
     counts = torch.randint(0, 4, (120,), generator=generator)
     model, method = Mixture(2, Bernoulli(), 3), EM(tolerance=1e-13, max_iterations=3000)
-    weighted, copied = fit(model, rows, method, num_restarts=2, weights=counts), fit(model, rows.repeat_interleave(counts, 0), method, num_restarts=2)
-    one, other = standard_errors(weighted, rows, kind), standard_errors(copied, rows.repeat_interleave(counts, 0), kind)
+    weighted, copied = (
+        fit(model, rows, method, num_restarts=2, weights=counts),
+        fit(model, rows.repeat_interleave(counts, 0), method, num_restarts=2),
+    )
+    one, other = (
+        standard_errors(weighted, rows, kind),
+        standard_errors(copied, rows.repeat_interleave(counts, 0), kind),
+    )
     for site, value in other.standard_errors.items():
         torch.testing.assert_close(one.standard_errors[site], value, rtol=1e-2, atol=0)
     assert weighted.summary(rows)["error"].notna().all()
@@ -324,7 +410,9 @@ def test_a_weight_counts_a_row_so_often(kind):
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_slope_and_curvature_tell_what_is_left_to_gain(weighted: bool) -> None:
-    """A fit that is stopped early is as far from its optimum as said, in nats and in standard errors."""
+    """A fit that is stopped early is as far from its optimum as said, in nats and in standard
+    errors.
+    """
     generator = np.random.default_rng(5)
     centres = np.array([[-2.0, 0.0], [1.0, 1.5]])
     rows = centres[generator.integers(2, size=300)] + generator.standard_normal((300, 2))
@@ -334,7 +422,13 @@ def test_slope_and_curvature_tell_what_is_left_to_gain(weighted: bool) -> None:
     end = fit(model, rows, plain, seed=1, weights=weights)
     assert end.converged
     with pytest.warns(ConvergenceWarning):
-        early = fit(end.model, rows, replace(plain, max_iterations=15), init=end.params | {"predictors": end.params["predictors"] + 0.5}, weights=weights)
+        early = fit(
+            end.model,
+            rows,
+            replace(plain, max_iterations=15),
+            init=end.params | {"predictors": end.params["predictors"] + 0.5},
+            weights=weights,
+        )
     found = standard_errors(early, rows)
     rest = distance_to_optimum(early, rows, found)
     truly = end.objective - early.objective

@@ -1,21 +1,26 @@
-r"""The number of components that discrepancies speak for, by one rule for every model: the last clear step.
+r"""The number of components that discrepancies speak for, by one rule for every model: the last
+clear step.
 
-A discrepancy below the value :math:`s_k` that exact noise exceeds once in twenty times cannot be told from zero (1.645 standard
-deviations of exact noise; its mean is subtracted already), so what K components leave unexplained is
+A discrepancy below the value :math:`s_k` that exact noise exceeds once in twenty times cannot be
+told from zero (1.645 standard deviations of exact noise; its mean is subtracted already), so what K
+components leave unexplained is
 
 .. math:: L(K) = \sum_{k \le K} \max(D_k, s_k) .
 
-Discrepancies have no natural unit, so steps are measured by the *share* of what is left that they take away. A step is clear if
-it takes more than half. Where K components each misfit a little, patching one of them with a further component takes away its
-own discrepancy and leaves the others': less than half, unless it was most of all. Steps of patching follow each other with
-falling shares, for the first patches mend most. So of an unbroken run of clear steps the steepest counts, and of several
-runs, which structure on several scales makes, the last; but a run that is steepest at the largest number compared is unfinished,
-and gives way to an earlier one. Where the model is right, :math:`D_k` falls to :math:`s_k` at
-the true number, a step as steep as the rows allow, and grows with K beyond it: no further step is clear.
+Discrepancies have no natural unit, so steps are measured by the *share* of what is left that they
+take away. A step is clear if it takes more than half. Where K components each misfit a little,
+patching one of them with a further component takes away its own discrepancy and leaves the others':
+less than half, unless it was most of all. Steps of patching follow each other with falling shares,
+for the first patches mend most. So of an unbroken run of clear steps the steepest counts, and of
+several runs, which structure on several scales makes, the last; but a run that is steepest at the
+largest number compared is unfinished, and gives way to an earlier one. Where the model is right,
+:math:`D_k` falls to :math:`s_k` at the true number, a step as steep as the rows allow, and grows
+with K beyond it: no further step is clear.
 
-What the rule cannot know: one group whose law is wrong looks just like two groups that lie close, and when nearly all of
-several misfits are patched, the last patch takes most of what is left. Where that is well above exact noise, a cutoff
-decides, the misfit that one is ready to live with (``select(rho=...)``).
+What the rule cannot know: one group whose law is wrong looks just like two groups that lie close,
+and when nearly all of several misfits are patched, the last patch takes most of what is left. Where
+that is well above exact noise, a cutoff decides, the misfit that one is ready to live with
+(``select(rho=...)``).
 """
 
 from __future__ import annotations
@@ -39,7 +44,9 @@ __all__ = [
 ]
 
 MIN_SHARE = 0.5  # of what is left, that a clear step takes away
-FLOOR = 1.645  # standard deviations of exact noise: its upper 5 % point, below which a discrepancy cannot be told from zero
+# standard deviations of exact noise: its upper 5 % point, below which a discrepancy cannot be told
+# from zero
+FLOOR = 1.645
 
 
 @dataclass(frozen=True)
@@ -49,10 +56,11 @@ class Choice:
     Args:
         num_components: K.
         segment: the widest interval of cutoffs on which it is best; None if there is none.
-        finished: whether the rule came to its end within the numbers compared: for clear steps, that there is one (or nothing left to
-            explain at the smallest K) and the last run of them is over; for a width, that the segment is as wide; for a cutoff,
-            that half and twice as large a one choose the same. It says nothing of whether K is the right number: on exactly Poisson
-            tables a third of the finished choices were wrong.
+        finished: whether the rule came to its end within the numbers compared: for clear steps,
+            that there is one (or nothing left to explain at the smallest K) and the last run of
+            them is over; for a width, that the segment is as wide; for a cutoff, that half and
+            twice as large a one choose the same. It says nothing of whether K is the right number:
+            on exactly Poisson tables a third of the finished choices were wrong.
         rule: what chose, in words.
     """
 
@@ -64,24 +72,35 @@ class Choice:
     @property
     def verdict(self) -> str:
         """The number, the rule that chose it, and how far that goes, in a sentence or two."""
-        components = f"{self.num_components} component{'' if self.num_components == 1 else 's'} by {self.rule}"
+        components = (
+            f"{self.num_components} component{'' if self.num_components == 1 else 's'} by"
+            f" {self.rule}"
+        )
         if not self.finished:
-            return f"{components}, which does not come to its end within the numbers compared: take it with care, or compare more."
-        return f"{components}. Whether that number is right the rule cannot say; inference.selection.select_components asks the likelihood and says how sure it is."
+            return (
+                f"{components}, which does not come to its end within the numbers compared: take it"
+                " with care, or compare more."
+            )
+        return (
+            f"{components}. Whether that number is right the rule cannot say;"
+            " inference.selection.select_components asks the likelihood and says how sure it is."
+        )
 
     def __str__(self) -> str:
         return self.verdict
 
 
 def discrepancy_left(
-    discrepancies: Mapping[int, np.ndarray], null_sd: Mapping[int, np.ndarray], weights: Mapping[int, np.ndarray]
+    discrepancies: Mapping[int, np.ndarray],
+    null_sd: Mapping[int, np.ndarray],
+    weights: Mapping[int, np.ndarray],
 ) -> dict[int, float]:
     """L(K) for every K, or the weighted sum.
 
     Args:
         discrepancies: K -> (K,), null mean subtracted; weights: K -> (K,).
-        null_sd: K -> (K,). Where it is not known, for a component that too few rows use, the largest of that K stands in;
-            none is known without calibration.
+        null_sd: K -> (K,). Where it is not known, for a component that too few rows use, the
+            largest of that K stands in; none is known without calibration.
     """
     left = {}
     for k in sorted(discrepancies):
@@ -92,10 +111,11 @@ def discrepancy_left(
 
 
 def shares_taken(left: Mapping[int, float]) -> dict[int, float]:
-    """Share of what is left that each component beyond the smallest number takes away, (0 where a smaller number leaves less).
+    """Share of what is left that each component beyond the smallest number takes away, (0 where a
+    smaller number leaves less).
 
-    Compared with the smaller number that leaves least, so that a poor fit on the way makes no step; where
-    that lies several components back, each of them takes the same share.
+    Compared with the smaller number that leaves least, so that a poor fit on the way makes no step;
+    where that lies several components back, each of them takes the same share.
     """
     sizes = sorted(left)
     best, shares = sizes[0], {}
@@ -105,8 +125,11 @@ def shares_taken(left: Mapping[int, float]) -> dict[int, float]:
     return shares
 
 
-def clear_step(shares: Mapping[int, float], min_share: float = MIN_SHARE) -> tuple[int | None, bool]:
-    """Where the steepest step of the last unbroken run of clear ones leads to, None where no step is clear; whether it is finished.
+def clear_step(
+    shares: Mapping[int, float], min_share: float = MIN_SHARE
+) -> tuple[int | None, bool]:
+    """Where the steepest step of the last unbroken run of clear ones leads to, None where no step
+    is clear; whether it is finished.
 
     An unfinished run, steepest at the largest number, is passed over if there is an earlier one.
     """
@@ -127,16 +150,20 @@ def clear_step(shares: Mapping[int, float], min_share: float = MIN_SHARE) -> tup
 
 
 def taken_beyond(left: Mapping[int, float], chosen: int) -> tuple[int, float]:
-    """The larger number that leaves least, and the share of what ``chosen`` leaves that it takes away; (chosen, 0) if none does.
+    """The larger number that leaves least, and the share of what ``chosen`` leaves that it takes
+    away; (chosen, 0) if none does.
 
-    Much, where no step was clear, is a slow descent: patches of a wrong law and real components of which none stands out look alike.
+    Much, where no step was clear, is a slow descent: patches of a wrong law and real components of
+    which none stands out look alike.
     """
     best = min((k for k in left if k >= chosen), key=lambda k: (left[k], k))
     return best, 1 - left[best] / left[chosen]
 
 
 def select_segment(segments: tuple[Segment, ...], width: float) -> Choice:
-    """The first segment from zero upward that is as wide, else the widest; the last is unbounded and tells nothing."""
+    """The first segment from zero upward that is as wide, else the widest; the last is unbounded
+    and tells nothing.
+    """
     rule = f"the first interval of cutoffs at least {width:g} nats wide"
     for segment in segments[:-1]:
         if segment.width >= width:
@@ -144,7 +171,12 @@ def select_segment(segments: tuple[Segment, ...], width: float) -> Choice:
     if len(segments) == 1:
         return Choice(segments[0].num_components, segments[0], True, rule)
     widest = max(segments[:-1], key=lambda s: s.width)
-    return Choice(widest.num_components, widest, False, "the widest interval of cutoffs, none being as wide as asked")
+    return Choice(
+        widest.num_components,
+        widest,
+        False,
+        "the widest interval of cutoffs, none being as wide as asked",
+    )
 
 
 @dataclass(frozen=True)
@@ -165,7 +197,9 @@ class Segment:
         return self.end - self.start
 
 
-def loss(discrepancies: np.ndarray, weights: np.ndarray, penalty: float, rho: float | np.ndarray) -> np.ndarray:
+def loss(
+    discrepancies: np.ndarray, weights: np.ndarray, penalty: float, rho: float | np.ndarray
+) -> np.ndarray:
     """R at one or several cutoffs, with the penalty of every component."""
     excess = np.maximum(0.0, discrepancies[:, None] - np.atleast_1d(rho))
     value: np.ndarray = (weights[:, None] * excess).sum(0) + penalty * len(discrepancies)
@@ -189,15 +223,21 @@ def best_segments(
     for left, right in zip(points[:-1], points[1:], strict=True):
         middle = (left + right) / 2
         slopes = np.array([-(weights[k] * (discrepancies[k] > middle)).sum() for k in sizes])
-        values = np.array([float(loss(discrepancies[k], weights[k], penalty, middle)[0]) for k in sizes])
+        values = np.array(
+            [float(loss(discrepancies[k], weights[k], penalty, middle)[0]) for k in sizes]
+        )
         values = values + slopes * (left - middle)  # at the left end
         at = left
         while at < right:
             now = values + slopes * (at - left)
             tied = np.flatnonzero(now <= now.min() + 1e-12 * (1 + abs(now.min())))
-            best = int(tied[np.argmin(slopes[tied])])  # just right of here; argmin takes the smallest K among equals
+            best = int(
+                tied[np.argmin(slopes[tied])]
+            )  # just right of here; argmin takes the smallest K among equals
             gain = slopes[best] - slopes  # how fast the others come down on the best
-            wait = np.where(gain > 1e-15, (now - now[best]) / np.where(gain > 1e-15, gain, 1.0), np.inf)
+            wait = np.where(
+                gain > 1e-15, (now - now[best]) / np.where(gain > 1e-15, gain, 1.0), np.inf
+            )
             wait[wait <= 1e-14 * (1 + at)] = np.inf
             until = min(float(right), float(at) + float(wait.min()))
             if found and found[-1].num_components == sizes[best]:

@@ -1,12 +1,14 @@
 r"""How many components are really there: the accumulated cutoff discrepancy criterion (ACDC).
 
-Information criteria add components to mend a wrong likelihood. ACDC asks instead whether the noise of each component looks
-as the model says: with :math:`D_k` the divergence of component k's pooled posterior noise from its assumed law,
+Information criteria add components to mend a wrong likelihood. ACDC asks instead whether the noise
+of each component looks as the model says: with :math:`D_k` the divergence of component k's pooled
+posterior noise from its assumed law,
 
 .. math:: \hat K(\rho) = \min \arg\min_K \sum_{k \le K} \max(0, D_k - \rho) + \lambda K .
 
-The number is that of the last clear step of the accumulated discrepancies (:mod:`inference.acdc.choice`), or the best at a cutoff
-:math:`\rho`, or that of the first wide interval of cutoffs.
+The number is that of the last clear step of the accumulated discrepancies
+(:mod:`inference.acdc.choice`), or the best at a cutoff :math:`\rho`, or that of the first wide
+interval of cutoffs.
 
 Source: Nguyen, Li, Lai, Paschalidis and Huggins, *Beyond Predictive Accuracy*, chapter 3.
 """
@@ -32,7 +34,15 @@ from inference.acdc.choice import (
     select_segment,
     shares_taken,
 )
-from inference.acdc.discrepancy import KDE, Discrepancy, PlugIn, cells_of, null_moments, plug_in, plug_in_null
+from inference.acdc.discrepancy import (
+    KDE,
+    Discrepancy,
+    PlugIn,
+    cells_of,
+    null_moments,
+    plug_in,
+    plug_in_null,
+)
 from inference.base.component_noise import NoiseDraws
 from inference.base.drawing import draw
 from inference.fitting.columns import checked_as_fitted
@@ -49,17 +59,23 @@ __all__ = ["AcdcResult", "Bootstrap", "BootstrapNull", "NoNull", "Table", "acdc"
 
 PENALTY = 0.01  # a component must lower the loss by more than this
 MIN_USE = 5  # rows; a component with fewer has no noise to judge, and counts as fitting
-MIN_COLUMN = 50  # noises in a column, where columns have different numbers of them; fewer are passed over
+MIN_COLUMN = (
+    50  # noises in a column, where columns have different numbers of them; fewer are passed over
+)
 MISFIT = 3.0  # standard deviations of exact noise from which a component misfits
 MOST_REDRAWS = 1000  # of rows that a fit refuses
-NUM_RESAMPLES, SETTLED = 40, 0.95  # bootstrap samples of the draws, and the share of them that must agree
+NUM_RESAMPLES, SETTLED = (
+    40,
+    0.95,
+)  # bootstrap samples of the draws, and the share of them that must agree
 
 
 @dataclass(frozen=True)
 class Table:
     """Null from exact noise of as many rows as use the component: cheap.
 
-    The standard deviation is that of one draw a row: too large, hence cautious, where several are averaged.
+    The standard deviation is that of one draw a row: too large, hence cautious, where several are
+    averaged.
     """
 
 
@@ -74,9 +90,9 @@ class BootstrapNull:
 
     Args:
         num_data_sets: how many.
-        refit: fit the model to each of them, from the given fit, before its noise is drawn. A fit with many activities a row
-            (few columns for its components) follows the data too closely, so that its noise is too regular: only a refitted
-            null takes that away.
+        refit: fit the model to each of them, from the given fit, before its noise is drawn. A fit
+            with many activities a row (few columns for its components) follows the data too
+            closely, so that its noise is too regular: only a refitted null takes that away.
     """
 
     num_data_sets: int = 20
@@ -109,18 +125,23 @@ class AcdcResult:
     """Component discrepancies and what follows from them.
 
     Args:
-        raw: K -> discrepancy of each component, (K,); null_mean, null_sd: the estimator's own on exact noise.
-        component_discrepancy: what the loss is made of: raw less null mean, not below zero (raw without calibration).
-        num_used: K -> rows that use each component (expected rows of a mixture component drawn), (K,).
+        raw: K -> discrepancy of each component, (K,); null_mean, null_sd: the estimator's own on
+            exact noise.
+        component_discrepancy: what the loss is made of: raw less null mean, not below zero (raw
+            without calibration).
+        num_used: K -> rows that use each component (expected rows of a mixture component drawn),
+            (K,).
         weights: K -> weight of each component in the loss, (K,).
         by_column: K -> raw divergence of each column, (K, D); None for joint and plug-in estimates.
         penalty: lambda; min_share: of what is left, that a clear step takes away.
         segments: the best K for every cutoff.
-        convention: estimator, sum or mean over columns, draws and null, in words: rho depends on them.
+        convention: estimator, sum or mean over columns, draws and null, in words: rho depends on
+            them.
         agreement: K -> share of the single posterior draws by which K would be chosen.
         num_draws: posterior draws that were averaged.
-        refitted: whether exact noise was that of refits, which follow their data as the fit follows its own; else estimates are held
-            as known, and a right law may look contradicted where a fit has many activities a row.
+        refitted: whether exact noise was that of refits, which follow their data as the fit follows
+            its own; else estimates are held as known, and a right law may look contradicted where a
+            fit has many activities a row.
     """
 
     raw: dict[int, np.ndarray]
@@ -145,7 +166,9 @@ class AcdcResult:
 
     @property
     def left(self) -> dict[int, float]:
-        """K -> the discrepancy that its components leave unexplained, each counted as at least the upper 5 % point of exact noise."""
+        """K -> the discrepancy that its components leave unexplained, each counted as at least the
+        upper 5 % point of exact noise.
+        """
         return discrepancy_left(self.component_discrepancy, self.null_sd, self.weights)
 
     @property
@@ -154,16 +177,23 @@ class AcdcResult:
         return shares_taken(self.left)
 
     def select(
-        self, min_share: float | None = None, *, min_width: float | None = None, rho: float | None = None
+        self,
+        min_share: float | None = None,
+        *,
+        min_width: float | None = None,
+        rho: float | None = None,
     ) -> Choice:
-        """The last clear step; or the best K at a cutoff, or on the first segment (from zero upward) of at least ``min_width``.
+        """The last clear step; or the best K at a cutoff, or on the first segment (from zero
+        upward) of at least ``min_width``.
 
         Args:
             min_share: of what is left that a clear step takes away, that of the result if None.
-            min_width: of a segment, in nats; rho: a cutoff, in nats, the misfit of a component that one is ready to live with.
+            min_width: of a segment, in nats; rho: a cutoff, in nats, the misfit of a component that
+                one is ready to live with.
 
         Raises:
-            ValueError: for a share outside (0, 1), a negative cutoff or width, or more than one of them given.
+            ValueError: for a share outside (0, 1), a negative cutoff or width, or more than one of
+                them given.
         """
         given = {"min_share": min_share, "min_width": min_width, "rho": rho}
         if sum(value is not None for value in given.values()) > 1:
@@ -176,7 +206,12 @@ class AcdcResult:
         if rho is not None:
             inside = next((s for s in self.segments if s.start <= rho < s.end), self.segments[-1])
             unbounded = inside == self.segments[-1]
-            return Choice(inside.num_components, inside, 2 * inside.start <= rho and (unbounded or 2 * rho <= inside.end), f"the cutoff of {rho:g} nats")
+            return Choice(
+                inside.num_components,
+                inside,
+                2 * inside.start <= rho and (unbounded or 2 * rho <= inside.end),
+                f"the cutoff of {rho:g} nats",
+            )
         if min_width is not None:
             return select_segment(self.segments, min_width)
         sizes = sorted(self.raw)
@@ -184,12 +219,24 @@ class AcdcResult:
         step, finished = clear_step(self.shares, least)
         chosen = sizes[0] if step is None else step
         own = [s for s in self.segments if s.num_components == chosen]
-        rule = f"the last clear step, of more than {least:.0%} of what is left" if step else "default, for no step is clear"
-        nothing_left = bool((self.component_discrepancy[chosen] <= MISFIT * self.null_sd[chosen]).all())
-        return Choice(chosen, max(own, key=lambda s: s.width, default=None), nothing_left if step is None else finished, rule)
+        rule = (
+            f"the last clear step, of more than {least:.0%} of what is left"
+            if step
+            else "default, for no step is clear"
+        )
+        nothing_left = bool(
+            (self.component_discrepancy[chosen] <= MISFIT * self.null_sd[chosen]).all()
+        )
+        return Choice(
+            chosen,
+            max(own, key=lambda s: s.width, default=None),
+            nothing_left if step is None else finished,
+            rule,
+        )
 
     def among(self, numbers: Iterable[int]) -> AcdcResult:
-        """The same discrepancies with only some numbers of components compared; ``agreement`` is left empty.
+        """The same discrepancies with only some numbers of components compared; ``agreement`` is
+        left empty.
 
         Raises:
             ValueError: for none, or a number that was not compared.
@@ -203,19 +250,33 @@ class AcdcResult:
 
         d, weights = part(self.component_discrepancy), part(self.weights)
         return replace(
-            self, raw=part(self.raw), null_mean=part(self.null_mean), null_sd=part(self.null_sd), component_discrepancy=d,
-            num_used=part(self.num_used), weights=weights, by_column=part(self.by_column),
-            segments=best_segments(d, weights, self.penalty), agreement={},
-        )  # fmt: skip
+            self,
+            raw=part(self.raw),
+            null_mean=part(self.null_mean),
+            null_sd=part(self.null_sd),
+            component_discrepancy=d,
+            num_used=part(self.num_used),
+            weights=weights,
+            by_column=part(self.by_column),
+            segments=best_segments(d, weights, self.penalty),
+            agreement={},
+        )
 
     def sensitivity(self) -> dict[float, int]:
-        """The choice for other shares, from a fifth less to a fifth more; more than one value means that the choice hangs on the share."""
+        """The choice for other shares, from a fifth less to a fifth more; more than one value means
+        that the choice hangs on the share.
+        """
         shares = (round(float(self.min_share * f), 4) for f in (0.8, 0.9, 1.0, 1.1, 1.2))
         return {share: self.select(share).num_components for share in shares if share < 1}
 
     def loss(self, num_components: int, rho: float | np.ndarray) -> np.ndarray:
         """The loss of K at the cutoffs, with the penalty."""
-        return loss(self.component_discrepancy[num_components], self.weights[num_components], self.penalty, rho)
+        return loss(
+            self.component_discrepancy[num_components],
+            self.weights[num_components],
+            self.penalty,
+            rho,
+        )
 
     @property
     def table(self) -> pd.DataFrame:
@@ -227,16 +288,18 @@ class AcdcResult:
             d = self.component_discrepancy[k]
             widths = [s.width for s in self.segments if s.num_components == k]
             misfit = (self.raw[k] - self.null_mean[k]) > MISFIT * self.null_sd[k]
-            rows.append({
-                "num_components": k,
-                "largest_discrepancy": float(d.max()),
-                "left": left[k],
-                "share_taken": shares.get(k, math.nan),
-                "misfitting": int(misfit.sum()),
-                "smallest_use": int(self.num_used[k].min()),
-                "width": sum(widths),
-                "chosen": k == chosen,
-            })
+            rows.append(
+                {
+                    "num_components": k,
+                    "largest_discrepancy": float(d.max()),
+                    "left": left[k],
+                    "share_taken": shares.get(k, math.nan),
+                    "misfitting": int(misfit.sum()),
+                    "smallest_use": int(self.num_used[k].min()),
+                    "width": sum(widths),
+                    "chosen": k == chosen,
+                }
+            )
         return pd.DataFrame(rows).set_index("num_components")
 
     def to_frame(self) -> pd.DataFrame:
@@ -248,7 +311,12 @@ class AcdcResult:
             "discrepancy": self.component_discrepancy, "num_used": self.num_used,
         }  # fmt: skip
         places = [{"num_components": k, "component": i} for k in sorted(self.raw) for i in range(k)]
-        return pd.DataFrame([at | {name: v[at["num_components"]][at["component"]] for name, v in columns.items()} for at in places])
+        return pd.DataFrame(
+            [
+                at | {name: v[at["num_components"]][at["component"]] for name, v in columns.items()}
+                for at in places
+            ]
+        )
 
     def plot(self) -> Any:
         """What every K leaves, and its loss against the cutoff."""
@@ -276,25 +344,31 @@ def acdc(
     Args:
         fits: number of components -> its fit to ``data``. Nothing is refitted.
         data: the table all of them were fitted to.
-        discrepancy: the estimator; :class:`~inference.acdc.discrepancy.KDE` summed over columns if None.
-        num_draws: posterior draws. The estimator sees one draw a row at a time and its values are averaged: pooled draws of
-            one row would be dependent, and raw values would depend on their number.
-        max_draws: more draws are added, ``num_draws`` at a time and no more than this, until the choice no longer hangs on which of
-            them were drawn (95 % of bootstrap samples of the draws choose the same); four times ``num_draws`` if None.
+        discrepancy: the estimator; :class:`~inference.acdc.discrepancy.KDE` summed over columns if
+            None.
+        num_draws: posterior draws. The estimator sees one draw a row at a time and its values are
+            averaged: pooled draws of one row would be dependent, and raw values would depend on
+            their number.
+        max_draws: more draws are added, ``num_draws`` at a time and no more than this, until the
+            choice no longer hangs on which of them were drawn (95 % of bootstrap samples of the
+            draws choose the same); four times ``num_draws`` if None.
         calibrate: how the estimator's value on exact noise is found, which is subtracted.
         weighted: weigh components by their share of the data.
         penalty: lambda, what every component costs.
-        min_share: of the discrepancy left, that a clear step takes away; :mod:`inference.acdc.choice` says why half.
+        min_share: of the discrepancy left, that a clear step takes away;
+            :mod:`inference.acdc.choice` says why half.
         seed: one seed, one answer.
 
     Raises:
-        ValueError: for no fits, a fit of another number of components or rows, a family without component noise, or
-            settings out of range.
+        ValueError: for no fits, a fit of another number of components or rows, a family without
+            component noise, or settings out of range.
     """
     discrepancy = KDE() if discrepancy is None else discrepancy
     table = _check(fits, data, num_draws, calibrate, penalty, min_share)
     max_draws = 4 * num_draws if max_draws is None else max_draws
-    check_size("acdc", "max_draws", max_draws, num_draws, f"an integer of at least num_draws = {num_draws}")
+    check_size(
+        "acdc", "max_draws", max_draws, num_draws, f"an integer of at least num_draws = {num_draws}"
+    )
     mean: dict[int, np.ndarray] = {}
     sd, used, weights = dict(mean), dict(mean), dict(mean)
     columns: dict[int, list[np.ndarray | None]] = {k: [] for k in sorted(fits)}
@@ -309,12 +383,17 @@ def acdc(
             used[k] = used.get(k, 0) + noise.used.sum((0, 1))
             columns[k].append(by_column)
             if k not in mean:
-                mean[k], sd[k] = _null(fits[k], noise, discrepancy, calibrate, generator, num_draws, table)
+                mean[k], sd[k] = _null(
+                    fits[k], noise, discrepancy, calibrate, generator, num_draws, table
+                )
                 weights[k] = noise.shares if weighted else np.ones(k)
 
     def of_draws(rows: np.ndarray) -> dict[int, np.ndarray]:
         """Discrepancies by some of the draws; plug-in values have one row whatever the draws."""
-        return {k: np.maximum(0.0, np.nan_to_num(v[rows % len(v)].mean(0) - mean[k])) for k, v in every.items()}
+        return {
+            k: np.maximum(0.0, np.nan_to_num(v[rows % len(v)].mean(0) - mean[k]))
+            for k, v in every.items()
+        }
 
     def choice_of(rows: np.ndarray) -> int:
         step, _ = clear_step(shares_taken(discrepancy_left(of_draws(rows), sd, weights)), min_share)
@@ -330,8 +409,15 @@ def acdc(
         num += num_draws
     final = of_draws(np.arange(num))
     choices = [choice_of(np.array([m])) for m in range(num)]
-    how = "plug-in" if isinstance(discrepancy, PlugIn) else f"{discrepancy!r}, {'mean' if discrepancy.mean else 'sum'} over columns"
-    words = f"{how}; averaged over draws; null: {calibrate!r}; {'weighted' if weighted else 'unweighted'}; lambda {penalty:g}"
+    how = (
+        "plug-in"
+        if isinstance(discrepancy, PlugIn)
+        else f"{discrepancy!r}, {'mean' if discrepancy.mean else 'sum'} over columns"
+    )
+    words = (
+        f"{how}; averaged over draws; null: {calibrate!r};"
+        f" {'weighted' if weighted else 'unweighted'}; lambda {penalty:g}"
+    )
     return AcdcResult(
         raw={k: v.mean(0) for k, v in every.items()},
         null_mean=mean,
@@ -339,25 +425,38 @@ def acdc(
         component_discrepancy=final,
         num_used={k: v / num for k, v in used.items()},
         weights=weights,
-        by_column={k: None if v[0] is None else np.mean([part for part in v if part is not None], axis=0) for k, v in columns.items()},
+        by_column={
+            k: None if v[0] is None else np.mean([part for part in v if part is not None], axis=0)
+            for k, v in columns.items()
+        },
         penalty=penalty,
         min_share=min_share,
         segments=best_segments(final, weights, penalty),
         convention=words,
         agreement={k: choices.count(k) / num for k in sorted(set(choices))},
         num_draws=num,
-        refitted=isinstance(calibrate, FittedNull) or (isinstance(calibrate, BootstrapNull) and calibrate.refit),
+        refitted=isinstance(calibrate, FittedNull)
+        or (isinstance(calibrate, BootstrapNull) and calibrate.refit),
     )
 
 
 def _check(
-    fits: Mapping[int, Fit], data: Any, num_draws: int, calibrate: Null, penalty: float, min_share: float
+    fits: Mapping[int, Fit],
+    data: Any,
+    num_draws: int,
+    calibrate: Null,
+    penalty: float,
+    min_share: float,
 ) -> torch.Tensor:
     if not isinstance(fits, Mapping) or not fits:
-        raise ValueError("acdc: fits must be a non-empty mapping from the number of components to its fit")
+        raise ValueError(
+            "acdc: fits must be a non-empty mapping from the number of components to its fit"
+        )
     check_size("acdc", "num_draws", num_draws)
     if not isinstance(calibrate, Null):
-        raise ValueError(f"acdc: calibrate must be Table(), Bootstrap() or NoNull(), got {calibrate!r}")
+        raise ValueError(
+            f"acdc: calibrate must be Table(), Bootstrap() or NoNull(), got {calibrate!r}"
+        )
     if not (isinstance(penalty, int | float) and penalty >= 0):
         raise ValueError(f"acdc: penalty must not be negative, got {penalty!r}")
     if not (isinstance(min_share, int | float) and 0 < min_share < 1):
@@ -371,27 +470,41 @@ def _check(
             raise ValueError(f"acdc: fits[{k!r}] has num_components = {own!r}")
         table, _ = checked_as_fitted(fit, data)
         if len(table) != fit.num_rows:
-            raise ValueError(f"acdc: fits[{k}] was fitted to {fit.num_rows} rows, the data have {len(table)}")
+            raise ValueError(
+                f"acdc: fits[{k}] was fitted to {fit.num_rows} rows, the data have {len(table)}"
+            )
     assert table is not None  # fits is not empty
     return table
 
 
 def _noise(
-    fit: Fit, table: torch.Tensor, local: dict[str, torch.Tensor] | None, generator: torch.Generator, num_draws: int
+    fit: Fit,
+    table: torch.Tensor,
+    local: dict[str, torch.Tensor] | None,
+    generator: torch.Generator,
+    num_draws: int,
 ) -> NoiseDraws:
-    noise = structure_of(fit.model).component_noise(fit.params | (local or {}), table, generator, num_draws)
+    noise = structure_of(fit.model).component_noise(
+        fit.params | (local or {}), table, generator, num_draws
+    )
     if noise is None:
-        raise ValueError(f"acdc: {type(fit.model).__name__} does not describe the noise of its components")
+        raise ValueError(
+            f"acdc: {type(fit.model).__name__} does not describe the noise of its components"
+        )
     return noise
 
 
-def _values(noise: NoiseDraws, discrepancy: Discrepancy | PlugIn) -> tuple[np.ndarray, np.ndarray | None]:
+def _values(
+    noise: NoiseDraws, discrepancy: Discrepancy | PlugIn
+) -> tuple[np.ndarray, np.ndarray | None]:
     """Of every component for every draw, (M, K), and by column, averaged over draws, (K, D)."""
     if isinstance(discrepancy, PlugIn):
         return plug_in(cells_of(noise))[None], None
     draws, _, num, width = noise.scores.shape
     if noise.is_partial and discrepancy.joint:
-        raise ValueError("acdc: a joint discrepancy needs noise in every column of a row; use KDE() or KNN()")
+        raise ValueError(
+            "acdc: a joint discrepancy needs noise in every column of a row; use KDE() or KNN()"
+        )
     out = np.full((draws, num, 1 if discrepancy.joint else width), math.nan)
     for m in range(draws):
         for k in range(num):
@@ -400,7 +513,11 @@ def _values(noise: NoiseDraws, discrepancy: Discrepancy | PlugIn) -> tuple[np.nd
                 for d in range(width):
                     column = scores[~np.isnan(scores[:, d]), d]
                     enough = len(column) >= MIN_COLUMN
-                    out[m, k, d] = discrepancy.columns(column[:, None])[0] * len(column) / noise.uses[m, k] if enough else 0.0
+                    out[m, k, d] = (
+                        discrepancy.columns(column[:, None])[0] * len(column) / noise.uses[m, k]
+                        if enough
+                        else 0.0
+                    )
             elif len(scores) >= MIN_USE:
                 out[m, k] = discrepancy.columns(scores)
     value = out.mean(-1) if discrepancy.mean else out.sum(-1)
@@ -435,7 +552,9 @@ def _null(
     return np.nanmean(values, 0), np.nanstd(values, 0, ddof=1)
 
 
-def _null_fits(fit: Fit, calibrate: BootstrapNull | FittedNull, generator: torch.Generator, table: torch.Tensor) -> Iterator[tuple[torch.Tensor, Fit]]:
+def _null_fits(
+    fit: Fit, calibrate: BootstrapNull | FittedNull, generator: torch.Generator, table: torch.Tensor
+) -> Iterator[tuple[torch.Tensor, Fit]]:
     """Tables drawn from the fit, and what is taken for the fit to each."""
     if isinstance(calibrate, FittedNull):
         yield from zip(calibrate.tables, calibrate.fits, strict=True)
@@ -443,11 +562,27 @@ def _null_fits(fit: Fit, calibrate: BootstrapNull | FittedNull, generator: torch
     for _ in range(calibrate.num_data_sets):
         drawn = int(torch.randint(2**62, (1,), generator=generator))
         simulated = drawn_like(fit, table, drawn)
-        yield simulated, refit(fit.model, simulated, method=fit.method, init=fit, num_restarts=1, seed=drawn % 2**31) if calibrate.refit else fit
+        yield (
+            simulated,
+            (
+                refit(
+                    fit.model,
+                    simulated,
+                    method=fit.method,
+                    init=fit,
+                    num_restarts=1,
+                    seed=drawn % 2**31,
+                )
+                if calibrate.refit
+                else fit
+            ),
+        )
 
 
 def drawn_like(fit: Fit, table: torch.Tensor, seed: int) -> torch.Tensor:
-    """Data from the fit as the data of it were, (N, ...): missing where they are, of sequences as long; rows that a fit would refuse are drawn again, for the data had none of them."""
+    """Data from the fit as the data of it were, (N, ...): missing where they are, of sequences as
+    long; rows that a fit would refuse are drawn again, for the data had none of them.
+    """
     structure = structure_of(fit.model)
     like = structure.simulate_like(fit.params, table, seed)
     if like is not None:
@@ -467,9 +602,17 @@ def drawn_like(fit: Fit, table: torch.Tensor, seed: int) -> torch.Tensor:
 
 
 def _null_by_column(noise: NoiseDraws, discrepancy: Discrepancy) -> tuple[np.ndarray, np.ndarray]:
-    """Where the columns of a component have noise in different numbers of rows: a column counts by its noises to one use."""
+    """Where the columns of a component have noise in different numbers of rows: a column counts by
+    its noises to one use.
+    """
     counts = (noise.used[..., None] & ~np.isnan(noise.scores)).sum(1).mean(0)  # (K, D)
-    each = [[null_moments(discrepancy, round(float(n)), 1) if n >= MIN_COLUMN else (0.0, 0.0) for n in row] for row in counts]
+    each = [
+        [
+            null_moments(discrepancy, round(float(n)), 1) if n >= MIN_COLUMN else (0.0, 0.0)
+            for n in row
+        ]
+        for row in counts
+    ]
     share = counts / np.maximum(noise.uses.mean(0), 1.0)[:, None]
     mean, sd = np.moveaxis(np.array(each), -1, 0) * share  # (K, D) each
     width = counts.shape[1] if discrepancy.mean else 1

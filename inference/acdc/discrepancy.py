@@ -1,6 +1,8 @@
-r"""Estimates of how far noise is from the law it should have, each with its own value on noise that has that law exactly.
+r"""Estimates of how far noise is from the law it should have, each with its own value on noise that
+has that law exactly.
 
-All estimate Kullback-Leibler divergences. None is zero on exact noise of finite size: the null mean is subtracted by ACDC.
+All estimate Kullback-Leibler divergences. None is zero on exact noise of finite size: the null mean
+is subtracted by ACDC.
 """
 
 from __future__ import annotations
@@ -62,12 +64,13 @@ def _uniform(scores: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class KDE:
-    """Kernel density on the unit interval, one column at a time: Epanechnikov kernel, Silverman's bandwidth, 2048 points.
+    """Kernel density on the unit interval, one column at a time: Epanechnikov kernel, Silverman's
+    bandwidth, 2048 points.
 
     Args:
         mean: average over columns instead of their sum.
-        periodic: join the ends of the interval, as the published code does; else the density is reflected at both, which
-            is right also where they differ.
+        periodic: join the ends of the interval, as the published code does; else the density is
+            reflected at both, which is right also where they differ.
     """
 
     mean: bool = False
@@ -82,18 +85,26 @@ class KDE:
         return False
 
     def columns(self, scores: np.ndarray) -> np.ndarray:
-        out = [self._block(scores[:, start : start + 128]) for start in range(0, scores.shape[1], 128)]
+        out = [
+            self._block(scores[:, start : start + 128]) for start in range(0, scores.shape[1], 128)
+        ]
         return np.concatenate(out)
 
     def _block(self, scores: np.ndarray) -> np.ndarray:
         n, num = scores.shape
         u = _uniform(scores)
         quartiles = np.quantile(u, (0.25, 0.75), axis=0)
-        spread = np.minimum(u.std(0, ddof=1) if n > 1 else np.zeros(num), (quartiles[1] - quartiles[0]) / 1.34)
+        spread = np.minimum(
+            u.std(0, ddof=1) if n > 1 else np.zeros(num), (quartiles[1] - quartiles[0]) / 1.34
+        )
         half_width = np.sqrt(5.0) * np.maximum(0.9 * spread * n**-0.2, 1.0 / GRID)  # (D,)
         size = GRID if self.periodic else 2 * GRID
         cell = np.minimum((u * GRID).astype(np.int64), GRID - 1)
-        counts = np.bincount((cell + GRID * np.arange(num)).ravel(), minlength=GRID * num).reshape(num, GRID).astype(float)
+        counts = (
+            np.bincount((cell + GRID * np.arange(num)).ravel(), minlength=GRID * num)
+            .reshape(num, GRID)
+            .astype(float)
+        )
         if not self.periodic:
             counts = np.concatenate([counts, counts[:, ::-1]], 1)
         distance = np.minimum(np.arange(size), size - np.arange(size)) / GRID
@@ -129,7 +140,9 @@ class Histogram:
     def columns(self, scores: np.ndarray) -> np.ndarray:
         n, num = scores.shape
         cell = np.minimum((_uniform(scores) * self.num_bins).astype(np.int64), self.num_bins - 1)
-        counts = np.bincount((cell + self.num_bins * np.arange(num)).ravel(), minlength=self.num_bins * num)
+        counts = np.bincount(
+            (cell + self.num_bins * np.arange(num)).ravel(), minlength=self.num_bins * num
+        )
         share = counts.reshape(num, self.num_bins) / n
         logs = np.log(share * self.num_bins, out=np.zeros_like(share), where=share > 0)
         value: np.ndarray = (share * logs).sum(1)
@@ -138,10 +151,11 @@ class Histogram:
 
 @dataclass(frozen=True)
 class KNN:
-    r"""k-nearest-neighbour divergence of normal scores from the standard normal (Wang, Kulkarni and Verdu 2009).
+    r"""k-nearest-neighbour divergence of normal scores from the standard normal (Wang, Kulkarni and
+    Verdu 2009).
 
-    :math:`n^{-1} \sum_i \psi(k) - \log(n - 1) - \log c_d - d \log r_k(i) - \log q(x_i)`, with k the integer part of
-    :math:`\sqrt n`.
+    :math:`n^{-1} \sum_i \psi(k) - \log(n - 1) - \log c_d - d \log r_k(i) - \log q(x_i)`, with k the
+    integer part of :math:`\sqrt n`.
 
     Args:
         jointly: compare all columns at once; else one at a time.
@@ -180,7 +194,9 @@ def _knn_columns(x: np.ndarray) -> np.ndarray:
     for below in range(k + 1):  # of the k neighbours, so many lie below
         left, right = padded[k - below : k - below + n], padded[2 * k - below : 2 * k - below + n]
         np.minimum(distance, np.maximum(x - left, right - x), out=distance)
-    log_density = digamma(k) - math.log(n - 1) - math.log(2.0) - np.log(np.maximum(distance, 1e-300))
+    log_density = (
+        digamma(k) - math.log(n - 1) - math.log(2.0) - np.log(np.maximum(distance, 1e-300))
+    )
     value: np.ndarray = (log_density + 0.5 * x**2 + 0.5 * math.log(2 * math.pi)).mean(0)
     return value
 
@@ -201,9 +217,11 @@ def _knn(x: np.ndarray) -> float:
 
 
 def null_moments(discrepancy: Discrepancy, num_rows: int, num_columns: int) -> tuple[float, float]:
-    """Mean and standard deviation of the estimator on exact noise of ``num_rows`` rows and ``num_columns`` columns.
+    """Mean and standard deviation of the estimator on exact noise of ``num_rows`` rows and
+    ``num_columns`` columns.
 
-    Interpolated between sizes of a fixed table, which is drawn once a process and the same for every caller.
+    Interpolated between sizes of a fixed table, which is drawn once a process and the same for
+    every caller.
     """
     if num_rows < 3:
         return math.nan, math.nan
@@ -211,11 +229,18 @@ def null_moments(discrepancy: Discrepancy, num_rows: int, num_columns: int) -> t
     low = math.floor(place)
     share = place - low
     width = num_columns if discrepancy.joint else 1
-    (m0, s0), (m1, s1) = _null_entry(discrepancy, low, width), _null_entry(discrepancy, low + 1, width)
+    (m0, s0), (m1, s1) = (
+        _null_entry(discrepancy, low, width),
+        _null_entry(discrepancy, low + 1, width),
+    )
     mean, sd = m0 + share * (m1 - m0), s0 + share * (s1 - s0)
     if discrepancy.joint or num_columns == 1:
         return mean, sd
-    return (mean, sd / math.sqrt(num_columns)) if discrepancy.mean else (mean * num_columns, sd * math.sqrt(num_columns))
+    return (
+        (mean, sd / math.sqrt(num_columns))
+        if discrepancy.mean
+        else (mean * num_columns, sd * math.sqrt(num_columns))
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -223,16 +248,21 @@ def _null_entry(discrepancy: Discrepancy, step: int, width: int) -> tuple[float,
     n = round(3 * NULL_STEP**step)
     rng = np.random.default_rng([n, width])
     if discrepancy.joint:
-        values = np.concatenate([discrepancy.columns(rng.standard_normal((n, width))) for _ in range(40)])
+        values = np.concatenate(
+            [discrepancy.columns(rng.standard_normal((n, width))) for _ in range(40)]
+        )
     else:
         num = max(200, min(NULL_COLUMNS, 3_000_000 // n))
-        values = np.concatenate([discrepancy.columns(rng.standard_normal((n, 100))) for _ in range(num // 100)])
+        values = np.concatenate(
+            [discrepancy.columns(rng.standard_normal((n, 100))) for _ in range(num // 100)]
+        )
     return float(values.mean()), float(values.std(ddof=1))
 
 
 @dataclass(frozen=True)
 class PlugIn:
-    r"""For mixtures of few discrete items: :math:`\sum_v \hat p_v \log(\hat p_v / F(v))`, rows weighted by responsibility.
+    r"""For mixtures of few discrete items: :math:`\sum_v \hat p_v \log(\hat p_v / F(v))`, rows
+    weighted by responsibility.
 
     Args:
         num_null: multinomial samples of the component's own law from which the null is estimated.
@@ -247,7 +277,10 @@ class PlugIn:
 
 def cells_of(noise: NoiseDraws) -> Cells:
     if noise.cells is None:
-        raise ValueError("acdc: PlugIn() needs a mixture of discrete items without missing entries; use KDE() or KNN()")
+        raise ValueError(
+            "acdc: PlugIn() needs a mixture of discrete items without missing entries; use KDE() or"
+            " KNN()"
+        )
     return noise.cells
 
 
@@ -259,8 +292,12 @@ def plug_in(cells: Cells) -> np.ndarray:
     return value
 
 
-def plug_in_null(cells: Cells, discrepancy: PlugIn, generator: torch.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """From samples of each component's own law on the patterns seen, as large as its expected use."""
+def plug_in_null(
+    cells: Cells, discrepancy: PlugIn, generator: torch.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """From samples of each component's own law on the patterns seen, as large as its expected
+    use.
+    """
     rng = numpy_generator(generator)
     law = cells.log_law.exp().numpy()
     means, sds = [], []

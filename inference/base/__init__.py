@@ -35,9 +35,22 @@ from inference.base.outcome import (
 )
 from inference.base.plugins import load_modules
 from inference.base.progress import NoProgress, Progress, RichProgress
-from inference.base.relabelling import Alignment, Labels, Matching, align_labels, match_columns, relabel_draws
+from inference.base.relabelling import (
+    Alignment,
+    Labels,
+    Matching,
+    align_labels,
+    match_columns,
+    relabel_draws,
+)
 from inference.base.starts import StartSearch
-from inference.base.steps import GenericSteps, Steps, add_statistics, maximise_free, summed_statistics
+from inference.base.steps import (
+    GenericSteps,
+    Steps,
+    add_statistics,
+    maximise_free,
+    summed_statistics,
+)
 from inference.base.structure import Method, Problem, Recommendation, Standard, Structure, is_method
 
 __all__ = [

@@ -48,10 +48,12 @@ def nearest(x: Tensor, picked: Tensor) -> Tensor:
 
 
 def split_share(share: Tensor, which: int, statistic: Tensor, mask: Tensor | None) -> Tensor:
-    """Chances of K + 1 components: one of K cut in two across the direction in which its rows spread most.
+    """Chances of K + 1 components: one of K cut in two across the direction in which its rows
+    spread most.
 
     Args:
-        share: (N, K); which: of them; statistic: of the rows, (N, S); mask: which of its entries are there, None for all.
+        share: (N, K); which: of them; statistic: of the rows, (N, S); mask: which of its entries
+            are there, None for all.
     """
     own = share[:, which : which + 1]
     seen = own if mask is None else own * mask
@@ -65,10 +67,12 @@ def split_share(share: Tensor, which: int, statistic: Tensor, mask: Tensor | Non
 
 
 def assigned_start(problem: Problem, num_starts: int) -> Params | None:
-    r"""Parameters that are most probable when every row belongs to the nearest of K rows picked by k-means++.
+    r"""Parameters that are most probable when every row belongs to the nearest of K rows picked by
+    k-means++.
 
-    For programs with one categorical latent in one plate over the rows of a table: :math:`\arg\max_\theta \log p(x, z, \theta)` with
-    z the row's nearest centre on standardised columns. None for other programs.
+    For programs with one categorical latent in one plate over the rows of a table:
+    :math:`\arg\max_\theta \log p(x, z, \theta)` with z the row's nearest centre on standardised
+    columns. None for other programs.
 
     Args:
         problem: program and data.
@@ -92,16 +96,21 @@ def assigned_start(problem: Problem, num_starts: int) -> Params | None:
     x = table.detach().cpu().double().reshape(rows[0], -1)
     x = x - x.nanmean(0)
     x = (x / x.square().nanmean(0).sqrt().clamp(min=1e-12)).nan_to_num(0.0)
-    picked = torch.stack([centres(x, site.num_values, True, generator) for _ in range(num_starts)])  # (R, K, J)
+    picked = torch.stack(
+        [centres(x, site.num_values, True, generator) for _ in range(num_starts)]
+    )  # (R, K, J)
     z = torch.cdist(x, picked).argmin(-1).to(table.device)  # (R, N)
     like = program.draw_prior(num_starts, problem.seed)
-    middle = program.constrained({name: torch.zeros_like(value) for name, value in program.unconstrained(like).items()})
+    middle = program.constrained(
+        {name: torch.zeros_like(value) for name, value in program.unconstrained(like).items()}
+    )
     start = {name: value.detach() for name, value in middle.items()}
 
     def joint(params: Params) -> Tensor:
         return program.log_joint(params, {site.name: z})
 
     found = maximise_free(program, joint, start, NUM_STEPS)
-    sound = torch.stack([value.isfinite().reshape(num_starts, -1).all(-1) for value in found.values()]).all()
+    sound = torch.stack(
+        [value.isfinite().reshape(num_starts, -1).all(-1) for value in found.values()]
+    ).all()
     return found if bool(sound) else None
-

@@ -18,13 +18,22 @@ from torch import Tensor
 
 from inference.base.contents import plain_bytes
 
-__all__ = ["Checkpoint", "read_tensors", "refuse_other", "replacing", "usable_path", "write_tensors", "write_whole"]
+__all__ = [
+    "Checkpoint",
+    "read_tensors",
+    "refuse_other",
+    "replacing",
+    "usable_path",
+    "write_tensors",
+    "write_whole",
+]
 
 State = TypeVar("State")
 
 
 def usable_path(owner: str, path: Any, is_folder: bool = False) -> Path:
-    """A path at which a file (or folder) can be made, or a ValueError that says why not; nothing is left behind but folders.
+    """A path at which a file (or folder) can be made, or a ValueError that says why not; nothing is
+    left behind but folders.
 
     Args:
         owner: the argument, for the message.
@@ -38,21 +47,32 @@ def usable_path(owner: str, path: Any, is_folder: bool = False) -> Path:
     usable = Path(path)
     try:
         if usable.exists() and usable.is_dir() != is_folder:
-            raise ValueError(f"{owner} {usable}: a {what} was expected, got a {'file' if is_folder else 'folder'}")
+            raise ValueError(
+                f"{owner} {usable}: a {what} was expected, got a"
+                f" {'file' if is_folder else 'folder'}"
+            )
         folder = usable if is_folder else usable.parent
         above = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
         if not above.is_dir():
-            raise ValueError(f"{owner}: the path of a {what} was expected, but {above} is a file, and inside a file there can be no {what}")
+            raise ValueError(
+                f"{owner}: the path of a {what} was expected, but {above} is a file, and inside a"
+                f" file there can be no {what}"
+            )
         if not os.access(above, os.W_OK | os.X_OK):
-            raise ValueError(f"{owner}: {usable} cannot be written: the folder {above} gives no permission")
+            raise ValueError(
+                f"{owner}: {usable} cannot be written: the folder {above} gives no permission"
+            )
     except OSError as error:
-        raise ValueError(f"{owner}: {usable} cannot be written: {error.strerror or error}") from error
+        raise ValueError(
+            f"{owner}: {usable} cannot be written: {error.strerror or error}"
+        ) from error
     return usable
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A file to write, which takes the place of ``path`` once it is whole; what could not be written is removed.
+    """A file to write, which takes the place of ``path`` once it is whole; what could not be
+    written is removed.
 
     Raises:
         OSError: where the disk is full, or does not take the file; the old one is as it was.
@@ -68,19 +88,31 @@ def replacing(path: Path) -> Iterator[Path]:
         number = _error_number(error)
         if number is None:
             raise
-        raise OSError(number, f"the file could not be written ({os.strerror(number)}); what was there before is as it was", str(path)) from error
+        raise OSError(
+            number,
+            f"the file could not be written ({os.strerror(number)}); what was there before is as"
+            " it was",
+            str(path),
+        ) from error
 
 
 def _error_number(error: BaseException) -> int | None:
-    """The number of the system's error that another error stands for, None where it stands for none."""
+    """The number of the system's error that another error stands for, None where it stands for
+    none.
+    """
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno
-    found = re.search(r"os error (\d+)|errno\W+(\d+)", str(error)) if isinstance(error, Exception) else None
+    found = (
+        re.search(r"os error (\d+)|errno\W+(\d+)", str(error))
+        if isinstance(error, Exception)
+        else None
+    )
     return int(found[1] or found[2]) if found else None
 
 
 def write_whole(path: Path, content: str) -> None:
-    """Write a text file; the old file stays whole until the new one is, and what could not be written is removed.
+    """Write a text file; the old file stays whole until the new one is, and what could not be
+    written is removed.
 
     Raises:
         OSError: where the disk is full, or does not take the file; the old one is as it was.
@@ -90,20 +122,30 @@ def write_whole(path: Path, content: str) -> None:
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], record: dict[str, Any]) -> None:
-    """Write tensors and a JSON record as one safetensors file, with a checksum of both among its metadata.
+    """Write tensors and a JSON record as one safetensors file, with a checksum of both among its
+    metadata.
 
     The old file stays whole until the new one is, and what could not be written is removed.
 
     Raises:
         OSError: where the disk is full, or does not take the file; the old one is as it was.
     """
-    contiguous = {name: value.detach().cpu().clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}
+    contiguous = {
+        name: value.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, value in tensors.items()
+    }
     text = json.dumps(record)
     with replacing(path) as partial:
-        save_file(contiguous, str(partial), metadata={"record": text, "checksum": _checksum(contiguous, text)})
+        save_file(
+            contiguous,
+            str(partial),
+            metadata={"record": text, "checksum": _checksum(contiguous, text)},
+        )
 
 
-def read_tensors(path: Path, unsigned: tuple[Any, ...] = ()) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_tensors(
+    path: Path, unsigned: tuple[Any, ...] = ()
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The inverse of :func:`write_tensors`.
 
     Args:
@@ -124,10 +166,15 @@ def read_tensors(path: Path, unsigned: tuple[Any, ...] = ()) -> tuple[dict[str, 
     except Exception as error:
         raise ValueError(f"{path}: not a file written by this library ({error})") from error
     if not isinstance(record, dict):
-        raise ValueError(f"{path}: not a file written by this library (its record is a {type(record).__name__})")
+        raise ValueError(
+            f"{path}: not a file written by this library (its record is a {type(record).__name__})"
+        )
     is_signed = "checksum" in metadata or record.get("format") not in unsigned
     if is_signed and metadata.get("checksum") != _checksum(tensors, text):
-        raise ValueError(f"{path}: the file is damaged, or was changed after it was written: its contents do not match its checksum")
+        raise ValueError(
+            f"{path}: the file is damaged, or was changed after it was written: its contents do not"
+            " match its checksum"
+        )
     return tensors, record
 
 
@@ -135,7 +182,9 @@ def _checksum(tensors: Mapping[str, Tensor], record: str) -> str:
     digest = hashlib.sha256(record.encode("utf-8", "surrogatepass"))
     for name in sorted(tensors):
         value = tensors[name]
-        digest.update(f"|{name!r}{value.dtype}{tuple(value.shape)}|".encode("utf-8", "surrogatepass"))
+        digest.update(
+            f"|{name!r}{value.dtype}{tuple(value.shape)}|".encode("utf-8", "surrogatepass")
+        )
         digest.update(plain_bytes(value))
     return digest.hexdigest()
 
@@ -148,8 +197,8 @@ def refuse_other(path: Path, record: Mapping[str, Any], fingerprint: str) -> Non
     """
     if record.get("fingerprint") != fingerprint:
         raise ValueError(
-            f"checkpoint {path} belongs to another fit (model, data, method, start or seed differ): remove it or "
-            "name another file"
+            f"checkpoint {path} belongs to another fit (model, data, method, start or seed differ):"
+            " remove it or name another file"
         )
 
 
@@ -158,7 +207,8 @@ class Checkpoint:
 
     Args:
         path: file to write.
-        fingerprint: what the fit is of (model, data, method, seed), so that another fit is not resumed by mistake.
+        fingerprint: what the fit is of (model, data, method, seed), so that another fit is not
+            resumed by mistake.
         every: iterations between two writes.
     """
 
@@ -177,7 +227,11 @@ class Checkpoint:
                 tensors[name] = value
             else:
                 plain[name] = value
-        write_tensors(self.path, tensors, {"fingerprint": self.fingerprint, "state": plain, "names": list(tensors)})
+        write_tensors(
+            self.path,
+            tensors,
+            {"fingerprint": self.fingerprint, "state": plain, "names": list(tensors)},
+        )
 
     def load(self, kind: type[State]) -> State | None:
         """The state on disk, or None if there is none.
@@ -191,7 +245,9 @@ class Checkpoint:
         refuse_other(self.path, record, self.fingerprint)
         try:
             fields: dict[str, Any] = dict(record["state"])
-            for name in record["names"]:  # in the order of the program, as in the run that was interrupted
+            for name in record[
+                "names"
+            ]:  # in the order of the program, as in the run that was interrupted
                 value = tensors[name]
                 head, _, key = name.partition("/")
                 if key:
@@ -199,7 +255,12 @@ class Checkpoint:
                 else:
                     fields[name] = value
             if "params" in fields:
-                fields["params"] = {name: torch.as_tensor(value) for name, value in fields["params"].items()}
+                fields["params"] = {
+                    name: torch.as_tensor(value) for name, value in fields["params"].items()
+                }
             return kind(**fields)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"checkpoint {self.path} holds no running fit of this version: remove it or name another file") from error
+            raise ValueError(
+                f"checkpoint {self.path} holds no running fit of this version: remove it or name"
+                " another file"
+            ) from error

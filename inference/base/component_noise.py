@@ -1,8 +1,9 @@
 r"""Posterior draws of a component's noise: what ACDC compares with the law that the model assumes.
 
-A component acts on a row through noise of a known law. Given the data, draws of that noise from its posterior, pooled over
-the rows that use the component, follow that same law if the model is right. All noise here is on the scale of independent
-standard normals, :math:`\Phi^{-1}` of the (randomised) probability integral transform: both tails keep their resolution.
+A component acts on a row through noise of a known law. Given the data, draws of that noise from its
+posterior, pooled over the rows that use the component, follow that same law if the model is right.
+All noise here is on the scale of independent standard normals, :math:`\Phi^{-1}` of the
+(randomised) probability integral transform: both tails keep their resolution.
 """
 
 from __future__ import annotations
@@ -14,7 +15,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["LEAST_VISITS", "Cells", "NoiseDraws", "duration_noise", "gaussian_split", "negative_binomial_scores", "numpy_generator", "poisson_scores", "poisson_split"]
+__all__ = [
+    "LEAST_VISITS",
+    "Cells",
+    "NoiseDraws",
+    "duration_noise",
+    "gaussian_split",
+    "negative_binomial_scores",
+    "numpy_generator",
+    "poisson_scores",
+    "poisson_split",
+]
 
 USED = 1.0  # expected counts from which a component counts as used by a row
 LEAST_VISITS = 50  # to which the steps of a state that is nearly always on are shared out
@@ -38,13 +49,14 @@ class NoiseDraws:
     """Draws of the noise of K components.
 
     Args:
-        scores: normal scores, (M, N, K, D); NaN where a row that uses the component has no noise in that column;
-            the column's divergence then counts by the noises there are to one use, so that all are in nats a use.
+        scores: normal scores, (M, N, K, D); NaN where a row that uses the component has no noise in
+            that column; the column's divergence then counts by the noises there are to one use, so
+            that all are in nats a use.
         used: whether the row uses the component, (M, N, K).
         shares: each component's share of the data, (K,), summing to 1.
         cells: the discrete table, where rows are discrete and few; else None.
-        visits: how often each component came into use, (M, K), where one use goes on over many rows; None where every row
-            is a use of its own.
+        visits: how often each component came into use, (M, K), where one use goes on over many
+            rows; None where every row is a use of its own.
     """
 
     scores: np.ndarray
@@ -70,8 +82,11 @@ def numpy_generator(generator: torch.Generator) -> np.random.Generator:
     return np.random.default_rng(int(torch.randint(2**62, (1,), generator=generator)))
 
 
-def duration_noise(stay: np.ndarray, lengths: np.ndarray, paths: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The transform of the length of every visit under the chances of staying; a visit cut off by the end of its sequence is completed by the model.
+def duration_noise(
+    stay: np.ndarray, lengths: np.ndarray, paths: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """The transform of the length of every visit under the chances of staying; a visit cut off by
+    the end of its sequence is completed by the model.
 
     Args:
         stay: the chance of going on into step t, (B, T, K); lengths: of sequences, (B,).
@@ -96,7 +111,8 @@ def duration_noise(stay: np.ndarray, lengths: np.ndarray, paths: np.ndarray, rng
 
 
 def poisson_split(counts: np.ndarray, rates: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Multinomial split of every count in proportion to its components' rates, by conditional binomials.
+    """Multinomial split of every count in proportion to its components' rates, by conditional
+    binomials.
 
     Args:
         counts: (N, J); rates: (N, K, J), not negative.
@@ -106,10 +122,14 @@ def poisson_split(counts: np.ndarray, rates: np.ndarray, rng: np.random.Generato
     """
     out = np.zeros(rates.shape)
     left = counts.astype(np.int64)
-    tail = np.cumsum(rates[:, ::-1], axis=1)[:, ::-1]  # rate of this component and of those after it
+    tail = np.cumsum(rates[:, ::-1], axis=1)[
+        :, ::-1
+    ]  # rate of this component and of those after it
     num = rates.shape[1]
     for k in range(num - 1):
-        chance = np.divide(rates[:, k], tail[:, k], out=np.full(left.shape, 1.0 / (num - k)), where=tail[:, k] > 0)
+        chance = np.divide(
+            rates[:, k], tail[:, k], out=np.full(left.shape, 1.0 / (num - k)), where=tail[:, k] > 0
+        )
         draw = rng.binomial(left, np.clip(chance, 0.0, 1.0))
         out[:, k] = draw
         left = left - draw
@@ -120,7 +140,8 @@ def poisson_split(counts: np.ndarray, rates: np.ndarray, rng: np.random.Generato
 def poisson_scores(y: np.ndarray, rate: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Normal scores of the randomised probability integral transform of counts.
 
-    Above the mean the upper tail is used, so that a far count gets a large score and not an infinite one.
+    Above the mean the upper tail is used, so that a far count gets a large score and not an
+    infinite one.
     """
     from scipy.special import pdtr, pdtrc
 
@@ -128,7 +149,9 @@ def poisson_scores(y: np.ndarray, rate: np.ndarray, rng: np.random.Generator) ->
     return _scores(y, pdtr, pdtrc, (rate,), rng)
 
 
-def negative_binomial_scores(y: np.ndarray, mean: np.ndarray, size: float | np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def negative_binomial_scores(
+    y: np.ndarray, mean: np.ndarray, size: float | np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
     """As :func:`poisson_scores` for counts of variance mean + mean squared / size."""
     from scipy.special import betainc
 
@@ -148,26 +171,42 @@ def negative_binomial_scores(y: np.ndarray, mean: np.ndarray, size: float | np.n
 Tail = Callable[..., np.ndarray]
 
 
-def _scores(y: np.ndarray, at_most: Tail, above: Tail, laws: tuple[np.ndarray, ...], rng: np.random.Generator) -> np.ndarray:
-    """Normal scores of counts, each by the tail that it lies in; ``at_most(k, *laws)`` and ``above`` are the chances of the two tails, the first of ``laws`` the mean."""
+def _scores(
+    y: np.ndarray,
+    at_most: Tail,
+    above: Tail,
+    laws: tuple[np.ndarray, ...],
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Normal scores of counts, each by the tail that it lies in; ``at_most(k, *laws)`` and
+    ``above`` are the chances of the two tails, the first of ``laws`` the mean.
+    """
     from scipy.special import ndtri
 
-    u, tiny = rng.random(y.shape), 1e-300 * (1 + rng.random(y.shape))  # beyond: ranked at random, not tied
+    u, tiny = (
+        rng.random(y.shape),
+        1e-300 * (1 + rng.random(y.shape)),
+    )  # beyond: ranked at random, not tied
     out, upper = np.empty(y.shape), y > laws[0]
     for inside, tail, sign in ((~upper, at_most, 1.0), (upper, above, -1.0)):
         count, own = y[inside], [law[inside] for law in laws]
         here, before = tail(count, *own), tail(np.maximum(count - 1, 0), *own)
         before = np.where(count > 0, before, 0.5 - 0.5 * sign)
         low, high = (before, here) if sign > 0 else (here, before)
-        out[inside] = sign * ndtri(np.maximum(low + u[inside] * np.maximum(high - low, 0.0), tiny[inside]))
+        out[inside] = sign * ndtri(
+            np.maximum(low + u[inside] * np.maximum(high - low, 0.0), tiny[inside])
+        )
     return out
 
 
-def gaussian_split(residual: Tensor, scales: Tensor, generator: torch.Generator, num_draws: int) -> Tensor:
+def gaussian_split(
+    residual: Tensor, scales: Tensor, generator: torch.Generator, num_draws: int
+) -> Tensor:
     r"""Noise of each component given their sum, in units of its own scale.
 
-    With shares :math:`v_k = \sigma_k^2 / \sum \sigma^2`, :math:`y_k - \mu_k = v_k r + (e_k - v_k \sum_j e_j)`,
-    :math:`e_k \sim N(0, \sigma_k^2)`: the conditional law of independent normals given their sum, in one shot.
+    With shares :math:`v_k = \sigma_k^2 / \sum \sigma^2`, :math:`y_k - \mu_k = v_k r + (e_k - v_k
+    \sum_j e_j)`, :math:`e_k \sim N(0, \sigma_k^2)`: the conditional law of independent normals
+    given their sum, in one shot.
 
     Args:
         residual: r, (N, D); scales: standard deviations, (K, D).

@@ -1,9 +1,11 @@
 """A digest of a Python value by its code and contents, the same in another process.
 
-A running fit is resumed only by the program it is of. A ``repr`` does not tell two programs apart: that of a large tensor is abridged,
-that of an object is its address, and what a function calls and reads beside its arguments is not in it. Here a function is
-its code, its defaults, the variables it closes over and the globals it reads, each by its own contents; an object is its class and its
-attributes; a tensor is its numbers. What Python, installed packages and this library define counts by name.
+A running fit is resumed only by the program it is of. A ``repr`` does not tell two programs apart:
+that of a large tensor is abridged, that of an object is its address, and what a function calls and
+reads beside its arguments is not in it. Here a function is its code, its defaults, the variables it
+closes over and the globals it reads, each by its own contents; an object is its class and its
+attributes; a tensor is its numbers. What Python, installed packages and this library define counts
+by name.
 """
 
 from __future__ import annotations
@@ -27,19 +29,43 @@ __all__ = ["digest_of", "plain_bytes"]
 PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), range, slice)
 KNOWN = {"ppl_models", "inference", "pyro", "torch", "numpy", *sys.stdlib_module_names}
 UNSAID = {  # of a class: what Python and dataclasses write of themselves
-    "__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__annotations__", "__abstractmethods__", "__slots__", "__parameters__",
-    "__orig_bases__", "__match_args__", "__dataclass_fields__", "__dataclass_params__", "__repr__", "__eq__", "__hash__", "__setattr__",
-    "__delattr__", "__lt__", "__le__", "__gt__", "__ge__", "__firstlineno__", "__static_attributes__", "__annotate__",
-}  # fmt: skip
+    "__dict__",
+    "__weakref__",
+    "__doc__",
+    "__module__",
+    "__qualname__",
+    "__annotations__",
+    "__abstractmethods__",
+    "__slots__",
+    "__parameters__",
+    "__orig_bases__",
+    "__match_args__",
+    "__dataclass_fields__",
+    "__dataclass_params__",
+    "__repr__",
+    "__eq__",
+    "__hash__",
+    "__setattr__",
+    "__delattr__",
+    "__lt__",
+    "__le__",
+    "__gt__",
+    "__ge__",
+    "__firstlineno__",
+    "__static_attributes__",
+    "__annotate__",
+}
 
 
 def digest_of(value: Any, name: str, skip_fitted: bool = False) -> str:
     """A digest of a value: equal for equal code and contents.
 
     Args:
-        value: numbers, texts, arrays, tensors, containers, records, functions, modules and objects of such.
+        value: numbers, texts, arrays, tensors, containers, records, functions, modules and objects
+            of such.
         name: what it is called in a message.
-        skip_fitted: whether parameters of networks, which a fit changes in place, count by their shapes alone.
+        skip_fitted: whether parameters of networks, which a fit changes in place, count by their
+            shapes alone.
 
     Raises:
         ValueError: naming a part whose contents cannot be read, such as an open file or a lock.
@@ -51,7 +77,10 @@ def digest_of(value: Any, name: str, skip_fitted: bool = False) -> str:
 
 
 class _Digest:
-    """One walk through a value. Everything written is a tag and its length, so that no two values write the same."""
+    """One walk through a value.
+
+    Everything written is a tag and its length, so that no two values write the same.
+    """
 
     def __init__(self, skip_fitted: bool, home: str) -> None:
         self.hash = hashlib.sha256()
@@ -67,7 +96,11 @@ class _Digest:
 
     def word(self, *parts: Any) -> None:
         for part in parts:
-            data = part if isinstance(part, bytes | memoryview) else str(part).encode("utf-8", "surrogatepass")
+            data = (
+                part
+                if isinstance(part, bytes | memoryview)
+                else str(part).encode("utf-8", "surrogatepass")
+            )
             self.hash.update(f"{len(data)}:".encode())
             self.hash.update(data)
 
@@ -102,7 +135,10 @@ class _Digest:
             self.word("method")
             self.add(value.__func__, where)
             self.add(value.__self__, f"{where}.__self__")
-        elif isinstance(value, types.BuiltinFunctionType | types.MethodDescriptorType | types.WrapperDescriptorType):
+        elif isinstance(
+            value,
+            types.BuiltinFunctionType | types.MethodDescriptorType | types.WrapperDescriptorType,
+        ):
             self.word("built in", getattr(value, "__module__", None), value.__qualname__)
             owner = getattr(value, "__self__", None)
             if owner is not None and not isinstance(owner, types.ModuleType):
@@ -127,12 +163,22 @@ class _Digest:
             self._owner(value, where)
             self._items("items", value, where)
         elif isinstance(value, set | frozenset):
-            self.word("set", len(value), *sorted(digest_of(part, f"{where}: a member", self.skip_fitted) for part in value))
+            self.word(
+                "set",
+                len(value),
+                *sorted(digest_of(part, f"{where}: a member", self.skip_fitted) for part in value),
+            )
         elif hasattr(value, "columns") and hasattr(value, "to_numpy"):
-            self._items("frame", [np.asarray(value.columns), np.asarray(getattr(value, "index", ()))], where)
+            self._items(
+                "frame", [np.asarray(value.columns), np.asarray(getattr(value, "index", ()))], where
+            )
             self._items("columns", [np.asarray(value[name]) for name in value.columns], where)
         elif hasattr(value, "to_numpy") and hasattr(value, "dtype"):
-            parts = [np.asarray(value), np.asarray(getattr(value, "index", ())), getattr(value, "name", None)]
+            parts = [
+                np.asarray(value),
+                np.asarray(getattr(value, "index", ())),
+                getattr(value, "name", None),
+            ]
             self._items("series", parts, where)
         elif hasattr(value, "__wrapped__") and not hasattr(value, "__dict__"):
             self.add(value.__wrapped__, where)
@@ -146,7 +192,11 @@ class _Digest:
             self.word("fitted", value.dtype, tuple(value.shape))
             return
         dense = value.detach().cpu()
-        dense = (dense if dense.layout == torch.strided else dense.to_dense()).resolve_conj().resolve_neg()
+        dense = (
+            (dense if dense.layout == torch.strided else dense.to_dense())
+            .resolve_conj()
+            .resolve_neg()
+        )
         self.word("tensor", value.dtype, value.layout, tuple(value.shape), plain_bytes(dense))
 
     def _array(self, value: Any, where: str) -> None:
@@ -154,7 +204,11 @@ class _Digest:
         if isinstance(value, np.ma.MaskedArray):
             self._array(np.ma.getmaskarray(value), where)
         if value.dtype.hasobject:
-            self._items("objects", value.ravel().tolist() if isinstance(value, np.ndarray) else [value.item()], where)
+            self._items(
+                "objects",
+                value.ravel().tolist() if isinstance(value, np.ndarray) else [value.item()],
+                where,
+            )
         else:
             self.word(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
 
@@ -184,7 +238,11 @@ class _Digest:
         kind = type(value)
         self.word("object")
         self.add(kind, f"{where}: its class")
-        if kind.__reduce_ex__ is object.__reduce_ex__ and kind.__reduce__ is object.__reduce__ and _holds(kind):
+        if (
+            kind.__reduce_ex__ is object.__reduce_ex__
+            and kind.__reduce__ is object.__reduce__
+            and _holds(kind)
+        ):
             for name, part in _attributes(value):
                 self.word(name)
                 self.add(part, f"{where}.{name}")
@@ -193,8 +251,9 @@ class _Digest:
             reduced = value.__reduce_ex__(4)
         except Exception as error:
             raise ValueError(
-                f"checkpoint: {where} is a {kind.__name__}, whose contents cannot be read, so that the checkpoint of another program "
-                "could be taken for this one: hand it over as numbers, arrays or a record of such, or fit without a checkpoint"
+                f"checkpoint: {where} is a {kind.__name__}, whose contents cannot be read, so that"
+                " the checkpoint of another program could be taken for this one: hand it over as"
+                " numbers, arrays or a record of such, or fit without a checkpoint"
             ) from error
         if isinstance(reduced, str):
             self.word("global", reduced)
@@ -212,7 +271,12 @@ class _Digest:
         made = getattr(kind.__dict__.get("__dataclass_params__"), "init", False)
         for name, part in kind.__dict__.items():
             is_slot = isinstance(part, types.MemberDescriptorType | types.GetSetDescriptorType)
-            if not (name in UNSAID or name.startswith("_abc_") or is_slot or (made and name == "__init__")):
+            if not (
+                name in UNSAID
+                or name.startswith("_abc_")
+                or is_slot
+                or (made and name == "__init__")
+            ):
                 self.word(name)
                 self.add(part, f"{where}.{name}")
         if dataclasses.is_dataclass(kind):
@@ -239,8 +303,21 @@ class _Digest:
             self._dict(own, where)
 
     def _code(self, code: types.CodeType, where: str) -> None:
-        self.word("code", code.co_code, *code.co_names, "|", *code.co_varnames, "|", *code.co_freevars, "|", code.co_flags, code.co_argcount)
-        self.word(code.co_posonlyargcount, code.co_kwonlyargcount, getattr(code, "co_exceptiontable", b""))
+        self.word(
+            "code",
+            code.co_code,
+            *code.co_names,
+            "|",
+            *code.co_varnames,
+            "|",
+            *code.co_freevars,
+            "|",
+            code.co_flags,
+            code.co_argcount,
+        )
+        self.word(
+            code.co_posonlyargcount, code.co_kwonlyargcount, getattr(code, "co_exceptiontable", b"")
+        )
         for constant in code.co_consts:
             if isinstance(constant, types.CodeType):
                 self._code(constant, where)
@@ -273,7 +350,9 @@ class _Digest:
 def plain_bytes(value: Tensor) -> memoryview:
     """The numbers of a dense tensor on the CPU as bytes, in order, whatever its strides."""
     if value.is_contiguous():
-        flat = value.as_strided((value.numel(),), (1,))  # a dim of size one may have any stride, and is called contiguous
+        flat = value.as_strided(
+            (value.numel(),), (1,)
+        )  # a dim of size one may have any stride, and is called contiguous
     else:
         flat = value.clone(memory_format=torch.contiguous_format).reshape(-1)
     return flat.view(torch.uint8).numpy().data
@@ -285,11 +364,15 @@ def plain_bytes(value: Tensor) -> memoryview:
 @functools.cache
 def _is_installed(top: str) -> bool:
     """Whether a package is Python's, this library or below it, or otherwise installed."""
-    if top == "__main__":  # a user's code, though an installed program (pytest, a kernel) may have started it
+    if (
+        top == "__main__"
+    ):  # a user's code, though an installed program (pytest, a kernel) may have started it
         return False
     if top in KNOWN:
         return True
-    file = getattr(sys.modules.get(top), "__file__", None) or next(iter(getattr(sys.modules.get(top), "__path__", ())), "")
+    file = getattr(sys.modules.get(top), "__file__", None) or next(
+        iter(getattr(sys.modules.get(top), "__path__", ())), ""
+    )
     return "site-packages" in file or "dist-packages" in file
 
 
@@ -302,7 +385,9 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
 
 def _read_names(code: types.CodeType) -> Iterator[str]:
     for part in _codes(code):
-        yield from (i.argval for i in dis.get_instructions(part) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
+        yield from (
+            i.argval for i in dis.get_instructions(part) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+        )
 
 
 def _imported(code: types.CodeType) -> Iterator[str]:
@@ -321,14 +406,18 @@ def _holds(kind: type) -> bool:
 
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
-    """Names and values of an object's own attributes, without what was computed from the others and kept."""
+    """Names and values of an object's own attributes, without what was computed from the others and
+    kept.
+    """
     kind = type(value)
     for base in kind.__mro__:
         slots = base.__dict__.get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
             if name not in ("__dict__", "__weakref__") and hasattr(value, name):
                 yield name, getattr(value, name)
-    if isinstance(value, torch.distributions.Distribution) and isinstance(getattr(kind, "logits", None), torch.distributions.utils.lazy_property):
+    if isinstance(value, torch.distributions.Distribution) and isinstance(
+        getattr(kind, "logits", None), torch.distributions.utils.lazy_property
+    ):
         yield "logits", getattr(value, "logits")  # noqa: B009, given as either of two, and the other computed when asked for
     kept = (functools.cached_property, torch.distributions.utils.lazy_property)
     for name, part in getattr(value, "__dict__", {}).items():

@@ -14,7 +14,9 @@ __all__ = ["ess_of_draws", "pareto_k", "psis", "rhat_of_draws"]
 
 
 def rhat_of_draws(draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """R-hat entry by entry of draws (chain, draw, ...) by name; NaN where an entry never changes."""
+    """R-hat entry by entry of draws (chain, draw, ...) by name; NaN where an entry never
+    changes.
+    """
     return _by_entry(load_arviz().rhat, draws)
 
 
@@ -24,10 +26,11 @@ def ess_of_draws(draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def psis(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Pareto-smoothed importance weights of rows of log ratios (N, D): normalised logs (N, D), and k-hats (N,).
+    """Pareto-smoothed importance weights of rows of log ratios (N, D): normalised logs (N, D), and
+    k-hats (N,).
 
-    Where no weight is more than twice the mean, every draw counts alike and a k-hat above 0.5 is reported as 0.5: the shape of a
-    tail that is not there says nothing.
+    Where no weight is more than twice the mean, every draw counts alike and a k-hat above 0.5 is
+    reported as 0.5: the shape of a tail that is not there says nothing.
     """
     log_ratios = np.asarray(log_ratios, dtype=float)
     alike = np.ptp(log_ratios, axis=-1) == 0  # no tail to fit, which ArviZ 1 refuses
@@ -57,9 +60,13 @@ def _smoothed(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def pareto_k(log_ratios: Tensor) -> float:
-    """Shape of the generalised Pareto law of the largest importance ratios (D,); 0.7 and above cannot be trusted."""
+    """Shape of the generalised Pareto law of the largest importance ratios (D,); 0.7 and above
+    cannot be trusted.
+    """
     finite = as_array(log_ratios)
-    finite = np.where(np.isfinite(finite), finite, finite[np.isfinite(finite)].min(initial=0.0) - 50.0)
+    finite = np.where(
+        np.isfinite(finite), finite, finite[np.isfinite(finite)].min(initial=0.0) - 50.0
+    )
     return float(psis(finite[None])[1][0])
 
 

@@ -1,4 +1,6 @@
-"""What stochastic-approximation EM needs of a model: statistics of one draw of the latents, and their maximiser."""
+"""What stochastic-approximation EM needs of a model: statistics of one draw of the latents, and
+their maximiser.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,19 @@ Averages = dict[str, Tensor]
 
 
 class DrawSteps(Protocol):
-    """What the SAEM loop asks of a model. Parameters and latents carry a leading dim of R restarts."""
+    """What the SAEM loop asks of a model.
+
+    Parameters and latents carry a leading dim of R restarts.
+    """
 
     @property
     def gibbs(self) -> Gibbs:
         """The sampler of the latents."""
         ...
 
-    def statistics(self, params: Params, latents: Latents, chances: Latents) -> tuple[Averages, Tensor]:
+    def statistics(
+        self, params: Params, latents: Latents, chances: Latents
+    ) -> tuple[Averages, Tensor]:
         """Statistics of one draw, and its complete-data log-density without the prior, (R,)."""
         ...
 
@@ -56,7 +63,8 @@ class DrawSteps(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class GenericDraws:
-    """SAEM for any program of binary latents: the last draws are kept, with their weights, and maximised over by L-BFGS.
+    """SAEM for any program of binary latents: the last draws are kept, with their weights, and
+    maximised over by L-BFGS.
 
     Args:
         gibbs: the sampler, which holds the program.
@@ -68,7 +76,9 @@ class GenericDraws:
     num_kept: int = 16
     num_steps: int = 5
 
-    def statistics(self, params: Params, latents: Latents, chances: Latents) -> tuple[Averages, Tensor]:
+    def statistics(
+        self, params: Params, latents: Latents, chances: Latents
+    ) -> tuple[Averages, Tensor]:
         log_joint = self.log_joint(params, latents)
         kept = {name: value.unsqueeze(0) for name, value in self.gibbs.shaped(latents).items()}
         return {"weight": log_joint.new_ones(1)} | kept, log_joint
@@ -81,7 +91,9 @@ class GenericDraws:
             return new
         old = old | {"weight": old["weight"] * (1 - rate)}
         new = new | {"weight": new["weight"] * rate}
-        joined = {name: torch.cat([old[name], value])[-self.num_kept :] for name, value in new.items()}
+        joined = {
+            name: torch.cat([old[name], value])[-self.num_kept :] for name, value in new.items()
+        }
         heavy = joined["weight"] > 0
         joined = {name: value[heavy] for name, value in joined.items()}
         return joined | {"weight": joined["weight"] / joined["weight"].sum()}
@@ -89,11 +101,18 @@ class GenericDraws:
     def maximise(self, averages: Averages, params: Params) -> Params:
         program, weight = self.gibbs.program, averages["weight"]
         num_restarts = len(next(iter(params.values())))
-        latents = {name: value.flatten(0, 1) for name, value in averages.items() if name != "weight"}  # (M R, ...)
+        latents = {
+            name: value.flatten(0, 1) for name, value in averages.items() if name != "weight"
+        }  # (M R, ...)
 
         def bound(values: Params) -> Tensor:
-            repeated = {name: value.repeat(len(weight), *[1] * (value.dim() - 1)) for name, value in values.items()}
-            rows = program.log_joint_rows(repeated, latents).sum(-1).reshape(len(weight), num_restarts)
+            repeated = {
+                name: value.repeat(len(weight), *[1] * (value.dim() - 1))
+                for name, value in values.items()
+            }
+            rows = (
+                program.log_joint_rows(repeated, latents).sum(-1).reshape(len(weight), num_restarts)
+            )
             return weight @ rows + program.log_prior(values)
 
         return maximise_free(program, bound, params, self.num_steps)
@@ -105,4 +124,6 @@ class GenericDraws:
         return None
 
     def rows(self, index: Tensor) -> DrawSteps:
-        raise ValueError("SAEM: batch_rows needs a model that describes its layers, got a plain program")
+        raise ValueError(
+            "SAEM: batch_rows needs a model that describes its layers, got a plain program"
+        )

@@ -1,4 +1,6 @@
-"""The one door from a record up to what stands above it: pictures, tables and pages, known by name, opened when they are asked for."""
+"""The one door from a record up to what stands above it: pictures, tables and pages, known by name,
+opened when they are asked for.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ def draw(picture: str, *args: Any, **settings: Any) -> Any:
 
 
 def ask(module: str, question: str, *args: Any, **settings: Any) -> Any:
-    """The answer of a public module to a question by its name, such as ``ask("report", "write_report", fit, data, path)``."""
+    """The answer of a public module to a question by its name, such as ``ask("report",
+    "write_report", fit, data, path)``.
+    """
     return getattr(import_module(f"{PACKAGE}.{module}"), question)(*args, **settings)
 
 
@@ -27,6 +31,9 @@ class Answer(Told):
     """A record that says its answer at a prompt, and on a page of its own."""
 
     def report(self, path: str | Path) -> Path:
-        """One page in HTML, the verdict first; see :func:`inference.report.write_choice_report`. The file is replaced if it exists."""
+        """One page in HTML, the verdict first; see :func:`inference.report.write_choice_report`.
+
+        The file is replaced if it exists.
+        """
         page: Path = ask("report", "write_choice_report", self, path)
         return page

@@ -1,13 +1,13 @@
 r"""Gibbs sweeps over binary latents: the posterior where 2^K configurations are too many.
 
-For parent k of a generalised-linear layer, all else fixed, with :math:`\eta^0, \eta^1` the children's predictors at
-:math:`a_k = 0, 1`,
+For parent k of a generalised-linear layer, all else fixed, with :math:`\eta^0, \eta^1` the
+children's predictors at :math:`a_k = 0, 1`,
 
 .. math:: \mathrm{logit}\, P(a_k = 1 \mid \cdot) = \mathrm{prior\ logit}_k
           + \sum_j s_j \{ T(x_j) W_{jk} - A(\eta^1_j) + A(\eta^0_j) \}.
 
-Children whose loading is zero drop out, so a sweep costs as much as the graph has edges. Latents are held as
-(R, K, N): one contiguous row of memory a latent.
+Children whose loading is zero drop out, so a sweep costs as much as the graph has edges. Latents
+are held as (R, K, N): one contiguous row of memory a latent.
 """
 
 from __future__ import annotations
@@ -25,18 +25,22 @@ __all__ = ["GenericGibbs", "Gibbs", "Scan"]
 
 Latents = dict[str, Tensor]
 T = TypeVar("T")
-CHUNK_ELEMENTS = 2**17  # children that one latent moves, times rows at once: they stay in the processor's cache
+CHUNK_ELEMENTS = (
+    2**17
+)  # children that one latent moves, times rows at once: they stay in the processor's cache
 
 
 @dataclass(frozen=True, eq=False)
 class Scan:
-    """How a sweep goes: every latent in turn, bottom to top, given the newest values of all others, unless said otherwise.
+    """How a sweep goes: every latent in turn, bottom to top, given the newest values of all others,
+    unless said otherwise.
 
     Args:
-        synchronous: draw every latent given the *previous* values of all others. Not a Gibbs sampler: its stationary law is
-            not the posterior. It is what the published SAEM does.
+        synchronous: draw every latent given the *previous* values of all others. Not a Gibbs
+            sampler: its stationary law is not the posterior. It is what the published SAEM does.
         backwards: visit the latents in the opposite order: the time reversal of the chain.
-        forced: values that the draws must take, so that their chances give the probability of that move.
+        forced: values that the draws must take, so that their chances give the probability of that
+            move.
     """
 
     synchronous: bool = False
@@ -48,15 +52,23 @@ class Scan:
         return reversed(list(latents)) if self.backwards else latents
 
     def uniform(self, name: str, like: Tensor, generator: torch.Generator) -> Tensor:
-        """Numbers that decide the draws of a site: uniform, or below or above every chance where the draw is forced."""
-        return uniform_like(like, generator) if self.forced is None else torch.where(self.forced[name] > 0.5, -1.0, 2.0).to(like)
+        """Numbers that decide the draws of a site: uniform, or below or above every chance where
+        the draw is forced.
+        """
+        return (
+            uniform_like(like, generator)
+            if self.forced is None
+            else torch.where(self.forced[name] > 0.5, -1.0, 2.0).to(like)
+        )
 
 
 FORWARD = Scan()
 
 
 class Gibbs(Protocol):
-    """A Markov chain on the latents of all rows, for R parameter values at once; latents are (R, K, N) by site."""
+    """A Markov chain on the latents of all rows, for R parameter values at once; latents are (R, K,
+    N) by site.
+    """
 
     def begin(self, params: Params, generator: torch.Generator) -> Latents:
         """A state to start from: a draw from the prior."""
@@ -65,7 +77,8 @@ class Gibbs(Protocol):
     def sweep(
         self, params: Params, latents: Latents, generator: torch.Generator, scan: Scan = FORWARD
     ) -> tuple[Latents, Latents]:
-        """One update of every latent of every row: the new state, and P(latent = 1 | all else) as each was drawn.
+        """One update of every latent of every row: the new state, and P(latent = 1 | all else) as
+        each was drawn.
 
         Args:
             params: (R, ...).
@@ -80,7 +93,9 @@ class Gibbs(Protocol):
 
 
 def uniform_like(like: Tensor, generator: torch.Generator) -> Tensor:
-    return torch.rand(like.shape, generator=generator, dtype=like.dtype, device=generator.device).to(like.device)
+    return torch.rand(
+        like.shape, generator=generator, dtype=like.dtype, device=generator.device
+    ).to(like.device)
 
 
 def drawn_bits(chances: Tensor, generator: torch.Generator) -> Tensor:
@@ -89,24 +104,28 @@ def drawn_bits(chances: Tensor, generator: torch.Generator) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class GenericGibbs:
-    """Sweeps for any program whose latents are bits inside one plate over rows: two evaluations of the program a latent.
+    """Sweeps for any program whose latents are bits inside one plate over rows: two evaluations of
+    the program a latent.
 
     Args:
         program: the program with its data.
 
     Raises:
-        ValueError: naming a latent site that is not made of bits, or stands outside a single plate over the rows; for a
-            program without latent sites.
+        ValueError: naming a latent site that is not made of bits, or stands outside a single plate
+            over the rows; for a program without latent sites.
     """
 
     program: Program
 
     def __post_init__(self) -> None:
         for name in self.program.names("local"):
-            raise ValueError(f"latent site {name!r} is continuous and cannot be sampled: bits were expected")
+            raise ValueError(
+                f"latent site {name!r} is continuous and cannot be sampled: bits were expected"
+            )
         if not self.program.names("latent"):
             raise ValueError(
-                f"the program has no latent site to sample: it sums its latents out inside {self.program.names('observed')}"
+                "the program has no latent site to sample: it sums its latents out inside"
+                f" {self.program.names('observed')}"
             )
         for name in self.program.names("latent"):
             site = self.program.site(name)
@@ -117,8 +136,9 @@ class GenericGibbs:
                 or self.program.max_plate_nesting != 1
             ):
                 raise ValueError(
-                    f"latent site {name!r} with support {site.support} in the plates {site.plates} cannot be sampled: bits "
-                    "(BinaryVector, Bernoulli) inside one plate over the rows were expected"
+                    f"latent site {name!r} with support {site.support} in the plates {site.plates}"
+                    " cannot be sampled: bits (BinaryVector, Bernoulli) inside one plate over the"
+                    " rows were expected"
                 )
 
     def begin(self, params: Params, generator: torch.Generator) -> Latents:
@@ -127,7 +147,9 @@ class GenericGibbs:
         for name in self.program.names("latent"):
             rows, *bits = self.program.site(name).shape
             shape = (num_restarts, bits[0] if bits else 1, rows)
-            out[name] = drawn_bits(torch.full(shape, 0.5, dtype=next(iter(params.values())).dtype), generator)
+            out[name] = drawn_bits(
+                torch.full(shape, 0.5, dtype=next(iter(params.values())).dtype), generator
+            )
         return out
 
     def sweep(
@@ -157,4 +179,7 @@ class GenericGibbs:
     def shaped(self, latents: Latents) -> Latents:
         """Latents in the shapes of their sites, (R, N) or (R, N, K)."""
         shapes = {name: self.program.site(name).shape for name in latents}
-        return {name: value.mT if len(shapes[name]) > 1 else value.squeeze(1) for name, value in latents.items()}
+        return {
+            name: value.mT if len(shapes[name]) > 1 else value.squeeze(1)
+            for name, value in latents.items()
+        }

@@ -1,8 +1,9 @@
 r"""Which of several restarts reached the same optimum, and which ended in a solution that is none.
 
-Two restarts have reached the same optimum when their objectives agree, and either their parameters do, under the same names of the
-latents, or the objective half-way between them lies no lower than at both: on one hill, approached slowly from two sides. Where an engine draws, and objectives
-differ by chance, the parameters alone decide: they have to agree up to what draws make of them.
+Two restarts have reached the same optimum when their objectives agree, and either their parameters
+do, under the same names of the latents, or the objective half-way between them lies no lower than
+at both: on one hill, approached slowly from two sides. Where an engine draws, and objectives differ
+by chance, the parameters alone decide: they have to agree up to what draws make of them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ __all__ = ["SAME_VALUE", "Ranking", "degenerate_restarts", "distinct_optima", "r
 SAME_VALUE = 1e-6  # relative difference of objectives of one optimum
 ROUNDINGS = 64  # of the parameters' precision, that an objective of many rows may lose
 SAME_PARAMETERS = 1e-3  # largest difference of parameters of one optimum
-MOST_MIDPOINTS = 20  # comparisons that need the objective once more; beyond them, objectives alone decide
+MOST_MIDPOINTS = (
+    20  # comparisons that need the objective once more; beyond them, objectives alone decide
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,8 +36,10 @@ class Ranking:
     """What the restarts of a fit reached.
 
     Args:
-        best: index of the best restart; degenerate solutions rank behind all others, whatever their objective.
-        optimum: (R,) long; which optimum each reached, 0 the best; -1 for degenerate solutions and failed restarts.
+        best: index of the best restart; degenerate solutions rank behind all others, whatever their
+            objective.
+        optimum: (R,) long; which optimum each reached, 0 the best; -1 for degenerate solutions and
+            failed restarts.
         degenerate: by restart, what is wrong with its solution, () where nothing is.
     """
 
@@ -54,34 +59,51 @@ class Ranking:
         return float((torch.bincount(seen) == 1).sum()) / max(1, len(seen)) if len(seen) else 1.0
 
 
-def rank_restarts(problem: Problem, params: Params, objective: Tensor, spread: float | None = None) -> Ranking:
+def rank_restarts(
+    problem: Problem, params: Params, objective: Tensor, spread: float | None = None
+) -> Ranking:
     """Compare the restarts of a fit.
 
     Args:
         problem: model and data.
         params: (R, ...); objective: (R,).
-        spread: how far apart, relative to their length, draws may leave the parameters of two restarts of one optimum; None for an engine that does not draw.
+        spread: how far apart, relative to their length, draws may leave the parameters of two
+            restarts of one optimum; None for an engine that does not draw.
     """
     degenerate = degenerate_restarts(problem, params)
     value = torch.where(objective.isnan(), -torch.inf, objective.double().cpu())
     sound = torch.tensor([not words for words in degenerate]) & value.isfinite()
     allowed = torch.where(sound, value, -torch.inf) if sound.any() else value
-    return Ranking(int(allowed.argmax()), distinct_optima(problem, params, allowed, spread), degenerate)
+    return Ranking(
+        int(allowed.argmax()), distinct_optima(problem, params, allowed, spread), degenerate
+    )
 
 
 def degenerate_restarts(problem: Problem, params: Params) -> tuple[tuple[str, ...], ...]:
-    """What is wrong with the solution of each restart; see :meth:`~inference.base.structure.Structure.degenerate`."""
+    """What is wrong with the solution of each restart; see
+    :meth:`~inference.base.structure.Structure.degenerate`.
+    """
     num = len(next(iter(params.values())))
     found = []
     for r in range(num):
         own = {name: value[r] for name, value in params.items()}
         finite = all(bool(value.isfinite().all()) for value in own.values())
-        found.append(problem.structure.degenerate(problem, problem.structure.canonical(own)) if finite else ("not finite",))
+        found.append(
+            problem.structure.degenerate(problem, problem.structure.canonical(own))
+            if finite
+            else ("not finite",)
+        )
     return tuple(found)
 
 
-def distinct_optima(problem: Problem, params: Params, objective: Tensor, spread: float | None = None) -> Tensor:
-    """The optimum that each restart reached, (R,): 0 the best, then falling; -1 where the objective is minus infinity. See :func:`rank_restarts`."""
+def distinct_optima(
+    problem: Problem, params: Params, objective: Tensor, spread: float | None = None
+) -> Tensor:
+    """The optimum that each restart reached, (R,): 0 the best, then falling; -1 where the objective
+    is minus infinity.
+
+    See :func:`rank_restarts`.
+    """
     sites = problem.structure.local_sites
     params = {name: value.detach() for name, value in params.items() if name not in sites}
     same = _same_value(params)
@@ -114,12 +136,25 @@ def distinct_optima(problem: Problem, params: Params, objective: Tensor, spread:
 
 
 def _same_value(params: Params) -> float:
-    """The relative difference of objectives that says nothing, in the precision of the parameters."""
-    return max([SAME_VALUE, *(ROUNDINGS * torch.finfo(value.dtype).eps for value in params.values() if value.is_floating_point())])
+    """The relative difference of objectives that says nothing, in the precision of the
+    parameters.
+    """
+    return max(
+        [
+            SAME_VALUE,
+            *(
+                ROUNDINGS * torch.finfo(value.dtype).eps
+                for value in params.values()
+                if value.is_floating_point()
+            ),
+        ]
+    )
 
 
 def _like(problem: Problem, params: Params, r: int, head: int) -> tuple[Params, Params] | None:
-    """The parameters of one restart under the names of another's, and the other's; None where names are not known."""
+    """The parameters of one restart under the names of another's, and the other's; None where names
+    are not known.
+    """
     own, other = ({name: value[i] for name, value in params.items()} for i in (r, head))
     aligned = problem.structure.align(own, other)
     return None if aligned is None else (aligned.params, other)
@@ -131,7 +166,11 @@ def _same_parameters(problem: Problem, params: Params, r: int, head: int) -> boo
     if pair is None:
         return True
     own, other = pair
-    near = all(float((own[name] - value).abs().max()) <= SAME_PARAMETERS for name, value in other.items() if value.numel())
+    near = all(
+        float((own[name] - value).abs().max()) <= SAME_PARAMETERS
+        for name, value in other.items()
+        if value.numel()
+    )
     return True if near else None
 
 
@@ -141,16 +180,25 @@ def _apart(problem: Problem, params: Params, r: int, head: int) -> float:
     if pair is None:
         return math.inf
     own, other = pair
-    distance, length = (sum(float(value.double().square().sum()) for value in values) for values in ([own[name] - value for name, value in other.items()], other.values()))
+    distance, length = (
+        sum(float(value.double().square().sum()) for value in values)
+        for values in ([own[name] - value for name, value in other.items()], other.values())
+    )
     return math.sqrt(distance / max(length, 1e-300))
 
 
 def objective_of(problem: Problem, params: Params) -> tuple[Tensor, Tensor] | None:
-    """As :meth:`~inference.base.structure.Structure.exact_objective`, of all rows where they come in blocks."""
+    """As :meth:`~inference.base.structure.Structure.exact_objective`, of all rows where they come
+    in blocks.
+    """
     if problem.rows is None:
         return problem.structure.exact_objective(problem, params)
     steps = problem.structure.steps(problem, 2**18, 1) if problem.structure.takes_blocks else None
-    summed = SummedGenericSteps(problem.program(), problem.rows, 1) if steps is None else SummedSteps(steps, problem.rows)
+    summed = (
+        SummedGenericSteps(problem.program(), problem.rows, 1)
+        if steps is None
+        else SummedSteps(steps, problem.rows)
+    )
     with torch.no_grad():
         _, log_likelihood, log_prior = summed.e_step(params)
     return log_likelihood.cpu(), (log_likelihood + log_prior).cpu()
@@ -161,7 +209,10 @@ def _on_one_hill(problem: Problem, params: Params, r: int, head: int) -> bool:
     pair = _like(problem, params, r, head)
     assert pair is not None
     own, other = pair
-    between = {name: torch.stack([own[name], (own[name] + value) / 2, value]) for name, value in other.items()}
+    between = {
+        name: torch.stack([own[name], (own[name] + value) / 2, value])
+        for name, value in other.items()
+    }
     found = objective_of(problem, between)
     if found is None or not bool(found[1].isfinite().all()):
         return True

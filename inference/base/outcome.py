@@ -13,17 +13,29 @@ from inference.programs.program import Params
 from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import ColumnsWarning
 
-__all__ = ["Outcome", "PenaltyChoice", "ConvergenceWarning", "BoundWarning", "ColumnsWarning", "DegenerateWarning", "EstimateWarning", "RowsWarning", "StartsWarning"]
+__all__ = [
+    "Outcome",
+    "PenaltyChoice",
+    "ConvergenceWarning",
+    "BoundWarning",
+    "ColumnsWarning",
+    "DegenerateWarning",
+    "EstimateWarning",
+    "RowsWarning",
+    "StartsWarning",
+]
 
 
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class PenaltyChoice:
-    """What a penalty, and with it a graph, was chosen among: C refits without shrinkage, each on a graph that a penalised fit left.
+    """What a penalty, and with it a graph, was chosen among: C refits without shrinkage, each on a
+    graph that a penalised fit left.
 
     Args:
         penalties: the candidates.
-        penalty: (C,), the index of the penalty of each refit; several starts under one penalty are several refits.
+        penalty: (C,), the index of the penalty of each refit; several starts under one penalty are
+            several refits.
         num_edges: (C,), loadings on its graph.
         log_likelihood: (C,), or the lower bound that stands in its place.
         ebic: (C,), smaller is better.
@@ -67,18 +79,23 @@ class Outcome:
         params: estimates by site name, (R, ...).
         objective: what was maximised, (R,); objective_name: what that is.
         log_likelihood: latents summed out, (R,), NaN where that is out of reach.
-        history, history_log_likelihood: the same along the run, (iterations, R), NaN after a restart stopped.
+        history, history_log_likelihood: the same along the run, (iterations, R), NaN after a
+            restart stopped.
         converged: (R,) bool; num_iterations: (R,).
         draws: posterior draws by site name, (chains, draws, ...), None for a point estimate.
         elbo: a lower bound of ``log_likelihood``, (R,), where the engine has one.
         trace_name: what ``history`` holds; ``objective_name`` if None.
         sample_stats: what the engine says of each draw, (chains, draws), by name.
         num_tried: starts of which these R were run to the end, where more were tried.
-        model: the program that the estimates are of, where the engine fitted another one than it was given (one on the graph that it found).
-        method: the engine that made these estimates, where that is another one that this one called.
+        model: the program that the estimates are of, where the engine fitted another one than it
+            was given (one on the graph that it found).
+        method: the engine that made these estimates, where that is another one that this one
+            called.
         choice: what that graph was chosen among.
-        objective_left: what the engine thinks its steps would still gain, an order of magnitude, (R,), NaN where they do not tell.
-        is_named: whether the latents have their names already, from labels of rows or from the start that was given, and keep them.
+        objective_left: what the engine thinks its steps would still gain, an order of magnitude,
+            (R,), NaN where they do not tell.
+        is_named: whether the latents have their names already, from labels of rows or from the
+            start that was given, and keep them.
     """
 
     params: Params
@@ -106,7 +123,10 @@ class Outcome:
         left = math.nan if self.objective_left is None else float(self.objective_left[best])
         if bool(self.converged[best]) or not math.isfinite(left):
             return ""
-        return f" (by its last steps, the best of them has about {left:.1g} nats left to gain, if no plateau lies behind it)"
+        return (
+            f" (by its last steps, the best of them has about {left:.1g} nats left to gain, if no"
+            " plateau lies behind it)"
+        )
 
 
 class ConvergenceWarning(UserWarning):
@@ -114,11 +134,15 @@ class ConvergenceWarning(UserWarning):
 
 
 class BoundWarning(UserWarning):
-    """Estimates lie on the bound of their interval: the likelihood may have no maximum inside it."""
+    """Estimates lie on the bound of their interval: the likelihood may have no maximum inside
+    it.
+    """
 
 
 class DegenerateWarning(UserWarning):
-    """Every start ended in a solution that is no proper optimum: a spike, an empty component, or copies of one component."""
+    """Every start ended in a solution that is no proper optimum: a spike, an empty component, or
+    copies of one component.
+    """
 
 
 class RowsWarning(UserWarning):
@@ -126,9 +150,14 @@ class RowsWarning(UserWarning):
 
 
 class StartsWarning(UserWarning):
-    """Starts say too little: only one of several reached the best optimum, a larger size ended below a smaller one, or a spectral start found
-    no gap to go by. A better optimum may exist."""
+    """Starts say too little: only one of several reached the best optimum, a larger size ended
+    below a smaller one, or a spectral start found no gap to go by.
+
+    A better optimum may exist.
+    """
 
 
 class EstimateWarning(UserWarning):
-    """Estimates mean something else than their names say; the text names items or latents, and what to do."""
+    """Estimates mean something else than their names say; the text names items or latents, and what
+    to do.
+    """

@@ -1,4 +1,6 @@
-"""Files of a folder that register themselves: what kinds of description say better, found without a list of them."""
+"""Files of a folder that register themselves: what kinds of description say better, found without a
+list of them.
+"""
 
 from __future__ import annotations
 

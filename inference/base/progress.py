@@ -10,7 +10,10 @@ from typing import Any, Protocol
 
 __all__ = ["NoProgress", "Progress", "RichProgress", "TimeLeft"]
 
-LINE_EVERY, BAR_EVERY = 60.0, 0.1  # seconds between two lines of a file, and between two looks of a bar
+LINE_EVERY, BAR_EVERY = (
+    60.0,
+    0.1,
+)  # seconds between two lines of a file, and between two looks of a bar
 REMEMBERED = 200  # latest iterations from which the rest is foreseen
 LEAST_REMEMBERED = 5
 
@@ -18,11 +21,14 @@ LEAST_REMEMBERED = 5
 class Progress(Protocol):
     """What engines tell while they run.
 
-    ``gap`` is how far the slowest restart is from stopping by the engine's own rule: its change over the change at which it stops, so
-    that it stops below 1; None where a rule cannot be said so.
+    ``gap`` is how far the slowest restart is from stopping by the engine's own rule: its change
+    over the change at which it stops, so that it stops below 1; None where a rule cannot be said
+    so.
     """
 
-    def update(self, iteration: int, objective: float, active: int, gap: float | None = None) -> None: ...
+    def update(
+        self, iteration: int, objective: float, active: int, gap: float | None = None
+    ) -> None: ...
 
     def __enter__(self) -> Progress: ...
 
@@ -32,7 +38,9 @@ class Progress(Protocol):
 class NoProgress:
     """Says nothing."""
 
-    def update(self, iteration: int, objective: float, active: int, gap: float | None = None) -> None: ...
+    def update(
+        self, iteration: int, objective: float, active: int, gap: float | None = None
+    ) -> None: ...
 
     def __enter__(self) -> NoProgress:
         return self
@@ -43,9 +51,10 @@ class NoProgress:
 class TimeLeft:
     r"""When work will end.
 
-    Engines that stop when a change is small shrink it by about the same factor in every iteration, so that :math:`\log` gap falls along a line;
-    the line through the latest iterations says where it reaches 0. Where there is none, the largest number of iterations says when it ends
-    at the latest.
+    Engines that stop when a change is small shrink it by about the same factor in every iteration,
+    so that :math:`\log` gap falls along a line; the line through the latest iterations says where
+    it reaches 0. Where there is none, the largest number of iterations says when it ends at the
+    latest.
 
     Args:
         total: the most iterations there can be, None if unknown.
@@ -53,7 +62,9 @@ class TimeLeft:
 
     def __init__(self, total: int | None) -> None:
         self.total = total
-        self._seen: deque[tuple[int, float, float]] = deque(maxlen=REMEMBERED)  # iteration, log gap, time
+        self._seen: deque[tuple[int, float, float]] = deque(
+            maxlen=REMEMBERED
+        )  # iteration, log gap, time
         self._active = 0
 
     def saw(self, iteration: int, active: int, gap: float | None, now: float) -> None:
@@ -61,12 +72,24 @@ class TimeLeft:
         if self._seen and (iteration <= self._seen[-1][0] or active > self._active):
             self._seen.clear()
         self._active = active
-        self._seen.append((iteration, math.log(gap) if gap is not None and 0.0 < gap < math.inf else math.nan, now))
+        self._seen.append(
+            (
+                iteration,
+                math.log(gap) if gap is not None and 0.0 < gap < math.inf else math.nan,
+                now,
+            )
+        )
 
     def last_iteration(self) -> tuple[int | None, bool]:
-        """The iteration at which the run ends, None if unknown; and whether that was foreseen, and is not only the largest number there can be."""
-        points = [(float(iteration), gap) for iteration, gap, _ in self._seen if not math.isnan(gap)]
-        points = points[-max(LEAST_REMEMBERED, len(points) // 2) :]  # the end of the course is straighter than its beginning
+        """The iteration at which the run ends, None if unknown; and whether that was foreseen, and
+        is not only the largest number there can be.
+        """
+        points = [
+            (float(iteration), gap) for iteration, gap, _ in self._seen if not math.isnan(gap)
+        ]
+        points = points[
+            -max(LEAST_REMEMBERED, len(points) // 2) :
+        ]  # the end of the course is straighter than its beginning
         if len(points) >= LEAST_REMEMBERED:
             middle, height = (sum(part) / len(points) for part in zip(*points, strict=True))
             spread = sum((x - middle) ** 2 for x, _ in points)
@@ -106,15 +129,30 @@ class RichProgress:
 
     Args:
         label: what is being done.
-        total: the most iterations there can be, None if unknown; of several pieces of work, their number.
-        in_iterations: whether an engine iterates (iteration, objective, restarts still running), or pieces of work are done one by one.
+        total: the most iterations there can be, None if unknown; of several pieces of work, their
+            number.
+        in_iterations: whether an engine iterates (iteration, objective, restarts still running), or
+            pieces of work are done one by one.
         remark: what the time left is about, where that is not all of the work.
     """
 
-    def __init__(self, label: str, total: int | None, in_iterations: bool = False, remark: str = "", clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        label: str,
+        total: int | None,
+        in_iterations: bool = False,
+        remark: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         from rich.console import Console
 
-        self.label, self.total, self.in_iterations, self.remark, self._clock = label, total, in_iterations, remark, clock
+        self.label, self.total, self.in_iterations, self.remark, self._clock = (
+            label,
+            total,
+            in_iterations,
+            remark,
+            clock,
+        )
         self._console = Console(stderr=True, soft_wrap=True)
         self._left = TimeLeft(total)
         self._began = self._said = clock()
@@ -126,11 +164,18 @@ class RichProgress:
             from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
             from rich.progress import Progress as Bar
 
-            columns = [TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[status]}"), TimeElapsedColumn()]
+            columns = [
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.fields[status]}"),
+                TimeElapsedColumn(),
+            ]
             self._bar = Bar(*columns, console=self._console)
             self._task = self._bar.add_task(label, total=total, status="")
 
-    def update(self, iteration: int, objective: float, active: int, gap: float | None = None) -> None:
+    def update(
+        self, iteration: int, objective: float, active: int, gap: float | None = None
+    ) -> None:
         now = self._clock()
         self._left.saw(iteration, active if self.in_iterations else 0, gap, now)
         self._latest = iteration, objective, active
@@ -143,14 +188,20 @@ class RichProgress:
         if self.in_iterations:
             status = f"iteration {iteration:,}, objective {objective:.4f}, {active:,} running"
         else:
-            status = f"{iteration:,} done" if self.total is None else f"{iteration:,} of {self.total:,} done"
+            status = (
+                f"{iteration:,} done"
+                if self.total is None
+                else f"{iteration:,} of {self.total:,} done"
+            )
         left = self._left.text()
         left = left if self.in_iterations else left.replace("at most", "about")
         status = f"{status}, {left}{self.remark}" if left else status
         if self._bar is None:
             self._console.print(f"{self.label}: {status}", markup=False, highlight=False)
         else:
-            self._bar.update(self._task, completed=iteration, total=self._left.last_iteration()[0], status=status)
+            self._bar.update(
+                self._task, completed=iteration, total=self._left.last_iteration()[0], status=status
+            )
 
     def __enter__(self) -> RichProgress:
         if self._bar is not None:
@@ -162,9 +213,15 @@ class RichProgress:
             return
         iteration, objective, _ = self._latest
         took = in_words(self._clock() - self._began)
-        done = f"iteration {iteration:,}, objective {objective:.4f}" if self.in_iterations else f"{iteration:,} done"
+        done = (
+            f"iteration {iteration:,}, objective {objective:.4f}"
+            if self.in_iterations
+            else f"{iteration:,} done"
+        )
         if self._bar is None:
-            self._console.print(f"{self.label}: {done}, {took} in all", markup=False, highlight=False)
+            self._console.print(
+                f"{self.label}: {done}, {took} in all", markup=False, highlight=False
+            )
         else:
             self._bar.update(self._task, completed=iteration, total=iteration, status=done)
             self._bar.stop()

@@ -1,9 +1,11 @@
-r"""Draws whose latents carry the same names throughout: without it R-hat, ESS and means speak of nothing.
+r"""Draws whose latents carry the same names throughout: without it R-hat, ESS and means speak of
+nothing.
 
-The posterior of interchangeable latents repeats itself under every renaming, and a sampler may wander from one copy to
-another, within a chain or between chains. Each draw is renamed like a reference: first like one draw of high density,
-then like the mean of the renamed draws, until nothing changes (M. Stephens 2000, doi:10.1111/1467-9868.00265, with
-squared differences of the latents' own parameters as the loss).
+The posterior of interchangeable latents repeats itself under every renaming, and a sampler may
+wander from one copy to another, within a chain or between chains. Each draw is renamed like a
+reference: first like one draw of high density, then like the mean of the renamed draws, until
+nothing changes (M. Stephens 2000, doi:10.1111/1467-9868.00265, with squared differences of the
+latents' own parameters as the loss).
 """
 
 from __future__ import annotations
@@ -29,10 +31,11 @@ class Labels:
     Args:
         name: of the latent site.
         features: parameters (D, ...) -> (D, K, F), what a latent is recognised by.
-        rename: (parameters (D, ...), permutation (K,), flips (K,)) -> the same laws under other names; new latent l is old
-            latent ``permutation[l]``, then flipped where ``flips[l]``.
+        rename: (parameters (D, ...), permutation (K,), flips (K,)) -> the same laws under other
+            names; new latent l is old latent ``permutation[l]``, then flipped where ``flips[l]``.
         signs: whether the two values of a latent may change names; its features then change sign.
-        kinds: (K,) integers; latents of different kinds are told apart by the model and never exchange names.
+        kinds: (K,) integers; latents of different kinds are told apart by the model and never
+            exchange names.
     """
 
     name: str
@@ -43,20 +46,25 @@ class Labels:
 
 
 def relabel_draws(
-    params: Params, labels: Sequence[Labels], reference: Params | int = 0, inside: Callable[[Params], Tensor] | None = None
+    params: Params,
+    labels: Sequence[Labels],
+    reference: Params | int = 0,
+    inside: Callable[[Params], Tensor] | None = None,
 ) -> tuple[Params, Tensor]:
     """Rename the latents of every draw.
 
-    A prior on an interval, which the user may have named, is not always the same under other names: an intercept takes up the
-    loadings of a latent whose two values change names. A draw that would leave the interval is renamed without flips, and keeps the
-    names it has where it would leave it still.
+    A prior on an interval, which the user may have named, is not always the same under other names:
+    an intercept takes up the loadings of a latent whose two values change names. A draw that would
+    leave the interval is renamed without flips, and keeps the names it has where it would leave it
+    still.
 
     Args:
         params: (D, ...) by site name.
         labels: what may be renamed, in the order in which it is to be done.
-        reference: parameters without leading dim that the first names come from, or the index of a draw.
-        inside: parameters (D, ...) -> which of them the prior allows, (D,), as :meth:`inference.programs.program.Program.inside` says;
-            None where it allows every name.
+        reference: parameters without leading dim that the first names come from, or the index of a
+            draw.
+        inside: parameters (D, ...) -> which of them the prior allows, (D,), as
+            :meth:`inference.programs.program.Program.inside` says; None where it allows every name.
 
     Returns:
         The renamed parameters, and which draws another name was given in, (D,).
@@ -65,9 +73,13 @@ def relabel_draws(
     changed = torch.zeros(num_draws, dtype=torch.bool)
     for label in labels:
         if isinstance(reference, int):
-            target = label.features({name: value[reference : reference + 1] for name, value in params.items()})[0]
+            target = label.features(
+                {name: value[reference : reference + 1] for name, value in params.items()}
+            )[0]
         else:
-            target = label.features({name: value.unsqueeze(0) for name, value in reference.items()})[0]
+            target = label.features(
+                {name: value.unsqueeze(0) for name, value in reference.items()}
+            )[0]
         moved = torch.zeros_like(changed)
         for _ in range(ROUNDS):
             features = label.features(params)
@@ -81,7 +93,11 @@ def relabel_draws(
                     if not outside.any():
                         break
                     permutations, flips = permutations.clone(), flips & ~outside.unsqueeze(-1)
-                    permutations[outside] = torch.arange(size) if signs is None else match_all(features[outside], target, False, label.kinds)[0]
+                    permutations[outside] = (
+                        torch.arange(size)
+                        if signs is None
+                        else match_all(features[outside], target, False, label.kinds)[0]
+                    )
                     differs = _differs(permutations, flips)
                     renamed = _renamed(params, label, permutations, flips, differs)
             params, moved = renamed, moved | differs
@@ -97,8 +113,12 @@ def _differs(permutations: Tensor, flips: Tensor) -> Tensor:
     return (permutations != torch.arange(permutations.shape[1])).any(-1) | flips.any(-1)
 
 
-def match_all(features: Tensor, target: Tensor, signs: bool, kinds: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The assignment of least squared difference of every draw: permutations (D, K) and flips (D, K)."""
+def match_all(
+    features: Tensor, target: Tensor, signs: bool, kinds: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """The assignment of least squared difference of every draw: permutations (D, K) and flips (D,
+    K).
+    """
     from scipy.optimize import linear_sum_assignment
 
     features, target = features.detach().cpu().double(), target.detach().cpu().double()
@@ -118,7 +138,9 @@ def match_all(features: Tensor, target: Tensor, signs: bool, kinds: Tensor | Non
     return permutations, flipped.gather(1, permutations.unsqueeze(1)).squeeze(1)
 
 
-def _renamed(params: Params, label: Labels, permutations: Tensor, flips: Tensor, differs: Tensor) -> Params:
+def _renamed(
+    params: Params, label: Labels, permutations: Tensor, flips: Tensor, differs: Tensor
+) -> Params:
     """Draws that need the same renaming are renamed together."""
     if not differs.any():
         return params
@@ -144,7 +166,8 @@ class Matching:
     """Which column of an estimate belongs to which column of a reference.
 
     Args:
-        permutation: (num_reference_columns,) long; ``estimate[:, permutation]`` is in the reference's order.
+        permutation: (num_reference_columns,) long; ``estimate[:, permutation]`` is in the
+            reference's order.
         flips: bool, same shape and order; True where that column must then be negated.
         cost: sum of squared differences that remain.
     """
@@ -162,9 +185,12 @@ class Alignment:
     Args:
         params: the relabelled parameters, by site name; sites outside the layers are as they were.
         permutations: latent site -> (K,) long; new latent l is old latent ``permutation[l]``.
-        flips: latent site -> (K,) bool, in the new order; True where the values 0 and 1 changed names.
-        cost: sum over layers of the squared differences between loadings that remain; 0 where nothing was matched.
-        graphs: the fit's graphs (see ``Fit.graphs``) under the same names; empty for models without, or where no fit was aligned.
+        flips: latent site -> (K,) bool, in the new order; True where the values 0 and 1 changed
+            names.
+        cost: sum over layers of the squared differences between loadings that remain; 0 where
+            nothing was matched.
+        graphs: the fit's graphs (see ``Fit.graphs``) under the same names; empty for models
+            without, or where no fit was aligned.
     """
 
     params: dict[str, Tensor]
@@ -185,21 +211,31 @@ class Alignment:
         out = {}
         for site, value in values.items():
             if site not in self.permutations:
-                raise ValueError(f"apply_latents: latent sites {sorted(self.permutations)} were expected, got {site!r}")
+                raise ValueError(
+                    f"apply_latents: latent sites {sorted(self.permutations)} were expected, got"
+                    f" {site!r}"
+                )
             permutation, flips = self.permutations[site], self.flips[site]
             if value.dim() == 0 or value.shape[-1] != len(permutation):
                 raise ValueError(
-                    f"apply_latents: {site} must have shape (..., {len(permutation)}), got {tuple(value.shape)}"
+                    f"apply_latents: {site} must have shape (..., {len(permutation)}), got"
+                    f" {tuple(value.shape)}"
                 )
             value = value[..., permutation]
-            out[site] = value ^ flips if value.dtype == torch.bool else torch.where(flips, 1 - value, value)
+            out[site] = (
+                value ^ flips if value.dtype == torch.bool else torch.where(flips, 1 - value, value)
+            )
         return out
 
 
 def align_labels(
-    params: Mapping[str, Tensor], reference: Mapping[str, Tensor], labels: Sequence[Labels], signs: bool = True
+    params: Mapping[str, Tensor],
+    reference: Mapping[str, Tensor],
+    labels: Sequence[Labels],
+    signs: bool = True,
 ) -> Alignment | None:
-    """One set of parameters renamed like another, by what its latents are recognised by; None where nothing has other names.
+    """One set of parameters renamed like another, by what its latents are recognised by; None where
+    nothing has other names.
 
     Args:
         params: without leading dims; reference: the same sites.
@@ -214,9 +250,15 @@ def align_labels(
     for name, value in params.items():
         other = reference.get(name)
         if not isinstance(other, Tensor):
-            raise ValueError(f"align: reference must hold a tensor {name!r} of shape {tuple(value.shape)}, got {sorted(reference)}")
+            raise ValueError(
+                f"align: reference must hold a tensor {name!r} of shape {tuple(value.shape)}, got"
+                f" {sorted(reference)}"
+            )
         if other.shape != value.shape:
-            raise ValueError(f"align: {name} of the reference must have shape {tuple(value.shape)}, got {tuple(other.shape)}")
+            raise ValueError(
+                f"align: {name} of the reference must have shape {tuple(value.shape)}, got"
+                f" {tuple(other.shape)}"
+            )
         if not (torch.isfinite(value).all() and torch.isfinite(other).all()):
             raise ValueError(f"align: {name} must be finite")
     ours = {name: value.unsqueeze(0) for name, value in params.items()}
@@ -224,7 +266,9 @@ def align_labels(
     orders, turned, cost = {}, {}, 0.0
     for label in labels:
         target = label.features(theirs)[0]
-        permutations, flips = match_all(label.features(ours), target, label.signs and signs, label.kinds)
+        permutations, flips = match_all(
+            label.features(ours), target, label.signs and signs, label.kinds
+        )
         ours = _renamed(ours, label, permutations, flips, torch.ones(1, dtype=torch.bool))
         orders[label.name], turned[label.name] = permutations[0], flips[0]
         cost += float((label.features(ours)[0] - target).square().sum())
@@ -234,11 +278,13 @@ def align_labels(
 def match_columns(estimate: Tensor, reference: Tensor, signs: bool = False) -> Matching:
     """Match the columns of two matrices by least total squared difference.
 
-    For the components of a mixture or a factorization; components that are rows are matched by their transposes.
+    For the components of a mixture or a factorization; components that are rows are matched by
+    their transposes.
 
     Args:
         estimate: (P, K).
-        reference: (P, L) with L <= K; the K - L columns of the estimate that fit worst are left out.
+        reference: (P, L) with L <= K; the K - L columns of the estimate that fit worst are left
+            out.
         signs: whether a column may be negated.
 
     Raises:
@@ -246,30 +292,44 @@ def match_columns(estimate: Tensor, reference: Tensor, signs: bool = False) -> M
     """
     for name, value in (("estimate", estimate), ("reference", reference)):
         if value.dim() != 2 or value.shape[1] == 0:
-            raise ValueError(f"match_columns: {name} must be a matrix with columns, got shape {tuple(value.shape)}")
+            raise ValueError(
+                f"match_columns: {name} must be a matrix with columns, got shape"
+                f" {tuple(value.shape)}"
+            )
         if not torch.isfinite(value).all():
             raise ValueError(f"match_columns: {name} must be finite")
     if estimate.shape[0] != reference.shape[0] or estimate.shape[1] < reference.shape[1]:
         raise ValueError(
-            f"match_columns: estimate must have {reference.shape[0]} rows and at least {reference.shape[1]} columns, as "
-            f"reference has, got shape {tuple(estimate.shape)}"
+            f"match_columns: estimate must have {reference.shape[0]} rows and at least"
+            f" {reference.shape[1]} columns, as reference has, got shape {tuple(estimate.shape)}"
         )
     return matched(estimate, reference, signs, None)
 
 
-def matched(estimate: Tensor, reference: Tensor, signs: bool | Tensor, forbidden: Tensor | None) -> Matching:
-    """The assignment; a ``forbidden`` pair (K, L) is taken only where no assignment avoids it. ``signs`` may be by column."""
+def matched(
+    estimate: Tensor, reference: Tensor, signs: bool | Tensor, forbidden: Tensor | None
+) -> Matching:
+    """The assignment; a ``forbidden`` pair (K, L) is taken only where no assignment avoids it.
+
+    ``signs`` may be by column.
+    """
     from scipy.optimize import linear_sum_assignment
 
     left, right = estimate.detach().to(torch.float64), reference.detach().to(torch.float64)
-    as_is = torch.stack([(left - column[:, None]).square().sum(0) for column in right.mT], 1)  # (K, L)
+    as_is = torch.stack(
+        [(left - column[:, None]).square().sum(0) for column in right.mT], 1
+    )  # (K, L)
     negated = torch.stack([(left + column[:, None]).square().sum(0) for column in right.mT], 1)
     turned = (negated < as_is) & (signs if isinstance(signs, bool) else signs[:, None])
     cost = torch.where(turned, negated, as_is)
-    penalised = cost if forbidden is None else cost + forbidden * (1 + 2 * cost.max() * len(right.mT))
+    penalised = (
+        cost if forbidden is None else cost + forbidden * (1 + 2 * cost.max() * len(right.mT))
+    )
     chosen, of = linear_sum_assignment(penalised.cpu().numpy())
     permutation = torch.empty(right.shape[1], dtype=torch.long)
     permutation[torch.as_tensor(of)] = torch.as_tensor(chosen)
     permutation = permutation.to(estimate.device)
     columns = torch.arange(right.shape[1], device=estimate.device)
-    return Matching(permutation, turned[permutation, columns], float(cost[permutation, columns].sum()))
+    return Matching(
+        permutation, turned[permutation, columns], float(cost[permutation, columns].sum())
+    )

@@ -16,7 +16,9 @@ __all__ = ["listed", "shared_values", "shared_words", "useless_values", "value_s
 COPIES = 1e-3  # symmetrised Kullback-Leibler divergence below which two components are one
 
 
-def shared_values(probabilities: Tensor, what: str, first: int = 0, weights: Tensor | None = None) -> tuple[str, ...]:
+def shared_values(
+    probabilities: Tensor, what: str, first: int = 0, weights: Tensor | None = None
+) -> tuple[str, ...]:
     """Values of a latent that no row uses, or that no row tells apart, in words.
 
     Args:
@@ -42,8 +44,9 @@ def value_sums(probabilities: Tensor, weights: Tensor | None = None) -> Tensor:
 def shared_words(sums: Tensor, what: str, first: int = 0) -> tuple[str, ...]:
     r"""As :func:`shared_values`, from sums over rows.
 
-    With posteriors :math:`r_{nk}` and :math:`n_k = \sum_n r_{nk}`, the symmetrised Kullback-Leibler divergence of the components k and
-    l of the data is estimated by :math:`\sum_n (r_{nk}/n_k - r_{nl}/n_l) \log (r_{nk}/r_{nl})`.
+    With posteriors :math:`r_{nk}` and :math:`n_k = \sum_n r_{nk}`, the symmetrised Kullback-Leibler
+    divergence of the components k and l of the data is estimated by :math:`\sum_n (r_{nk}/n_k -
+    r_{nl}/n_l) \log (r_{nk}/r_{nl})`.
 
     Args:
         sums: of :func:`value_sums`, those of parts of the rows added up.
@@ -51,7 +54,10 @@ def shared_words(sums: Tensor, what: str, first: int = 0) -> tuple[str, ...]:
     """
     counts, products = sums[:, 0], sums[:, 1:]
     used = counts >= 1.0
-    words = [f"{what} {k + first} is empty: {float(counts[k]):.2g} rows expected" for k in (~used).nonzero().ravel().tolist()]
+    words = [
+        f"{what} {k + first} is empty: {float(counts[k]):.2g} rows expected"
+        for k in (~used).nonzero().ravel().tolist()
+    ]
     inner = products / counts.clamp(min=1e-300).unsqueeze(-1)  # (K, K)
     own = inner.diagonal()
     divergence = own[:, None] + own - inner - inner.mT
@@ -62,7 +68,9 @@ def shared_words(sums: Tensor, what: str, first: int = 0) -> tuple[str, ...]:
         groups.append([k]) if home is None else home.append(k)
     for group in groups:
         if len(group) > 1:
-            words.append(f"{what}s {listed([str(k + first) for k in group])} are copies of each other")
+            words.append(
+                f"{what}s {listed([str(k + first) for k in group])} are copies of each other"
+            )
     if words:
         words.append(f"the data support {len(groups)} of the {len(counts)} {what}s")
     return tuple(words)
@@ -73,15 +81,21 @@ def listed(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def useless_values(program: Program, params: Params, num_rows: int, often: float = 1.0) -> tuple[str, ...]:
-    """Values of a categorical latent of a program that no row uses, or that no row tells apart, in words.
+def useless_values(
+    program: Program, params: Params, num_rows: int, often: float = 1.0
+) -> tuple[str, ...]:
+    """Values of a categorical latent of a program that no row uses, or that no row tells apart, in
+    words.
 
     Args:
         program: on its rows; params: by site name, without leading dims.
         num_rows: rows it is run on; often: how many rows each of them stands for.
     """
     sites = [site for site in program.sites if site.kind == "latent"]
-    if any(site.num_values is None or math.prod(site.shape) * site.num_values > MAX_SUMMED for site in sites):
+    if any(
+        site.num_values is None or math.prod(site.shape) * site.num_values > MAX_SUMMED
+        for site in sites
+    ):
         return ()
     names = [
         s.name
@@ -97,4 +111,8 @@ def useless_values(program: Program, params: Params, num_rows: int, often: float
     with torch.no_grad():
         marginals = program.latent_marginals(params)
     weights = None if often == 1.0 else torch.full((num_rows,), often, dtype=torch.float64)
-    return tuple(words for name in names for words in shared_values(marginals[name], f"{name} value", weights=weights))
+    return tuple(
+        words
+        for name in names
+        for words in shared_values(marginals[name], f"{name} value", weights=weights)
+    )

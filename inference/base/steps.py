@@ -1,4 +1,6 @@
-"""The two halves of EM for a model: a generic pair for any program, and an accelerated one for generalised-linear layers."""
+"""The two halves of EM for a model: a generic pair for any program, and an accelerated one for
+generalised-linear layers.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +16,34 @@ from inference.programs.elimination import FactorPosteriors
 from inference.programs.expectation import Expectation, unit_steps
 from inference.programs.program import Params, Program
 
-__all__ = ["GenericSteps", "RunningSum", "Steps", "add_statistics", "maximise_free", "summed_statistics"]
+__all__ = [
+    "GenericSteps",
+    "RunningSum",
+    "Steps",
+    "add_statistics",
+    "maximise_free",
+    "summed_statistics",
+]
 
 S = TypeVar("S")
 
 
 class Steps(Protocol):
-    """What the EM loop asks of a model; a base to inherit from. Parameters carry a leading dim of R restarts."""
+    """What the EM loop asks of a model; a base to inherit from.
+
+    Parameters carry a leading dim of R restarts.
+    """
 
     @property
     def known_sites(self) -> frozenset[str]:
-        """Parameters whose estimates the data give whatever the others are: one M-step is all they need, and nothing looks ahead of it."""
+        """Parameters whose estimates the data give whatever the others are: one M-step is all they
+        need, and nothing looks ahead of it.
+        """
         return frozenset()
 
     def e_step(self, params: Params) -> tuple[Any, Tensor, Tensor]:
-        """Expected statistics of the rows, their log-likelihood (R,), and log-prior (R,) at ``params``.
+        """Expected statistics of the rows, their log-likelihood (R,), and log-prior (R,) at
+        ``params``.
 
         Statistics of parts of the rows are added up by :func:`add_statistics`.
         """
@@ -39,10 +54,12 @@ class Steps(Protocol):
         ...
 
     def on(self, data: Any) -> Steps:
-        """The same steps on other rows of the same model, their statistics to be added to those of these rows.
+        """The same steps on other rows of the same model, their statistics to be added to those of
+        these rows.
 
         Args:
-            data: as the model checks it. Where these rows have missing entries, the statistics of others allow for them too.
+            data: as the model checks it. Where these rows have missing entries, the statistics of
+                others allow for them too.
         """
         ...
 
@@ -53,24 +70,32 @@ class Steps(Protocol):
             ValueError: for steps that do not count rows by weights.
         """
         if weights is not None:
-            raise ValueError(f"weights: steps that count rows by weights were expected, got {type(self).__name__}")
+            raise ValueError(
+                "weights: steps that count rows by weights were expected, got"
+                f" {type(self).__name__}"
+            )
         return self.on(data)
 
     def relax(self) -> Steps | None:
-        """The same steps under an easier objective, from which a start of our own is improved first; None for none."""
+        """The same steps under an easier objective, from which a start of our own is improved
+        first; None for none.
+        """
         return None
 
 
 @dataclass(frozen=True)
 class GenericSteps(Steps):
-    """EM for any program: posteriors by differentiation, M-step by Newton's method or L-BFGS on unconstrained parameters, the program replayed and not run.
+    """EM for any program: posteriors by differentiation, M-step by Newton's method or L-BFGS on
+    unconstrained parameters, the program replayed and not run.
 
-    Its cost grows with the rows in both halves, for it knows nothing of the program but its log-density. Where the prior
-    has kinks (the penalties), the gradient method comes near a kink and not onto it.
+    Its cost grows with the rows in both halves, for it knows nothing of the program but its
+    log-density. Where the prior has kinks (the penalties), the gradient method comes near a kink
+    and not onto it.
 
     Args:
         program: the program with its data.
-        num_steps: L-BFGS iterations of one M-step, where Newton's method does not pay or has not arrived.
+        num_steps: L-BFGS iterations of one M-step, where Newton's method does not pay or has not
+            arrived.
     """
 
     program: Program
@@ -81,9 +106,16 @@ class GenericSteps(Steps):
         return Expectation(self.program)
 
     def e_step(self, params: Params) -> tuple[FactorPosteriors, Tensor, Tensor]:
-        # at the parameters themselves where that is cheap: the replay goes by free coordinates, which cost digits where an interval is wide
-        posteriors = self.program.factor_posteriors(params) if self.program.is_own else self._halves.posteriors(params)
-        local = self.program.log_prior_local(params).detach()  # estimated beside the parameters: their law is a prior
+        # at the parameters themselves where that is cheap: the replay goes by free coordinates,
+        # which cost digits where an interval is wide
+        posteriors = (
+            self.program.factor_posteriors(params)
+            if self.program.is_own
+            else self._halves.posteriors(params)
+        )
+        local = self.program.log_prior_local(
+            params
+        ).detach()  # estimated beside the parameters: their law is a prior
         return posteriors, posteriors.log_marginal - local, posteriors.log_prior + local
 
     def m_step(self, statistics: FactorPosteriors, params: Params) -> Params:
@@ -97,8 +129,9 @@ class GenericSteps(Steps):
 def add_statistics(parts: Sequence[S]) -> S:
     """Statistics of all rows from those of parts of the rows.
 
-    Tensors, and tensors in dicts and records, are summed. A record tells what is no sum in the metadata of its fields:
-    ``{"sum": False}``, the same in all parts (a table of configurations); ``{"join": dim}``, one entry a row, in order.
+    Tensors, and tensors in dicts and records, are summed. A record tells what is no sum in the
+    metadata of its fields: ``{"sum": False}``, the same in all parts (a table of configurations);
+    ``{"join": dim}``, one entry a row, in order.
 
     Args:
         parts: of one kind, at least one.
@@ -111,20 +144,30 @@ def add_statistics(parts: Sequence[S]) -> S:
         return first
     if any(type(part) is not type(first) for part in parts):
         kinds = sorted({type(part).__name__ for part in parts})
-        raise ValueError(f"statistics of one kind were expected, got {kinds}: are entries missing in some of the parts only?")
+        raise ValueError(
+            f"statistics of one kind were expected, got {kinds}: are entries missing in some of the"
+            " parts only?"
+        )
     if first is None:
         return first
     if isinstance(first, Tensor):
         shapes = sorted({tuple(part.shape) for part in parts})  # type: ignore[attr-defined]
         if len(shapes) > 1:
-            raise ValueError(f"statistics of one shape were expected, got {shapes}: are entries missing in some of the parts only?")
+            raise ValueError(
+                f"statistics of one shape were expected, got {shapes}: are entries missing in some"
+                " of the parts only?"
+            )
         return torch.stack(list(parts)).sum(0)  # type: ignore[arg-type, return-value]
     if isinstance(first, dict):
         if any(part.keys() != first.keys() for part in parts):  # type: ignore[attr-defined]
-            raise ValueError(f"statistics by one set of names were expected, got {sorted({*map(tuple, parts)})}")  # type: ignore[arg-type]
+            raise ValueError(
+                f"statistics by one set of names were expected, got {sorted({*map(tuple, parts)})}"  # type: ignore[arg-type]
+            )
         return {name: add_statistics([part[name] for part in parts]) for name in first}  # type: ignore[index, return-value]
     if not is_dataclass(first):
-        raise ValueError(f"statistics must be tensors, dicts of them or records, got {type(first).__name__}")
+        raise ValueError(
+            f"statistics must be tensors, dicts of them or records, got {type(first).__name__}"
+        )
     added = {}
     for part_of in fields(first):
         values = [getattr(part, part_of.name) for part in parts]
@@ -135,15 +178,19 @@ def add_statistics(parts: Sequence[S]) -> S:
         elif all(_same(value, values[0]) for value in values):
             added[part_of.name] = values[0]
         else:
-            raise ValueError(f"{type(first).__name__}.{part_of.name} is not a sum over rows, and differs between the parts")
+            raise ValueError(
+                f"{type(first).__name__}.{part_of.name} is not a sum over rows, and differs between"
+                " the parts"
+            )
     return replace(first, **added)  # type: ignore[type-var]
 
 
 class RunningSum(Generic[S]):
     """:func:`add_statistics` of parts that come one by one.
 
-    Sums of equally many parts are added as soon as there are two of them, as digits carry in a binary number: few are held at a time (many small tensors
-    between the large ones of their making keep memory from being given back), and what is joined is copied a few times only.
+    Sums of equally many parts are added as soon as there are two of them, as digits carry in a
+    binary number: few are held at a time (many small tensors between the large ones of their making
+    keep memory from being given back), and what is joined is copied a few times only.
     """
 
     def __init__(self) -> None:
@@ -165,11 +212,16 @@ class RunningSum(Generic[S]):
 def _same(value: Any, other: Any) -> bool:
     if isinstance(value, Tensor) and isinstance(other, Tensor):
         return value is other or torch.equal(value, other)
-    return bool(value == other) if not isinstance(value, dict) else all(_same(value[name], other[name]) for name in value)
+    return (
+        bool(value == other)
+        if not isinstance(value, dict)
+        else all(_same(value[name], other[name]) for name in value)
+    )
 
 
 def summed_statistics(steps: Steps, params: Params, parts: Iterable[Any]) -> tuple[Any, Tensor]:
-    """Statistics and log-likelihood (R,) of rows that come in parts, of which one is held at a time.
+    """Statistics and log-likelihood (R,) of rows that come in parts, of which one is held at a
+    time.
 
     Args:
         steps: of any rows of the model.
@@ -189,7 +241,9 @@ def summed_statistics(steps: Steps, params: Params, parts: Iterable[Any]) -> tup
     return statistics.total(), log_likelihood
 
 
-def maximise_free(program: Program, bound: Callable[[Params], Tensor], params: Params, num_steps: int) -> Params:
+def maximise_free(
+    program: Program, bound: Callable[[Params], Tensor], params: Params, num_steps: int
+) -> Params:
     """L-BFGS on the unconstrained parameters; a restart that does not gain keeps its parameters.
 
     Args:
@@ -200,7 +254,10 @@ def maximise_free(program: Program, bound: Callable[[Params], Tensor], params: P
     """
     free = {name: value.detach() for name, value in program.unconstrained(params).items()}
     unit = unit_steps(program, free)
-    steps = {name: torch.zeros_like(value, memory_format=torch.contiguous_format).requires_grad_() for name, value in free.items()}  # L-BFGS views them
+    steps = {
+        name: torch.zeros_like(value, memory_format=torch.contiguous_format).requires_grad_()
+        for name, value in free.items()
+    }  # L-BFGS views them
     optimizer = torch.optim.LBFGS(
         list(steps.values()),
         max_iter=num_steps,
@@ -210,7 +267,9 @@ def maximise_free(program: Program, bound: Callable[[Params], Tensor], params: P
     )
 
     def moved() -> Params:
-        return program.constrained({name: free[name] + unit[name] * step for name, step in steps.items()})
+        return program.constrained(
+            {name: free[name] + unit[name] * step for name, step in steps.items()}
+        )
 
     def closure() -> Tensor:
         optimizer.zero_grad()
@@ -225,6 +284,10 @@ def maximise_free(program: Program, bound: Callable[[Params], Tensor], params: P
         new = moved()
         better = bound(new) >= before
         return {
-            name: torch.where(better.reshape((-1,) + (1,) * (value.dim() - 1)), value, params[name]).detach()
+            name: (
+                torch.where(
+                    better.reshape((-1,) + (1,) * (value.dim() - 1)), value, params[name]
+                ).detach()
+            )
             for name, value in new.items()
         }

@@ -1,4 +1,6 @@
-"""What causes what among attributes: graphs from a table of profile probabilities, and how far to believe them."""
+"""What causes what among attributes: graphs from a table of profile probabilities, and how far to
+believe them.
+"""
 
 from inference.causal.classes import Classes, all_classes, all_dags
 from inference.causal.discovery import CausalReport, discover
@@ -25,7 +27,12 @@ from inference.causal.graphs import (
     v_structures,
 )
 from inference.causal.independence import Dependence
-from inference.causal.of_fit import AttributeReport, ProfilePosterior, discover_attributes, profile_posterior
+from inference.causal.of_fit import (
+    AttributeReport,
+    ProfilePosterior,
+    discover_attributes,
+    profile_posterior,
+)
 from inference.causal.on_rows import GraphOnRows, RowComparison, compare_on_rows
 from inference.causal.pc import Conflict, PcResult, pc
 from inference.causal.samples import (

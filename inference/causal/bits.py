@@ -38,12 +38,16 @@ def subsets(mask: int) -> Iterator[int]:
 
 
 def all_adjacent(mask: int, adjacent: list[int]) -> bool:
-    """Whether the attributes of a set are pairwise adjacent; ``adjacent[k]`` is the set of those next to k."""
+    """Whether the attributes of a set are pairwise adjacent; ``adjacent[k]`` is the set of those
+    next to k.
+    """
     return all(mask & ~adjacent[k] == 1 << k for k in members(mask))
 
 
 def masks_of_columns(matrix: np.ndarray) -> tuple[int, ...]:
-    """For each column of a boolean matrix (K, K) the set of its rows that are True: the parents, where [i, j] says i -> j."""
+    """For each column of a boolean matrix (K, K) the set of its rows that are True: the parents,
+    where [i, j] says i -> j.
+    """
     return tuple(mask_of(np.flatnonzero(matrix[:, j])) for j in range(len(matrix)))
 
 

@@ -1,11 +1,17 @@
 r"""Classes of DAGs: all of them on few attributes, the likely ones on more.
 
-Three attributes have 25 DAGs in 11 classes, four 543 in 185, five 29 281 in 8 782. Up to twelve, DAGs are drawn with probability proportional to the exponential of their score
-times the number of orders that they agree with (Friedman and Koller 2003; exact draws as in Ellis and Wong 2008): with :math:`s(i, P)` the local scores,
+Three attributes have 25 DAGs in 11 classes, four 543 in 185, five 29 281 in 8 782. Up to twelve,
+DAGs are drawn with probability proportional to the exponential of their score times the number of
+orders that they agree with (Friedman and Koller 2003; exact draws as in Ellis and Wong 2008): with
+:math:`s(i, P)` the local scores,
 
-.. math:: \beta_i(C) = \log \sum_{P \subseteq C} e^{s(i, P)}, \qquad R(C) = \log \sum_{i \in C} e^{R(C \setminus i) + \beta_i(C \setminus i)},
+.. math::
 
-the last attribute and its parents are drawn from the terms of :math:`R`, then the last but one. The draws only find classes; what counts for each is its score.
+    \beta_i(C) = \log \sum_{P \subseteq C} e^{s(i, P)}, \qquad R(C) = \log \sum_{i \in C} e^{R(C
+    \setminus i) + \beta_i(C \setminus i)},
+
+the last attribute and its parents are drawn from the terms of :math:`R`, then the last but one. The
+draws only find classes; what counts for each is its score.
 """
 
 from __future__ import annotations
@@ -20,7 +26,14 @@ from inference.causal.pdags import Pdag, class_of
 from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_size
 
-__all__ = ["MOST_ENUMERATED", "MOST_SAMPLED", "Classes", "all_classes", "all_dags", "likely_classes"]
+__all__ = [
+    "MOST_ENUMERATED",
+    "MOST_SAMPLED",
+    "Classes",
+    "all_classes",
+    "all_dags",
+    "likely_classes",
+]
 
 MOST_ENUMERATED = 5
 MOST_SAMPLED = 12
@@ -38,7 +51,10 @@ def all_dags(num_attributes: int) -> np.ndarray:
     """
     check_size("all_dags", "num_attributes", num_attributes)
     if num_attributes > MOST_ENUMERATED:
-        raise ValueError(f"all_dags: at most {MOST_ENUMERATED} attributes can be enumerated, got {num_attributes}")
+        raise ValueError(
+            f"all_dags: at most {MOST_ENUMERATED} attributes can be enumerated, got"
+            f" {num_attributes}"
+        )
     own = []
     for j in range(num_attributes):
         masks = np.arange(2**num_attributes)
@@ -79,17 +95,26 @@ def all_classes(num_attributes: int) -> Classes:
         ValueError: for more than five attributes.
     """
     parents = all_dags(num_attributes)
-    arrow = [[(parents[:, j] >> i & 1).astype(bool) for j in range(num_attributes)] for i in range(num_attributes)]
+    arrow = [
+        [(parents[:, j] >> i & 1).astype(bool) for j in range(num_attributes)]
+        for i in range(num_attributes)
+    ]
     key = np.zeros(len(parents), dtype=np.int64)
     place = 0
     for i in range(num_attributes):
         for k in range(i + 1, num_attributes):
             joined = arrow[i][k] | arrow[k][i]
-            marks = [joined] + [arrow[i][j] & arrow[k][j] & ~joined for j in range(num_attributes) if j not in (i, k)]
+            marks = [joined] + [
+                arrow[i][j] & arrow[k][j] & ~joined
+                for j in range(num_attributes)
+                if j not in (i, k)
+            ]
             for mark in marks:
                 key |= mark.astype(np.int64) << place
                 place += 1
-    _, first, of_dag, size = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
+    _, first, of_dag, size = np.unique(
+        key, return_index=True, return_inverse=True, return_counts=True
+    )
     matrices = np.stack([class_of([int(mask) for mask in parents[row]]).matrix for row in first])
     found = Classes(parents[first], size, of_dag.reshape(-1), matrices)
     for array in (found.member, found.size, found.of_dag, found.matrices):
@@ -97,16 +122,21 @@ def all_classes(num_attributes: int) -> Classes:
     return found
 
 
-def likely_classes(sets: np.ndarray, rng: np.random.Generator) -> tuple[dict[Pdag, tuple[int, ...]], float]:
-    """Classes that are likely under one of several tables, each with one of its DAGs, and the probability that a further draw would bring a new one.
+def likely_classes(
+    sets: np.ndarray, rng: np.random.Generator
+) -> tuple[dict[Pdag, tuple[int, ...]], float]:
+    """Classes that are likely under one of several tables, each with one of its DAGs, and the
+    probability that a further draw would bring a new one.
 
     Args:
         sets: F of every set of attributes (:mod:`inference.causal.scores`), (B, 2^K).
         rng: of the draws: at least 5,000, and ten for every table.
 
     Returns:
-        CPDAG -> sets of parents; the share of draws whose class came only once (Good and Turing's estimate for the
-        law of the draws, which prefers graphs that agree with many orders; under the scores alone it can be two or three times that).
+        CPDAG -> sets of parents; the share of draws whose class came only once (Good and Turing's
+            estimate for the
+        law of the draws, which prefers graphs that agree with many orders; under the scores alone
+            it can be two or three times that).
     """
     num_attributes = sets.shape[1].bit_length() - 1
     each = max(DRAWS_EACH, -(-LEAST_DRAWS // len(sets)))
@@ -154,7 +184,9 @@ class _Orders:
             for i in range(self.num_attributes):
                 inside = layer[layer >> i & 1 == 1]
                 before = inside ^ 1 << i
-                self.reached[:, inside] = np.logaddexp(self.reached[:, inside], self.reached[:, before] + self.summed[i][:, before])
+                self.reached[:, inside] = np.logaddexp(
+                    self.reached[:, inside], self.reached[:, before] + self.summed[i][:, before]
+                )
         self._subsets: dict[int, np.ndarray] = {}
         self._places = places
 
@@ -164,7 +196,9 @@ class _Orders:
         left = len(self._places) - 1
         while left:
             inside = members(left)
-            terms = np.array([self.reached[b, left ^ 1 << i] + self.summed[i][b, left ^ 1 << i] for i in inside])
+            terms = np.array(
+                [self.reached[b, left ^ 1 << i] + self.summed[i][b, left ^ 1 << i] for i in inside]
+            )
             i = inside[_chosen(terms, rng)]
             left ^= 1 << i
             if left not in self._subsets:
@@ -177,4 +211,6 @@ class _Orders:
 def _chosen(logits: np.ndarray, rng: np.random.Generator) -> int:
     """A place drawn with probability proportional to the exponential."""
     reached = np.cumsum(np.exp(logits - logits.max()))
-    return min(int(np.searchsorted(reached, rng.random() * reached[-1], side="right")), len(logits) - 1)
+    return min(
+        int(np.searchsorted(reached, rng.random() * reached[-1], side="right")), len(logits) - 1
+    )

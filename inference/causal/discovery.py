@@ -1,9 +1,12 @@
 r"""From a fitted table to a graph of causes, with what is firm in it and what is not.
 
-One graph is drawn, listed and spoken of: the class with the largest probability (:mod:`inference.causal.edges`), whose error is least where any wrong graph
-costs the same. A search maximises :math:`P(G \mid \hat p, n)` at one table; without draws the probabilities are of the same table, so that an exact search ends in
-their maximum. Over draws they average :math:`P(G \mid p_b, n_b)`, whose maximum may be another graph: then that one is drawn, and the search's is
-named once, as a rival. Without probabilities, and where its own is the largest up to rounding, the search's graph counts.
+One graph is drawn, listed and spoken of: the class with the largest probability
+(:mod:`inference.causal.edges`), whose error is least where any wrong graph costs the same. A search
+maximises :math:`P(G \mid \hat p, n)` at one table; without draws the probabilities are of the same
+table, so that an exact search ends in their maximum. Over draws they average :math:`P(G \mid p_b,
+n_b)`, whose maximum may be another graph: then that one is drawn, and the search's is named once,
+as a rival. Without probabilities, and where its own is the largest up to rounding, the search's
+graph counts.
 """
 
 from __future__ import annotations
@@ -30,7 +33,9 @@ from ppl_models.parts.validation import is_number
 __all__ = ["CausalReport", "discover"]
 
 MOST_DOUBTS = 12  # that a text spells out
-FIRM = 0.9  # an arrow with a smaller probability is left open, an edge with a smaller one is in doubt
+FIRM = (
+    0.9  # an arrow with a smaller probability is left open, an edge with a smaller one is in doubt
+)
 SAME = 1e-6  # of a probability: no difference
 
 
@@ -40,15 +45,19 @@ class CausalReport:
     """A graph of causes among attributes, and how far to believe it.
 
     Args:
-        graph: the most probable CPDAG; the one with the largest score that the search met where that is as probable, or there are no probabilities.
+        graph: the most probable CPDAG; the one with the largest score that the search met where
+            that is as probable, or there are no probabilities.
         score: its score.
         num_rows: that the table was taken to be worth.
-        ties: other graphs that score the same up to rounding, where ``graph`` has the largest score that the search met.
+        ties: other graphs that score the same up to rounding, where ``graph`` has the largest score
+            that the search met.
         complete: whether ``ties`` holds all of them.
         optimal: whether no graph scores more.
         edges, triples, independences: how far each claim of the graph stands from its opposite.
-        probabilities: of edges and directions; None where neither draws were given nor graphs could be summed over.
-        open_arrows: bool (K, K), arrows of the graph whose direction is not firm: they are drawn as lines.
+        probabilities: of edges and directions; None where neither draws were given nor graphs could
+            be summed over.
+        open_arrows: bool (K, K), arrows of the graph whose direction is not firm: they are drawn as
+            lines.
         open_edges: bool (K, K), symmetric, edges that may not be there: they are drawn dotted.
         level: of the tests.
         searched: the CPDAG with the largest score that the search met, on the table itself.
@@ -76,14 +85,21 @@ class CausalReport:
 
     @property
     def firm(self) -> Cpdag:
-        """What stands: edges that are in no doubt, arrows only where the direction is firm. It need not be the CPDAG of a DAG."""
+        """What stands: edges that are in no doubt, arrows only where the direction is firm.
+
+        It need not be the CPDAG of a DAG.
+        """
         matrix = (self.graph.matrix | self.open_arrows.T) & ~self.open_edges
         return Cpdag(matrix, self.graph.names)
 
     @property
     def nearly_unfaithful(self) -> tuple[EdgeStrength, ...]:
-        """Edges whose two attributes look independent given some others, though not given all causes."""
-        return tuple(edge for edge in self.edges if edge.near_zero and edge.direct.p_value <= self.level)
+        """Edges whose two attributes look independent given some others, though not given all
+        causes.
+        """
+        return tuple(
+            edge for edge in self.edges if edge.near_zero and edge.direct.p_value <= self.level
+        )
 
     @property
     def doubts(self) -> tuple[str, ...]:
@@ -91,49 +107,65 @@ class CausalReport:
         names, out = self.graph.names, []
         if self.searched != self.graph:
             out.append(
-                f"The table by itself, worth {self.num_rows:,.0f} rows, has its largest score with another graph: "
-                f"{'; '.join(self.searched.text().splitlines())}. Over all tables that might be the true one it is less probable."
+                f"The table by itself, worth {self.num_rows:,.0f} rows, has its largest score with"
+                f" another graph: {'; '.join(self.searched.text().splitlines())}. Over all tables"
+                " that might be the true one it is less probable."
             )
         for other in self.ties:
             out.append(
-                f"Another graph fits exactly as well: {'; '.join(other.text().splitlines())}. Data of this kind cannot choose between "
-                "the two; where they differ, nothing is claimed."
+                f"Another graph fits exactly as well: {'; '.join(other.text().splitlines())}. Data"
+                " of this kind cannot choose between the two; where they differ, nothing is"
+                " claimed."
             )
         for edge in self.edges:
             i, k = edge.pair
             if edge.direct.p_value > self.level:
                 out.append(
-                    f"The edge of {names[i]} and {names[k]} may not be there: {_shown(edge.direct, names)}, no more than chance gives."
+                    f"The edge of {names[i]} and {names[k]} may not be there:"
+                    f" {_shown(edge.direct, names)}, no more than chance gives."
                 )
         for edge in self.nearly_unfaithful:
             i, k = edge.pair
             out.append(
-                f"{names[i]} and {names[k]} are joined, and yet {_shown(edge.weakest, names)}, which looks like none. Two influences all but cancel "
-                "(the table is nearly unfaithful), or rows are too few; graphs that lack this edge are hard to rule out, and so are the directions near it."
+                f"{names[i]} and {names[k]} are joined, and yet {_shown(edge.weakest, names)},"
+                " which looks like none. Two influences all but cancel (the table is nearly"
+                " unfaithful), or rows are too few; graphs that lack this edge are hard to rule"
+                " out, and so are the directions near it."
             )
         for triple in self.triples:
-            if triple.near_zero and (triple.is_collider or self._points_through(triple) or self._speaks_against(triple)):
+            if triple.near_zero and (
+                triple.is_collider or self._points_through(triple) or self._speaks_against(triple)
+            ):
                 out.append(self._triple_doubt(triple))
         for claim in self.independences:
             if claim.strained:
                 found = claim.dependence
                 out.append(
-                    f"The graph has no edge between {names[found.first]} and {names[found.second]}, but the table says otherwise: "
-                    f"{_shown(found, names)} (p = {found.p_value:.2g}). {self._too_little}"
+                    f"The graph has no edge between {names[found.first]} and {names[found.second]},"
+                    f" but the table says otherwise: {_shown(found, names)} (p ="
+                    f" {found.p_value:.2g}). {self._too_little}"
                 )
         return (*out, *self._improbable())
 
     @property
     def _too_little(self) -> str:
         """Why a dependence that a test sees makes no edge."""
-        return "It was too little for the score." if self.searched == self.graph else "Graphs without it are more probable."
+        return (
+            "It was too little for the score."
+            if self.searched == self.graph
+            else "Graphs without it are more probable."
+        )
 
     @property
     def may_be_joined(self) -> tuple[tuple[int, int], ...]:
-        """Pairs (smaller, larger) without an edge in the graph whose probability of one is above a tenth."""
+        """Pairs (smaller, larger) without an edge in the graph whose probability of one is above a
+        tenth.
+        """
         if self.probabilities is None:
             return ()
-        missing = np.triu(~(self.graph.matrix | self.graph.matrix.T) & (self.probabilities.adjacent > 1 - FIRM), 1)
+        missing = np.triu(
+            ~(self.graph.matrix | self.graph.matrix.T) & (self.probabilities.adjacent > 1 - FIRM), 1
+        )
         return tuple((int(i), int(j)) for i, j in np.argwhere(missing))
 
     def _improbable(self) -> list[str]:
@@ -141,11 +173,16 @@ class CausalReport:
             return []
         names, adjacent = self.graph.names, self.probabilities.adjacent
         out = [
-            f"That {names[i]} and {names[j]} are joined at all has probability {adjacent[i, j]:.2f}."
+            f"That {names[i]} and {names[j]} are joined at all has probability"
+            f" {adjacent[i, j]:.2f}."
             for i, j in (edge.pair for edge in self.edges)
             if adjacent[i, j] < FIRM
         ]
-        return out + [f"{names[i]} and {names[j]} are not joined here, but may be: probability {adjacent[i, j]:.2f}." for i, j in self.may_be_joined]
+        return out + [
+            f"{names[i]} and {names[j]} are not joined here, but may be: probability"
+            f" {adjacent[i, j]:.2f}."
+            for i, j in self.may_be_joined
+        ]
 
     def _points_through(self, triple: TripleStrength) -> bool:
         """Whether an arrow into the middle of a triple forces the other edge to point away."""
@@ -154,7 +191,9 @@ class CausalReport:
         return bool((arrows[i, j] and arrows[j, k]) or (arrows[k, j] and arrows[j, i]))
 
     def _speaks_against(self, triple: TripleStrength) -> bool:
-        """Whether the table would rather have a common effect in the middle, which the score did not pay for."""
+        """Whether the table would rather have a common effect in the middle, which the score did
+        not pay for.
+        """
         return triple.margin < 0 and triple.within.p_value <= self.level
 
     def _triple_doubt(self, triple: TripleStrength) -> str:
@@ -162,24 +201,41 @@ class CausalReport:
         lead = (
             f"That {i} and {k} both point at {j} rests on their dependence once {j} is held fixed"
             if triple.is_collider
-            else f"That {j} is no common effect of {i} and {k} rests on their dependence while {j} is free"
+            else (
+                f"That {j} is no common effect of {i} and {k} rests on their dependence while {j}"
+                " is free"
+            )
         )
         found = triple.within if triple.is_collider else triple.without
-        other = f"{abs(triple.margin):.2g} {'more' if triple.margin >= 0 else 'less'} than otherwise"
+        other = (
+            f"{abs(triple.margin):.2g} {'more' if triple.margin >= 0 else 'less'} than otherwise"
+        )
         return (
-            f"{lead}: {found.information:.2g} nats, {other} (the difference may be {triple.low:.2g} to {triple.high:.2g}). "
-            "That is too near zero for an arrow, so directions that hang on it are left open."
+            f"{lead}: {found.information:.2g} nats, {other} (the difference may be {triple.low:.2g}"
+            f" to {triple.high:.2g}). That is too near zero for an arrow, so directions that hang"
+            " on it are left open."
         )
 
     def text(self) -> str:
-        """The graph, each edge with its strength, what is in doubt, and what no such graph can say."""
+        """The graph, each edge with its strength, what is in doubt, and what no such graph can
+        say.
+        """
         names, matrix = self.graph.names, self.graph.matrix
         kind = "the best of all graphs" if self.optimal else "the best graph that the search met"
         kind = kind if self.searched == self.graph else "the most probable graph"
-        whole = "" if np.isnan(self.probability) else f" Its probability as a whole is {self.probability:.2f}."
-        lines = [f"What may cause what among {len(names)} attributes: {kind}, from a table worth {self.num_rows:,.0f} rows.{whole}"]
+        whole = (
+            ""
+            if np.isnan(self.probability)
+            else f" Its probability as a whole is {self.probability:.2f}."
+        )
+        lines = [
+            f"What may cause what among {len(names)} attributes: {kind}, from a table worth"
+            f" {self.num_rows:,.0f} rows.{whole}"
+        ]
         if not self.edges:
-            lines.append("No two attributes are joined: the table looks like that of independent attributes.")
+            lines.append(
+                "No two attributes are joined: the table looks like that of independent attributes."
+            )
         for edge in self.edges:
             i, k = edge.pair
             if matrix[k, i] and not matrix[i, k]:
@@ -187,18 +243,28 @@ class CausalReport:
             mark = "→" if not matrix[k, i] and not self.open_arrows[i, k] else "—"
             remark = ", the direction is left open" if self.open_arrows[i, k] else ""
             remark += ", the edge is in doubt" if self.open_edges[i, k] else ""
-            lines.append(f"  {names[i]} {mark} {names[k]}: {_shown(edge.direct, names)}{self._chance(i, k)}{remark}.")
+            lines.append(
+                f"  {names[i]} {mark} {names[k]}:"
+                f" {_shown(edge.direct, names)}{self._chance(i, k)}{remark}."
+            )
         if doubts := self.doubts:
             lines += ["", "What is not firm:", *(f"- {doubt}" for doubt in doubts[:MOST_DOUBTS])]
             if len(doubts) > MOST_DOUBTS:
-                lines.append(f"- and {len(doubts) - MOST_DOUBTS} more of the same kind (`doubts` lists them all).")
+                lines.append(
+                    f"- and {len(doubts) - MOST_DOUBTS} more of the same kind (`doubts` lists them"
+                    " all)."
+                )
         elif self.edges:
             what = "Every edge and every direction" if self.graph.arrows else "Every edge"
             lines += ["", f"{what} above stands well clear of zero."]
         lines += [
             "",
-            "An arrow is a cause only if no hidden common cause of two attributes was left out, if independences in the table are no accident, and if "
-            "the items measure the attributes that they are said to. A line means that both directions fit alike: no amount of such data decides.",
+            (
+                "An arrow is a cause only if no hidden common cause of two attributes was left out,"
+                " if independences in the table are no accident, and if the items measure the"
+                " attributes that they are said to. A line means that both directions fit alike: no"
+                " amount of such data decides."
+            ),
         ]
         return "\n".join(lines)
 
@@ -207,15 +273,30 @@ class CausalReport:
             return ""
         found = self.probabilities
         if self.graph.matrix[k, i]:
-            return f"; joined with probability {found.adjacent[i, k]:.2f}, without a direction {found.line[i, k]:.2f}"
-        return f"; joined with probability {found.adjacent[i, k]:.2f}, this way {found.arrow[i, k]:.2f}"
+            return (
+                f"; joined with probability {found.adjacent[i, k]:.2f}, without a direction"
+                f" {found.line[i, k]:.2f}"
+            )
+        return (
+            f"; joined with probability {found.adjacent[i, k]:.2f}, this way"
+            f" {found.arrow[i, k]:.2f}"
+        )
 
     def plot(self, ax: Any = None) -> Any:
-        """The graph: edges as wide as they are strong, open directions dashed, doubtful edges dotted; see :func:`inference.plots.plot_causal_graph`."""
+        """The graph: edges as wide as they are strong, open directions dashed, doubtful edges
+        dotted; see :func:`inference.plots.plot_causal_graph`.
+        """
         weights = np.zeros(self.graph.matrix.shape)
         for edge in self.edges:
             weights[edge.pair] = weights[edge.pair[::-1]] = edge.direct.information
-        return draw("plot_causal_graph", self.graph, weights=weights, open_arrows=self.open_arrows, open_edges=self.open_edges, ax=ax)
+        return draw(
+            "plot_causal_graph",
+            self.graph,
+            weights=weights,
+            open_arrows=self.open_arrows,
+            open_edges=self.open_edges,
+            ax=ax,
+        )
 
 
 def _shown(found: Dependence, names: Sequence[str]) -> str:
@@ -237,25 +318,30 @@ def discover(
 ) -> CausalReport:
     """The graph of causes that a table of profile probabilities speaks for.
 
-    The table itself is scored, as expected counts at ``num_rows``: no pseudo-sample is drawn. The graph is the most probable one where probabilities of graphs are
-    known, else the one that the search ends in. An arrow is left open where it hangs on a dependence that cannot be told
-    from zero, where graphs of the same score disagree, or where its probability is below 0.9.
+    The table itself is scored, as expected counts at ``num_rows``: no pseudo-sample is drawn. The
+    graph is the most probable one where probabilities of graphs are known, else the one that the
+    search ends in. An arrow is left open where it hangs on a dependence that cannot be told from
+    zero, where graphs of the same score disagree, or where its probability is below 0.9.
 
     Args:
-        table: fitted profile probabilities, (2^K,) or (2, ..., 2), attribute 1 the most significant bit.
-        num_rows: the rows that the table is worth: those that were fitted, or fewer (:func:`inference.causal.effective_rows`). More than were
-            fitted claims information that is not there, and chance dependences become edges.
+        table: fitted profile probabilities, (2^K,) or (2, ..., 2), attribute 1 the most significant
+            bit.
+        num_rows: the rows that the table is worth: those that were fitted, or fewer
+            (:func:`inference.causal.effective_rows`). More than were fitted claims information that
+            is not there, and chance dependences become edges.
         score: ``BDeu()`` if None.
         search: exact up to eight attributes, ``GES()`` beyond, if None.
-        draws: tables that might as well be the true one, (B, 2^K), for the probabilities of edges. Without, up to twelve attributes, graphs are summed over
-            given the table itself.
-        draw_rows: what each draw is worth (:func:`inference.causal.edge_probabilities`); ``num_rows`` if None.
+        draws: tables that might as well be the true one, (B, 2^K), for the probabilities of edges.
+            Without, up to twelve attributes, graphs are summed over given the table itself.
+        draw_rows: what each draw is worth (:func:`inference.causal.edge_probabilities`);
+            ``num_rows`` if None.
         level: of the tests that call a dependence near zero.
         confidence: of intervals.
         names: of the attributes.
 
     Raises:
-        ValueError: for what is no table, a number of rows below 1, a level or confidence outside (0, 1), draws of another number of attributes.
+        ValueError: for what is no table, a number of rows below 1, a level or confidence outside
+            (0, 1), draws of another number of attributes.
     """
     owner = "discover"
     checked, rows = as_table(owner, table), check_rows(owner, num_rows)
@@ -267,12 +353,17 @@ def discover(
     rule, way = score_rule(owner, score), search_way(owner, search, num_attributes)
     probabilities = None
     if draws is not None:
-        probabilities = edge_probabilities(draws, rows if draw_rows is None else draw_rows, score=rule, search=search, names=labels)
+        probabilities = edge_probabilities(
+            draws, rows if draw_rows is None else draw_rows, score=rule, search=search, names=labels
+        )
     elif num_attributes <= MOST_SAMPLED:
         probabilities = edge_probabilities(checked[None], rows, score=rule, names=labels)
     found = way.best(checked, rows, rule)
     searched = Cpdag(found.graph.matrix, labels)
-    if probabilities is not None and not probabilities.of(searched) >= (1 - SAME) * probabilities.classes[0][1]:
+    if (
+        probabilities is not None
+        and not probabilities.of(searched) >= (1 - SAME) * probabilities.classes[0][1]
+    ):
         drawn = pdag_of(probabilities.modal.matrix)
         total = SetScores(checked, rows, rule).total(extension_of(drawn) or ())
         found = Found(drawn, total, (), False, False)
@@ -322,7 +413,9 @@ def _open(
 
 
 def _firm_arrows(graph: Pdag, triples: Sequence[TripleStrength]) -> np.ndarray:
-    """The arrows that follow by Meek's rules from what is clear about triples alone, bool (K, K)."""
+    """The arrows that follow by Meek's rules from what is clear about triples alone, bool (K,
+    K).
+    """
     parents = [0] * len(graph.parents)
     doubtful: dict[int, list[tuple[int, int]]] = {}
     for triple in triples:
@@ -332,6 +425,8 @@ def _firm_arrows(graph: Pdag, triples: Sequence[TripleStrength]) -> np.ndarray:
         elif triple.is_collider:
             parents[j] |= 1 << i | 1 << k
     children = parents_reversed(parents)
-    lines = tuple(around & ~p & ~c for around, p, c in zip(graph.adjacent, parents, children, strict=True))
+    lines = tuple(
+        around & ~p & ~c for around, p, c in zip(graph.adjacent, parents, children, strict=True)
+    )
     closed = meek_closure(Pdag(tuple(parents), lines), doubtful).matrix
     return closed & ~closed.T

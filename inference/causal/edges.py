@@ -1,9 +1,12 @@
-r"""How probable each edge and each direction is, over graphs and over tables that might be the true one.
+r"""How probable each edge and each direction is, over graphs and over tables that might be the true
+one.
 
-Given one table worth n rows, the probability of a class of DAGs is proportional to the exponential of its score (all classes alike beforehand): its
-marginal likelihood under ``BDeu()``, the approximation of Schwarz (1978) to it under ``BIC()``. Up to five attributes all classes are summed over; up to twelve
-those that draws of DAGs find, with an estimate of what they missed; with more, each table counts for the best class that a search finds, and only the
-spread of the tables shows. The probabilities of several tables are averaged.
+Given one table worth n rows, the probability of a class of DAGs is proportional to the exponential
+of its score (all classes alike beforehand): its marginal likelihood under ``BDeu()``, the
+approximation of Schwarz (1978) to it under ``BIC()``. Up to five attributes all classes are summed
+over; up to twelve those that draws of DAGs find, with an estimate of what they missed; with more,
+each table counts for the best class that a search finds, and only the spread of the tables shows.
+The probabilities of several tables are averaged.
 """
 
 from __future__ import annotations
@@ -45,14 +48,18 @@ class EdgeProbabilities:
         names: of the attributes.
         adjacent: that i and j are joined at all, (K, K), symmetric.
         arrow: that there is an arrow i -> j, the same in all DAGs of the class, (K, K).
-        line: that they are joined by a line, (K, K), symmetric; ``adjacent = arrow + arrow.T + line``.
-        classes: the most probable CPDAGs with their probabilities, at most ten, the most probable first; of several as probable the one whose edges
-            and arrows are more probable one by one.
+        line: that they are joined by a line, (K, K), symmetric; ``adjacent = arrow + arrow.T +
+            line``.
+        classes: the most probable CPDAGs with their probabilities, at most ten, the most probable
+            first; of several as probable the one whose edges and arrows are more probable one by
+            one.
         num_classes: how many have a probability of at least one in a thousand.
         num_tables: averaged over.
-        averaged: whether graphs were summed over given each table; if not, only the best of each table counts.
+        averaged: whether graphs were summed over given each table; if not, only the best of each
+            table counts.
         num_rows: that each table was taken to be worth.
-        missed: the probability of graphs that were not summed over, roughly estimated (it can be two or three times that); 0 where all were.
+        missed: the probability of graphs that were not summed over, roughly estimated (it can be
+            two or three times that); 0 where all were.
     """
 
     names: tuple[str, ...]
@@ -73,11 +80,18 @@ class EdgeProbabilities:
 
     def of(self, graph: Cpdag) -> float:
         """The probability of a CPDAG; NaN where it is not among ``classes``."""
-        return next((share for other, share in self.classes if np.array_equal(other.matrix, graph.matrix)), float("nan"))
+        return next(
+            (share for other, share in self.classes if np.array_equal(other.matrix, graph.matrix)),
+            float("nan"),
+        )
 
     @property
     def median(self) -> Cpdag:
-        """Edges with a probability above one half; an arrow where it has more than half of the edge's probability. It need not be a CPDAG."""
+        """Edges with a probability above one half; an arrow where it has more than half of the
+        edge's probability.
+
+        It need not be a CPDAG.
+        """
         kept = self.adjacent > 0.5
         points = kept & (self.arrow > 0.5 * self.adjacent)
         matrix: np.ndarray = points | (kept & ~points & ~points.T)
@@ -90,25 +104,40 @@ class EdgeProbabilities:
         tables = "one table" if self.num_tables == 1 else f"{self.num_tables:,} tables"
         lines = [f"Probabilities over {over}, {tables} worth {self.num_rows:,.0f} rows:"]
         pairs = [(i, j) for i in range(len(self.names)) for j in range(i + 1, len(self.names))]
-        shown = sorted((pair for pair in pairs if self.adjacent[pair] >= 0.01), key=lambda pair: -self.adjacent[pair])
+        shown = sorted(
+            (pair for pair in pairs if self.adjacent[pair] >= 0.01),
+            key=lambda pair: -self.adjacent[pair],
+        )
         for i, j in shown:
             one, two = self.names[i], self.names[j]
             lines.append(
-                f"  {one}, {two}: joined {self.adjacent[i, j]:.2f} ({one} → {two} {self.arrow[i, j]:.2f}, {two} → {one} {self.arrow[j, i]:.2f}, "
-                f"either way {self.line[i, j]:.2f})"
+                f"  {one}, {two}: joined {self.adjacent[i, j]:.2f} ({one} → {two}"
+                f" {self.arrow[i, j]:.2f}, {two} → {one} {self.arrow[j, i]:.2f}, either way"
+                f" {self.line[i, j]:.2f})"
             )
         if len(shown) < len(pairs):
             lines.append(f"  the other {len(pairs) - len(shown)} pairs: below 0.01")
         most = self.classes[0][1]
-        lines.append(f"The most probable graph has probability {most:.2f}; {self.num_classes} have at least 0.001.")
+        lines.append(
+            f"The most probable graph has probability {most:.2f}; {self.num_classes} have at least"
+            " 0.001."
+        )
         if self.missed > MUCH:
-            lines.append(f"Other graphs, not looked at, may have probability {self.missed:.2f} together: many fit about as well.")
+            lines.append(
+                f"Other graphs, not looked at, may have probability {self.missed:.2f} together:"
+                " many fit about as well."
+            )
         if not self.averaged and self.num_tables == 1:
-            lines.append("One table and its best graph only: these are no probabilities. Give draws of the table.")
+            lines.append(
+                "One table and its best graph only: these are no probabilities. Give draws of the"
+                " table."
+            )
         return "\n".join(lines)
 
     def plot(self, ax: Any = None) -> Any:
-        """The most probable graph, its edges as dark as they are probable; see :func:`inference.plots.plot_causal_graph`."""
+        """The most probable graph, its edges as dark as they are probable; see
+        :func:`inference.plots.plot_causal_graph`.
+        """
         return draw("plot_causal_graph", self.modal, weights=self.adjacent, ax=ax)
 
 
@@ -125,19 +154,23 @@ def edge_probabilities(
     """Probabilities of edges and directions over draws of a table.
 
     Args:
-        tables: draws, (B, 2^K) or (B, 2, ..., 2), as made by :func:`~inference.causal.imputed_tables`,
-            :func:`~inference.causal.dirichlet_tables`, :func:`~inference.causal.resampled_tables`, or posterior or bootstrap draws of a fit; ``table[None]``
-            for the fitted table alone.
-        num_rows: what each is worth: N n / (2 N - n) for completed tables, n being the effective rows, and n / 2 for draws around an estimate
-            (:mod:`inference.causal.draws` says why).
+        tables: draws, (B, 2^K) or (B, 2, ..., 2), as made by
+            :func:`~inference.causal.imputed_tables`, :func:`~inference.causal.dirichlet_tables`,
+            :func:`~inference.causal.resampled_tables`, or posterior or bootstrap draws of a fit;
+            ``table[None]`` for the fitted table alone.
+        num_rows: what each is worth: N n / (2 N - n) for completed tables, n being the effective
+            rows, and n / 2 for draws around an estimate (:mod:`inference.causal.draws` says why).
         score: ``BDeu()`` if None.
-        search: how to find the best class of each table where ``average`` is False; exact up to eight attributes, else ``GES()``, if None.
-        average: sum over graphs given each table (at most twelve attributes, from six on over those that draws find); if None, wherever that can be done.
+        search: how to find the best class of each table where ``average`` is False; exact up to
+            eight attributes, else ``GES()``, if None.
+        average: sum over graphs given each table (at most twelve attributes, from six on over those
+            that draws find); if None, wherever that can be done.
         seed: of these draws.
         names: of the attributes.
 
     Raises:
-        ValueError: for what are no tables, a number of rows below 1, or averages over graphs of more than twelve attributes.
+        ValueError: for what are no tables, a number of rows below 1, or averages over graphs of
+            more than twelve attributes.
     """
     owner = "edge_probabilities"
     checked, rows = as_tables(owner, tables), check_rows(owner, num_rows)
@@ -147,34 +180,57 @@ def edge_probabilities(
         check_flag(owner, "average", average)
     check_size(owner, "seed", seed, least=0)
     if average and num_attributes > MOST_SAMPLED:
-        raise ValueError(f"{owner}: average=True needs at most {MOST_SAMPLED} attributes, got {num_attributes}")
+        raise ValueError(
+            f"{owner}: average=True needs at most {MOST_SAMPLED} attributes, got {num_attributes}"
+        )
     averaged = num_attributes <= MOST_SAMPLED if average is None else average
     rule, way, missed = score_rule(owner, score), search_way(owner, search, num_attributes), 0.0
     if averaged:
         sets = _set_scores(checked, rows, rule)
         if num_attributes <= MOST_ENUMERATED:
-            member, matrices = all_classes(num_attributes).member, all_classes(num_attributes).matrices
+            member, matrices = (
+                all_classes(num_attributes).member,
+                all_classes(num_attributes).matrices,
+            )
         else:
             likely, missed = likely_classes(sets, np.random.default_rng(seed))
-            for graph in way.best_of_each(checked, rows, rule):  # the best is among them, whatever the draws say
+            for graph in way.best_of_each(
+                checked, rows, rule
+            ):  # the best is among them, whatever the draws say
                 likely.setdefault(graph, extension_of(graph) or ())
-            member, matrices = np.array(list(likely.values())), np.stack([graph.matrix for graph in likely])
+            member, matrices = (
+                np.array(list(likely.values())),
+                np.stack([graph.matrix for graph in likely]),
+            )
         shares = _class_shares(sets, member)
     else:
         counts = Counter(way.best_of_each(checked, rows, rule))
         shares = np.array(list(counts.values())) / len(checked)
         matrices = np.stack([graph.matrix for graph in counts])
-    joint = np.tensordot(shares, matrices & ~matrices.swapaxes(1, 2), 1), np.tensordot(shares, matrices & matrices.swapaxes(1, 2), 1)
+    joint = (
+        np.tensordot(shares, matrices & ~matrices.swapaxes(1, 2), 1),
+        np.tensordot(shares, matrices & matrices.swapaxes(1, 2), 1),
+    )
     adjacent = joint[0] + joint[0].T + joint[1]
-    agreement = np.where(matrices & ~matrices.swapaxes(1, 2), 2 * joint[0], np.where(matrices & matrices.swapaxes(1, 2), joint[1], 0.0)).sum((1, 2))
-    agreement += np.where(matrices | matrices.swapaxes(1, 2), 0.0, 1 - adjacent).sum((1, 2))  # a pair counts twice everywhere
+    agreement = np.where(
+        matrices & ~matrices.swapaxes(1, 2),
+        2 * joint[0],
+        np.where(matrices & matrices.swapaxes(1, 2), joint[1], 0.0),
+    ).sum((1, 2))
+    agreement += np.where(matrices | matrices.swapaxes(1, 2), 0.0, 1 - adjacent).sum(
+        (1, 2)
+    )  # a pair counts twice everywhere
     best = np.lexsort((-agreement, -shares.round(DIGITS)))[:MOST_CLASSES]
     return EdgeProbabilities(
         labels,
         adjacent,
         joint[0],
         joint[1],
-        tuple((Cpdag(matrices[place], labels), float(shares[place])) for place in best if shares[place] > 0),
+        tuple(
+            (Cpdag(matrices[place], labels), float(shares[place]))
+            for place in best
+            if shares[place] > 0
+        ),
         int((shares >= 1e-3).sum()),
         len(checked),
         averaged,
@@ -184,25 +240,35 @@ def edge_probabilities(
 
 
 def search_way(owner: str, search: Any, num_attributes: int) -> Search:
-    """The search given; for None an exact one up to eight attributes, a greedy one beyond; a ValueError for what is none."""
+    """The search given; for None an exact one up to eight attributes, a greedy one beyond; a
+    ValueError for what is none.
+    """
     if search is None:
         return ExactSearch() if num_attributes <= MOST_EXACT else GES()
     if isinstance(search, type) or not isinstance(search, Search):
-        raise ValueError(f"{owner}: search must be ExactSearch(), GES() or another with best(), got {search!r}")
+        raise ValueError(
+            f"{owner}: search must be ExactSearch(), GES() or another with best(), got {search!r}"
+        )
     return search
 
 
 def _set_scores(tables: np.ndarray, num_rows: float, score: Score) -> np.ndarray:
     """F of every set for every table, (B, 2^K)."""
     step = max(1, CHUNK // tables.shape[1])
-    return np.concatenate([all_set_scores(tables[start : start + step], num_rows, score) for start in range(0, len(tables), step)])
+    return np.concatenate(
+        [
+            all_set_scores(tables[start : start + step], num_rows, score)
+            for start in range(0, len(tables), step)
+        ]
+    )
 
 
 def _class_shares(sets: np.ndarray, member: np.ndarray) -> np.ndarray:
     """The probability of every class, averaged over tables, (number of classes,).
 
     Args:
-        sets: F of every set, (B, 2^K); member: parents in one DAG of each class, (number of classes, K).
+        sets: F of every set, (B, 2^K); member: parents in one DAG of each class, (number of
+            classes, K).
     """
     total = np.zeros(len(member))
     step = max(1, CHUNK // len(member))

@@ -1,12 +1,14 @@
 r"""The DAG with the largest score of all, by dynamic programming over sets of attributes.
 
-A DAG on a set C has a last attribute i, whose parents lie in the rest (Silander and Myllymaki 2006, UAI 22):
+A DAG on a set C has a last attribute i, whose parents lie in the rest (Silander and Myllymaki 2006,
+UAI 22):
 
 .. math:: R(C) = \max_{i \in C} \Big[ R(C \setminus i) + b_i(C \setminus i) \Big], \quad
           b_i(C) = \max\Big(s(i, C), \max_{j \in C} b_i(C \setminus j)\Big) .
 
-Both run over all sets as arrays, and over a batch of tables at once: :math:`K 2^K` numbers a table, 3^K cells to score. Fifteen attributes take
-seconds, twenty a gigabyte and minutes unless the number of parents is bounded.
+Both run over all sets as arrays, and over a batch of tables at once: :math:`K 2^K` numbers a table,
+3^K cells to score. Fifteen attributes take seconds, twenty a gigabyte and minutes unless the number
+of parents is bounded.
 """
 
 from __future__ import annotations
@@ -30,12 +32,15 @@ CELLS = 2**24  # numbers in one batch
 
 @dataclass(frozen=True)
 class ExactSearch:
-    """The class with the largest score of all DAGs, and with up to ten attributes all classes that share it.
+    """The class with the largest score of all DAGs, and with up to ten attributes all classes that
+    share it.
 
-    Of parent sets that score the same up to rounding the smaller is taken, of last attributes the one with the smallest number.
+    Of parent sets that score the same up to rounding the smaller is taken, of last attributes the
+    one with the smallest number.
 
     Args:
-        max_parents: the most parents of an attribute; None for any number. With more than about 15 attributes give one.
+        max_parents: the most parents of an attribute; None for any number. With more than about 15
+            attributes give one.
 
     Raises:
         ValueError: unless ``max_parents`` is a non-negative integer or None.
@@ -56,7 +61,9 @@ class ExactSearch:
         if programme.num_attributes > MOST_FOR_TIES:
             return Found(graph, total, (), False, optimal)
         classes, complete = programme.optimal_classes()
-        return Found(graph, total, tuple(other for other in classes if other != graph), complete, optimal)
+        return Found(
+            graph, total, tuple(other for other in classes if other != graph), complete, optimal
+        )
 
     def best_of_each(self, tables: np.ndarray, num_rows: float, score: Score) -> list[Pdag]:
         num_attributes = tables.shape[1].bit_length() - 1
@@ -64,7 +71,9 @@ class ExactSearch:
         known: dict[tuple[int, ...], Pdag] = {}
         found = []
         for start in range(0, len(tables), size):
-            for parents in _Programme(tables[start : start + size], num_rows, score, self.max_parents).parents():
+            for parents in _Programme(
+                tables[start : start + size], num_rows, score, self.max_parents
+            ).parents():
                 if parents not in known:
                     known[parents] = class_of(parents)
                 found.append(known[parents])
@@ -74,7 +83,9 @@ class ExactSearch:
 class _Programme:
     """The two recursions for a batch of tables (B, 2^K)."""
 
-    def __init__(self, tables: np.ndarray, num_rows: float, score: Score, max_parents: int | None) -> None:
+    def __init__(
+        self, tables: np.ndarray, num_rows: float, score: Score, max_parents: int | None
+    ) -> None:
         self.num_attributes = k = tables.shape[1].bit_length() - 1
         self.tolerance = tie_tolerance(num_rows)
         most = k if max_parents is None else min(max_parents + 1, k)
@@ -138,10 +149,11 @@ class _Programme:
         return [tuple(int(mask) for mask in row) for row in found]
 
     def optimal_classes(self) -> tuple[list[Pdag], bool]:
-        """Every class whose score is the largest, for a batch of one, and whether the list is complete.
+        """Every class whose score is the largest, for a batch of one, and whether the list is
+        complete.
 
-        Two DAGs of one class on C stay in one class when the same attribute with the same parents is put last. So classes on C need
-        one DAG each, and those on a larger set follow from them.
+        Two DAGs of one class on C stay in one class when the same attribute with the same parents
+        is put last. So classes on C need one DAG each, and those on a larger set follow from them.
         """
         known: dict[int, dict[tuple, tuple[int, ...]]] = {0: {((), ()): (0,) * self.num_attributes}}
         complete = True
@@ -161,7 +173,9 @@ class _Programme:
                         elif key not in own:
                             complete = False
             known[whole] = own
-        return [class_of(parents) for parents in known[2**self.num_attributes - 1].values()], complete
+        return [
+            class_of(parents) for parents in known[2**self.num_attributes - 1].values()
+        ], complete
 
     def _sets_on_the_way(self) -> list[int]:
         """Sets that an optimal DAG builds up through, the smaller first."""
@@ -183,7 +197,9 @@ def _extended(joined: tuple, heads: tuple, i: int, parents: int) -> tuple:
     pairs = set(joined)
     into = members(parents)
     new = {(a, i, b) for a in into for b in into if a < b and (a, b) not in pairs}
-    return tuple(sorted(pairs | {(min(a, i), max(a, i)) for a in into})), tuple(sorted({*heads, *new}))
+    return tuple(sorted(pairs | {(min(a, i), max(a, i)) for a in into})), tuple(
+        sorted({*heads, *new})
+    )
 
 
 def _bit_counts(num_bits: int) -> np.ndarray:

@@ -1,6 +1,8 @@
-r"""Greedy equivalence search: from class to class by the insertion, deletion or turning of one edge.
+r"""Greedy equivalence search: from class to class by the insertion, deletion or turning of one
+edge.
 
-With Pa, Ne, Ad the parents, neighbours by lines and adjacent nodes of a node in the CPDAG, and :math:`NA = Ne(y) \cap Ad(x)`:
+With Pa, Ne, Ad the parents, neighbours by lines and adjacent nodes of a node in the CPDAG, and
+:math:`NA = Ne(y) \cap Ad(x)`:
 
 insert, of x, y that are apart and T in Ne(y) \\ Ad(x)
     valid when NA + T is a clique and blocks each semi-directed path y~>x;
@@ -15,8 +17,9 @@ turn, of y - x, which becomes x -> y, and C in Ne(y) \\ x
     C \\ Ad(x) to NA \\ C; gain s(y, C+Pa(y)+x) - s(y, C+Pa(y)) + s(x, Pa(x)+D) - s(x, Pa(x)+D+y)
     with D = C * NA.
 
-Sources: Chickering (2002), JMLR 3, 507-554 (insert, delete); Hauser and Buehlmann (2012), JMLR 13, 2409-2464 (turn). The graph after a step
-is made anew: a DAG that extends it (Dor and Tarsi 1992), and the CPDAG of that.
+Sources: Chickering (2002), JMLR 3, 507-554 (insert, delete); Hauser and Buehlmann (2012), JMLR 13,
+2409-2464 (turn). The graph after a step is made anew: a DAG that extends it (Dor and Tarsi 1992),
+and the CPDAG of that.
 """
 
 from __future__ import annotations
@@ -71,7 +74,11 @@ def insertions(graph: Pdag, scores: SetScores, least: float) -> Iterator[Step]:
                 clique = shared | turned
                 without = clique | graph.parents[y]
                 gain = scores.local(y, without | 1 << x) - scores.local(y, without)
-                if gain < least or not all_adjacent(clique, adjacent) or semi_directed_path(children, lines, y, x, clique):
+                if (
+                    gain < least
+                    or not all_adjacent(clique, adjacent)
+                    or semi_directed_path(children, lines, y, x, clique)
+                ):
                     continue
                 yield _directed(gain, graph, y, turned, {y: 1 << x})
 
@@ -110,7 +117,13 @@ def turnings(graph: Pdag, scores: SetScores, least: float) -> Iterator[Step]:
 
 
 def _turned_arrows(
-    graph: Pdag, scores: SetScores, least: float, x: int, y: int, children: Sequence[int], adjacent: list[int]
+    graph: Pdag,
+    scores: SetScores,
+    least: float,
+    x: int,
+    y: int,
+    children: Sequence[int],
+    adjacent: list[int],
 ) -> Iterator[Step]:
     lines, parents = graph.neighbours, graph.parents
     shared = lines[y] & adjacent[x]
@@ -121,14 +134,18 @@ def _turned_arrows(
         gain = scores.local(y, without | 1 << x) - scores.local(y, without) + lost
         if gain < least or not all_adjacent(clique, adjacent):
             continue
-        if semi_directed_path(children, lines, y, x, (clique | lines[x]) & ~(1 << x), not_first=1 << x):
+        if semi_directed_path(
+            children, lines, y, x, (clique | lines[x]) & ~(1 << x), not_first=1 << x
+        ):
             continue
         own = list(parents)
         own[x] &= ~(1 << y)
         yield _directed(gain, Pdag(tuple(own), lines), y, clique, {y: 1 << x})
 
 
-def _turned_lines(graph: Pdag, scores: SetScores, least: float, x: int, y: int, adjacent: list[int]) -> Iterator[Step]:
+def _turned_lines(
+    graph: Pdag, scores: SetScores, least: float, x: int, y: int, adjacent: list[int]
+) -> Iterator[Step]:
     lines, parents = graph.neighbours, graph.parents
     shared = lines[y] & adjacent[x]
     for clique in subsets(lines[y] & ~(1 << x)):
@@ -136,7 +153,12 @@ def _turned_lines(graph: Pdag, scores: SetScores, least: float, x: int, y: int, 
         if not beyond or not all_adjacent(clique, adjacent):
             continue
         without, own = clique | parents[y], both | parents[x]
-        gain = scores.local(y, without | 1 << x) - scores.local(y, without) + scores.local(x, own) - scores.local(x, own | 1 << y)
+        gain = (
+            scores.local(y, without | 1 << x)
+            - scores.local(y, without)
+            + scores.local(x, own)
+            - scores.local(x, own | 1 << y)
+        )
         if gain < least or _joined(lines, beyond, shared & ~clique, lines[y] & ~both & ~(1 << x)):
             continue
         yield _directed(gain, graph, y, clique | 1 << x, {})
@@ -175,13 +197,16 @@ def _point(parents: list[int], neighbours: list[int], a: int, b: int) -> None:
 
 @dataclass(frozen=True)
 class GES:
-    """Greedy search over classes: insertions while they gain, then deletions, then turnings, and again until nothing gains.
+    """Greedy search over classes: insertions while they gain, then deletions, then turnings, and
+    again until nothing gains.
 
-    Given the exact table of a distribution that is faithful to a DAG, and rows enough, it ends in the class of that DAG (Chickering 2002). On an
-    estimated table it may end in a local optimum; :class:`~inference.causal.exact.ExactSearch` does not.
+    Given the exact table of a distribution that is faithful to a DAG, and rows enough, it ends in
+    the class of that DAG (Chickering 2002). On an estimated table it may end in a local optimum;
+    :class:`~inference.causal.exact.ExactSearch` does not.
 
-    Of steps that gain the same up to rounding the first counts, ordered by the node pointed at, then the other node, then the set of turned
-    lines as an integer; the record says how often that decided, and which classes of the same score lie next to the result.
+    Of steps that gain the same up to rounding the first counts, ordered by the node pointed at,
+    then the other node, then the set of turned lines as an integer; the record says how often that
+    decided, and which classes of the same score lie next to the result.
 
     Args:
         turning: whether to turn edges; without, one round of insertions and one of deletions.
@@ -200,7 +225,10 @@ class GES:
         graph, tied = self._climb(scores)
         total, slack = self._total(graph, scores), scores.tolerance
         equal = {
-            step.graph(): None for phase in (insertions, deletions, turnings) for step in phase(graph, scores, -slack) if step.gain <= slack
+            step.graph(): None
+            for phase in (insertions, deletions, turnings)
+            for step in phase(graph, scores, -slack)
+            if step.gain <= slack
         }
         equal.pop(graph, None)
         return Found(graph, total, tuple(equal), False, False, tied)
@@ -210,7 +238,10 @@ class GES:
 
     def _climb(self, scores: SetScores) -> tuple[Pdag, int]:
         graph = Pdag((0,) * scores.num_attributes, (0,) * scores.num_attributes)
-        phases: tuple[Callable[[Pdag, SetScores, float], Iterator[Step]], ...] = (insertions, deletions)
+        phases: tuple[Callable[[Pdag, SetScores, float], Iterator[Step]], ...] = (
+            insertions,
+            deletions,
+        )
         phases = (*phases, turnings) if self.turning else phases
         tied, moved = 0, True
         while moved:
@@ -232,7 +263,9 @@ class GES:
 def _best_step(
     graph: Pdag, scores: SetScores, phase: Callable[[Pdag, SetScores, float], Iterator[Step]]
 ) -> tuple[Pdag, bool] | None:
-    """The class that the best step of a phase leads to, and whether another one promised the same; None if no step gains."""
+    """The class that the best step of a phase leads to, and whether another one promised the same;
+    None if no step gains.
+    """
     steps = list(phase(graph, scores, scores.tolerance))
     if not steps:
         return None

@@ -1,6 +1,8 @@
-"""Graphs of attributes as boolean matrices: a DAG, and the CPDAG that stands for all DAGs with the same independences.
+"""Graphs of attributes as boolean matrices: a DAG, and the CPDAG that stands for all DAGs with the
+same independences.
 
-In a matrix g of shape (K, K), ``g[i, j]`` alone is an arrow i -> j, and ``g[i, j]`` with ``g[j, i]`` a line i - j.
+In a matrix g of shape (K, K), ``g[i, j]`` alone is an arrow i -> j, and ``g[i, j]`` with ``g[j,
+i]`` a line i - j.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ MOST_NODES = 62  # so many bits fit the integers that sets are kept in
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class Cpdag:
-    """The graph of a class of DAGs that no data can tell apart: an arrow where all of them agree on the direction, a line where they do not.
+    """The graph of a class of DAGs that no data can tell apart: an arrow where all of them agree on
+    the direction, a line where they do not.
 
     Args:
         matrix: bool (K, K); ``[i, j]`` alone is an arrow i -> j, with ``[j, i]`` a line.
@@ -58,7 +61,11 @@ class Cpdag:
     names: tuple[str, ...]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Cpdag) and self.names == other.names and np.array_equal(self.matrix, other.matrix)
+        return (
+            isinstance(other, Cpdag)
+            and self.names == other.names
+            and np.array_equal(self.matrix, other.matrix)
+        )
 
     def __hash__(self) -> int:
         return hash((self.names, self.matrix.tobytes()))
@@ -83,7 +90,9 @@ class Cpdag:
         return consistent_extension(self.matrix)
 
     def dag_edges(self) -> tuple[tuple[int, int], ...]:
-        """(cause, effect) in one DAG of the class, as ``LatentAttributeModel(..., root=Dag(edges))`` takes them to refit the model under the graph."""
+        """(cause, effect) in one DAG of the class, as ``LatentAttributeModel(...,
+        root=Dag(edges))`` takes them to refit the model under the graph.
+        """
         return tuple((int(i), int(j)) for i, j in np.argwhere(self.dag()))
 
     def plot(self, ax: Any = None) -> Any:
@@ -91,23 +100,33 @@ class Cpdag:
         return draw("plot_causal_graph", self, ax=ax)
 
     def text(self, open_lines: np.ndarray | None = None) -> str:
-        """Every edge on a line of its own; ``open_lines``, bool (K, K), are said to be left open."""
+        """Every edge on a line of its own; ``open_lines``, bool (K, K), are said to be left
+        open.
+        """
         edges = [f"{self.names[i]} → {self.names[j]}" for i, j in self.arrows]
         for i, j in self.lines:
             is_open = open_lines is not None and bool(open_lines[i, j])
-            edges.append(f"{self.names[i]} — {self.names[j]}" + (" (the direction is left open)" if is_open else ""))
+            edges.append(
+                f"{self.names[i]} — {self.names[j]}"
+                + (" (the direction is left open)" if is_open else "")
+            )
         return "\n".join(edges) if edges else "no edges"
 
 
 def as_names(owner: str, names: Sequence[str] | None, num_attributes: int) -> tuple[str, ...]:
-    """Names of K attributes, A1, A2, ... where none are given; a ValueError for another number or for repetitions."""
+    """Names of K attributes, A1, A2, ... where none are given; a ValueError for another number or
+    for repetitions.
+    """
     if names is None:
         return tuple(f"A{k + 1}" for k in range(num_attributes))
     entries = _entries(names)
     found = tuple(map(str, entries or ()))
     unnamed = any(entry is None or entry != entry for entry in entries or ())  # NaN is not itself
     if unnamed or len(found) != num_attributes or len(set(found)) != num_attributes:
-        raise ValueError(f"{owner}: names must be {num_attributes} different names, got {names if entries is None else found}")
+        raise ValueError(
+            f"{owner}: names must be {num_attributes} different names, got"
+            f" {names if entries is None else found}"
+        )
     return found
 
 
@@ -120,23 +139,38 @@ def _entries(value: Any) -> tuple[Any, ...] | None:
 
 
 def real_numbers(owner: str, values: Any, name: str) -> np.ndarray:
-    """An array or tensor of real numbers, or what can be read as one, else a ValueError that says what came."""
+    """An array or tensor of real numbers, or what can be read as one, else a ValueError that says
+    what came.
+    """
     try:
         array = np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
     except (ValueError, TypeError, RuntimeError, NotImplementedError) as error:
-        raise ValueError(f"{owner}: {name} must be an array of numbers, got {type(values).__name__} ({error})") from error
+        raise ValueError(
+            f"{owner}: {name} must be an array of numbers, got {type(values).__name__} ({error})"
+        ) from error
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{owner}: {name} must hold real numbers, got dtype {array.dtype}")
     return array
 
 
-def as_attributes(owner: str, num_attributes: int, first: Any, second: Any, given: Any) -> tuple[int, int, tuple[int, ...]]:
-    """Two attributes and those they are asked about given, else a ValueError: all different, from 0 to K - 1."""
+def as_attributes(
+    owner: str, num_attributes: int, first: Any, second: Any, given: Any
+) -> tuple[int, int, tuple[int, ...]]:
+    """Two attributes and those they are asked about given, else a ValueError: all different, from 0
+    to K - 1.
+    """
     others = _entries(given)
     asked = [first, second, *(others or ())]
-    if others is None or not all(is_integer(k, least=0) and k < num_attributes for k in asked) or len(set(asked)) != len(asked):
+    if (
+        others is None
+        or not all(is_integer(k, least=0) and k < num_attributes for k in asked)
+        or len(set(asked)) != len(asked)
+    ):
         shown = given if others is None else others
-        raise ValueError(f"{owner}: different attributes from 0 to {num_attributes - 1} were expected, got {first!r}, {second!r} given {shown!r}")
+        raise ValueError(
+            f"{owner}: different attributes from 0 to {num_attributes - 1} were expected, got"
+            f" {first!r}, {second!r} given {shown!r}"
+        )
     return int(first), int(second), tuple(map(int, others))
 
 
@@ -146,24 +180,34 @@ def check_graph_matrix(owner: str, graph: Any, name: str = "graph") -> np.ndarra
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not len(matrix):
         raise ValueError(f"{owner}: {name} must be a square matrix, got shape {matrix.shape}")
     if len(matrix) > MOST_NODES:
-        raise ValueError(f"{owner}: {name} may have at most {MOST_NODES} attributes, got {len(matrix)}")
+        raise ValueError(
+            f"{owner}: {name} may have at most {MOST_NODES} attributes, got {len(matrix)}"
+        )
     if not ((matrix == 0) | (matrix == 1)).all():
         raise ValueError(f"{owner}: {name} must hold only 0 and 1")
     if matrix.diagonal().any():
-        raise ValueError(f"{owner}: {name} joins attribute {int(np.flatnonzero(matrix.diagonal())[0])} to itself")
+        raise ValueError(
+            f"{owner}: {name} joins attribute {int(np.flatnonzero(matrix.diagonal())[0])} to itself"
+        )
     return matrix.astype(bool)
 
 
-def check_dag(owner: str, dag: Any, name: str = "dag", names: Sequence[str] | None = None) -> np.ndarray:
+def check_dag(
+    owner: str, dag: Any, name: str = "dag", names: Sequence[str] | None = None
+) -> np.ndarray:
     """A DAG as a boolean matrix (K, K).
 
     Raises:
-        ValueError: as :func:`check_graph_matrix`, and where arrows run in a circle, which the message names.
+        ValueError: as :func:`check_graph_matrix`, and where arrows run in a circle, which the
+            message names.
     """
     matrix = check_graph_matrix(owner, dag, name)
     parents = masks_of_columns(matrix)
     if order_of(parents) is None:
-        shown = [str(k) if names is None else str(names[k]) for k in cycle_of({j: members(own) for j, own in enumerate(parents)})]
+        shown = [
+            str(k) if names is None else str(names[k])
+            for k in cycle_of({j: members(own) for j, own in enumerate(parents)})
+        ]
         raise ValueError(f"{owner}: {name} must have no circle of arrows, got {' -> '.join(shown)}")
     return matrix
 
@@ -180,12 +224,21 @@ def dag_of_edges(num_attributes: int, edges: Sequence[tuple[int, int]]) -> np.nd
         ValueError: for an arrow to or from what is no attribute, or a circle.
     """
     if not is_integer(num_attributes) or num_attributes > MOST_NODES:
-        raise ValueError(f"dag_of_edges: num_attributes must be an integer from 1 to {MOST_NODES}, got {num_attributes!r}")
+        raise ValueError(
+            f"dag_of_edges: num_attributes must be an integer from 1 to {MOST_NODES}, got"
+            f" {num_attributes!r}"
+        )
     matrix = np.zeros((num_attributes, num_attributes), dtype=bool)
     for pair in (edges,) if (pairs := _entries(edges)) is None else pairs:
         ends = _entries(pair)
-        if ends is None or len(ends) != 2 or not all(is_integer(k, least=0) and k < num_attributes for k in ends):
-            raise ValueError(f"dag_of_edges: edges must join attributes 0 to {num_attributes - 1}, got {pair!r}")
+        if (
+            ends is None
+            or len(ends) != 2
+            or not all(is_integer(k, least=0) and k < num_attributes for k in ends)
+        ):
+            raise ValueError(
+                f"dag_of_edges: edges must join attributes 0 to {num_attributes - 1}, got {pair!r}"
+            )
         i, j = ends
         matrix[i, j] = True
     return check_dag("dag_of_edges", matrix, "edges")
@@ -208,16 +261,21 @@ def cpdag_of(dag: Any, names: Sequence[str] | None = None) -> Cpdag:
         ValueError: for a matrix that is no DAG; a circle is named.
     """
     matrix = check_dag("cpdag_of", dag, names=names)
-    return Cpdag(class_of(masks_of_columns(matrix)).matrix, as_names("cpdag_of", names, len(matrix)))
+    return Cpdag(
+        class_of(masks_of_columns(matrix)).matrix, as_names("cpdag_of", names, len(matrix))
+    )
 
 
 def meek(graph: Any) -> np.ndarray:
-    """Arrows and lines with all arrows added that Meek's four rules (1995, UAI 11) force, bool (K, K)."""
+    """Arrows and lines with all arrows added that Meek's four rules (1995, UAI 11) force, bool (K,
+    K).
+    """
     return meek_closure(pdag_of(check_graph_matrix("meek", graph))).matrix
 
 
 def consistent_extension(graph: Any) -> np.ndarray:
-    """A DAG with the skeleton, the arrows and the v-structures of a graph of arrows and lines (Dor and Tarsi 1992), bool (K, K).
+    """A DAG with the skeleton, the arrows and the v-structures of a graph of arrows and lines (Dor
+    and Tarsi 1992), bool (K, K).
 
     Raises:
         ValueError: where there is none.
@@ -225,7 +283,10 @@ def consistent_extension(graph: Any) -> np.ndarray:
     matrix = check_graph_matrix("consistent_extension", graph)
     parents = extension_of(pdag_of(matrix))
     if parents is None:
-        raise ValueError("consistent_extension: no DAG has the skeleton, the arrows and the v-structures of this graph")
+        raise ValueError(
+            "consistent_extension: no DAG has the skeleton, the arrows and the v-structures of this"
+            " graph"
+        )
     return matrix_of_columns(parents)
 
 
@@ -248,8 +309,13 @@ def v_structures(graph: Any) -> tuple[tuple[int, int, int], ...]:
 
 
 def markov_equivalent(first: Any, second: Any) -> bool:
-    """Whether two DAGs have the same independences: the same skeleton and v-structures (Verma and Pearl 1990)."""
-    one, two = check_dag("markov_equivalent", first, "first"), check_dag("markov_equivalent", second, "second")
+    """Whether two DAGs have the same independences: the same skeleton and v-structures (Verma and
+    Pearl 1990).
+    """
+    one, two = (
+        check_dag("markov_equivalent", first, "first"),
+        check_dag("markov_equivalent", second, "second"),
+    )
     _check_same_size("markov_equivalent", one, two)
     return bool(np.array_equal(one | one.T, two | two.T)) and v_structures(one) == v_structures(two)
 
@@ -263,10 +329,12 @@ def moral_graph(dag: Any) -> np.ndarray:
 
 
 def d_separated(dag: Any, first: int, second: int, given: Sequence[int] = ()) -> bool:
-    """Whether a DAG makes two attributes independent given others: no path in the moral graph of their ancestors (Lauritzen et al. 1990).
+    """Whether a DAG makes two attributes independent given others: no path in the moral graph of
+    their ancestors (Lauritzen et al. 1990).
 
     Raises:
-        ValueError: for a matrix that is no DAG, or attributes that are no attributes or not all different.
+        ValueError: for a matrix that is no DAG, or attributes that are no attributes or not all
+            different.
     """
     matrix = check_dag("d_separated", dag)
     first, second, given = as_attributes("d_separated", len(matrix), first, second, given)
@@ -276,27 +344,39 @@ def d_separated(dag: Any, first: int, second: int, given: Sequence[int] = ()) ->
         new = mask_of(i for j in members(new) for i in members(parents[j])) & ~kept
         kept |= new
     inside = members(kept)
-    around = dict(zip(inside, masks_of_columns(moral_graph(matrix[np.ix_(inside, inside)])), strict=True))
+    around = dict(
+        zip(inside, masks_of_columns(moral_graph(matrix[np.ix_(inside, inside)])), strict=True)
+    )
     blocked = mask_of(inside.index(k) for k in given)
     goal = inside.index(second)
     seen = new = 1 << inside.index(first)
     while new:
-        new = mask_of(i for j in members(new) for i in members(around[inside[j]])) & ~seen & ~blocked
+        new = (
+            mask_of(i for j in members(new) for i in members(around[inside[j]])) & ~seen & ~blocked
+        )
         seen |= new
     return not seen >> goal & 1
 
 
 def _check_same_size(owner: str, one: np.ndarray, two: np.ndarray) -> None:
     if one.shape != two.shape:
-        raise ValueError(f"{owner}: two graphs on the same attributes were expected, got {len(one)} and {len(two)}")
+        raise ValueError(
+            f"{owner}: two graphs on the same attributes were expected, got {len(one)} and"
+            f" {len(two)}"
+        )
 
 
 def shd(first: Any, second: Any) -> int:
-    """Structural Hamming distance: the number of pairs whose mark (none, line, either arrow) differs.
+    """Structural Hamming distance: the number of pairs whose mark (none, line, either arrow)
+    differs.
 
-    Of two CPDAGs it does not depend on the members of the classes; of two DAGs every turned arrow counts once.
+    Of two CPDAGs it does not depend on the members of the classes; of two DAGs every turned arrow
+    counts once.
     """
-    one, two = check_graph_matrix("shd", first, "first"), check_graph_matrix("shd", second, "second")
+    one, two = (
+        check_graph_matrix("shd", first, "first"),
+        check_graph_matrix("shd", second, "second"),
+    )
     _check_same_size("shd", one, two)
     differs = (one != two) | (one != two).T
     return int(np.triu(differs, 1).sum())
@@ -318,7 +398,8 @@ class GraphComparison:
     Args:
         exact: whether it is the true one.
         shd: pairs whose mark differs.
-        precision: share of the edges found that are true ones, whatever their direction; NaN where none is found.
+        precision: share of the edges found that are true ones, whatever their direction; NaN where
+            none is found.
         recall: share of the true edges that are found; NaN where there are none.
         orientation_errors: common edges whose mark differs.
     """
@@ -332,7 +413,10 @@ class GraphComparison:
 
 def compare_graphs(found: Any, truth: Any) -> GraphComparison:
     """Compare two CPDAGs (or two graphs of the same kind), bool (K, K) or :class:`Cpdag`."""
-    one, two = check_graph_matrix("compare_graphs", found, "found"), check_graph_matrix("compare_graphs", truth, "truth")
+    one, two = (
+        check_graph_matrix("compare_graphs", found, "found"),
+        check_graph_matrix("compare_graphs", truth, "truth"),
+    )
     distance = shd(one, two)
     ours, theirs = np.triu(one | one.T), np.triu(two | two.T)
     common = ours & theirs
@@ -345,5 +429,3 @@ def compare_graphs(found: Any, truth: Any) -> GraphComparison:
         num_common / num_true if num_true else float("nan"),
         int(wrong.sum()),
     )
-
-

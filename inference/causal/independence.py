@@ -1,12 +1,17 @@
-r"""How dependent two attributes are given others, as a test and as an interval, on a table worth n rows.
+r"""How dependent two attributes are given others, as a test and as an interval, on a table worth n
+rows.
 
-The statistic is :math:`G = 2 n I(X; Y \mid Z)`. Where X and Y are independent given Z it is about chi-square, one degree of freedom for each state
-of Z in which both X and Y have rows of either value: at least half a row is expected there, which for observed rows means one was seen.
+The statistic is :math:`G = 2 n I(X; Y \mid Z)`. Where X and Y are independent given Z it is about
+chi-square, one degree of freedom for each state of Z in which both X and Y have rows of either
+value: at least half a row is expected there, which for observed rows means one was seen.
 
-Where they are dependent, :math:`G / c` is about noncentral chi-square with noncentrality :math:`2 n I_0 / c`, where :math:`I_0` is the true information,
-:math:`c = \mathrm{Var}(i) / (2 I)` and :math:`i = \log \frac{p(x, y \mid z)}{p(x \mid z) p(y \mid z)}` the information of one row. Near independence c tends to 1, and far
-from it the law tends to the normal one with variance :math:`\mathrm{Var}(i) / n`, that of the delta method. An interval for :math:`I_0` is that law inverted; its
-upper end is never taken below that of a sample with the mean statistic of independence.
+Where they are dependent, :math:`G / c` is about noncentral chi-square with noncentrality :math:`2 n
+I_0 / c`, where :math:`I_0` is the true information, :math:`c = \mathrm{Var}(i) / (2 I)` and
+:math:`i = \log \frac{p(x, y \mid z)}{p(x \mid z) p(y \mid z)}` the information of one row. Near
+independence c tends to 1, and far from it the law tends to the normal one with variance
+:math:`\mathrm{Var}(i) / n`, that of the delta method. An interval for :math:`I_0` is that law
+inverted; its upper end is never taken below that of a sample with the mean statistic of
+independence.
 """
 
 from __future__ import annotations
@@ -24,7 +29,9 @@ __all__ = ["Dependence", "dependence", "log_ratios"]
 
 LEAST_ROWS = 0.5  # expected in a margin for it to count
 LARGE = 1000.0  # statistics beyond this are normal on the scale of roots, to four digits
-LEAST_SCALE = 0.01  # of the law: where one attribute copies another the information of a row is constant, and has no spread of the first order
+# of the law: where one attribute copies another the information of a row is constant, and has no
+# spread of the first order
+LEAST_SCALE = 0.01
 STEPS = 60  # of bisection
 
 
@@ -53,7 +60,9 @@ class Dependence:
 
 
 def log_ratios(cells: np.ndarray) -> np.ndarray:
-    """log p(x, y | z) / (p(x | z) p(y | z)) of p(z, x, y), shape (Z, 2, 2); 0 where a cell is empty."""
+    """log p(x, y | z) / (p(x | z) p(y | z)) of p(z, x, y), shape (Z, 2, 2); 0 where a cell is
+    empty.
+    """
     joint = cells.sum((1, 2), keepdims=True)
     expected = cells.sum(2, keepdims=True) * cells.sum(1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -62,7 +71,14 @@ def log_ratios(cells: np.ndarray) -> np.ndarray:
     return np.nan_to_num(found, posinf=0.0, neginf=0.0)
 
 
-def dependence(marginals: Marginals, num_rows: float, first: int, second: int, given: int = 0, confidence: float = 0.95) -> Dependence:
+def dependence(
+    marginals: Marginals,
+    num_rows: float,
+    first: int,
+    second: int,
+    given: int = 0,
+    confidence: float = 0.95,
+) -> Dependence:
     """The dependence of two attributes given a set.
 
     Args:
@@ -83,7 +99,15 @@ def dependence(marginals: Marginals, num_rows: float, first: int, second: int, g
     low, high = _noncentralities(statistic / scale, degrees, (1 - confidence) / 2)
     unit = scale / (2 * num_rows)
     return Dependence(
-        first, second, tuple(members(given)), information, low * unit, max(high * unit, information), statistic, degrees, p_value
+        first,
+        second,
+        tuple(members(given)),
+        information,
+        low * unit,
+        max(high * unit, information),
+        statistic,
+        degrees,
+        p_value,
     )
 
 
@@ -93,13 +117,18 @@ def _noncentralities(statistic: float, degrees: int, tail: float) -> tuple[float
     typical = max(statistic, float(degrees))
     if typical > LARGE:
         reach = float(ndtri(1 - tail))
-        low, high = (math.sqrt(typical) - reach) ** 2 - (degrees - 1), (math.sqrt(typical) + reach) ** 2 - (degrees - 1)
+        low, high = (
+            (math.sqrt(typical) - reach) ** 2 - (degrees - 1),
+            (math.sqrt(typical) + reach) ** 2 - (degrees - 1),
+        )
         return max(0.0, low), max(0.0, high)
     return _solve(statistic, degrees, 1 - tail), _solve(typical, degrees, tail)
 
 
 def _solve(statistic: float, degrees: int, share: float) -> float:
-    """The noncentrality at which a share of all statistics lies below this one, 0 where that share is not reached."""
+    """The noncentrality at which a share of all statistics lies below this one, 0 where that share
+    is not reached.
+    """
     if float(chndtr(statistic, degrees, 0.0)) <= share:
         return 0.0
     below, above = 0.0, 4 * (statistic + degrees) + 40

@@ -1,4 +1,6 @@
-"""From a fitted model of binary attributes to a graph of causes among them: the table, what it is worth, draws, and the report."""
+"""From a fitted model of binary attributes to a graph of causes among them: the table, what it is
+worth, draws, and the report.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,10 @@ LEAST_SHARE = 0.05  # of the rows that a table must be worth for a graph to be d
 MANY_DRAWS = 200  # completions of the rows of many attributes
 MOST_RIVALS = 5  # graphs that are refitted to the rows beside the best
 NOT_DETERMINED = (
-    "No graph is drawn: with this Q-matrix the answers do not tell enough profiles apart, so that very different tables of the attributes fit alike, "
-    "and with them very different graphs. Each attribute needs items that ask for it alone; the section on identifiability says which ones lack them."
+    "No graph is drawn: with this Q-matrix the answers do not tell enough profiles apart, so that"
+    " very different tables of the attributes fit alike, and with them very different graphs. Each"
+    " attribute needs items that ask for it alone; the section on identifiability says which ones"
+    " lack them."
 )
 
 __all__ = ["AttributeReport", "ProfilePosterior", "discover_attributes", "profile_posterior"]
@@ -44,7 +48,8 @@ class ProfilePosterior:
     Args:
         latent: the site of the attributes.
         names: of the attributes.
-        posterior: P(profile | row), (N, 2^K), attribute 1 the most significant bit of a profile's place.
+        posterior: P(profile | row), (N, 2^K), attribute 1 the most significant bit of a profile's
+            place.
         table: P(profile), (2^K,): their mean.
     """
 
@@ -61,7 +66,8 @@ class AttributeReport:
 
     Args:
         causal: the graph and what is firm in it.
-        rows: what the rows tell of the attributes, in rows with known profiles; None where the number was given or there are too many profiles.
+        rows: what the rows tell of the attributes, in rows with known profiles; None where the
+            number was given or there are too many profiles.
         on_rows: the graph, its ties and the most probable others, each refitted to the rows.
         profiles: the posterior and the table that it came from.
     """
@@ -73,11 +79,15 @@ class AttributeReport:
 
     @property
     def determined(self) -> bool:
-        """Whether the table is worth at least a twentieth of the rows; if not, the items do not tell profiles apart, and no graph should be drawn."""
+        """Whether the table is worth at least a twentieth of the rows; if not, the items do not
+        tell profiles apart, and no graph should be drawn.
+        """
         return self.rows is None or self.rows.num_rows >= LEAST_SHARE * self.rows.observed_rows
 
     def text(self) -> str:
-        """What the rows are worth, the graph in words, and what the rows say of it and its rivals."""
+        """What the rows are worth, the graph in words, and what the rows say of it and its
+        rivals.
+        """
         parts = [] if self.rows is None else [self.rows.text()]
         if not self.determined:
             return "\n\n".join([*parts, NOT_DETERMINED])
@@ -97,7 +107,8 @@ def profile_posterior(fit: FitRecord, data: Any, latent: str | None = None) -> P
         latent: the site of the attributes; None for the deepest.
 
     Raises:
-        ValueError: for a model without such a site, another site's name, attributes that are too many to sum over, or data that does not fit.
+        ValueError: for a model without such a site, another site's name, attributes that are too
+            many to sum over, or data that does not fit.
     """
     owner = "profile_posterior"
     parts: list[np.ndarray] = []
@@ -108,7 +119,10 @@ def profile_posterior(fit: FitRecord, data: Any, latent: str | None = None) -> P
             values = program.latent_values(fit.params)[site].long().cpu().numpy()  # (C, K)
             num_attributes = values.shape[1]
             if num_attributes > MOST_ATTRIBUTES:
-                raise ValueError(f"{owner}: at most {MOST_ATTRIBUTES} attributes can be looked at together, got {num_attributes}")
+                raise ValueError(
+                    f"{owner}: at most {MOST_ATTRIBUTES} attributes can be looked at together, got"
+                    f" {num_attributes}"
+                )
             places = values @ (1 << np.arange(num_attributes - 1, -1, -1))
         with torch.no_grad():
             shares = program.latent_marginals(fit.params)[site].double().cpu().numpy()  # (N, C)
@@ -121,23 +135,42 @@ def profile_posterior(fit: FitRecord, data: Any, latent: str | None = None) -> P
 
 def _site(owner: str, fit: FitRecord, program: Program, latent: str | None) -> str:
     """The site of the attributes: the one named, the root's, or the only vector of bits."""
-    sites = [site.name for site in program.sites if site.kind == "latent" and site.is_binary and len(site.shape) and site.shape[-1] > 1]
+    sites = [
+        site.name
+        for site in program.sites
+        if site.kind == "latent" and site.is_binary and len(site.shape) and site.shape[-1] > 1
+    ]
     root = fit.structure.root
-    chosen = latent if latent is not None else root.latent if root is not None and root.latent in sites else None
+    chosen = (
+        latent
+        if latent is not None
+        else root.latent
+        if root is not None and root.latent in sites
+        else None
+    )
     if chosen is None and len(sites) == 1:
         chosen = sites[0]
     if chosen is None or chosen not in sites:
         if latent is not None:
             raise ValueError(f"{owner}: latent must be one of {sites}, got {latent!r}")
-        raise ValueError(f"{owner}: a model with one vector of binary latents was expected, got those at {sites}; name one with latent=")
+        raise ValueError(
+            f"{owner}: a model with one vector of binary latents was expected, got those at"
+            f" {sites}; name one with latent="
+        )
     if not sums_out(fit, program):
-        raise ValueError(f"{owner}: the profiles of {chosen!r} are too many to sum over; up to about 14 attributes can be asked")
+        raise ValueError(
+            f"{owner}: the profiles of {chosen!r} are too many to sum over; up to about 14"
+            " attributes can be asked"
+        )
     return chosen
 
 
 def _names(fit: FitRecord, site: str, num_attributes: int) -> tuple[str, ...]:
     """Those that the model gives its attributes; A1, A2, ... where it numbers them."""
-    labels = [str(label) for label in labels_of(fit, dims_of(fit, site, (num_attributes,))[0], num_attributes)]
+    labels = [
+        str(label)
+        for label in labels_of(fit, dims_of(fit, site, (num_attributes,))[0], num_attributes)
+    ]
     if labels == [str(k) for k in range(num_attributes)]:
         return tuple(f"A{k + 1}" for k in range(num_attributes))
     return tuple(labels)
@@ -157,25 +190,33 @@ def discover_attributes(
     confidence: float = 0.95,
     names: Sequence[str] | None = None,
 ) -> AttributeReport:
-    """The graph of causes among a fit's attributes, with what the rows are worth and how probable each edge is.
+    """The graph of causes among a fit's attributes, with what the rows are worth and how probable
+    each edge is.
 
-    The table of profiles is scored at its effective number of rows (:func:`inference.causal.effective_rows`; the item parameters' share in the uncertainty
-    counts where they are few enough to differentiate by), and probabilities of graphs and edges are those given the same table at the same rows, so that the graph
-    drawn is the most probable one. With ``num_draws`` they come from the rows completed with profiles many times (:func:`inference.causal.imputed_tables`), the items
-    held at their estimates, and the graph is the most probable one over these: single edges then count a little better, the graph as a whole is the true one less often.
+    The table of profiles is scored at its effective number of rows
+    (:func:`inference.causal.effective_rows`; the item parameters' share in the uncertainty counts
+    where they are few enough to differentiate by), and probabilities of graphs and edges are those
+    given the same table at the same rows, so that the graph drawn is the most probable one. With
+    ``num_draws`` they come from the rows completed with profiles many times
+    (:func:`inference.causal.imputed_tables`), the items held at their estimates, and the graph is
+    the most probable one over these: single edges then count a little better, the graph as a whole
+    is the true one less often.
 
     Args:
-        fit: of a model whose attributes have a free table of profiles (``LatentAttributeModel(..., root=Saturated())``), so that the data decide what depends on what.
+        fit: of a model whose attributes have a free table of profiles (``LatentAttributeModel(...,
+            root=Saturated())``), so that the data decide what depends on what.
         data: the rows that were fitted.
         num_rows: what the table is worth; None to find out.
         score, search, level, confidence: as :func:`inference.causal.discover`.
-        num_draws: completions of the rows; None for none, and 200 where more than twelve attributes are too many to sum over graphs.
+        num_draws: completions of the rows; None for none, and 200 where more than twelve attributes
+            are too many to sum over graphs.
         seed: of them.
         latent: the site of the attributes; None for the deepest.
         names: of the attributes; None for the model's.
 
     Raises:
-        ValueError: as :func:`profile_posterior` and :func:`inference.causal.discover`; for a law of the attributes that is not free.
+        ValueError: as :func:`profile_posterior` and :func:`inference.causal.discover`; for a law of
+            the attributes that is not free.
     """
     owner = "discover_attributes"
     if num_draws is not None:
@@ -185,18 +226,26 @@ def discover_attributes(
     num_attributes = len(found.names)
     if root is not None and root.latent == found.latent and root.num_free < 2**num_attributes - 1:
         raise ValueError(
-            f"{owner}: a free table over the {2**num_attributes:,} profiles was expected (root=Saturated()); the law of {found.latent!r} has "
-            f"{root.num_free} free parameter(s), and a graph drawn from it would repeat what it assumes"
+            f"{owner}: a free table over the {2**num_attributes:,} profiles was expected"
+            f" (root=Saturated()); the law of {found.latent!r} has {root.num_free} free"
+            " parameter(s), and a graph drawn from it would repeat what it assumes"
         )
     rows = None
     if num_rows is None:
         if 2**num_attributes > MOST_PROFILES:
-            raise ValueError(f"{owner}: give num_rows; what {2**num_attributes:,} profiles are worth in rows cannot be worked out (at most {MOST_PROFILES:,})")
-        rows = effective_rows(found.posterior, found.table, _item_scores(fit, data, len(found.posterior)))
+            raise ValueError(
+                f"{owner}: give num_rows; what {2**num_attributes:,} profiles are worth in rows"
+                f" cannot be worked out (at most {MOST_PROFILES:,})"
+            )
+        rows = effective_rows(
+            found.posterior, found.table, _item_scores(fit, data, len(found.posterior))
+        )
         num_rows = rows.num_rows
     if num_draws is None and num_attributes > MOST_SAMPLED:
         num_draws = MANY_DRAWS
-    draws = None if num_draws is None else imputed_tables(found.posterior, found.table, num_draws, seed)
+    draws = (
+        None if num_draws is None else imputed_tables(found.posterior, found.table, num_draws, seed)
+    )
     causal = discover(
         found.table,
         num_rows,
@@ -208,13 +257,24 @@ def discover_attributes(
         confidence=confidence,
         names=found.names if names is None else names,
     )
-    rivals = [] if causal.probabilities is None else [graph for graph, _ in causal.probabilities.classes[:MOST_RIVALS]]
-    on_rows = compare_on_rows([causal.graph, causal.searched, *causal.ties, *rivals], found.posterior, found.table, names=causal.graph.names)
+    rivals = (
+        []
+        if causal.probabilities is None
+        else [graph for graph, _ in causal.probabilities.classes[:MOST_RIVALS]]
+    )
+    on_rows = compare_on_rows(
+        [causal.graph, causal.searched, *causal.ties, *rivals],
+        found.posterior,
+        found.table,
+        names=causal.graph.names,
+    )
     return AttributeReport(causal, rows, on_rows, found)
 
 
 def _item_scores(fit: FitRecord, data: Any, num_rows: int) -> np.ndarray | None:
-    """Derivatives of the rows' log-likelihoods by everything but the law of the attributes; None where that takes too long."""
+    """Derivatives of the rows' log-likelihoods by everything but the law of the attributes; None
+    where that takes too long.
+    """
     root = fit.structure.root
     if root is None:
         return None

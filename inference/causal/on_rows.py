@@ -1,12 +1,18 @@
 r"""Graphs compared on the rows themselves: the table refitted under each, the items held.
 
-A search sees the table only. Here the likelihood of the answers decides: under a DAG the table is :math:`p_\alpha = \prod_k P(\alpha_k \mid \alpha_{pa(k)})`, and EM alternates
+A search sees the table only. Here the likelihood of the answers decides: under a DAG the table is
+:math:`p_\alpha = \prod_k P(\alpha_k \mid \alpha_{pa(k)})`, and EM alternates
 
-.. math:: n_\alpha = \sum_i \frac{p_\alpha L_{i\alpha}}{\sum_{\alpha'} p_{\alpha'} L_{i\alpha'}}, \qquad
-          P(\alpha_k \mid \alpha_{pa(k)}) = \frac{n_{\alpha_k, \alpha_{pa(k)}}}{n_{\alpha_{pa(k)}}} ,
+.. math::
 
-(the M-step of structural EM, Friedman 1998), with the likelihood of the items known through :math:`L_{i\alpha} \propto \varphi_{i\alpha} / \hat p_\alpha` from the fit. DAGs with the same
-independences reach the same likelihood. BIC counts :math:`\sum_k 2^{|pa(k)|}` probabilities of a DAG and :math:`2^K - 1` of the free table.
+    n_\alpha = \sum_i \frac{p_\alpha L_{i\alpha}}{\sum_{\alpha'} p_{\alpha'} L_{i\alpha'}}, \qquad
+          P(\alpha_k \mid \alpha_{pa(k)}) = \frac{n_{\alpha_k, \alpha_{pa(k)}}}{n_{\alpha_{pa(k)}}}
+          ,
+
+(the M-step of structural EM, Friedman 1998), with the likelihood of the items known through
+:math:`L_{i\alpha} \propto \varphi_{i\alpha} / \hat p_\alpha` from the fit. DAGs with the same
+independences reach the same likelihood. BIC counts :math:`\sum_k 2^{|pa(k)|}` probabilities of a
+DAG and :math:`2^K - 1` of the free table.
 """
 
 from __future__ import annotations
@@ -36,9 +42,11 @@ class GraphOnRows:
 
     Args:
         graph: its CPDAG; None for the free table.
-        gain: log-likelihood less that of the free table, nats; not above zero but for what EM leaves.
+        gain: log-likelihood less that of the free table, nats; not above zero but for what EM
+            leaves.
         num_free: probabilities that are free.
-        bic: -2 gain + num_free log N, less the same of the free table: below zero where the graph is preferred.
+        bic: -2 gain + num_free log N, less the same of the free table: below zero where the graph
+            is preferred.
     """
 
     graph: Cpdag | None
@@ -67,17 +75,35 @@ class RowComparison:
 
     def text(self) -> str:
         """One line a graph."""
-        lines = [f"Refitted to {self.num_rows:,} rows, the items held (BIC less that of the free table; smaller is better):"]
+        lines = [
+            f"Refitted to {self.num_rows:,} rows, the items held (BIC less that of the free table;"
+            " smaller is better):"
+        ]
         for found in self.ranked:
-            shown = "the free table" if found.graph is None else "; ".join(found.graph.text().splitlines())
-            lines.append(f"  {found.bic:+.1f} ({found.num_free} probabilities, log-likelihood {found.gain:+.1f}): {shown}")
+            shown = (
+                "the free table"
+                if found.graph is None
+                else "; ".join(found.graph.text().splitlines())
+            )
+            lines.append(
+                f"  {found.bic:+.1f} ({found.num_free} probabilities, log-likelihood"
+                f" {found.gain:+.1f}): {shown}"
+            )
         if self.best.graph is None:
-            lines.append("No graph explains the answers as well as a free table does: the search may have left out a dependence.")
+            lines.append(
+                "No graph explains the answers as well as a free table does: the search may have"
+                " left out a dependence."
+            )
         return "\n".join(lines)
 
 
 def compare_on_rows(
-    graphs: Sequence[Any], posterior: Any, table: Any = None, *, num_iterations: int = 500, names: Sequence[str] | None = None
+    graphs: Sequence[Any],
+    posterior: Any,
+    table: Any = None,
+    *,
+    num_iterations: int = 500,
+    names: Sequence[str] | None = None,
 ) -> RowComparison:
     """Compare graphs, and the free table, by their likelihood of the rows.
 
@@ -89,7 +115,8 @@ def compare_on_rows(
         names: of the attributes; None for those of the first graph that has some.
 
     Raises:
-        ValueError: for no graphs, one that stands for no DAG, one on another number of attributes, or what are no probabilities.
+        ValueError: for no graphs, one that stands for no DAG, one on another number of attributes,
+            or what are no probabilities.
     """
     owner = "compare_on_rows"
     ratios, weights = likelihoods_of(owner, posterior, table)
@@ -103,10 +130,16 @@ def compare_on_rows(
     for graph in graphs:
         matrix = check_graph_matrix(owner, graph)
         if len(matrix) != num_attributes:
-            raise ValueError(f"{owner}: graphs on {num_attributes} attributes were expected, got one on {len(matrix)}")
+            raise ValueError(
+                f"{owner}: graphs on {num_attributes} attributes were expected, got one on"
+                f" {len(matrix)}"
+            )
         parents = extension_of(pdag_of(matrix))
         if parents is None or order_of(parents) is None:
-            raise ValueError(f"{owner}: every graph must stand for a DAG; this one does not: {Cpdag(matrix, labels).text()}")
+            raise ValueError(
+                f"{owner}: every graph must stand for a DAG; this one does not:"
+                f" {Cpdag(matrix, labels).text()}"
+            )
         dags.setdefault(class_of(parents), parents)
     free, num_rows = _log_likelihood(ratios, weights), len(ratios)
     found = [GraphOnRows(None, 0.0, len(weights) - 1, 0.0)]
@@ -118,7 +151,9 @@ def compare_on_rows(
     return RowComparison(tuple(sorted(found, key=lambda one: (one.bic, one.num_free))), num_rows)
 
 
-def _fitted(ratios: np.ndarray, weights: np.ndarray, parents: Sequence[int], num_iterations: int) -> float:
+def _fitted(
+    ratios: np.ndarray, weights: np.ndarray, parents: Sequence[int], num_iterations: int
+) -> float:
     """The largest log-likelihood under a DAG, by EM from the projection of the free table."""
     bits = profiles(len(parents))
     current = _projected(weights, parents, bits)
@@ -133,12 +168,16 @@ def _fitted(ratios: np.ndarray, weights: np.ndarray, parents: Sequence[int], num
 
 
 def _projected(table: np.ndarray, parents: Sequence[int], bits: np.ndarray) -> np.ndarray:
-    """The table of the DAG that lies nearest to a table: the product of its conditional probabilities."""
+    """The table of the DAG that lies nearest to a table: the product of its conditional
+    probabilities.
+    """
     marginals, out = Marginals(table), np.ones(len(table))
     for k, mask in enumerate(parents):
         family = marginals.of(mask | 1 << k)[_places(mask | 1 << k, bits)]
         own = marginals.of(mask)[_places(mask, bits)]
-        out *= np.divide(family, own, out=np.full_like(family, 0.5), where=own > 0)  # even where no row has those parents
+        out *= np.divide(
+            family, own, out=np.full_like(family, 0.5), where=own > 0
+        )  # even where no row has those parents
     return out
 
 

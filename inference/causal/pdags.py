@@ -1,7 +1,9 @@
-"""Partially directed graphs on few nodes: Meek's rules, consistent extensions, and the graph of an equivalence class.
+"""Partially directed graphs on few nodes: Meek's rules, consistent extensions, and the graph of an
+equivalence class.
 
-A graph is two tuples of sets (:mod:`inference.causal.bits`): the parents of each node, and its neighbours by lines. The functions that users
-call on boolean matrices stand in :mod:`inference.causal.graphs`.
+A graph is two tuples of sets (:mod:`inference.causal.bits`): the parents of each node, and its
+neighbours by lines. The functions that users call on boolean matrices stand in
+:mod:`inference.causal.graphs`.
 """
 
 from __future__ import annotations
@@ -13,7 +15,15 @@ import numpy as np
 
 from inference.causal.bits import matrix_of_columns, members
 
-__all__ = ["Pdag", "class_of", "extension_of", "meek_closure", "order_of", "parents_reversed", "semi_directed_path"]
+__all__ = [
+    "Pdag",
+    "class_of",
+    "extension_of",
+    "meek_closure",
+    "order_of",
+    "parents_reversed",
+    "semi_directed_path",
+]
 
 
 @dataclass(frozen=True)
@@ -41,7 +51,9 @@ class Pdag:
     @property
     def adjacent(self) -> list[int]:
         """For each node the set of those joined to it in any way."""
-        return [p | c | n for p, c, n in zip(self.parents, self.children, self.neighbours, strict=True)]
+        return [
+            p | c | n for p, c, n in zip(self.parents, self.children, self.neighbours, strict=True)
+        ]
 
 
 def parents_reversed(parents: Sequence[int]) -> list[int]:
@@ -54,11 +66,16 @@ def parents_reversed(parents: Sequence[int]) -> list[int]:
 
 
 def order_of(parents: Sequence[int]) -> list[int] | None:
-    """Nodes so that parents come first, the smallest that may come next being taken; None where arrows run in a circle."""
+    """Nodes so that parents come first, the smallest that may come next being taken; None where
+    arrows run in a circle.
+    """
     order: list[int] = []
     placed = 0
     while len(order) < len(parents):
-        free = next((j for j, mask in enumerate(parents) if not placed >> j & 1 and not mask & ~placed), None)
+        free = next(
+            (j for j, mask in enumerate(parents) if not placed >> j & 1 and not mask & ~placed),
+            None,
+        )
         if free is None:
             return None
         order.append(free)
@@ -67,7 +84,8 @@ def order_of(parents: Sequence[int]) -> list[int] | None:
 
 
 def class_of(parents: Sequence[int]) -> Pdag:
-    """The CPDAG of a DAG: lines except for the arrows of v-structures and those that Meek's rules then force.
+    """The CPDAG of a DAG: lines except for the arrows of v-structures and those that Meek's rules
+    then force.
 
     Args:
         parents: of each node, without a circle.
@@ -83,28 +101,48 @@ def class_of(parents: Sequence[int]) -> Pdag:
     return meek_closure(Pdag(tuple(kept), lines))
 
 
-def meek_closure(graph: Pdag, doubtful: Mapping[int, Sequence[tuple[int, int]]] | None = None, disputed: Sequence[int] | None = None) -> Pdag:
+def meek_closure(
+    graph: Pdag,
+    doubtful: Mapping[int, Sequence[tuple[int, int]]] | None = None,
+    disputed: Sequence[int] | None = None,
+) -> Pdag:
     r"""All arrows that Meek's four rules (1995) force, added.
 
-    For a line a - b: (1) c -> a, c and b not adjacent; (2) a -> c -> b; (3) a - c -> b, a - d -> b, c and d not adjacent; (4) a - d, d -> c -> b,
-    a and c adjacent, b and d not: each gives a -> b. Rule 4 never fires on the v-structures of a DAG; it needs knowledge from elsewhere. All rules are
-    applied at once, round by round, and a line that they would turn both ways (no DAG has such a graph) stays a line: the numbers of the nodes do not matter.
+    For a line a - b: (1) c -> a, c and b not adjacent; (2) a -> c -> b; (3) a - c -> b, a - d -> b,
+    c and d not adjacent; (4) a - d, d -> c -> b, a and c adjacent, b and d not: each gives a -> b.
+    Rule 4 never fires on the v-structures of a DAG; it needs knowledge from elsewhere. All rules
+    are applied at once, round by round, and a line that they would turn both ways (no DAG has such
+    a graph) stays a line: the numbers of the nodes do not matter.
 
     Args:
         graph: arrows and lines.
-        doubtful: node -> pairs of its neighbours for which it is not known that they do not meet head to head there; rules 1 and 3 do
-            not argue from them.
-        disputed: node -> those of its neighbours by lines whose line is never turned, and argued from by no rule.
+        doubtful: node -> pairs of its neighbours for which it is not known that they do not meet
+            head to head there; rules 1 and 3 do not argue from them.
+        disputed: node -> those of its neighbours by lines whose line is never turned, and argued
+            from by no rule.
     """
     kept = [0] * len(graph.parents) if disputed is None else disputed
-    parents, lines, children = list(graph.parents), [own & ~mask for own, mask in zip(graph.neighbours, kept, strict=True)], graph.children
+    parents, lines, children = (
+        list(graph.parents),
+        [own & ~mask for own, mask in zip(graph.neighbours, kept, strict=True)],
+        graph.children,
+    )
     adjacent = graph.adjacent
-    unsure = {(a, *pair) for a, pairs in (doubtful or {}).items() for c, d in pairs for pair in ((c, d), (d, c))}
+    unsure = {
+        (a, *pair)
+        for a, pairs in (doubtful or {}).items()
+        for c, d in pairs
+        for pair in ((c, d), (d, c))
+    }
 
     def apart(candidates: int, other: int, at: int) -> bool:
-        """Whether one of them is not adjacent to another node, and known not to meet it head to head."""
+        """Whether one of them is not adjacent to another node, and known not to meet it head to
+        head.
+        """
         found = candidates & ~adjacent[other] & ~(1 << other)
-        return bool(found) and (not unsure or any((at, c, other) not in unsure for c in members(found)))
+        return bool(found) and (
+            not unsure or any((at, c, other) not in unsure for c in members(found))
+        )
 
     def forced(a: int, b: int) -> bool:
         if apart(parents[a], b, a) or children[a] & parents[b]:
@@ -128,11 +166,13 @@ def meek_closure(graph: Pdag, doubtful: Mapping[int, Sequence[tuple[int, int]]] 
 
 
 def extension_of(graph: Pdag) -> tuple[int, ...] | None:
-    """Parents of a DAG with the same skeleton, arrows and v-structures (Dor and Tarsi 1992); None where there is none.
+    """Parents of a DAG with the same skeleton, arrows and v-structures (Dor and Tarsi 1992); None
+    where there is none.
 
-    Node after node is taken away that has no arrow out of it and whose neighbours by lines are adjacent to all that is adjacent to
-    it; its lines become arrows into it. Of several the one with the largest number goes first, so that lines point from smaller to larger
-    numbers where they may.
+    Node after node is taken away that has no arrow out of it and whose neighbours by lines are
+    adjacent to all that is adjacent to it; its lines become arrows into it. Of several the one with
+    the largest number goes first, so that lines point from smaller to larger numbers where they
+    may.
     """
     children, adjacent = graph.children, graph.adjacent
     parents = list(graph.parents)
@@ -140,7 +180,9 @@ def extension_of(graph: Pdag) -> tuple[int, ...] | None:
     while left:
         for x in reversed(members(left)):
             around, lines = adjacent[x] & left, graph.neighbours[x] & left
-            if not children[x] & left and all(not around & ~adjacent[y] & ~(1 << y) for y in members(lines)):
+            if not children[x] & left and all(
+                not around & ~adjacent[y] & ~(1 << y) for y in members(lines)
+            ):
                 parents[x] |= lines
                 left ^= 1 << x
                 break
@@ -149,12 +191,21 @@ def extension_of(graph: Pdag) -> tuple[int, ...] | None:
     return tuple(parents)
 
 
-def semi_directed_path(children: Sequence[int], lines: Sequence[int], start: int, end: int, blocked: int, not_first: int = 0) -> bool:
-    """Whether one can walk from ``start`` to ``end`` along lines and along arrows, past the blocked nodes.
+def semi_directed_path(
+    children: Sequence[int],
+    lines: Sequence[int],
+    start: int,
+    end: int,
+    blocked: int,
+    not_first: int = 0,
+) -> bool:
+    """Whether one can walk from ``start`` to ``end`` along lines and along arrows, past the blocked
+    nodes.
 
     Args:
         children, lines: of each node.
-        blocked: nodes not to be entered; not_first: nodes not to be entered straight from the start.
+        blocked: nodes not to be entered; not_first: nodes not to be entered straight from the
+            start.
     """
     reached = (children[start] | lines[start]) & ~blocked & ~not_first
     seen = reached | 1 << start

@@ -1,4 +1,5 @@
-r"""Six ways of making a sample of attributes for a search, as the manuscript on latent attributes compares them.
+r"""Six ways of making a sample of attributes for a search, as the manuscript on latent attributes
+compares them.
 
 ====== ================================================= ==========================
 method what enters the search                            here
@@ -11,10 +12,12 @@ method what enters the search                            here
 6      the true profiles                                 :func:`profile_counts`
 ====== ================================================= ==========================
 
-All return counts of profiles, (2^K,); :func:`rows_of_counts` lists them as rows, and ``counts / counts.sum()`` with ``counts.sum()`` rows is what the
-searches take. They are here for comparison. The searches need none of them: :math:`\hat p` itself, at the number of rows that it is worth, is
-method 1 without rounding. Method 2 adds to the error of the estimate multinomial noise of about the same size, so at N' = N it doubles the variance; and any N'
-far above N claims rows that nobody has seen, for which chance dependences in the estimate become edges. Methods 4 to 6 need the truth.
+All return counts of profiles, (2^K,); :func:`rows_of_counts` lists them as rows, and ``counts /
+counts.sum()`` with ``counts.sum()`` rows is what the searches take. They are here for comparison.
+The searches need none of them: :math:`\hat p` itself, at the number of rows that it is worth, is
+method 1 without rounding. Method 2 adds to the error of the estimate multinomial noise of about the
+same size, so at N' = N it doubles the variance; and any N' far above N claims rows that nobody has
+seen, for which chance dependences in the estimate become edges. Methods 4 to 6 need the truth.
 """
 
 from __future__ import annotations
@@ -27,11 +30,20 @@ from inference.causal.graphs import real_numbers
 from inference.causal.tables import as_table, as_tables, profiles
 from ppl_models.parts.validation import check_flag, check_number, check_size
 
-__all__ = ["classified_counts", "drawn_counts", "profile_counts", "redrawn_counts", "rounded_counts", "rows_of_counts", "scaled_counts"]
+__all__ = [
+    "classified_counts",
+    "drawn_counts",
+    "profile_counts",
+    "redrawn_counts",
+    "rounded_counts",
+    "rows_of_counts",
+    "scaled_counts",
+]
 
 
 def rounded_counts(table: Any, num_rows: int) -> np.ndarray:
-    """Method 1: expected counts, rounded so that they add up to ``num_rows`` (the largest remainders are rounded up, of equal ones the first).
+    """Method 1: expected counts, rounded so that they add up to ``num_rows`` (the largest
+    remainders are rounded up, of equal ones the first).
 
     Args:
         table: estimated profile probabilities, (2^K,) or (2, ..., 2).
@@ -50,7 +62,9 @@ def rounded_counts(table: Any, num_rows: int) -> np.ndarray:
 
 
 def drawn_counts(table: Any, num_rows: int, seed: int = 0) -> np.ndarray:
-    """Method 2: multinomial draws from the estimated probabilities; arguments and errors as :func:`rounded_counts`."""
+    """Method 2: multinomial draws from the estimated probabilities; arguments and errors as
+    :func:`rounded_counts`.
+    """
     checked = as_table("drawn_counts", table)
     check_size("drawn_counts", "num_rows", num_rows)
     check_size("drawn_counts", "seed", seed, least=0)
@@ -62,7 +76,8 @@ def classified_counts(posterior: Any, each_attribute: bool = False) -> np.ndarra
 
     Args:
         posterior: probabilities of the profiles for every row, (N, 2^K).
-        each_attribute: take the more probable value of each attribute by itself instead; the manuscript does not say which it takes.
+        each_attribute: take the more probable value of each attribute by itself instead; the
+            manuscript does not say which it takes.
 
     Raises:
         ValueError: for rows that are not probabilities of 2^K profiles.
@@ -93,7 +108,9 @@ def scaled_counts(rows: Any, num_rows: float) -> np.ndarray:
 
 
 def redrawn_counts(rows: Any, num_rows: int, seed: int = 0) -> np.ndarray:
-    """Method 5: multinomial draws from the shares of the true profiles, 0/1 (N, K); errors as the others."""
+    """Method 5: multinomial draws from the shares of the true profiles, 0/1 (N, K); errors as the
+    others.
+    """
     counts = profile_counts(rows)
     return drawn_counts(counts / counts.sum(), num_rows, seed)
 
@@ -106,7 +123,10 @@ def profile_counts(rows: Any) -> np.ndarray:
     """
     array = real_numbers("profile_counts", rows, "rows")
     if array.ndim != 2 or not array.size or array.shape[1] > 20:
-        raise ValueError(f"profile_counts: rows must have shape (N, K) with N of at least 1 and K of 1 to 20, got {array.shape}")
+        raise ValueError(
+            "profile_counts: rows must have shape (N, K) with N of at least 1 and K of 1 to 20,"
+            f" got {array.shape}"
+        )
     if not ((array == 0) | (array == 1)).all():
         raise ValueError("profile_counts: rows must hold only 0 and 1")
     num_attributes = array.shape[1]
@@ -122,7 +142,9 @@ def rows_of_counts(counts: Any) -> np.ndarray:
     """
     array = real_numbers("rows_of_counts", counts, "counts")
     if array.ndim != 1 or len(array) < 2 or len(array) & (len(array) - 1):
-        raise ValueError(f"rows_of_counts: counts of 2^K profiles were expected, got shape {array.shape}")
+        raise ValueError(
+            f"rows_of_counts: counts of 2^K profiles were expected, got shape {array.shape}"
+        )
     if (array < 0).any() or (array != np.floor(array)).any():
         raise ValueError("rows_of_counts: counts must be whole and not negative; round them first")
     return np.repeat(profiles(len(array).bit_length() - 1), array.astype(np.int64), axis=0)

@@ -1,20 +1,25 @@
 r"""Scores of a DAG, computed on a table of profile probabilities at a stated number of rows.
 
-With :math:`m = n\,p` the expected counts, :math:`m_S` their marginal on a set S of attributes and :math:`q = 2^{|Pa|}`, both scores are sums over attributes of
+With :math:`m = n\,p` the expected counts, :math:`m_S` their marginal on a set S of attributes and
+:math:`q = 2^{|Pa|}`, both scores are sums over attributes of
 
 .. math::
     \mathrm{BIC}(i, Pa) &= \sum_{j,k} m_{jk} \log \frac{m_{jk}}{m_j} - \tfrac12 q \log n \\
-    \mathrm{BDeu}(i, Pa) &= \sum_j \log \frac{\Gamma(a/q)}{\Gamma(m_j + a/q)} + \sum_{j,k} \log \frac{\Gamma(m_{jk} + a/2q)}{\Gamma(a/2q)} - \kappa |Pa| ,
+    \mathrm{BDeu}(i, Pa) &= \sum_j \log \frac{\Gamma(a/q)}{\Gamma(m_j + a/q)} + \sum_{j,k} \log
+    \frac{\Gamma(m_{jk} + a/2q)}{\Gamma(a/2q)} - \kappa |Pa| ,
 
-j running over states of the parents and k over values of the attribute. Either is a difference of one function of sets, :math:`F(Pa \cup i) - F(Pa)`,
+j running over states of the parents and k over values of the attribute. Either is a difference of
+one function of sets, :math:`F(Pa \cup i) - F(Pa)`,
 
 .. math::
     F_{\mathrm{BIC}}(S) &= \sum_c m_{S,c} \log m_{S,c} - \tfrac12 (2^{|S|} - 1) \log n \\
-    F_{\mathrm{BDeu}}(S) &= \sum_c \log \frac{\Gamma(m_{S,c} + a 2^{-|S|})}{\Gamma(a 2^{-|S|})} - \kappa \tbinom{|S|}{2} ,
+    F_{\mathrm{BDeu}}(S) &= \sum_c \log \frac{\Gamma(m_{S,c} + a 2^{-|S|})}{\Gamma(a 2^{-|S|})} -
+    \kappa \tbinom{|S|}{2} ,
 
-c running over the cells of the marginal. That is why DAGs with the same independences score alike, and why at most :math:`2^K` numbers need
-computing. On a table of observed shares, at the number of observed rows, they are the scores of the rows (Schwarz 1978; Heckerman, Geiger
-and Chickering 1995, Machine Learning 20). The counts may be fractions: no pseudo-sample is drawn or rounded.
+c running over the cells of the marginal. That is why DAGs with the same independences score alike,
+and why at most :math:`2^K` numbers need computing. On a table of observed shares, at the number of
+observed rows, they are the scores of the rows (Schwarz 1978; Heckerman, Geiger and Chickering 1995,
+Machine Learning 20). The counts may be fractions: no pseudo-sample is drawn or rounded.
 """
 
 from __future__ import annotations
@@ -31,7 +36,16 @@ from inference.causal.graphs import check_dag
 from inference.causal.tables import Marginals, as_table, check_rows
 from ppl_models.parts.validation import is_number, plain_fields
 
-__all__ = ["BIC", "BDeu", "Score", "SetScores", "all_set_scores", "score_of", "score_rule", "tie_tolerance"]
+__all__ = [
+    "BIC",
+    "BDeu",
+    "Score",
+    "SetScores",
+    "all_set_scores",
+    "score_of",
+    "score_rule",
+    "tie_tolerance",
+]
 
 
 @runtime_checkable
@@ -54,7 +68,8 @@ class BIC:
 
 @dataclass(frozen=True)
 class BDeu:
-    """The log marginal likelihood under Dirichlet priors that together are worth ``equivalent_sample_size`` rows, spread evenly.
+    """The log marginal likelihood under Dirichlet priors that together are worth
+    ``equivalent_sample_size`` rows, spread evenly.
 
     Args:
         equivalent_sample_size: a > 0; larger values make more edges.
@@ -70,9 +85,15 @@ class BDeu:
     def __post_init__(self) -> None:
         plain_fields(self)
         if not is_number(self.equivalent_sample_size) or self.equivalent_sample_size <= 0:
-            raise ValueError(f"BDeu: equivalent_sample_size must be a positive number, got {self.equivalent_sample_size!r}")
+            raise ValueError(
+                "BDeu: equivalent_sample_size must be a positive number, got"
+                f" {self.equivalent_sample_size!r}"
+            )
         if not is_number(self.edge_penalty) or self.edge_penalty < 0:
-            raise ValueError(f"BDeu: edge_penalty must be a number that is not negative, got {self.edge_penalty!r}")
+            raise ValueError(
+                "BDeu: edge_penalty must be a number that is not negative, got"
+                f" {self.edge_penalty!r}"
+            )
 
     def of_set(self, counts: np.ndarray, size: int, num_rows: float) -> np.ndarray:
         own = self.equivalent_sample_size * 0.5**size
@@ -86,7 +107,9 @@ def score_rule(owner: str, score: Any) -> Score:
     if score is None:
         return BDeu()
     if isinstance(score, type) or not isinstance(score, Score):
-        raise ValueError(f"{owner}: score must be BDeu(), BIC() or another with of_set(), got {score!r}")
+        raise ValueError(
+            f"{owner}: score must be BDeu(), BIC() or another with of_set(), got {score!r}"
+        )
     return score
 
 
@@ -116,7 +139,9 @@ class SetScores:
         """F of a set."""
         value = self._known.get(mask)
         if value is None:
-            value = float(self.score.of_set(self.marginals.of(mask), mask.bit_count(), self.num_rows))
+            value = float(
+                self.score.of_set(self.marginals.of(mask), mask.bit_count(), self.num_rows)
+            )
             self._known[mask] = value
         return value
 
@@ -129,8 +154,11 @@ class SetScores:
         return sum(self.local(k, mask) for k, mask in enumerate(parents))
 
 
-def all_set_scores(tables: np.ndarray, num_rows: float, score: Score, most: int | None = None) -> np.ndarray:
-    """F of every set for a batch of tables, (B, 2^K): bit k of a place says whether attribute k is in the set.
+def all_set_scores(
+    tables: np.ndarray, num_rows: float, score: Score, most: int | None = None
+) -> np.ndarray:
+    """F of every set for a batch of tables, (B, 2^K): bit k of a place says whether attribute k is
+    in the set.
 
     Args:
         tables: (B, 2^K), each sums to one.
@@ -142,14 +170,21 @@ def all_set_scores(tables: np.ndarray, num_rows: float, score: Score, most: int 
     most = num_attributes if most is None else most
     out = np.full((len(tables), 2**num_attributes), np.nan)
 
-    def visit(axis: int, counts: np.ndarray, mask: int, size: int) -> None:  # counts (B, 2^size, what is left)
+    def visit(
+        axis: int, counts: np.ndarray, mask: int, size: int
+    ) -> None:  # counts (B, 2^size, what is left)
         if axis == num_attributes:
             out[:, mask] = score.of_set(counts[..., 0], size, num_rows)
             return
         split = counts.reshape(len(counts), 2**size, 2, -1)
         visit(axis + 1, split.sum(2), mask, size)
         if size < most:
-            visit(axis + 1, split.reshape(len(counts), 2 ** (size + 1), -1), mask | 1 << axis, size + 1)
+            visit(
+                axis + 1,
+                split.reshape(len(counts), 2 ** (size + 1), -1),
+                mask | 1 << axis,
+                size + 1,
+            )
 
     visit(0, tables[:, None, :] * num_rows, 0, 0)
     return out
@@ -169,5 +204,9 @@ def score_of(dag: Any, table: Any, num_rows: float, score: Score | None = None) 
     """
     matrix, checked = check_dag("score_of", dag), as_table("score_of", table)
     if 2 ** len(matrix) != len(checked):
-        raise ValueError(f"score_of: a table of 2^{len(matrix)} profiles was expected, got {len(checked)}")
-    return SetScores(checked, check_rows("score_of", num_rows), score_rule("score_of", score)).total(masks_of_columns(matrix))
+        raise ValueError(
+            f"score_of: a table of 2^{len(matrix)} profiles was expected, got {len(checked)}"
+        )
+    return SetScores(
+        checked, check_rows("score_of", num_rows), score_rule("score_of", score)
+    ).total(masks_of_columns(matrix))

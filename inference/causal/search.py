@@ -22,11 +22,13 @@ class Found:
     Args:
         graph: its CPDAG.
         score: of every DAG in it; larger is better.
-        ties: other classes with the same score up to rounding: all that the search allows where ``complete``, else those that one step leads to
-            (greedy search) or those that were looked for.
+        ties: other classes with the same score up to rounding: all that the search allows where
+            ``complete``, else those that one step leads to (greedy search) or those that were
+            looked for.
         complete: whether ``ties`` holds every such class.
         optimal: whether no DAG at all scores more.
-        tied_steps: steps of a greedy search at which another class promised just as much; the order of the attributes decided there.
+        tied_steps: steps of a greedy search at which another class promised just as much; the order
+            of the attributes decided there.
     """
 
     graph: Pdag

@@ -1,9 +1,11 @@
 r"""How far each claim of a graph stands from its opposite.
 
-A graph claims that adjacent attributes are dependent given any others, that attributes which are not adjacent are independent given some, and
-at each triple i - j - k with i, k not adjacent whether the middle is a common effect. All three are read from the table as conditional mutual
-information, with intervals at the rows that the table is worth (:mod:`inference.causal.independence`). A claim near zero is one that a little more or other
-data may turn over: the distribution is nearly unfaithful to the graph (Uhler et al. 2013, Annals of Statistics 41), or rows are too few.
+A graph claims that adjacent attributes are dependent given any others, that attributes which are
+not adjacent are independent given some, and at each triple i - j - k with i, k not adjacent whether
+the middle is a common effect. All three are read from the table as conditional mutual information,
+with intervals at the rows that the table is worth (:mod:`inference.causal.independence`). A claim
+near zero is one that a little more or other data may turn over: the distribution is nearly
+unfaithful to the graph (Uhler et al. 2013, Annals of Statistics 41), or rows are too few.
 """
 
 from __future__ import annotations
@@ -31,8 +33,10 @@ class EdgeStrength:
 
     Args:
         pair: (smaller, larger).
-        direct: the dependence that is lost when it is taken out of a DAG of the class, given the other causes of the attribute it points at.
-        weakest: the smallest dependence of the two (the largest p-value), over sets of the attributes next to either.
+        direct: the dependence that is lost when it is taken out of a DAG of the class, given the
+            other causes of the attribute it points at.
+        weakest: the smallest dependence of the two (the largest p-value), over sets of the
+            attributes next to either.
         near_zero: whether the weakest one cannot be told from none at the level of the tests.
     """
 
@@ -44,16 +48,19 @@ class EdgeStrength:
 
 @dataclass(frozen=True)
 class TripleStrength:
-    """Three attributes i - j - k with i and k not adjacent, and how clear it is whether i -> j <- k.
+    """Three attributes i - j - k with i and k not adjacent, and how clear it is whether i -> j <-
+    k.
 
     Args:
         triple: (i, j, k), i < k.
         is_collider: whether the graph has i -> j <- k.
-        without, within: the dependence of i and k given a set without j, and given the same set with j. At a collider the former should be zero and
-            the latter not, elsewhere the other way round.
+        without, within: the dependence of i and k given a set without j, and given the same set
+            with j. At a collider the former should be zero and the latter not, elsewhere the other
+            way round.
         margin: the one that should not be zero less the other, nats.
         low, high: ends of the interval for the margin.
-        near_zero: whether the interval reaches zero, or the dependence that should be there cannot be told from none.
+        near_zero: whether the interval reaches zero, or the dependence that should be there cannot
+            be told from none.
     """
 
     triple: tuple[int, int, int]
@@ -96,7 +103,9 @@ def strengths(
     parents = extension_of(graph)
     order = None if parents is None else order_of(parents)
     if parents is None or order is None:
-        raise ValueError("strengths: the graph of a class was expected; this one has no consistent extension")
+        raise ValueError(
+            "strengths: the graph of a class was expected; this one has no consistent extension"
+        )
     place = {k: at for at, k in enumerate(order)}
     adjacent = graph.adjacent
     edges, triples, missing = [], [], []
@@ -108,15 +117,33 @@ def strengths(
             weakest = _weakest(marginals, num_rows, i, k, adjacent, confidence, direct)
             edges.append(EdgeStrength((i, k), direct, weakest, weakest.p_value > level))
             continue
-        apart = dependence(marginals, num_rows, i, k, parents[late], confidence)  # late is independent of what is not below it
+        apart = dependence(
+            marginals, num_rows, i, k, parents[late], confidence
+        )  # late is independent of what is not below it
         missing.append(IndependenceClaim(apart, apart.p_value < level))
         for j in members(adjacent[i] & adjacent[k]):
-            triples.append(_triple(marginals, num_rows, (i, j, k), parents[late] & ~(1 << j), parents, level, confidence))
+            triples.append(
+                _triple(
+                    marginals,
+                    num_rows,
+                    (i, j, k),
+                    parents[late] & ~(1 << j),
+                    parents,
+                    level,
+                    confidence,
+                )
+            )
     return tuple(edges), tuple(triples), tuple(missing)
 
 
 def _weakest(
-    marginals: Marginals, num_rows: float, i: int, k: int, adjacent: list[int], confidence: float, direct: Dependence
+    marginals: Marginals,
+    num_rows: float,
+    i: int,
+    k: int,
+    adjacent: list[int],
+    confidence: float,
+    direct: Dependence,
 ) -> Dependence:
     """The dependence with the largest p-value over sets next to either, the smaller sets first."""
     near = [members(adjacent[own] & ~(1 << other)) for own, other in ((i, k), (k, i))]
@@ -130,7 +157,10 @@ def _weakest(
                     continue
                 looked.add(given)
                 found = dependence(marginals, num_rows, i, k, given, confidence)
-                if found.degrees and (found.p_value, -found.statistic) > (weakest.p_value, -weakest.statistic):
+                if found.degrees and (found.p_value, -found.statistic) > (
+                    weakest.p_value,
+                    -weakest.statistic,
+                ):
                     weakest = found
     return weakest
 
@@ -150,17 +180,25 @@ def _triple(
     within = dependence(marginals, num_rows, i, k, given | 1 << j, confidence)
     sign = 1 if is_collider else -1
     margin = sign * (within.information - without.information)
-    reach = float(ndtri(0.5 + confidence / 2)) * math.sqrt(_difference_variance(marginals, i, j, k, given) / num_rows)
+    reach = float(ndtri(0.5 + confidence / 2)) * math.sqrt(
+        _difference_variance(marginals, i, j, k, given) / num_rows
+    )
     there = within if is_collider else without
     near_zero = margin - reach <= 0 or there.p_value > level
-    return TripleStrength(triple, is_collider, without, within, margin, margin - reach, margin + reach, near_zero)
+    return TripleStrength(
+        triple, is_collider, without, within, margin, margin - reach, margin + reach, near_zero
+    )
 
 
 def _difference_variance(marginals: Marginals, i: int, j: int, k: int, given: int) -> float:
-    """Variance over rows of log-ratio(i, k | given, j) - log-ratio(i, k | given): that of the difference of informations, times n."""
+    """Variance over rows of log-ratio(i, k | given, j) - log-ratio(i, k | given): that of the
+    difference of informations, times n.
+    """
     nodes = [*members(given | 1 << j), i, k]
     cube = marginals.of(mask_of(nodes)).reshape((2,) * len(nodes))
-    cube = cube.transpose([sorted(nodes).index(node) for node in nodes])  # given and j ascending, then i, k
+    cube = cube.transpose(
+        [sorted(nodes).index(node) for node in nodes]
+    )  # given and j ascending, then i, k
     at = sorted(members(given | 1 << j)).index(j)
     fine = log_ratios(cube.reshape(-1, 2, 2)).reshape(cube.shape)
     coarse = log_ratios(cube.sum(at).reshape(-1, 2, 2)).reshape(cube.sum(at).shape)

@@ -1,7 +1,7 @@
 r"""Tables of profile probabilities, their marginals, and the information in them.
 
-K binary attributes make :math:`2^K` profiles. A table holds the probability of each, attribute 1 being the most significant bit of a profile's
-place; reshaped to (2, ..., 2), axis k is attribute k.
+K binary attributes make :math:`2^K` profiles. A table holds the probability of each, attribute 1
+being the most significant bit of a profile's place; reshaped to (2, ..., 2), axis k is attribute k.
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ from scipy.special import xlogy
 from inference.causal.bits import members
 from inference.causal.graphs import as_attributes, check_dag, real_numbers, topological_order
 
-__all__ = ["Marginals", "as_table", "as_tables", "check_rows", "dag_table", "mutual_information", "profiles"]
+__all__ = [
+    "Marginals",
+    "as_table",
+    "as_tables",
+    "check_rows",
+    "dag_table",
+    "mutual_information",
+    "profiles",
+]
 
 MOST_ATTRIBUTES = 20
 SUM_TOLERANCE = 1e-6  # a table in single precision may miss one by so much
@@ -33,24 +41,36 @@ def as_tables(owner: str, tables: Any, name: str = "tables") -> np.ndarray:
     """Several tables as float64 (B, 2^K), each summing to one, from (B, 2^K) or (B, 2, ..., 2).
 
     Raises:
-        ValueError: for another shape, more than 20 attributes, numbers that are negative or not finite, or that do not sum to one.
+        ValueError: for another shape, more than 20 attributes, numbers that are negative or not
+            finite, or that do not sum to one.
     """
     array = _numbers(owner, tables, name)
     if array.ndim > 2 and set(array.shape[1:]) == {2}:
         array = array.reshape(len(array), -1)
     num_attributes = int(array.shape[-1]).bit_length() - 1 if array.ndim == 2 else 0
-    if array.ndim != 2 or not len(array) or num_attributes < 1 or array.shape[1] != 2**num_attributes:
-        raise ValueError(f"{owner}: {name} must have shape (draws, 2^K) or (draws, 2, ..., 2), got {array.shape}")
+    if (
+        array.ndim != 2
+        or not len(array)
+        or num_attributes < 1
+        or array.shape[1] != 2**num_attributes
+    ):
+        raise ValueError(
+            f"{owner}: {name} must have shape (draws, 2^K) or (draws, 2, ..., 2), got {array.shape}"
+        )
     return _normalised(owner, array, name)
 
 
 def as_table(owner: str, table: Any, name: str = "table") -> np.ndarray:
-    """One table as float64 (2^K,) that sums to one, from (2^K,) or (2, ..., 2); errors as :func:`as_tables`."""
+    """One table as float64 (2^K,) that sums to one, from (2^K,) or (2, ..., 2); errors as
+    :func:`as_tables`.
+    """
     array = _numbers(owner, table, name)
     if array.ndim > 1 and set(array.shape) == {2}:
         array = array.reshape(-1)
     if array.ndim != 1 or len(array) < 2 or len(array) & (len(array) - 1):
-        raise ValueError(f"{owner}: {name} must have shape (2^K,) or (2, ..., 2), got {array.shape}")
+        raise ValueError(
+            f"{owner}: {name} must have shape (2^K,) or (2, ..., 2), got {array.shape}"
+        )
     checked: np.ndarray = _normalised(owner, array[None], name)[0]
     return checked
 
@@ -62,7 +82,9 @@ def _numbers(owner: str, table: Any, name: str) -> np.ndarray:
 def _normalised(owner: str, tables: np.ndarray, name: str) -> np.ndarray:
     num_attributes = tables.shape[1].bit_length() - 1
     if num_attributes > MOST_ATTRIBUTES:
-        raise ValueError(f"{owner}: {name} may have at most {MOST_ATTRIBUTES} attributes, got {num_attributes}")
+        raise ValueError(
+            f"{owner}: {name} may have at most {MOST_ATTRIBUTES} attributes, got {num_attributes}"
+        )
     if not np.isfinite(tables).all():
         raise ValueError(f"{owner}: {name} must be finite")
     if (tables < 0).any():
@@ -70,25 +92,38 @@ def _normalised(owner: str, tables: np.ndarray, name: str) -> np.ndarray:
     sums = tables.sum(1)
     worst = int(np.abs(sums - 1).argmax())
     if abs(sums[worst] - 1) > SUM_TOLERANCE:
-        raise ValueError(f"{owner}: {name} must sum to one (divide counts by their sum), got {sums[worst]:g}")
+        raise ValueError(
+            f"{owner}: {name} must sum to one (divide counts by their sum), got {sums[worst]:g}"
+        )
     scaled: np.ndarray = tables / sums[:, None]
     return scaled
 
 
 def check_rows(owner: str, num_rows: Any, name: str = "num_rows") -> float:
-    """A number of rows, which need not be whole: from 1 to 1e15, beyond which scores have no digits left."""
-    value = float(num_rows) if isinstance(num_rows, int | float | np.number) and not isinstance(num_rows, bool) else float("nan")
+    """A number of rows, which need not be whole: from 1 to 1e15, beyond which scores have no digits
+    left.
+    """
+    value = (
+        float(num_rows)
+        if isinstance(num_rows, int | float | np.number) and not isinstance(num_rows, bool)
+        else float("nan")
+    )
     if not 1 <= value <= MOST_ROWS:
-        raise ValueError(f"{owner}: {name} must be a number of at least 1 and at most {MOST_ROWS:g}, got {num_rows!r}")
+        raise ValueError(
+            f"{owner}: {name} must be a number of at least 1 and at most {MOST_ROWS:g}, got"
+            f" {num_rows!r}"
+        )
     return value
 
 
 def dag_table(dag: Any, probabilities: Sequence[Any]) -> np.ndarray:
-    r"""The table :math:`p(\alpha) = \prod_k P(\alpha_k \mid \alpha_{pa(k)})` of a DAG with known conditional probabilities, (2^K,).
+    r"""The table :math:`p(\alpha) = \prod_k P(\alpha_k \mid \alpha_{pa(k)})` of a DAG with known
+    conditional probabilities, (2^K,).
 
     Args:
         dag: bool (K, K), ``[i, j]`` for i -> j.
-        probabilities: for each attribute P(1 | parents), shape (2,) * number of parents, the parents ascending; a number without parents.
+        probabilities: for each attribute P(1 | parents), shape (2,) * number of parents, the
+            parents ascending; a number without parents.
 
     Raises:
         ValueError: for a circle, another shape, or what is no probability.
@@ -96,14 +131,19 @@ def dag_table(dag: Any, probabilities: Sequence[Any]) -> np.ndarray:
     matrix = check_dag("dag_table", dag)
     num_attributes = len(matrix)
     if len(probabilities) != num_attributes:
-        raise ValueError(f"dag_table: probabilities must hold {num_attributes} arrays, got {len(probabilities)}")
+        raise ValueError(
+            f"dag_table: probabilities must hold {num_attributes} arrays, got {len(probabilities)}"
+        )
     bits = profiles(num_attributes)
     table = np.ones(2**num_attributes)
     for k in topological_order(matrix):
         parents = np.flatnonzero(matrix[:, k])
         chance = np.asarray(probabilities[k], dtype=np.float64)
         if chance.shape != (2,) * len(parents):
-            raise ValueError(f"dag_table: probabilities[{k}] must have shape {(2,) * len(parents)}, got {chance.shape}")
+            raise ValueError(
+                f"dag_table: probabilities[{k}] must have shape {(2,) * len(parents)}, got"
+                f" {chance.shape}"
+            )
         if not ((chance >= 0) & (chance <= 1)).all():
             raise ValueError(f"dag_table: probabilities[{k}] must lie in [0, 1]")
         on = chance[tuple(bits[:, i] for i in parents)]
@@ -114,8 +154,9 @@ def dag_table(dag: Any, probabilities: Sequence[Any]) -> np.ndarray:
 class Marginals:
     """The marginal tables of one table, each summed once.
 
-    The first half of the axes is summed out before the second, and what is left after the first is kept: with 20 attributes a marginal of
-    two then costs some thousand additions instead of a million.
+    The first half of the axes is summed out before the second, and what is left after the first is
+    kept: with 20 attributes a marginal of two then costs some thousand additions instead of a
+    million.
 
     Args:
         table: (2^K,), of probabilities or counts.
@@ -132,8 +173,16 @@ class Marginals:
         """The marginal of a set, (2^|S|,); its smallest attribute is the most significant bit."""
         early = mask & ((1 << self.first) - 1)
         if early not in self._half:
-            self._half[early] = _summed(self._table.reshape(-1), early, 0, self.first, self.num_attributes)
-        return _summed(self._half[early].reshape(-1), mask >> self.first, early.bit_count(), self.num_attributes - self.first, None)
+            self._half[early] = _summed(
+                self._table.reshape(-1), early, 0, self.first, self.num_attributes
+            )
+        return _summed(
+            self._half[early].reshape(-1),
+            mask >> self.first,
+            early.bit_count(),
+            self.num_attributes - self.first,
+            None,
+        )
 
     def entropy(self, mask: int) -> float:
         """Of a set of attributes under a table that sums to one, nats."""
@@ -146,7 +195,9 @@ class Marginals:
         """I(i; j | given), nats, not below 0."""
         x, y = 1 << i, 1 << j
         entropy = self.entropy
-        return max(0.0, entropy(given | x) + entropy(given | y) - entropy(given | x | y) - entropy(given))
+        return max(
+            0.0, entropy(given | x) + entropy(given | y) - entropy(given | x | y) - entropy(given)
+        )
 
     def crossed(self, i: int, j: int, given: int = 0) -> np.ndarray:
         """p(z, x_i, x_j), shape (2^|given|, 2, 2)."""
@@ -157,8 +208,12 @@ class Marginals:
         return cube.reshape(-1, 2, 2)
 
 
-def _summed(flat: np.ndarray, mask: int, kept_before: int, num_axes: int, total: int | None) -> np.ndarray:
-    """Sum out the axes of a flat table that a mask lacks, neighbours together; ``kept_before`` axes come first, the rest follow."""
+def _summed(
+    flat: np.ndarray, mask: int, kept_before: int, num_axes: int, total: int | None
+) -> np.ndarray:
+    """Sum out the axes of a flat table that a mask lacks, neighbours together; ``kept_before`` axes
+    come first, the rest follow.
+    """
     shape, drop = [2**kept_before], []
     axis = 0
     while axis < num_axes:
@@ -174,7 +229,8 @@ def _summed(flat: np.ndarray, mask: int, kept_before: int, num_axes: int, total:
 
 
 def mutual_information(table: Any, first: int, second: int, given: Sequence[int] = ()) -> float:
-    r"""Conditional mutual information :math:`I(X; Y \mid Z) = \sum p(x, y, z) \log \frac{p(x, y \mid z)}{p(x \mid z) p(y \mid z)}`, nats.
+    r"""Conditional mutual information :math:`I(X; Y \mid Z) = \sum p(x, y, z) \log \frac{p(x, y
+    \mid z)}{p(x \mid z) p(y \mid z)}`, nats.
 
     Args:
         table: (2^K,) or (2, ..., 2).

@@ -1,7 +1,7 @@
 """The command line: options and steps that its commands share.
 
-Exit codes: 0 done; 2 the user's input is wrong, said in one line on standard error; 130 interrupted.
-Everything heavy is imported inside the commands.
+Exit codes: 0 done; 2 the user's input is wrong, said in one line on standard error; 130
+interrupted. Everything heavy is imported inside the commands.
 """
 
 from __future__ import annotations
@@ -38,18 +38,26 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-fit_app = typer.Typer(help="Fit a model to a table of data: groups, signatures, attributes, ...", no_args_is_help=True)
+fit_app = typer.Typer(
+    help="Fit a model to a table of data: groups, signatures, attributes, ...", no_args_is_help=True
+)
 app.add_typer(fit_app, name="fit")
 select_app = typer.Typer(help="Choose the number of components or latents.", no_args_is_help=True)
 app.add_typer(select_app, name="select")
-study_app = typer.Typer(help="Repeat a published study with data of a known truth.", no_args_is_help=True)
+study_app = typer.Typer(
+    help="Repeat a published study with data of a known truth.", no_args_is_help=True
+)
 app.add_typer(study_app, name="study")
 
 USER_ERROR, INTERRUPTED = 2, 130
 pressed = threading.Event()  # Ctrl-C
 RESPONSES = {
-    "bernoulli": "Bernoulli", "poisson": "Poisson", "normal": "Normal", "lognormal": "LogNormal", "negative-binomial": "NegativeBinomial",
-}  # fmt: skip
+    "bernoulli": "Bernoulli",
+    "poisson": "Poisson",
+    "normal": "Normal",
+    "lognormal": "LogNormal",
+    "negative-binomial": "NegativeBinomial",
+}
 MOST_NAMED = 6
 LOGGERS = ("inference", "ppl_models")
 logger = logging.getLogger(__name__)
@@ -74,46 +82,107 @@ class Gaps(StrEnum):
 
 
 Table = Annotated[
-    str, typer.Argument(metavar="DATA", help="Table with one row a unit: csv, tsv, parquet, arrow, npy, npz (file.npz:array), or a folder of parquet files.")
+    str,
+    typer.Argument(
+        metavar="DATA",
+        help=(
+            "Table with one row a unit: csv, tsv, parquet, arrow, npy, npz (file.npz:array), or a"
+            " folder of parquet files."
+        ),
+    ),
 ]
 BlockRows = Annotated[
     int | None,
     typer.Option(
-        "--block-rows", metavar="N", min=1,
-        help="Read so many rows at a time, and hold no more: parquet, arrow and npy files of more than 65,536 rows are read so by themselves, 65,536 at a time.",
+        "--block-rows",
+        metavar="N",
+        min=1,
+        help=(
+            "Read so many rows at a time, and hold no more: parquet, arrow "
+            "and npy files of more than 65,536 rows are read so by "
+            "themselves, 65,536 at a time."
+        ),
     ),
-]  # fmt: skip
+]
 Columns = Annotated[
     str | None,
-    typer.Option("--columns", metavar="A,B,...", help="Columns to use; all where this is left out. Leave ids, names and constant columns out here."),
+    typer.Option(
+        "--columns",
+        metavar="A,B,...",
+        help=(
+            "Columns to use; all where this is left out. Leave ids, names and constant columns out"
+            " here."
+        ),
+    ),
 ]
 Restarts = Annotated[
     int | None,
-    typer.Option("--restarts", "--starts", min=1, help="Starts run as one batch, the best reported; as many as the model recommends where it is left out."),
+    typer.Option(
+        "--restarts",
+        "--starts",
+        min=1,
+        help=(
+            "Starts run as one batch, the best reported; as many as the model recommends where it"
+            " is left out."
+        ),
+    ),
 ]
 CheckpointFile = Annotated[
-    Path | None, typer.Option("--checkpoint", metavar="FILE", help="File that holds the running fit; the same command then resumes from it.")
+    Path | None,
+    typer.Option(
+        "--checkpoint",
+        metavar="FILE",
+        help="File that holds the running fit; the same command then resumes from it.",
+    ),
 ]
-Out = Annotated[Path, typer.Option("--out", help="Folder for the results; made if need be.", show_default=True)]
+Out = Annotated[
+    Path, typer.Option("--out", help="Folder for the results; made if need be.", show_default=True)
+]
 ROWS = "posterior.csv"  # a line a row
 PLAIN_GRID = "; 1:6 where it is left out, and 1:12 if 6 are too few"
-Components = Annotated[str | None, typer.Option("--k", "--components", metavar="FIRST:LAST", help=f"Numbers of components to compare, both ends included{PLAIN_GRID}.")]
+Components = Annotated[
+    str | None,
+    typer.Option(
+        "--k",
+        "--components",
+        metavar="FIRST:LAST",
+        help=f"Numbers of components to compare, both ends included{PLAIN_GRID}.",
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="One seed makes one answer.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace results that lie in the output folder.")]
-NoProgress = Annotated[bool, typer.Option("--no-progress", help="Say nothing of the progress on standard error.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say on standard error what is being done.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace results that lie in the output folder.")
+]
+NoProgress = Annotated[
+    bool, typer.Option("--no-progress", help="Say nothing of the progress on standard error.")
+]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Say on standard error what is being done.")
+]
 ImageShape = Annotated[
     str | None,
-    typer.Option("--image-shape", metavar="ROWS,COLUMNS", help="The items are the pixels of an image, row by row."),
+    typer.Option(
+        "--image-shape",
+        metavar="ROWS,COLUMNS",
+        help="The items are the pixels of an image, row by row.",
+    ),
 ]
 CovariateColumns = Annotated[
     str | None,
     typer.Option(
-        metavar="A,B,...", help="Columns, beside those of --columns, that the group or the deepest latents of a row depend on; those of texts count as categories."
+        metavar="A,B,...",
+        help=(
+            "Columns, beside those of --columns, that the group or the deepest latents of a row"
+            " depend on; those of texts count as categories."
+        ),
     ),
 ]
 CovariatesMissing = Annotated[
-    Gaps, typer.Option("--covariates-missing", help="Where rows lack a covariate: refuse the table, or drop these rows and say how many.")
+    Gaps,
+    typer.Option(
+        "--covariates-missing",
+        help="Where rows lack a covariate: refuse the table, or drop these rows and say how many.",
+    ),
 ]
 
 
@@ -128,12 +197,16 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _common(
     version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and leave.")
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_show_version, help="Show the version and leave."
+        ),
     ] = False,
 ) -> None:
     """Fit probabilistic programs with discrete latent variables, check them and draw them.
 
-    To begin: ppl-models fit mixture data.csv --components 3 --out groups, then open groups/report.html in a browser; ppl-models fit --help lists the models.
+    To begin: ppl-models fit mixture data.csv --components 3 --out groups, then open
+    groups/report.html in a browser; ppl-models fit --help lists the models.
     """
 
 
@@ -151,7 +224,9 @@ def run(
     engine: Engine = Engine.auto,
     first: Fit | None = None,
 ) -> Fit:
-    """Fit, and say on standard error what the library warned of; rows in blocks by EM, from ``first`` where a sample was fitted before."""
+    """Fit, and say on standard error what the library warned of; rows in blocks by EM, from
+    ``first`` where a sample was fitted before.
+    """
     from inference import EM, NUTS, SAEM, SVI, ChoosePenalty, FullRank, Laplace, RowBlocks, fit
     from inference.cli.blocks import fit_blocks
     from inference.programs.alone import quiet
@@ -165,7 +240,16 @@ def run(
         if isinstance(frame, RowBlocks):
             result = fit_blocks(model, frame, init, restarts, seed, checkpoint, progress, first)
         else:
-            result = fit(model, frame, method, init=init, num_restarts=restarts, seed=seed, progress=progress, checkpoint=checkpoint)
+            result = fit(
+                model,
+                frame,
+                method,
+                init=init,
+                num_restarts=restarts,
+                seed=seed,
+                progress=progress,
+                checkpoint=checkpoint,
+            )
     for text in result.warnings:
         warn(text)
     return result
@@ -173,7 +257,11 @@ def run(
 
 def engine_in_memory(engine: Engine) -> str:
     """Why an engine wants its rows in memory; "" for EM."""
-    return "" if engine in (Engine.auto, Engine.em) else f"--engine {engine.value} wants its rows in memory; em reads them in blocks"
+    return (
+        ""
+        if engine in (Engine.auto, Engine.em)
+        else f"--engine {engine.value} wants its rows in memory; em reads them in blocks"
+    )
 
 
 def warn(text: str) -> None:
@@ -185,34 +273,58 @@ def say_blocks(blocks: RowBlocks, chosen: str = "") -> None:
     """That rows are read in blocks, and what is ``chosen`` on a sample of them."""
     from inference.base.blocks.row_blocks import SAMPLE_ROWS
 
-    sample = "" if len(blocks) <= SAMPLE_ROWS else f"; {chosen or 'the start'} comes from {SAMPLE_ROWS:,} of them, drawn at random, the estimates from all"
-    typer.echo(f"{counted(len(blocks), 'row')}, read in blocks of {min(blocks.block_rows, len(blocks)):,}{sample}.")
+    sample = (
+        ""
+        if len(blocks) <= SAMPLE_ROWS
+        else (
+            f"; {chosen or 'the start'} comes from {SAMPLE_ROWS:,} of them, drawn at random, the"
+            " estimates from all"
+        )
+    )
+    typer.echo(
+        f"{counted(len(blocks), 'row')}, read in blocks of"
+        f" {min(blocks.block_rows, len(blocks)):,}{sample}."
+    )
 
 
 def deliver(
-    result: Fit, frame: pd.DataFrame | RowBlocks, out: Path, image_shape: tuple[int, int] | None, read_as: dict[str, Any] | None = None, of_rows: bool = True
+    result: Fit,
+    frame: pd.DataFrame | RowBlocks,
+    out: Path,
+    image_shape: tuple[int, int] | None,
+    read_as: dict[str, Any] | None = None,
+    of_rows: bool = True,
 ) -> None:
-    """Write the folder of a fit and say what lies there; with ``of_rows`` what it says of each row, too."""
+    """Write the folder of a fit and say what lies there; with ``of_rows`` what it says of each row,
+    too.
+    """
     from inference.fitting.showing import course_of
     from inference.report.results_folder import FIT, KEPT, POSTERIOR, REPORT, SUMMARY, write_results
 
     summary = write_results(result, frame, out, image_shape, read_as)
     if KEPT in summary:
-        typer.echo(f"Of the {result.num_rows:,} rows the folder keeps {summary[KEPT]:,}, drawn at random, for the checks and pictures of its page.")
+        typer.echo(
+            f"Of the {result.num_rows:,} rows the folder keeps {summary[KEPT]:,}, drawn at random,"
+            " for the checks and pictures of its page."
+        )
     typer.echo(
-        f"{course_of(result)}, {result.seconds:.1f} s\n"
-        f"{result.likelihood_name} {result.log_likelihood:.2f}, {_objective(result)}\n"
-        f"results in {out}: {REPORT} (open it in a browser), {POSTERIOR} (ArviZ), {FIT}/ (Fit.load), {SUMMARY}"
+        f"{course_of(result)}, {result.seconds:.1f} s\n{result.likelihood_name}"
+        f" {result.log_likelihood:.2f}, {_objective(result)}\nresults in {out}: {REPORT} (open it"
+        f" in a browser), {POSTERIOR} (ArviZ), {FIT}/ (Fit.load), {SUMMARY}"
     )
     if of_rows:
         typer.echo(write_rows(result, frame, out / ROWS))
 
 
 def check_out(out: Path, overwrite: bool, checkpoint: Path | None = None) -> None:
-    """Refuse a folder for results that holds something else, before any work; a checkpoint and its stages may lie in it."""
+    """Refuse a folder for results that holds something else, before any work; a checkpoint and its
+    stages may lie in it.
+    """
     from inference.report.results_folder import check_output_folder
 
-    check_output_folder(out, overwrite, () if checkpoint is None else (checkpoint, *_stages(checkpoint)))
+    check_output_folder(
+        out, overwrite, () if checkpoint is None else (checkpoint, *_stages(checkpoint))
+    )
 
 
 def _stages(checkpoint: Path) -> list[Path]:
@@ -254,13 +366,19 @@ def _telling(verbose: bool) -> Iterator[None]:
 
 @contextmanager
 def one_line_errors(
-    checkpoint: Path | None, verbose: bool = False, can_resume: bool = False, out: Path | None = None, overwrite: bool = False
+    checkpoint: Path | None,
+    verbose: bool = False,
+    can_resume: bool = False,
+    out: Path | None = None,
+    overwrite: bool = False,
 ) -> Iterator[None]:
     """The user's errors as one line and exit code 2, an interrupt as one line and exit code 130.
 
     Args:
-        checkpoint: that a fit is kept in; verbose: say what is being done; can_resume: whether the command has ``--checkpoint``.
-        out: folder for the results, None for a command that writes none; overwrite: whether it may replace older ones.
+        checkpoint: that a fit is kept in; verbose: say what is being done; can_resume: whether the
+            command has ``--checkpoint``.
+        out: folder for the results, None for a command that writes none; overwrite: whether it may
+            replace older ones.
     """
     before = _saved_fit(out)
     try:
@@ -270,11 +388,19 @@ def one_line_errors(
         saved = "" if out is None or _saved_fit(out) in (None, before) else _how_saved(out)
         code = USER_ERROR
         if isinstance(error, KeyboardInterrupt) or pressed.is_set():
-            text, code = f"interrupted; {saved or _how_to_go_on(checkpoint, can_resume, out, overwrite)}", INTERRUPTED
+            text, code = (
+                f"interrupted; {saved or _how_to_go_on(checkpoint, can_resume, out, overwrite)}",
+                INTERRUPTED,
+            )
         elif isinstance(error, ValueError | OSError):
             text = f"error: {' '.join(str(error).split())}{saved and f'; {saved}'}"
-        elif isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate memory" in str(error)):
-            text = f"error: the memory of this machine is too small for these data and sizes ({' '.join(str(error).split())[:200]}){saved and f'; {saved}'}"
+        elif isinstance(error, MemoryError) or (
+            isinstance(error, RuntimeError) and "allocate memory" in str(error)
+        ):
+            text = (
+                "error: the memory of this machine is too small for these data and sizes"
+                f" ({' '.join(str(error).split())[:200]}){saved and f'; {saved}'}"
+            )
         else:
             raise
         typer.echo(text, err=True)
@@ -282,7 +408,9 @@ def one_line_errors(
 
 
 def _saved_fit(out: Path | None) -> tuple[int, int] | None:
-    """What tells the fit in a folder of results from another one in its place; None where there is none."""
+    """What tells the fit in a folder of results from another one in its place; None where there is
+    none.
+    """
     try:
         found = None if out is None else (out / "fit" / "fit.safetensors").stat()
     except (OSError, ValueError):  # a path that cannot be, which is said where it is looked at
@@ -298,7 +426,9 @@ def _how_saved(out: Path) -> str:
     return f"the fit is saved in {out / FIT}: ppl-models report {out / FIT} DATA makes its page"
 
 
-def _how_to_go_on(checkpoint: Path | None, can_resume: bool, out: Path | None, overwrite: bool) -> str:
+def _how_to_go_on(
+    checkpoint: Path | None, can_resume: bool, out: Path | None, overwrite: bool
+) -> str:
     """What an interrupt leaves, where no fit was saved."""
     if checkpoint is not None and (checkpoint.exists() or _stages(checkpoint)):
         return f"the fit so far is in {checkpoint}: the same command resumes from there"
@@ -306,15 +436,24 @@ def _how_to_go_on(checkpoint: Path | None, can_resume: bool, out: Path | None, o
         return f"nothing was written to {checkpoint} before the first iteration"
     if out is not None and not overwrite and out.is_dir() and any(out.iterdir()):
         return f"{out} holds a part of the results: the same command starts anew with --overwrite"
-    return "no checkpoint was kept (with --checkpoint FILE a fit can be resumed)" if can_resume else "the same command starts anew"
+    return (
+        "no checkpoint was kept (with --checkpoint FILE a fit can be resumed)"
+        if can_resume
+        else "the same command starts anew"
+    )
 
 
-def write_rows(result: Fit, data: pd.DataFrame | RowBlocks, path: Path, beside: pd.DataFrame | None = None) -> str:
-    """Write what a fit says of each row (of sequences, of each step): probabilities of its latents, the most probable ones, its log-likelihood.
+def write_rows(
+    result: Fit, data: pd.DataFrame | RowBlocks, path: Path, beside: pd.DataFrame | None = None
+) -> str:
+    """Write what a fit says of each row (of sequences, of each step): probabilities of its latents,
+    the most probable ones, its log-likelihood.
 
     Args:
-        result: the fit; data: as it takes them, or in blocks, of which one is held at a time; path: the csv file.
-        beside: columns to write first; the numbers of the rows, from 0, where it is None (of sequences, where each step belongs).
+        result: the fit; data: as it takes them, or in blocks, of which one is held at a time; path:
+            the csv file.
+        beside: columns to write first; the numbers of the rows, from 0, where it is None (of
+            sequences, where each step belongs).
 
     Returns:
         What the file holds, in words.
@@ -333,26 +472,49 @@ def write_rows(result: Fit, data: pd.DataFrame | RowBlocks, path: Path, beside: 
     local = result.structure.local_sites
     given = f", given the {' and '.join(local)} that suit it best" if local else ""
     listing = ", ".join(shown[:6]) + (", ..." if len(shown) > 6 else "")
-    return f"{path}: one line a {'step' if result.structure.row_columns else 'row'} with {listing}, and {what[0]} (of {what[1]}: {result.likelihood_name}{given})"
+    return (
+        f"{path}: one line a {'step' if result.structure.row_columns else 'row'} with {listing},"
+        f" and {what[0]} (of {what[1]}: {result.likelihood_name}{given})"
+    )
 
 
-def _answers(result: Fit, data: pd.DataFrame, beside: pd.DataFrame | None) -> tuple[pd.DataFrame, list[str], tuple[str, str]]:
-    """A line for each row, the names of what the fit says of it, and the name of the log-likelihood and whose it is."""
+def _answers(
+    result: Fit, data: pd.DataFrame, beside: pd.DataFrame | None
+) -> tuple[pd.DataFrame, list[str], tuple[str, str]]:
+    """A line for each row, the names of what the fit says of it, and the name of the log-likelihood
+    and whose it is.
+    """
     import pandas as pd
 
     found = result.posterior_frame(data)
     likelihoods = result.log_likelihood_rows(data).detach().cpu().double().numpy()
-    name, of_what, place = "log_likelihood", "the row", [column for column in result.structure.row_columns if column in data.columns]
+    name, of_what, place = (
+        "log_likelihood",
+        "the row",
+        [column for column in result.structure.row_columns if column in data.columns],
+    )
     if result.structure.row_columns:  # sequences, in the order in which they appear
         order = pd.factorize(data["sequence"])[0] if "sequence" in place else [0] * len(data)
-        name, of_what, likelihoods = "log_likelihood_of_sequence", "the whole sequence", likelihoods[order]
-        first = data[place] if place else pd.DataFrame({"row": range(len(found))}, index=found.index)
+        name, of_what, likelihoods = (
+            "log_likelihood_of_sequence",
+            "the whole sequence",
+            likelihoods[order],
+        )
+        first = (
+            data[place] if place else pd.DataFrame({"row": range(len(found))}, index=found.index)
+        )
     else:
         rows = data.index if pd.api.types.is_integer_dtype(data.index) else range(len(found))
         first = pd.DataFrame({"row": rows}, index=found.index)
     if beside is not None:
-        first = pd.concat([first, beside.drop(columns=place, errors="ignore").set_axis(found.index)], axis=1)
-    return pd.concat([first, found], axis=1).assign(**{name: likelihoods}), [str(column) for column in found.columns], (name, of_what)
+        first = pd.concat(
+            [first, beside.drop(columns=place, errors="ignore").set_axis(found.index)], axis=1
+        )
+    return (
+        pd.concat([first, found], axis=1).assign(**{name: likelihoods}),
+        [str(column) for column in found.columns],
+        (name, of_what),
+    )
 
 
 def write_csv(table: pd.DataFrame, path: Path, index_label: str | None = None) -> None:
@@ -392,34 +554,53 @@ def _finite(value: Any) -> Any:
 # ---------------------------------------------------------------------- options
 
 
-def read_frame(path: str, columns: str | Sequence[str] | None = None, can_choose: bool = False, otherwise: str = "") -> pd.DataFrame:
+def read_frame(
+    path: str,
+    columns: str | Sequence[str] | None = None,
+    can_choose: bool = False,
+    otherwise: str = "",
+) -> pd.DataFrame:
     """A table of numbers.
 
     Args:
         path: the file; columns: those to read, a text of ``--columns`` or names; None for all.
-        can_choose: whether the command has ``--columns``, which an entry that is no number calls for; otherwise: what else to do then.
+        can_choose: whether the command has ``--columns``, which an entry that is no number calls
+            for; otherwise: what else to do then.
     """
     import pandas as pd
 
     from ppl_models.datasets.files import EntryError, read_table
 
     try:
-        table = read_table(path, columns=names_of(columns, "--columns") if isinstance(columns, str) else columns)
+        table = read_table(
+            path, columns=names_of(columns, "--columns") if isinstance(columns, str) else columns
+        )
     except EntryError as error:
-        raise EntryError(f"{error}; name the columns to use with --columns, without those of texts{otherwise}" if can_choose and columns is None else str(error)) from None
-    logger.info("read %s: %s rows, %s columns", path, f"{len(table.values):,}", f"{len(table.names):,}")
+        raise EntryError(
+            f"{error}; name the columns to use with --columns, without those of texts{otherwise}"
+            if can_choose and columns is None
+            else str(error)
+        ) from None
+    logger.info(
+        "read %s: %s rows, %s columns", path, f"{len(table.values):,}", f"{len(table.names):,}"
+    )
     return pd.DataFrame(table.values, columns=list(table.names))
 
 
-def read_mixed(path: str, columns: str | Sequence[str] | None, texts: Collection[str] = (), remedy: str = "") -> pd.DataFrame:
-    """A table in which columns of entries that are no numbers, and those of ``texts``, are texts, None where missing.
+def read_mixed(
+    path: str, columns: str | Sequence[str] | None, texts: Collection[str] = (), remedy: str = ""
+) -> pd.DataFrame:
+    """A table in which columns of entries that are no numbers, and those of ``texts``, are texts,
+    None where missing.
 
     Args:
-        path: the file; columns: as for :func:`read_frame`; texts: names of columns that are texts whatever they hold.
+        path: the file; columns: as for :func:`read_frame`; texts: names of columns that are texts
+            whatever they hold.
         remedy: what else to do where a column holds both, ``{name}`` for its name.
 
     Raises:
-        ValueError: also for a column that is not among ``texts`` and holds numbers and texts, of which one is likely a slip.
+        ValueError: also for a column that is not among ``texts`` and holds numbers and texts, of
+            which one is likely a slip.
     """
     import pandas as pd
 
@@ -431,15 +612,29 @@ def read_mixed(path: str, columns: str | Sequence[str] | None, texts: Collection
         with suppress(EntryError):
             return read_frame(path, names)
     held = read_texts(path, names)
-    logger.info("read %s: %s rows, %s columns, some of texts", path, f"{len(next(iter(held.values()))):,}", f"{len(held):,}")
+    logger.info(
+        "read %s: %s rows, %s columns, some of texts",
+        path,
+        f"{len(next(iter(held.values()))):,}",
+        f"{len(held):,}",
+    )
     for name, own in held.items():
         other = [row for row, entry in enumerate(own) if entry is not None and not is_number(entry)]
-        if name not in texts and other and any(entry is not None and is_number(entry) for entry in own):
+        if (
+            name not in texts
+            and other
+            and any(entry is not None and is_number(entry) for entry in own)
+        ):
             misread = misread_numbers(dict.fromkeys(own[row] for row in other))
             if misread:
                 raise ValueError(f"{path}: column {name!r} holds {misread}")
-            words = f"column {name!r} holds numbers, and {own[other[0]]!r} in row {other[0]}" + (f" ({len(other):,} such rows)" if len(other) > 1 else "")
-            raise ValueError(f"{path}: {words}: leave such an entry empty if it is missing, or the column out{remedy.format(name=name)}")
+            words = f"column {name!r} holds numbers, and {own[other[0]]!r} in row {other[0]}" + (
+                f" ({len(other):,} such rows)" if len(other) > 1 else ""
+            )
+            raise ValueError(
+                f"{path}: {words}: leave such an entry empty if it is missing, or the column"
+                f" out{remedy.format(name=name)}"
+            )
         if name not in texts and not other:
             inexact = next(filter(None, map(inexact_entry, filter(None, own))), "")
             if inexact:
@@ -464,7 +659,9 @@ def read_csv(path: Path, dtype: Any = None, separator: str = ",") -> pd.DataFram
     from ppl_models.datasets.files import own_texts
 
     try:
-        return own_texts(pd.read_csv(path, dtype=dtype, sep=separator, keep_default_na=dtype is not str))
+        return own_texts(
+            pd.read_csv(path, dtype=dtype, sep=separator, keep_default_na=dtype is not str)
+        )
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: a csv file was expected ({error})") from error
 
@@ -481,7 +678,9 @@ def sizes_of(text: str, option: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise ValueError(f"{option}: whole numbers separated by commas were expected, got {text!r}") from None
+        raise ValueError(
+            f"{option}: whole numbers separated by commas were expected, got {text!r}"
+        ) from None
 
 
 def grid_of(text: str | None, option: str) -> list[int] | None:
@@ -491,26 +690,37 @@ def grid_of(text: str | None, option: str) -> list[int] | None:
 
 def range_of(text: str, option: str) -> list[int]:
     parts = text.replace("..", ":").split(":")
-    if not (len(parts) == 2 and all(part.isdigit() for part in parts) and 1 <= int(parts[0]) <= int(parts[1])):
+    if not (
+        len(parts) == 2
+        and all(part.isdigit() for part in parts)
+        and 1 <= int(parts[0]) <= int(parts[1])
+    ):
         raise ValueError(f"{option}: FIRST:LAST with 1 <= FIRST <= LAST was expected, got {text!r}")
     return list(range(int(parts[0]), int(parts[1]) + 1))
 
 
 def response_of(text: str, others: Collection[str] = ()) -> ResponseFamily:
-    """The family of the items; ``others`` are laws that the command offers beside families, for all columns together."""
+    """The family of the items; ``others`` are laws that the command offers beside families, for all
+    columns together.
+    """
     import ppl_models
 
     blocks: list[tuple[ResponseFamily, int | None]] = []
     for name, count in blocks_of(text, "--response"):
         if name not in RESPONSES:
             alone = "" if not others else f", or {' or '.join(others)} for all columns together,"
-            raise ValueError(f"--response: {', '.join(RESPONSES)}, or blocks of them,{alone} were expected, got {name!r}")
+            raise ValueError(
+                f"--response: {', '.join(RESPONSES)}, or blocks of them,{alone} were expected, got"
+                f" {name!r}"
+            )
         blocks.append((getattr(ppl_models, RESPONSES[name])(), count))
     return blocks[0][0] if blocks[0][1] is None else ppl_models.Blocks(*blocks)
 
 
 def blocks_of(text: str, option: str) -> list[tuple[str, int | None]]:
-    """Names with numbers of items, NAME:NUMBER,NAME:NUMBER; or one name for all, without a number."""
+    """Names with numbers of items, NAME:NUMBER,NAME:NUMBER; or one name for all, without a
+    number.
+    """
     if ":" not in text:
         return [(text, None)]
     blocks: list[tuple[str, int | None]] = []
@@ -527,13 +737,18 @@ def shape_of(text: str | None) -> tuple[int, int] | None:
         return None
     sizes = sizes_of(text, "--image-shape")
     if len(sizes) != 2 or min(sizes) < 1:
-        raise ValueError(f"--image-shape: two positive numbers, rows and columns, were expected, got {text!r}")
+        raise ValueError(
+            f"--image-shape: two positive numbers, rows and columns, were expected, got {text!r}"
+        )
     return sizes[0], sizes[1]
 
 
 def check_image(shape: tuple[int, int] | None, num_items: int) -> None:
     if shape is not None and shape[0] * shape[1] != num_items:
-        raise ValueError(f"--image-shape: {shape[0]} x {shape[1]} pixels do not make the {num_items} items of the data")
+        raise ValueError(
+            f"--image-shape: {shape[0]} x {shape[1]} pixels do not make the {num_items} items of"
+            " the data"
+        )
 
 
 # ---------------------------------------------------------------- covariates
@@ -544,7 +759,9 @@ def read_covariates(data: str, covariates: str | None) -> pd.DataFrame | None:
     return None if covariates is None else read_mixed(data, names_of(covariates, "--covariates"))
 
 
-def item_columns(data: str, columns: str | None, given: pd.DataFrame | None) -> str | list[str] | None:
+def item_columns(
+    data: str, columns: str | None, given: pd.DataFrame | None
+) -> str | list[str] | None:
     """The columns of the items: those asked for, or all but the covariates.
 
     Raises:
@@ -555,11 +772,16 @@ def item_columns(data: str, columns: str | None, given: pd.DataFrame | None) -> 
     names = list(columns_of(data)) if columns is None else names_of(columns, "--columns")
     both = [name for name in given if name in names]
     if columns is not None and both:
-        raise ValueError(f"--covariates: {listed(both)} cannot be among --columns too: what a row depends on is not what it is made of")
+        raise ValueError(
+            f"--covariates: {listed(both)} cannot be among --columns too: what a row depends on is"
+            " not what it is made of"
+        )
     return [name for name in names if name not in list(given)]
 
 
-def with_covariates(frame: pd.DataFrame, given: pd.DataFrame | None, gaps: Gaps) -> tuple[pd.DataFrame, pd.DataFrame | None]:
+def with_covariates(
+    frame: pd.DataFrame, given: pd.DataFrame | None, gaps: Gaps
+) -> tuple[pd.DataFrame, pd.DataFrame | None]:
     """Items and covariates of the rows that have all of these, where others are to be dropped.
 
     Raises:
@@ -573,15 +795,21 @@ def with_covariates(frame: pd.DataFrame, given: pd.DataFrame | None, gaps: Gaps)
             row = int((~kept).to_numpy().argmax())
             name = given.columns[given.iloc[row].isna().to_numpy().argmax()]
             raise ValueError(
-                f"--covariates: covariate {name!r} is missing in row {row} ({int((~kept).sum())} of {len(kept):,} rows lack a covariate): fill the entries, or leave these "
-                "rows out by --covariates-missing drop"
+                f"--covariates: covariate {name!r} is missing in row {row} ({int((~kept).sum())} of"
+                f" {len(kept):,} rows lack a covariate): fill the entries, or leave these rows out"
+                " by --covariates-missing drop"
             )
         return frame, given
-    typer.echo(f"{counted(int((~kept).sum()), 'row')} of {len(kept):,} that lack a covariate {'is' if (~kept).sum() == 1 else 'are'} left out.")
+    typer.echo(
+        f"{counted(int((~kept).sum()), 'row')} of {len(kept):,} that lack a covariate"
+        f" {'is' if (~kept).sum() == 1 else 'are'} left out."
+    )
     return frame[kept], given[kept]
 
 
-def joined(frame: pd.DataFrame, given: pd.DataFrame | None) -> tuple[pd.DataFrame, Covariates | None]:
+def joined(
+    frame: pd.DataFrame, given: pd.DataFrame | None
+) -> tuple[pd.DataFrame, Covariates | None]:
     """Items with the covariates beside them, and these as a model takes them."""
     from ppl_models.descriptions.covariates import Covariates
 
@@ -591,4 +819,6 @@ def joined(frame: pd.DataFrame, given: pd.DataFrame | None) -> tuple[pd.DataFram
 
 
 def listed(names: list[str]) -> str:
-    return ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
+    return ", ".join(names[:MOST_NAMED]) + (
+        f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    )

@@ -24,15 +24,31 @@ class GraphScore(StrEnum):
 
 @app.command()
 def causal(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that fit attributes wrote, with a saturated root.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR", help="Folder that fit attributes wrote, with a saturated root."
+        ),
+    ],
     draws: Annotated[
-        int | None, typer.Option(min=1, help="Completions of the rows that probabilities are averaged over; without, they are those given the table itself.")
+        int | None,
+        typer.Option(
+            min=1,
+            help=(
+                "Completions of the rows that probabilities are averaged over; without, they are"
+                " those given the table itself."
+            ),
+        ),
     ] = None,
-    score: Annotated[GraphScore, typer.Option(help="Marginal likelihood (BDeu) or BIC.")] = GraphScore.bdeu,
+    score: Annotated[
+        GraphScore, typer.Option(help="Marginal likelihood (BDeu) or BIC.")
+    ] = GraphScore.bdeu,
     seed: Seed = 0,
     verbose: Verbose = False,
 ) -> None:
-    """Find what may cause what among fitted attributes, with probabilities of edges; writes graph.json, causal.html and causal.png into DIR."""
+    """Find what may cause what among fitted attributes, with probabilities of edges; writes
+    graph.json, causal.html and causal.png into DIR.
+    """
     with one_line_errors(None, verbose):
         from inference.causal.of_fit import discover_attributes
         from inference.causal.scores import BIC, BDeu
@@ -43,14 +59,28 @@ def causal(
         fit, frame, summary = read_results(folder)
         refuse_sample(folder, fit, summary, "a graph of causes")
         if isinstance(fit.structure, AttributeGroupsStructure):
-            raise ValueError(f"{folder}: a fit of several groups, each with a law of its own; a graph is looked for in one of them: fit its rows by themselves")
-        root = fit.structure.root
-        if root is not None and fit.structure.layers and root.num_free < 2 ** fit.structure.layers[-1].num_parents - 1:
             raise ValueError(
-                f"{folder}: the attributes of this fit follow a law of their own shape ({root.law}), so a graph found in it would only repeat what "
-                "that law assumes; fit again with --root saturated, and then ask for the graph"
+                f"{folder}: a fit of several groups, each with a law of its own; a graph is looked"
+                " for in one of them: fit its rows by themselves"
             )
-        found = discover_attributes(fit, frame, score=BIC() if score is GraphScore.bic else BDeu(), num_draws=draws, seed=seed)
+        root = fit.structure.root
+        if (
+            root is not None
+            and fit.structure.layers
+            and root.num_free < 2 ** fit.structure.layers[-1].num_parents - 1
+        ):
+            raise ValueError(
+                f"{folder}: the attributes of this fit follow a law of their own shape"
+                f" ({root.law}), so a graph found in it would only repeat what that law assumes;"
+                " fit again with --root saturated, and then ask for the graph"
+            )
+        found = discover_attributes(
+            fit,
+            frame,
+            score=BIC() if score is GraphScore.bic else BDeu(),
+            num_draws=draws,
+            seed=seed,
+        )
         write_json(causal_record(found), folder / GRAPH)
         write_causal_report(found, folder / PAGE)
         written = [GRAPH, PAGE]

@@ -25,15 +25,28 @@ __all__ = ["compare"]
 
 @app.command()
 def compare(
-    folders: Annotated[list[Path], typer.Argument(metavar="DIR DIR ...", help="Folders that fit wrote, all of the same data.")],
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="DIR DIR ...", help="Folders that fit wrote, all of the same data."),
+    ],
     out: Out,
-    test: Annotated[str | None, typer.Option(metavar="FILE", help="Rows that no fit has seen, of the same columns.")] = None,
-    folds: Annotated[int, typer.Option(min=0, help="Folds for point estimates, which have no draws; 0 leaves them out.")] = 10,
+    test: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Rows that no fit has seen, of the same columns."),
+    ] = None,
+    folds: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Folds for point estimates, which have no draws; 0 leaves them out."
+        ),
+    ] = 10,
     seed: Seed = 0,
     overwrite: Overwrite = False,
     verbose: Verbose = False,
 ) -> None:
-    """Which fit predicts rows it has not seen? Leave-one-out or folds, BIC, misfit of components, identifiability and time, on one page."""
+    """Which fit predicts rows it has not seen? Leave-one-out or folds, BIC, misfit of components,
+    identifiability and time, on one page.
+    """
     with one_line_errors(None, verbose, out=out, overwrite=overwrite):
         from inference.comparison import compare as compare_fits
         from inference.programs.alone import quiet
@@ -48,7 +61,13 @@ def compare(
         data = next(iter(read.values()))[1]
         rows = None if test is None else read_frame(test)
         with quiet():  # kept by the comparison, and said below in one line each
-            result = compare_fits({name: part[0] for name, part in read.items()}, data, rows, num_folds=folds, seed=seed)
+            result = compare_fits(
+                {name: part[0] for name, part in read.items()},
+                data,
+                rows,
+                num_folds=folds,
+                seed=seed,
+            )
         for note in result.warnings:
             warn(note)
         out.mkdir(parents=True, exist_ok=True)

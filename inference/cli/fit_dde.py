@@ -65,9 +65,13 @@ ItemFamilies = Annotated[
     str | None,
     typer.Option(
         "--response",
-        help=f"Family of the items: {', '.join((*RESPONSES, *ORDERED, CATEGORIES))}; or column by column, q1=ordinal,age=normal; or in blocks, ordinal:9,normal:3. "
-        "ordinal is the graded response model, partial-credit has adjacent categories. What is not said is taken as it looks: 0 and 1 as bernoulli, counts with zeros "
-        "among them as poisson, texts as categorical, other numbers as normal.",
+        help=(
+            f"Family of the items: {', '.join((*RESPONSES, *ORDERED, CATEGORIES))}; or column by"
+            " column, q1=ordinal,age=normal; or in blocks, ordinal:9,normal:3. ordinal is the"
+            " graded response model, partial-credit has adjacent categories. What is not said is"
+            " taken as it looks: 0 and 1 as bernoulli, counts with zeros among them as poisson,"
+            " texts as categorical, other numbers as normal."
+        ),
     ),
 ]
 
@@ -76,7 +80,10 @@ ItemFamilies = Annotated[
 def fit_dde(
     data: Table,
     latents: Annotated[
-        str, typer.Option(metavar="K1,K2,...", help="Sizes of the latent layers, bottom-up and falling: 6,2.")
+        str,
+        typer.Option(
+            metavar="K1,K2,...", help="Sizes of the latent layers, bottom-up and falling: 6,2."
+        ),
     ],
     out: Out,
     response: ItemFamilies = None,
@@ -85,8 +92,12 @@ def fit_dde(
         str,
         typer.Option(
             metavar="auto|none|SLOPE,THRESHOLD",
-            help="Truncated Lasso of the loadings. auto chooses one by EBIC, reads the graph off the loadings and fits again on the "
-            "graph without shrinkage; with --graph there is nothing to choose, and auto is none.",
+            help=(
+                "Truncated Lasso of the loadings. auto chooses one by EBIC, reads the graph off the"
+                " loadings and fits again on the "
+                "graph without shrinkage; with --graph there is nothing to choose, and auto is"
+                " none."
+            ),
         ),
     ] = "auto",
     restarts: Restarts = None,
@@ -95,17 +106,28 @@ def fit_dde(
     engine: Annotated[
         Engine,
         typer.Option(
-            help="Exact EM, or stochastic EM with sampled latents (auto takes EM up to 14 latents a layer); or posterior draws: "
-            "laplace (a normal around EM's optimum), svi (a normal fitted), nuts (four chains)."
+            help=(
+                "Exact EM, or stochastic EM with sampled latents (auto takes EM up to 14 latents a"
+                " layer); or posterior draws: "
+                "laplace (a normal around EM's optimum), svi (a normal fitted), nuts (four chains)."
+            )
         ),
     ] = Engine.auto,
     graph: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="0/1 table (items x first latents), 1 where a loading is free: a Q-matrix."),
+        typer.Option(
+            metavar="FILE",
+            help="0/1 table (items x first latents), 1 where a loading is free: a Q-matrix.",
+        ),
     ] = None,
     bottom: Annotated[
         Bottom,
-        typer.Option(help="How items depend on latents: each alone, all of --graph together, or with every interaction."),
+        typer.Option(
+            help=(
+                "How items depend on latents: each alone, all of --graph together, or with every"
+                " interaction."
+            )
+        ),
     ] = Bottom.additive,
     columns: Columns = None,
     covariates: CovariateColumns = None,
@@ -117,7 +139,9 @@ def fit_dde(
     overwrite: Overwrite = False,
     verbose: Verbose = False,
 ) -> None:
-    """Fit a deep discrete encoder (Lee and Gu 2025), its graph found unless given, and write fit, ArviZ file, report and summary."""
+    """Fit a deep discrete encoder (Lee and Gu 2025), its graph found unless given, and write fit,
+    ArviZ file, report and summary.
+    """
     with one_line_errors(checkpoint, verbose, can_resume=True, out=out, overwrite=overwrite):
         from inference.cli.blocks import goes_in_blocks, look_through, open_blocks
         from inference.structures.layers.choose_penalty import is_open
@@ -128,7 +152,9 @@ def fit_dde(
         check_out(out, overwrite, checkpoint)
         sizes = sizes_of(latents, "--latents")
         shape = shape_of(image_shape)
-        graphs: Any = None if graph is None else (read_table(graph).values, *[None] * (len(sizes) - 1))
+        graphs: Any = (
+            None if graph is None else (read_table(graph).values, *[None] * (len(sizes) - 1))
+        )
 
         def encoder(num_items: int, family: Any, known: Any = None) -> Any:
             check_image(shape, num_items)
@@ -139,17 +165,36 @@ def fit_dde(
                 penalty=penalty_of(penalty),
                 graphs=graphs,
                 covariates=known,
-                bottom=ExpDINA() if bottom is Bottom.dina else ExpGDM() if bottom is Bottom.gdm else Additive(),
+                bottom=(
+                    ExpDINA()
+                    if bottom is Bottom.dina
+                    else ExpGDM()
+                    if bottom is Bottom.gdm
+                    else Additive()
+                ),
             )
 
-        why = "--covariates reads rows in memory" if covariates is not None else engine_in_memory(engine)
-        blocks = open_blocks(data, None if columns is None else names_of(columns, "--columns"), block_rows, why)
+        why = (
+            "--covariates reads rows in memory"
+            if covariates is not None
+            else engine_in_memory(engine)
+        )
+        blocks = open_blocks(
+            data, None if columns is None else names_of(columns, "--columns"), block_rows, why
+        )
         if blocks is not None:
-            seen, family = items_of_layers(data, columns, response, order, look_through(blocks, seed).frame)
+            seen, family = items_of_layers(
+                data, columns, response, order, look_through(blocks, seed).frame
+            )
             model = encoder(seen.shape[1], family)
             if goes_in_blocks(model, seen, block_rows):
                 say_blocks(blocks, "its graph" if is_open(model) else "")
-                deliver(run(model, blocks, init.value, restarts, seed, checkpoint, not no_progress), blocks, out, shape)
+                deliver(
+                    run(model, blocks, init.value, restarts, seed, checkpoint, not no_progress),
+                    blocks,
+                    out,
+                    shape,
+                )
                 return
         given = read_covariates(data, covariates)
         frame, family = items_of_layers(data, item_columns(data, columns, given), response, order)
@@ -159,7 +204,11 @@ def fit_dde(
         model = encoder(num_items, family, known)
         chosen = None
         start: Any = init.value
-        if penalty == "auto" and graph is None and engine in (Engine.laplace, Engine.svi, Engine.nuts):  # posteriors on the graph
+        if (
+            penalty == "auto"
+            and graph is None
+            and engine in (Engine.laplace, Engine.svi, Engine.nuts)
+        ):  # posteriors on the graph
             first = None if checkpoint is None else checkpoint.with_name(f"{checkpoint.name}.graph")
             chosen = run(model, frame, start, restarts, seed, first, not no_progress)
             model, start = chosen.model, chosen
@@ -179,5 +228,7 @@ def penalty_of(text: str) -> Any:
     try:
         slope, threshold = (float(part) for part in text.split(","))
     except ValueError:
-        raise ValueError(f"--penalty: auto, none or SLOPE,THRESHOLD was expected, got {text!r}") from None
+        raise ValueError(
+            f"--penalty: auto, none or SLOPE,THRESHOLD was expected, got {text!r}"
+        ) from None
     return TruncatedLasso(slope, threshold)

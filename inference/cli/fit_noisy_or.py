@@ -33,12 +33,30 @@ __all__ = ["fit_noisy_or"]
 
 @fit_app.command("noisy-or")
 def fit_noisy_or(
-    data: Annotated[str, typer.Argument(metavar="DATA", help="Table of 0 and 1 with one row a unit: csv, tsv, parquet, arrow, npy, npz (file.npz:array), or a folder of parquet files.")],
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA",
+            help=(
+                "Table of 0 and 1 with one row a unit: csv, tsv, parquet, arrow, npy, npz"
+                " (file.npz:array), or a folder of parquet files."
+            ),
+        ),
+    ],
     out: Out,
-    latents: Annotated[int, typer.Option(min=1, help="Largest number of latents; those not paid for are dropped.")] = 12,
-    restarts: Annotated[int, typer.Option("--restarts", "--starts", min=1, help="Independent searches; the best is reported.")] = 1,
+    latents: Annotated[
+        int, typer.Option(min=1, help="Largest number of latents; those not paid for are dropped.")
+    ] = 12,
+    restarts: Annotated[
+        int,
+        typer.Option(
+            "--restarts", "--starts", min=1, help="Independent searches; the best is reported."
+        ),
+    ] = 1,
     seed: Seed = 0,
-    keep_empty: Annotated[bool, typer.Option("--keep-empty", help="Keep empty latents in the fit.")] = False,
+    keep_empty: Annotated[
+        bool, typer.Option("--keep-empty", help="Keep empty latents in the fit.")
+    ] = False,
     columns: Columns = None,
     image_shape: ImageShape = None,
     block_rows: BlockRows = None,
@@ -46,7 +64,9 @@ def fit_noisy_or(
     overwrite: Overwrite = False,
     verbose: Verbose = False,
 ) -> None:
-    """Fit a noisy-OR network: the number of latents is chosen by description length up to a limit."""
+    """Fit a noisy-OR network: the number of latents is chosen by description length up to a
+    limit.
+    """
     with one_line_errors(None, verbose, out=out, overwrite=overwrite):
         from inference import fit
         from inference.cli.blocks import goes_in_blocks, open_blocks
@@ -57,8 +77,14 @@ def fit_noisy_or(
 
         check_out(out, overwrite)
         shape = shape_of(image_shape)
-        blocks = open_blocks(data, None if columns is None else names_of(columns, "--columns"), block_rows)
-        frame = read_frame(data, columns, can_choose=True) if blocks is None else blocks.sample(seed=seed)
+        blocks = open_blocks(
+            data, None if columns is None else names_of(columns, "--columns"), block_rows
+        )
+        frame = (
+            read_frame(data, columns, can_choose=True)
+            if blocks is None
+            else blocks.sample(seed=seed)
+        )
         refuse_texts(frame)
         check_image(shape, frame.shape[1])
         if blocks is not None:
@@ -66,7 +92,11 @@ def fit_noisy_or(
             say_blocks(blocks, "the number of latents")
         with quiet():  # kept by the fit, and said below in one line each
             result = fit(
-                NoisyOr(frame.shape[1], latents), frame, num_restarts=restarts, seed=seed, progress=not no_progress
+                NoisyOr(frame.shape[1], latents),
+                frame,
+                num_restarts=restarts,
+                seed=seed,
+                progress=not no_progress,
             )
             shown = result.warnings
             if not keep_empty:
@@ -74,5 +104,7 @@ def fit_noisy_or(
         for text in dict.fromkeys((*shown, *result.warnings)):
             warn(text)
         if blocks is not None:
-            result = run(result.model, blocks, None, None, seed, None, not no_progress, first=result)
+            result = run(
+                result.model, blocks, None, None, seed, None, not no_progress, first=result
+            )
         deliver(result, frame if blocks is None else blocks, out, shape)

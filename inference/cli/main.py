@@ -1,4 +1,6 @@
-"""The console script: every command module registers its command on the app, which knows none of them."""
+"""The console script: every command module registers its command on the app, which knows none of
+them.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ AGAIN = 0.05  # seconds after which an interrupt that was dropped is raised agai
 
 @contextmanager
 def interrupted_once() -> Iterator[None]:
-    """Let Ctrl-C raise one KeyboardInterrupt: again where Python drops it, as in a finaliser; and show no errors of objects that it left half made."""
+    """Let Ctrl-C raise one KeyboardInterrupt: again where Python drops it, as in a finaliser; and
+    show no errors of objects that it left half made.
+    """
 
     def raised(number: int, frame: FrameType | None) -> None:
         if not pressed.is_set():
@@ -54,7 +58,9 @@ def interrupted_once() -> Iterator[None]:
             shown(what)
 
     shown, sys.unraisablehook = sys.unraisablehook, dropped
-    listens = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # what a shell runs in the background does not
+    listens = (
+        signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )  # what a shell runs in the background does not
     if listens:
         signal.signal(signal.SIGINT, raised)
     try:

@@ -53,14 +53,24 @@ class Rule(StrEnum):
 def select_dde(
     data: Table,
     latents: Annotated[
-        str, typer.Option(metavar="K1,K2,...", help="Sizes of the layers, bottom-up, one of them a range: 4:8,2.")
+        str,
+        typer.Option(
+            metavar="K1,K2,...", help="Sizes of the layers, bottom-up, one of them a range: 4:8,2."
+        ),
     ],
     out: Out,
     response: ItemFamilies = None,
     order: Orders = None,
-    criterion: Annotated[Rule, typer.Option(help="What chooses; spectral fits nothing.")] = Rule.ebic,
-    penalty: Annotated[str, typer.Option(metavar="auto|none|SLOPE,THRESHOLD", help="As for fit dde, for each size.")] = "auto",
-    restarts: Annotated[int, typer.Option("--restarts", "--starts", min=1, help="Starts of each fit.")] = 1,
+    criterion: Annotated[
+        Rule, typer.Option(help="What chooses; spectral fits nothing.")
+    ] = Rule.ebic,
+    penalty: Annotated[
+        str,
+        typer.Option(metavar="auto|none|SLOPE,THRESHOLD", help="As for fit dde, for each size."),
+    ] = "auto",
+    restarts: Annotated[
+        int, typer.Option("--restarts", "--starts", min=1, help="Starts of each fit.")
+    ] = 1,
     columns: Columns = None,
     covariates: CovariateColumns = None,
     covariates_missing: CovariatesMissing = Gaps.refuse,
@@ -69,7 +79,9 @@ def select_dde(
     overwrite: Overwrite = False,
     verbose: Verbose = False,
 ) -> None:
-    """Compare sizes of one layer of a deep discrete encoder: table, picture, the fit of the chosen size, and a page that says why."""
+    """Compare sizes of one layer of a deep discrete encoder: table, picture, the fit of the chosen
+    size, and a page that says why.
+    """
     with one_line_errors(None, verbose, out=out, overwrite=overwrite):
         from inference.programs.alone import listening
         from inference.report.choice_page import write_choice_report
@@ -79,11 +91,18 @@ def select_dde(
         parts = latents.split(",")
         ranged = [place for place, part in enumerate(parts) if ":" in part]
         if len(ranged) != 1:
-            raise ValueError(f"--latents: sizes with one range were expected, such as 4:8,2, got {latents!r}")
+            raise ValueError(
+                f"--latents: sizes with one range were expected, such as 4:8,2, got {latents!r}"
+            )
         grid = range_of(parts[ranged[0]], "--latents")
-        others = [0 if place in ranged else int(part) if part.isdigit() else -1 for place, part in enumerate(parts)]
+        others = [
+            0 if place in ranged else int(part) if part.isdigit() else -1
+            for place, part in enumerate(parts)
+        ]
         if min(others) < 0:
-            raise ValueError(f"--latents: whole numbers and one range were expected, got {latents!r}")
+            raise ValueError(
+                f"--latents: whole numbers and one range were expected, got {latents!r}"
+            )
         check_out(out, overwrite)
         given = read_covariates(data, covariates)
         frame, family = items_of_layers(data, item_columns(data, columns, given), response, order)
@@ -98,7 +117,13 @@ def select_dde(
 
         with listening() as caught:
             found = select_dimension(
-                model, frame, grid, criterion.value, num_restarts=restarts, seed=seed, progress=not no_progress
+                model,
+                frame,
+                grid,
+                criterion.value,
+                num_restarts=restarts,
+                seed=seed,
+                progress=not no_progress,
             )
         for text in dict.fromkeys(str(warning.message) for warning in caught):
             warn(text)
@@ -117,7 +142,10 @@ def select_dde(
         }
         write_json(record, out / "selection.json")
         typer.echo(found.table.to_string(float_format="{:,.2f}".format))
-        typer.echo(f"chosen by {criterion.value}: {counted(found.chosen, 'latent')} in layer {ranged[0] + 1}")
+        typer.echo(
+            f"chosen by {criterion.value}: {counted(found.chosen, 'latent')} in layer"
+            f" {ranged[0] + 1}"
+        )
         if len(found.sizes) > 1 and found.chosen == found.sizes[-1]:
             warn(f"the largest size compared was chosen; try up to {2 * found.chosen}")
         typer.echo(f"results in {out}: {page.name} (open it in a browser), sizes.csv")

@@ -51,26 +51,59 @@ def select_pmf(
     out: Out,
     k: Components = None,
     criterion: Annotated[
-        Criterion, typer.Option(help="What chooses: rule compares laws and numbers together; acdc, the clear step, where --usage is given. All but rule compare 1:12 at once where --components is left out.")
+        Criterion,
+        typer.Option(
+            help=(
+                "What chooses: rule compares laws and numbers together; acdc, the clear step, where"
+                " --usage is given. All but rule compare 1:12 at once where --components is left"
+                " out."
+            )
+        ),
     ] = Criterion.rule,
-    restarts: Annotated[int, typer.Option("--restarts", "--starts", min=1, help="Starts of each fit.")] = 10,
+    restarts: Annotated[
+        int, typer.Option("--restarts", "--starts", min=1, help="Starts of each fit.")
+    ] = 10,
     min_share: Annotated[
-        float, typer.Option(min=0.01, max=0.99, help="Share of the discrepancy left that a clear step takes away.")
+        float,
+        typer.Option(
+            min=0.01, max=0.99, help="Share of the discrepancy left that a clear step takes away."
+        ),
     ] = 0.5,
     bootstrap: Annotated[
-        int, typer.Option(min=0, metavar="TABLES", help="Tables drawn from the strict choice and fitted again, to climb from it; 6 for what is published.")
+        int,
+        typer.Option(
+            min=0,
+            metavar="TABLES",
+            help=(
+                "Tables drawn from the strict choice and fitted again, to climb from it; 6 for what"
+                " is published."
+            ),
+        ),
     ] = 0,
     halves: Annotated[
-        int, typer.Option(min=0, help="Pairs of halves of the rows fitted anew to see which components return; 0 leaves that out.")
+        int,
+        typer.Option(
+            min=0,
+            help=(
+                "Pairs of halves of the rows fitted anew to see which components return; 0 leaves"
+                " that out."
+            ),
+        ),
     ] = 3,
-    usage: Annotated[bool, typer.Option("--usage", help="Let components be absent from rows; writes the chances, usage.csv.")] = False,
+    usage: Annotated[
+        bool,
+        typer.Option(
+            "--usage", help="Let components be absent from rows; writes the chances, usage.csv."
+        ),
+    ] = False,
     columns: Columns = None,
     seed: Seed = 0,
     no_progress: NoProgress = False,
     overwrite: Overwrite = False,
     verbose: Verbose = False,
 ) -> None:
-    """How many signatures? Poisson factorizations of a table of counts: the chosen number, the rivals' choices, the chosen fit, and a page that says why.
+    """How many signatures? Poisson factorizations of a table of counts: the chosen number, the
+    rivals' choices, the chosen fit, and a page that says why.
 
     For example: ppl-models select pmf counts.csv --out signatures
     """
@@ -91,10 +124,15 @@ def select_pmf(
         if usage and criterion is Criterion.rule:
             criterion = Criterion.acdc
         if usage and criterion is not Criterion.acdc:
-            raise ValueError(f"--usage: its likelihood is known by a bound only, which --criterion {criterion.value} cannot use; use acdc")
+            raise ValueError(
+                "--usage: its likelihood is known by a bound only, which --criterion"
+                f" {criterion.value} cannot use; use acdc"
+            )
         family, starts = (UsageFactorization, 1) if usage else (PoissonFactorization, restarts)
         if bootstrap and criterion is not Criterion.rule:
-            raise ValueError(f"--bootstrap: it belongs to --criterion rule, got {criterion.value}; leave it out")
+            raise ValueError(
+                f"--bootstrap: it belongs to --criterion rule, got {criterion.value}; leave it out"
+            )
         sizes = grid_of(k, "--components")
         check_out(out, overwrite)
         frame = read_frame(data, columns, can_choose=True)
@@ -152,31 +190,67 @@ def select_pmf(
         choice = result.select()
         write_csv(result.to_frame(), out / "components.csv")
         page = out / "report.html"
-        analysis = parallel_analysis(frame) if frame.notna().to_numpy().all() and len(frame) > 2 else None
+        analysis = (
+            parallel_analysis(frame) if frame.notna().to_numpy().all() and len(frame) > 2 else None
+        )
         names = [str(name) for name in frame.columns]
-        write_selection_report(fits, result, table, page, chosen=chosen, channels=names, analysis=analysis, halves=returning, answer=answer)
+        write_selection_report(
+            fits,
+            result,
+            table,
+            page,
+            chosen=chosen,
+            channels=names,
+            analysis=analysis,
+            halves=returning,
+            answer=answer,
+        )
         write_picture(plot_choice(result), out / "choice.png")
         write_picture(plot_discrepancies(result, chosen), out / "discrepancies.png")
-        write_picture(plot_signatures(fits[chosen].params["signatures"], names), out / "signatures.png")
+        write_picture(
+            plot_signatures(fits[chosen].params["signatures"], names), out / "signatures.png"
+        )
         if usage:
             chance = fits[chosen].posterior_latents(frame)["usage"].numpy()
             labels = [f"component_{i}" for i in range(chosen)]
-            write_csv(pd.DataFrame(chance, columns=labels, index=frame.index), out / "usage.csv", index_label="row")
+            write_csv(
+                pd.DataFrame(chance, columns=labels, index=frame.index),
+                out / "usage.csv",
+                index_label="row",
+            )
         record = {
-            "criterion": criterion.value, "chosen": chosen, "acdc_finished": choice.finished,
+            "criterion": criterion.value,
+            "chosen": chosen,
+            "acdc_finished": choice.finished,
             "acdc_taken_beyond": taken_beyond(result.left, chosen)[1],
-            "acdc_left": {str(n): v for n, v in result.left.items()}, "acdc_by_share": {str(s): n for s, n in result.sensitivity().items()},
-            "convention": result.convention, "penalty": result.penalty, "seed": seed,
-            "return_error": None if returning is None else {str(n): value for n, value in returning.worst.items()},
-        } | ({} if answer is None else record_of(answer))  # fmt: skip
+            "acdc_left": {str(n): v for n, v in result.left.items()},
+            "acdc_by_share": {str(s): n for s, n in result.sensitivity().items()},
+            "convention": result.convention,
+            "penalty": result.penalty,
+            "seed": seed,
+            "return_error": None
+            if returning is None
+            else {str(n): value for n, value in returning.worst.items()},
+        } | ({} if answer is None else record_of(answer))
         write_json(record, out / "selection.json")
-        typer.echo(f"chosen by {criterion.value}: K = {chosen}" if answer is None else answer.verdict)
-        typer.echo(f"What other criteria would take: {', '.join(f'{name} {number}' for name, number in table['chosen'].items())}.")
+        typer.echo(
+            f"chosen by {criterion.value}: K = {chosen}" if answer is None else answer.verdict
+        )
+        typer.echo(
+            "What other criteria would take:"
+            f" {', '.join(f'{name} {number}' for name, number in table['chosen'].items())}."
+        )
         if answer is None and not choice.finished:
-            warn("ACDC finds no clear step, or one at the largest number compared; report.html says more")
+            warn(
+                "ACDC finds no clear step, or one at the largest number compared; report.html says"
+                " more"
+            )
         best, share = taken_beyond(result.left, chosen)
         if answer is None and share > result.min_share:
-            warn(f"larger numbers, up to K = {best}, leave {share:.0%} less in small steps; report.html says more")
+            warn(
+                f"larger numbers, up to K = {best}, leave {share:.0%} less in small steps;"
+                " report.html says more"
+            )
         if chosen == max(fits):
             most = len(frame) // 2 if halves else len(frame)
             more = (
@@ -185,7 +259,9 @@ def select_pmf(
                 else "the rows hold no more" + (" in each half" if halves else "")
             )
             warn(f"the largest number compared was chosen; {more}")
-        typer.echo(f"results in {out}: {page.name} (open it in a browser), criteria.csv, fit/ (Fit.load)")
+        typer.echo(
+            f"results in {out}: {page.name} (open it in a browser), criteria.csv, fit/ (Fit.load)"
+        )
 
 
 def _for_halves(sizes: list[int], num_rows: int, halves: int) -> tuple[list[int], int, str]:
@@ -207,7 +283,15 @@ def _for_halves(sizes: list[int], num_rows: int, halves: int) -> tuple[list[int]
 def record_of(answer: HowMany) -> dict[str, Any]:
     """What a file says of the rule's answer."""
     return {
-        "chosen": answer.num_components, "word": answer.word, "law": answer.law, "interval": list(answer.interval), "reasons": list(answer.reasons),
-        "misfit": answer.misfit, "contradicted": answer.contradicted, "verdict": answer.verdict,
-        "climb": None if answer.climb is None else {"num_components": answer.climb.num_components, "null_gain": answer.climb.null_gain},
-    }  # fmt: skip
+        "chosen": answer.num_components,
+        "word": answer.word,
+        "law": answer.law,
+        "interval": list(answer.interval),
+        "reasons": list(answer.reasons),
+        "misfit": answer.misfit,
+        "contradicted": answer.contradicted,
+        "verdict": answer.verdict,
+        "climb": None
+        if answer.climb is None
+        else {"num_components": answer.climb.num_components, "null_gain": answer.climb.null_gain},
+    }

@@ -47,32 +47,56 @@ class Means(StrEnum):
 
 @study_app.command("overparameterization")
 def study_overparameterization(
-    design: Annotated[Design, typer.Argument(help="Which truth: images, random edges, or 8 or 24 edges a latent.")],
-    latents: Annotated[str, typer.Option(metavar="M1,M2,...", help="Numbers of latents to fit; the truth has 8.")],
+    design: Annotated[
+        Design, typer.Argument(help="Which truth: images, random edges, or 8 or 24 edges a latent.")
+    ],
+    latents: Annotated[
+        str, typer.Option(metavar="M1,M2,...", help="Numbers of latents to fit; the truth has 8.")
+    ],
     out: Out,
     engine: Annotated[
-        Means, typer.Option(help="em: exact EM; score: the published algorithm; search: grow and prune.")
+        Means,
+        typer.Option(help="em: exact EM; score: the published algorithm; search: grow and prune."),
     ] = Means.em,
     restarts: Annotated[int, typer.Option(min=2, help="Independent starts of each size.")] = 20,
     rows: Annotated[int, typer.Option(min=10, help="Rows to fit.")] = 9000,
     iterations: Annotated[int, typer.Option(min=1, help="Of em; epochs of score.")] = 100,
     published: Annotated[
         bool,
-        typer.Option("--published", help="The published sample (in the folder PPL_MODELS_DATA) instead of new rows."),
+        typer.Option(
+            "--published",
+            help="The published sample (in the folder PPL_MODELS_DATA) instead of new rows.",
+        ),
     ] = False,
-    workers: Annotated[int, typer.Option(min=1, help="Processes of this machine that make the fits, each on one thread.")] = 1,
+    workers: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Processes of this machine that make the fits, each on one thread."
+        ),
+    ] = 1,
     scheduler: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Of a dask cluster that makes the fits, such as tcp://host:8786.")
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Of a dask cluster that makes the fits, such as tcp://host:8786.",
+        ),
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option(help="Keeps every finished fit, so that a study that was ended goes on where it was when you call it again."),
+        typer.Option(
+            help=(
+                "Keeps every finished fit, so that a study that was ended goes on where it was when"
+                " you call it again."
+            )
+        ),
     ] = None,
     seed: Seed = 0,
     overwrite: Overwrite = False,
     verbose: Verbose = False,
 ) -> None:
-    """How often are all latents of a noisy-OR network found, by the number of latents fitted? (Buhai et al. 2020)"""
+    """How often are all latents of a noisy-OR network found, by the number of latents fitted?
+    (Buhai et al. 2020)
+    """
     with one_line_errors(None, verbose, out=out, overwrite=overwrite):
         from inference.engines.em import EM
         from inference.selection.overparameterization import overparameterization, study_frame
@@ -90,29 +114,57 @@ def study_overparameterization(
             Means.search: None,
         }
         found = overparameterization(
-            lambda m: NoisyOr(data.shape[1], m), data, truth, sizes, methods[engine], restarts, held_out, seed, folder, workers, scheduler
+            lambda m: NoisyOr(data.shape[1], m),
+            data,
+            truth,
+            sizes,
+            methods[engine],
+            restarts,
+            held_out,
+            seed,
+            folder,
+            workers,
+            scheduler,
         )
         out.mkdir(parents=True, exist_ok=True)
         frame = study_frame(found)
         write_csv(frame, out / "study.csv")
         record = {
-            "design": design.value, "engine": engine.value, "rows": len(data), "published": published, "seed": seed,
-            "iterations": iterations, "sizes": [asdict(row) for row in found],
-        }  # fmt: skip
+            "design": design.value,
+            "engine": engine.value,
+            "rows": len(data),
+            "published": published,
+            "seed": seed,
+            "iterations": iterations,
+            "sizes": [asdict(row) for row in found],
+        }
         write_json(record, out / "study.json")
         shown = frame[
-            ["num_latents", "recovered", "recovered_ci95", "full_share", "best_recovered", "lost", "best_lost", "held_out", "seconds"]
+            [
+                "num_latents",
+                "recovered",
+                "recovered_ci95",
+                "full_share",
+                "best_recovered",
+                "lost",
+                "best_lost",
+                "held_out",
+                "seconds",
+            ]
         ]
         typer.echo(shown.to_string(index=False, float_format="{:.3f}".format))
         typer.echo(
-            f"of {len(truth['prior'])} latents; best_recovered: by the best {found[0].objective_name}, not by the truth. recovered: no "
-            "failure is off by more than a factor of e, which rare latents miss by chance alone; lost: the share of what the latents say "
-            "of the items that is lost, by how often each is on"
+            f"of {len(truth['prior'])} latents; best_recovered: by the best"
+            f" {found[0].objective_name}, not by the truth. recovered: no failure is off by more"
+            " than a factor of e, which rare latents miss by chance alone; lost: the share of what"
+            " the latents say of the items that is lost, by how often each is on"
         )
         typer.echo(f"results in {out}: study.csv, study.json")
 
 
-def _data(design: Design, rows: int, seed: int, published: bool) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+def _data(
+    design: Design, rows: int, seed: int, published: bool
+) -> tuple[dict[str, Tensor], Tensor, Tensor]:
     """Truth, rows to fit, and 1,000 held-out rows."""
     from ppl_models import datasets
 

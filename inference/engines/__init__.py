@@ -4,7 +4,14 @@ from inference.engines.autoguides import FullRank, LowRank, MeanField
 from inference.engines.chains import posterior_outcome
 from inference.engines.em import EM
 from inference.engines.gibbs_estimates import log_likelihood_rows, posterior_means
-from inference.engines.hamiltonian import Ask, DualAveraging, Metric, Transition, first_step_size, transition
+from inference.engines.hamiltonian import (
+    Ask,
+    DualAveraging,
+    Metric,
+    Transition,
+    first_step_size,
+    transition,
+)
 from inference.engines.importance import GOOD_K, log_posteriors, warn_of_ratios
 from inference.engines.laplace import Laplace
 from inference.engines.nuts import MOST_DENSE, NUTS, STATS, Chain, Run

@@ -1,12 +1,15 @@
-r"""Normal guides for the parameters of a program, as Pyro's automatic guides, in units of the posterior's own curvature.
+r"""Normal guides for the parameters of a program, as Pyro's automatic guides, in units of the
+posterior's own curvature.
 
-Pyro's guides measure every coordinate of the unconstrained scale alike; a loading known to 0.1 inside an interval of length 2,000
-and a probability known to 0.1 differ there by a factor of thousands, and no learning rate suits both. These draw
+Pyro's guides measure every coordinate of the unconstrained scale alike; a loading known to 0.1
+inside an interval of length 2,000 and a probability known to 0.1 differ there by a factor of
+thousands, and no learning rate suits both. These draw
 
 .. math:: z = \hat z + F u, \quad u \sim N(m, S),
 
-with :math:`\hat z` the start, F the inverse root of the curvature there, and (m, S) learnt from (0, I): they start as Laplace's
-approximation. F is diagonal where independence or low rank is meant coordinate by coordinate.
+with :math:`\hat z` the start, F the inverse root of the curvature there, and (m, S) learnt from (0,
+I): they start as Laplace's approximation. F is diagonal where independence or low rank is meant
+coordinate by coordinate.
 """
 
 from __future__ import annotations
@@ -58,7 +61,9 @@ class _Whitened(transforms.Transform):
         shift = y - self.center
         if self.factor.dim() == 1:
             return shift / self.factor
-        return torch.linalg.solve_triangular(self.factor, shift.unsqueeze(-1), upper=False).squeeze(-1)
+        return torch.linalg.solve_triangular(self.factor, shift.unsqueeze(-1), upper=False).squeeze(
+            -1
+        )
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         diagonal = self.factor.diagonal() if self.factor.dim() == 2 else self.factor
@@ -71,14 +76,18 @@ class _NormalGuide(AutoContinuous):
     scale: Any  # a tensor when read, a PyroParam when set
     scale_tril: Any
 
-    def __init__(self, model: Callable[..., Any], values: Params, center: Tensor, factor: Tensor) -> None:
+    def __init__(
+        self, model: Callable[..., Any], values: Params, center: Tensor, factor: Tensor
+    ) -> None:
         self._whitened = _Whitened(center, factor)
         super().__init__(model, init_loc_fn=init_to_value(values=values))
 
     def _setup_prototype(self, *args: Any, **kwargs: Any) -> None:
         super()._setup_prototype(*args, **kwargs)
         self.loc = nn.Parameter(torch.zeros_like(self._whitened.center))
-        self.scale = PyroParam(torch.ones_like(self._whitened.center), constraints.softplus_positive)
+        self.scale = PyroParam(
+            torch.ones_like(self._whitened.center), constraints.softplus_positive
+        )
 
     def base(self) -> TorchDistribution:
         """The law of u."""
@@ -99,25 +108,40 @@ class _FullGuide(_NormalGuide):
 
 
 class _LowRankGuide(_NormalGuide):
-    def __init__(self, model: Callable[..., Any], values: Params, center: Tensor, factor: Tensor, rank: int | None) -> None:
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        values: Params,
+        center: Tensor,
+        factor: Tensor,
+        rank: int | None,
+    ) -> None:
         self._rank = round(len(center) ** 0.5) if rank is None else rank
         super().__init__(model, values, center, factor)
 
     def _setup_prototype(self, *args: Any, **kwargs: Any) -> None:
         super()._setup_prototype(*args, **kwargs)
         generator = torch.Generator().manual_seed(0)
-        start = 0.1 * torch.randn(len(self.loc), self._rank, generator=generator, dtype=torch.float64) / self._rank**0.5
+        start = (
+            0.1
+            * torch.randn(len(self.loc), self._rank, generator=generator, dtype=torch.float64)
+            / self._rank**0.5
+        )
         self.cov_factor = nn.Parameter(start.to(self.loc))
 
     def base(self) -> TorchDistribution:
-        return LowRankMultivariateNormal(self.loc, self.scale.unsqueeze(-1) * self.cov_factor, self.scale.square())
+        return LowRankMultivariateNormal(
+            self.loc, self.scale.unsqueeze(-1) * self.cov_factor, self.scale.square()
+        )
 
 
 @dataclasses.dataclass(frozen=True)
 class MeanField:
     """Independent normals, one a coordinate of the unconstrained scale."""
 
-    def build(self, model: Callable[..., Any], potential: Potential, point: Tensor) -> AutoContinuous:
+    def build(
+        self, model: Callable[..., Any], potential: Potential, point: Tensor
+    ) -> AutoContinuous:
         """The guide around a point (P,)."""
         return _NormalGuide(model, _values(potential, point), point, _units(potential, point))
 
@@ -126,16 +150,20 @@ class MeanField:
 class FullRank:
     """One multivariate normal with a full covariance."""
 
-    def build(self, model: Callable[..., Any], potential: Potential, point: Tensor) -> AutoContinuous:
+    def build(
+        self, model: Callable[..., Any], potential: Potential, point: Tensor
+    ) -> AutoContinuous:
         """The guide around a point (P,)."""
         if potential.size > MOST_CURVED:
             raise ValueError(
-                f"SVI: FullRank() has {potential.size}^2 numbers for {potential.size} coordinates; up to {MOST_CURVED} were "
-                "expected: use LowRank() or MeanField()"
+                f"SVI: FullRank() has {potential.size}^2 numbers for {potential.size} coordinates;"
+                f" up to {MOST_CURVED} were expected: use LowRank() or MeanField()"
             )
         values, vectors = torch.linalg.eigh(potential.curvature(point))
         covariance = (vectors / values.clamp(min=LEAST_CURVATURE)) @ vectors.mT
-        return _FullGuide(model, _values(potential, point), point, torch.linalg.cholesky(covariance))
+        return _FullGuide(
+            model, _values(potential, point), point, torch.linalg.cholesky(covariance)
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,9 +181,13 @@ class LowRank:
         if self.rank is not None:
             check_size("LowRank", "rank", self.rank, wanted="a positive integer or None")
 
-    def build(self, model: Callable[..., Any], potential: Potential, point: Tensor) -> AutoContinuous:
+    def build(
+        self, model: Callable[..., Any], potential: Potential, point: Tensor
+    ) -> AutoContinuous:
         """The guide around a point (P,)."""
-        return _LowRankGuide(model, _values(potential, point), point, _units(potential, point), self.rank)
+        return _LowRankGuide(
+            model, _values(potential, point), point, _units(potential, point), self.rank
+        )
 
 
 def _values(potential: Potential, point: Tensor) -> Params:

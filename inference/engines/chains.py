@@ -1,4 +1,6 @@
-"""Draws of parameters as what an engine hands back: renamed alike, summarised, with R-hat judged."""
+"""Draws of parameters as what an engine hands back: renamed alike, summarised, with R-hat
+judged.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ __all__ = ["posterior_outcome"]
 GOOD_RHAT = 1.01  # Vehtari et al. 2021, doi:10.1214/20-BA1221
 
 
-def posterior_outcome(problem: Problem, params: Params, sample_stats: Params, log_density: Tensor, relabel: bool) -> Outcome:
+def posterior_outcome(
+    problem: Problem, params: Params, sample_stats: Params, log_density: Tensor, relabel: bool
+) -> Outcome:
     """An outcome from draws.
 
     Args:
@@ -46,14 +50,24 @@ def posterior_outcome(problem: Problem, params: Params, sample_stats: Params, lo
     sample_stats = dict(sample_stats)
     if labels:
         sample_stats["relabelled"] = changed.reshape(num_chains, num_draws)
-    draws = {name: value.reshape(num_chains, num_draws, *value.shape[1:]) for name, value in flat.items()}
+    draws = {
+        name: value.reshape(num_chains, num_draws, *value.shape[1:]) for name, value in flat.items()
+    }
     local = problem.structure.local_sites
-    rhats = rhat_of_draws({name: value for name, value in draws.items() if name not in local}) if num_chains > 1 else {}
-    worst = max(((float(v.nan_to_num(nan=0.0).max()), name) for name, v in rhats.items()), default=(torch.inf, ""))
+    rhats = (
+        rhat_of_draws({name: value for name, value in draws.items() if name not in local})
+        if num_chains > 1
+        else {}
+    )
+    worst = max(
+        ((float(v.nan_to_num(nan=0.0).max()), name) for name, v in rhats.items()),
+        default=(torch.inf, ""),
+    )
     if rhats and worst[0] > GOOD_RHAT:
         warnings.warn(
-            f"R-hat of {worst[1]} is {worst[0]:.3f}, above {GOOD_RHAT}: the chains do not agree; more draws or warm-up, "
-            "informative priors, or a model whose parameters the data determine",
+            f"R-hat of {worst[1]} is {worst[0]:.3f}, above {GOOD_RHAT}: the chains do not agree;"
+            " more draws or warm-up, informative priors, or a model whose parameters the data"
+            " determine",
             ConvergenceWarning,
             stacklevel=3,
         )
@@ -61,11 +75,15 @@ def posterior_outcome(problem: Problem, params: Params, sample_stats: Params, lo
     with torch.no_grad():
         log_likelihood = program.log_marginal(mean).double().cpu().reshape(1)
         objective = log_likelihood + program.log_prior(mean).double().cpu()
-    drawn = tuple(name for name in program.names("local") if name not in problem.structure.local_sites)
+    drawn = tuple(
+        name for name in program.names("local") if name not in problem.structure.local_sites
+    )
     if drawn:  # it would be the likelihood at one value of what should be integrated
         exact = None
         if not open_sites(problem.structure, program):
-            exact = problem.structure.exact_objective(problem, {name: mean[name] for name in program.names("parameter")})
+            exact = problem.structure.exact_objective(
+                problem, {name: mean[name] for name in program.names("parameter")}
+            )
         log_likelihood = torch.full_like(log_likelihood, torch.nan)
         if exact is not None:
             (log_likelihood, objective), drawn = exact, ()
@@ -73,7 +91,9 @@ def posterior_outcome(problem: Problem, params: Params, sample_stats: Params, lo
     return Outcome(
         params=mean,
         objective=objective,
-        objective_name=f"log-posterior of parameters and {', '.join(drawn)}" if drawn else "log-posterior",
+        objective_name=(
+            f"log-posterior of parameters and {', '.join(drawn)}" if drawn else "log-posterior"
+        ),
         log_likelihood=log_likelihood,
         history=history,
         history_log_likelihood=torch.full_like(history, torch.nan),
@@ -83,4 +103,3 @@ def posterior_outcome(problem: Problem, params: Params, sample_stats: Params, lo
         trace_name="log-posterior density on the unconstrained scale, mean over chains",
         sample_stats=sample_stats,
     )
-

@@ -26,7 +26,13 @@ from inference.engines.online_em import OnlineEM, beside
 from inference.programs.data import first_tensor
 from inference.programs.devices import elements_at_once
 from inference.programs.program import Params
-from ppl_models.parts.validation import check_flag, check_kind, check_number, check_size, plain_fields
+from ppl_models.parts.validation import (
+    check_flag,
+    check_kind,
+    check_number,
+    check_size,
+    plain_fields,
+)
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -41,35 +47,44 @@ AITKEN = 5  # steps over which gains are seen to shrink
 
 @dataclass(frozen=True)
 class EM:
-    r"""Exact expectation-maximisation (Dempster, Laird and Rubin 1977, doi:10.1111/j.2517-6161.1977.tb01600.x).
+    r"""Exact expectation-maximisation (Dempster, Laird and Rubin 1977,
+    doi:10.1111/j.2517-6161.1977.tb01600.x).
 
-    Maximises :math:`\log p(x \mid \theta) + \log p(\theta)`, latents summed out; with a flat prior that is maximum
-    likelihood, with a penalty prior it is penalised maximum likelihood. Steps are
-    extrapolated (:mod:`inference.engines.extrapolation`) as ``acceleration`` says. The objective never falls. A restart stops when a step of EM changes
-    its objective relatively by less than ``tolerance`` and its parameters by less than ``parameter_tolerance``; or,
-    where parameters drift along a flat ridge (data that separate), when it changes the objective by a thousandth of that, or, where steps are
-    extrapolated, fifteen iterations together by a hundredth.
+    Maximises :math:`\log p(x \mid \theta) + \log p(\theta)`, latents summed out; with a flat prior
+    that is maximum likelihood, with a penalty prior it is penalised maximum likelihood. Steps are
+    extrapolated (:mod:`inference.engines.extrapolation`) as ``acceleration`` says. The objective
+    never falls. A restart stops when a step of EM changes its objective relatively by less than
+    ``tolerance`` and its parameters by less than ``parameter_tolerance``; or, where parameters
+    drift along a flat ridge (data that separate), when it changes the objective by a thousandth of
+    that, or, where steps are extrapolated, fifteen iterations together by a hundredth.
 
     Args:
-        max_iterations: at most so many iterations a restart, those among them whose extrapolated point was not kept.
+        max_iterations: at most so many iterations a restart, those among them whose extrapolated
+            point was not kept.
         tolerance: relative change of the objective.
         parameter_tolerance: largest absolute change of a parameter.
-        accelerate: use the model's own structure (generalised-linear layers) where it offers one; the generic route
-            gives the same answer more slowly.
-        acceleration: "auto" tries where the next steps would lead, by squared steps far from the optimum and by mixing of earlier ones near it: up to
-            ten times fewer iterations to the same end, and from a poor start now and then to another optimum, higher or lower; "squarem" by squared steps alone; None takes
-            the plain steps of EM.
-        chunk_elements: rows times configurations times restarts in memory at once; None for 2^18 on the CPU, and on a GPU for as many as its free memory holds.
-        num_relaxed: before the penalised run, at most so many iterations (and ``max_iterations``) under a plain Lasso of the same
-            slope: the penalties are flat far from zero, so an estimate that starts beyond their threshold would stay there. Only
-            for starts of our own; a start that is given is left as it is. These iterations belong to the start and are
-            not in the trace.
-        num_inner: Newton steps (accelerated), or twentieths of the L-BFGS iterations (generic), of one M-step.
-        start: :class:`~inference.OnlineEM` to bring every start, given ones too, nearer to its optimum by a pass of stepwise EM first, which stands
-            for many early iterations where rows are many; None for none. Its batches belong to the start and are not in the trace.
+        accelerate: use the model's own structure (generalised-linear layers) where it offers one;
+            the generic route gives the same answer more slowly.
+        acceleration: "auto" tries where the next steps would lead, by squared steps far from the
+            optimum and by mixing of earlier ones near it: up to ten times fewer iterations to the
+            same end, and from a poor start now and then to another optimum, higher or lower;
+            "squarem" by squared steps alone; None takes the plain steps of EM.
+        chunk_elements: rows times configurations times restarts in memory at once; None for 2^18 on
+            the CPU, and on a GPU for as many as its free memory holds.
+        num_relaxed: before the penalised run, at most so many iterations (and ``max_iterations``)
+            under a plain Lasso of the same slope: the penalties are flat far from zero, so an
+            estimate that starts beyond their threshold would stay there. Only for starts of our
+            own; a start that is given is left as it is. These iterations belong to the start and
+            are not in the trace.
+        num_inner: Newton steps (accelerated), or twentieths of the L-BFGS iterations (generic), of
+            one M-step.
+        start: :class:`~inference.OnlineEM` to bring every start, given ones too, nearer to its
+            optimum by a pass of stepwise EM first, which stands for many early iterations where
+            rows are many; None for none. Its batches belong to the start and are not in the trace.
 
     Raises:
-        ValueError: for numbers that are not positive, or a start by stepwise EM without acceleration by the model's own structure.
+        ValueError: for numbers that are not positive, or a start by stepwise EM without
+            acceleration by the model's own structure.
     """
 
     max_iterations: int = 2000
@@ -87,25 +102,46 @@ class EM:
         for name in ("max_iterations", "num_inner"):
             check_size("EM", name, getattr(self, name))
         if self.chunk_elements is not None:
-            check_size("EM", "chunk_elements", self.chunk_elements, wanted="a positive integer or None")
+            check_size(
+                "EM", "chunk_elements", self.chunk_elements, wanted="a positive integer or None"
+            )
         check_size("EM", "num_relaxed", self.num_relaxed, least=0)
         for name in ("tolerance", "parameter_tolerance"):
             check_number("EM", name, getattr(self, name), "be positive and finite", above=0)
         check_flag("EM", "accelerate", self.accelerate)
-        if self.acceleration is not None and (not isinstance(self.acceleration, str) or self.acceleration not in ("auto", "squarem")):
-            raise ValueError(f"EM: acceleration must be 'auto', 'squarem' or None, got {self.acceleration!r}")
+        if self.acceleration is not None and (
+            not isinstance(self.acceleration, str) or self.acceleration not in ("auto", "squarem")
+        ):
+            raise ValueError(
+                f"EM: acceleration must be 'auto', 'squarem' or None, got {self.acceleration!r}"
+            )
         if self.start is not None:
             check_kind("EM", "start", self.start, OnlineEM, "OnlineEM() or None")
             if not self.accelerate:
-                raise ValueError("EM: start=OnlineEM() averages sums of the model's own steps, so accelerate=True was expected, got False")
+                raise ValueError(
+                    "EM: start=OnlineEM() averages sums of the model's own steps, so"
+                    " accelerate=True was expected, got False"
+                )
 
     def elements_at_once(self, like: Any) -> int:
         """``chunk_elements`` on the device of a tensor."""
-        return elements_at_once(like, CHUNK_ELEMENTS) if self.chunk_elements is None else self.chunk_elements
+        return (
+            elements_at_once(like, CHUNK_ELEMENTS)
+            if self.chunk_elements is None
+            else self.chunk_elements
+        )
 
     def steps(self, problem: Problem) -> Steps:
-        """The pair of steps for a model: accelerated where its description of itself allows, else generic."""
-        accelerated = problem.structure.steps(problem, self.elements_at_once(first_tensor(problem.data)), self.num_inner) if self.accelerate else None
+        """The pair of steps for a model: accelerated where its description of itself allows, else
+        generic.
+        """
+        accelerated = (
+            problem.structure.steps(
+                problem, self.elements_at_once(first_tensor(problem.data)), self.num_inner
+            )
+            if self.accelerate
+            else None
+        )
         if accelerated is not None:
             return accelerated if problem.rows is None else SummedSteps(accelerated, problem.rows)
         program = problem.program()
@@ -115,14 +151,20 @@ class EM:
             return SummedGenericSteps(program, problem.rows, 20 * self.num_inner)
         return GenericSteps(program, 20 * self.num_inner)
 
-    def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
+    def run(
+        self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None
+    ) -> Outcome:
         """Run every restart from ``start`` (R, ...) to convergence."""
         store = None
         if problem.rows is not None:
             start = problem.rows.processes.params_of_first(start)
         if checkpoint is not None:
             known = problem.fingerprint(self, start)
-            store = Checkpoint(checkpoint, known) if problem.rows is None else SharedCheckpoint(checkpoint, known, problem.rows.processes)
+            store = (
+                Checkpoint(checkpoint, known)
+                if problem.rows is None
+                else SharedCheckpoint(checkpoint, known, problem.rows.processes)
+            )
         steps = self.steps(problem)
         if self.start is not None:
             self.start.check(problem)
@@ -130,11 +172,21 @@ class EM:
             passes = None
             if checkpoint is not None and store is not None:
                 path = beside(checkpoint)
-                passes = SharedCheckpoint(path, store.fingerprint, store.processes) if isinstance(store, SharedCheckpoint) else Checkpoint(path, store.fingerprint)
+                passes = (
+                    SharedCheckpoint(path, store.fingerprint, store.processes)
+                    if isinstance(store, SharedCheckpoint)
+                    else Checkpoint(path, store.fingerprint)
+                )
             start = self.start.improved(problem, easier or steps, start, progress, passes)
-        outcome = self.climb(steps, start, problem.start_given, progress, store, problem.supports).outcome()
+        outcome = self.climb(
+            steps, start, problem.start_given, progress, store, problem.supports
+        ).outcome()
         local = problem.structure.local_sites
-        return replace(outcome, objective_name=f"log-posterior of parameters and {', '.join(local)}") if local else outcome
+        return (
+            replace(outcome, objective_name=f"log-posterior of parameters and {', '.join(local)}")
+            if local
+            else outcome
+        )
 
     def climb(
         self,
@@ -145,15 +197,28 @@ class EM:
         store: Checkpoint | None = None,
         supports: Callable[[], Mapping[str, Constraint]] | None = None,
     ) -> EMState:
-        """The run from a start to convergence, under the easier objective first where the start is our own.
+        """The run from a start to convergence, under the easier objective first where the start is
+        our own.
 
-        Steps are extrapolated in the sites whose ``supports`` are given, and asked for where that is wanted; None: in none.
+        Steps are extrapolated in the sites whose ``supports`` are given, and asked for where that
+        is wanted; None: in none.
         """
         relaxed = None if start_given else steps.relax()
         scale = None
         if supports is not None and self.acceleration is not None:
-            scale = NaturalScale({name: support for name, support in supports().items() if name not in steps.known_sites}, start)
-        ahead = Extrapolation(scale, self.acceleration == "auto") if scale is not None and scale.size else None
+            scale = NaturalScale(
+                {
+                    name: support
+                    for name, support in supports().items()
+                    if name not in steps.known_sites
+                },
+                start,
+            )
+        ahead = (
+            Extrapolation(scale, self.acceleration == "auto")
+            if scale is not None and scale.size
+            else None
+        )
         state = None if store is None else store.load(EMState)
         if state is None:
             state = EMState.begin(start, relaxed=relaxed is not None and self.num_relaxed > 0)
@@ -172,35 +237,70 @@ class EM:
         if not state.converged.all():
             unfinished = int((~state.converged).sum())
             warnings.warn(
-                f"{unfinished} of {len(state.converged)} restarts did not converge in {self.max_iterations} iterations{state.outcome().left_in_words()}: raise "
-                "max_iterations, loosen tolerance, try fewer latents, a penalty, or another start",
+                f"{unfinished} of {len(state.converged)} restarts did not converge in"
+                f" {self.max_iterations} iterations{state.outcome().left_in_words()}: raise"
+                " max_iterations, loosen tolerance, try fewer latents, a penalty, or another"
+                " start",
                 ConvergenceWarning,
                 stacklevel=4,
             )
         return state
 
-    def gap(self, old: Params, new: Params, before: Tensor, objective: Tensor, extrapolated: bool = False) -> Tensor:
-        """The stopping rule of each running restart as a ratio, of its changes to those at which it stops, (A,): it stops below 1.
+    def gap(
+        self,
+        old: Params,
+        new: Params,
+        before: Tensor,
+        objective: Tensor,
+        extrapolated: bool = False,
+    ) -> Tensor:
+        """The stopping rule of each running restart as a ratio, of its changes to those at which it
+        stops, (A,): it stops below 1.
 
         Args:
             old, new: parameters before and after a step of EM.
             before, objective: at the last accepted point, and at ``old``.
-            extrapolated: whether the last rounds together are looked at too: one that gains less than single precision can tell says little.
+            extrapolated: whether the last rounds together are looked at too: one that gains less
+                than single precision can tell says little.
         """
-        moved = [name for name, value in new.items() if value.numel() and value.data_ptr() != old[name].data_ptr()]  # tables that are handed on as they are, are not read
+        moved = [
+            name
+            for name, value in new.items()
+            if value.numel() and value.data_ptr() != old[name].data_ptr()
+        ]  # tables that are handed on as they are, are not read
         change = torch.zeros_like(objective)
         for name in moved:
-            change = torch.maximum(change, (new[name] - old[name]).abs().reshape(len(new[name]), -1).amax(-1).to(change))
+            change = torch.maximum(
+                change,
+                (new[name] - old[name]).abs().reshape(len(new[name]), -1).amax(-1).to(change),
+            )
         gain = (objective - before).abs() / objective.abs().clamp(min=1.0) / self.tolerance
         settled = torch.maximum(gain, change / self.parameter_tolerance)
-        return settled if extrapolated and _grain(new) > FLAT * self.tolerance else torch.fmin(settled, gain / FLAT)
+        return (
+            settled
+            if extrapolated and _grain(new) > FLAT * self.tolerance
+            else torch.fmin(settled, gain / FLAT)
+        )
 
-    def _iterate(self, steps: Steps, state: EMState, ahead: Extrapolation | None, progress: Progress, store: Checkpoint | None) -> EMState:
+    def _iterate(
+        self,
+        steps: Steps,
+        state: EMState,
+        ahead: Extrapolation | None,
+        progress: Progress,
+        store: Checkpoint | None,
+    ) -> EMState:
         began = time.monotonic() - state.seconds
         try:
             while len(state.active) and state.iteration < self.max_iterations:
-                state = self._step(steps, state, began) if ahead is None else self._step_ahead(steps, state, ahead, began)
-                progress.update(state.iteration, float(state.objective.max()), len(state.active), state.gap)
+                state = (
+                    self._step(steps, state, began)
+                    if ahead is None
+                    else self._step_ahead(steps, state, ahead, began)
+                )
+                progress.update(
+                    state.iteration, float(state.objective.max()), len(state.active), state.gap
+                )
                 if store is not None and state.iteration % store.every == 0:
                     store.save(state)
         except BaseException:
@@ -214,10 +314,20 @@ class EM:
         params, before = state.running(state.params), state.objective[state.active]
         statistics, objective, log_likelihood = _evaluated(steps, params, before)
         new = steps.m_step(statistics, params)
-        return state.advance(new, objective, log_likelihood, self.gap(params, new, before, objective), time.monotonic() - began)
+        return state.advance(
+            new,
+            objective,
+            log_likelihood,
+            self.gap(params, new, before, objective),
+            time.monotonic() - began,
+        )
 
-    def _step_ahead(self, steps: Steps, state: EMState, ahead: Extrapolation, began: float) -> EMState:
-        """One evaluation of every running restart, of the image of its last point or of one on trial, and what to evaluate next."""
+    def _step_ahead(
+        self, steps: Steps, state: EMState, ahead: Extrapolation, began: float
+    ) -> EMState:
+        """One evaluation of every running restart, of the image of its last point or of one on
+        trial, and what to evaluate next.
+        """
         params, before = state.running(state.params), state.objective[state.active]
         safe = state.running(state.safe or state.params)
         course = Course(**state.course) if state.course else ahead.begin(params)
@@ -226,28 +336,44 @@ class EM:
         except (RuntimeError, ValueError):
             if bool((course.kind == PLAIN).all()):
                 raise
-            params, course = safe, course.without_trials()  # nothing could be computed at a point on trial
+            params, course = (
+                safe,
+                course.without_trials(),
+            )  # nothing could be computed at a point on trial
             statistics, objective, log_likelihood = _evaluated(steps, params, before)
         accepted = ahead.accepts(course, objective)
         image = steps.m_step(statistics, params) if bool(accepted.any()) else params
         accepted = ahead.within(course, accepted, params, image)
         gap = self.gap(params, image, before, objective, extrapolated=True)
-        gap = torch.where(accepted & ((course.kind == PLAIN) | (course.kind == MIXED)), gap, torch.inf)  # a squared step may lead as high on the other side
+        gap = torch.where(
+            accepted & ((course.kind == PLAIN) | (course.kind == MIXED)), gap, torch.inf
+        )  # a squared step may lead as high on the other side
         course, new, safe = ahead.advance(course, accepted, objective, params, image, safe)
-        gap = torch.fmin(gap, course.flat / course.value.abs().clamp(min=1.0) / self.tolerance / FLAT_COURSE)
+        gap = torch.fmin(
+            gap, course.flat / course.value.abs().clamp(min=1.0) / self.tolerance / FLAT_COURSE
+        )
         log_likelihood = torch.where(accepted, log_likelihood, state.log_likelihood[state.active])
         left = state.objective_left.index_copy(0, state.active, course.left)
-        state = state.advance(new, course.value, log_likelihood, gap, time.monotonic() - began, safe)
+        state = state.advance(
+            new, course.value, log_likelihood, gap, time.monotonic() - began, safe
+        )
         return replace(state, course=vars(course.kept(~(gap < 1.0))), objective_left=left)
 
 
 def _grain(params: Params) -> float:
-    """The relative gain that rounding hides in an objective of parameters in single precision; 0 in double precision."""
-    return max((torch.finfo(value.dtype).eps for value in params.values() if value.dtype == torch.float32), default=0.0)
+    """The relative gain that rounding hides in an objective of parameters in single precision; 0 in
+    double precision.
+    """
+    return max(
+        (torch.finfo(value.dtype).eps for value in params.values() if value.dtype == torch.float32),
+        default=0.0,
+    )
 
 
 def _evaluated(steps: Steps, params: Params, like: Tensor) -> tuple[Any, Tensor, Tensor]:
-    """Expected statistics, and objective and log-likelihood of every running restart, both as ``like``, (A,)."""
+    """Expected statistics, and objective and log-likelihood of every running restart, both as
+    ``like``, (A,).
+    """
     statistics, log_likelihood, log_prior = steps.e_step(params)
     log_likelihood = log_likelihood.double().cpu().expand_as(like)
     return statistics, log_likelihood + log_prior.double().cpu(), log_likelihood
@@ -267,9 +393,12 @@ class EMState:
         seconds: time spent.
         relaxed: whether this is still the run under convex penalties.
         gap: of the stopping rule, of the restart that is farthest from it.
-        objective_left: what plain steps would still gain, an order of magnitude, (R,); NaN where steps do not tell.
-        safe: where steps are extrapolated, images of the last accepted points under EM, (R, ...); the parameters are points on trial then.
-        course: the fields of :class:`~inference.engines.extrapolation.Course`, of the running restarts.
+        objective_left: what plain steps would still gain, an order of magnitude, (R,); NaN where
+            steps do not tell.
+        safe: where steps are extrapolated, images of the last accepted points under EM, (R, ...);
+            the parameters are points on trial then.
+        course: the fields of :class:`~inference.engines.extrapolation.Course`, of the running
+            restarts.
     """
 
     params: Params
@@ -295,10 +424,33 @@ class EMState:
         empty = torch.zeros(0, num_restarts, dtype=torch.float64)
         count = torch.zeros(num_restarts, dtype=torch.long)
         everyone = torch.arange(num_restarts)
-        return cls(dict(start), everyone, 0, nothing, nothing, empty, empty, count.bool(), count, seconds, relaxed, torch.full_like(nothing, math.nan))
+        return cls(
+            dict(start),
+            everyone,
+            0,
+            nothing,
+            nothing,
+            empty,
+            empty,
+            count.bool(),
+            count,
+            seconds,
+            relaxed,
+            torch.full_like(nothing, math.nan),
+        )
 
-    def advance(self, new: Params, objective: Tensor, log_likelihood: Tensor, gap: Tensor, seconds: float, safe: Params | None = None) -> EMState:
-        """Record one iteration: ``objective`` belongs to the old parameters, ``new`` replaces them, and restarts whose ``gap`` is below 1 stop."""
+    def advance(
+        self,
+        new: Params,
+        objective: Tensor,
+        log_likelihood: Tensor,
+        gap: Tensor,
+        seconds: float,
+        safe: Params | None = None,
+    ) -> EMState:
+        """Record one iteration: ``objective`` belongs to the old parameters, ``new`` replaces them,
+        and restarts whose ``gap`` is below 1 stop.
+        """
         active, done = self.active, gap < 1.0
         params = self._with(self.params, new)
         if safe is not None:
@@ -314,7 +466,9 @@ class EMState:
             history=torch.cat([self.history, row[:1]]),
             history_log_likelihood=torch.cat([self.history_log_likelihood, row[1:]]),
             converged=self.converged.index_copy(0, active, done),
-            num_iterations=self.num_iterations.index_copy(0, active, self.num_iterations[active] + 1),
+            num_iterations=self.num_iterations.index_copy(
+                0, active, self.num_iterations[active] + 1
+            ),
             seconds=seconds,
             relaxed=self.relaxed,
             objective_left=self.objective_left,
@@ -324,11 +478,18 @@ class EMState:
         )
 
     def _with(self, params: Params, new: Params) -> Params:
-        """Parameters of all restarts, (R, ...), with those of the running ones in their places; tables that are handed on as they are, are not copied."""
+        """Parameters of all restarts, (R, ...), with those of the running ones in their places;
+        tables that are handed on as they are, are not copied.
+        """
         if len(self.active) == len(self.objective):
             return {name: new[name].to(value.dtype) for name, value in params.items()}
-        there = self.active.to(next(iter(params.values())).device)  # counts and objectives are kept on the CPU, parameters where the data are
-        return {name: value.index_copy(0, there, new[name].to(value.dtype)) for name, value in params.items()}
+        there = self.active.to(
+            next(iter(params.values())).device
+        )  # counts and objectives are kept on the CPU, parameters where the data are
+        return {
+            name: value.index_copy(0, there, new[name].to(value.dtype))
+            for name, value in params.items()
+        }
 
     def running(self, params: Params) -> Params:
         """Those of the running restarts, (A, ...), of parameters of all, (R, ...)."""
@@ -342,18 +503,28 @@ class EMState:
         return replace(self, params=self.safe or self.params, safe={}, course={})
 
     def finish(self, steps: Steps) -> EMState:
-        """Objective and log-likelihood at the final parameters, where a run recorded those of the step before."""
+        """Objective and log-likelihood at the final parameters, where a run recorded those of the
+        step before.
+        """
         _, log_likelihood, log_prior = steps.e_step(self.params)
         objective = (log_likelihood + log_prior).double().cpu()
-        left = torch.where(self.objective_left.isnan(), _left_by_steps(self.history), self.objective_left)
-        return replace(self, objective=objective, log_likelihood=log_likelihood.double().cpu(), objective_left=left)
+        left = torch.where(
+            self.objective_left.isnan(), _left_by_steps(self.history), self.objective_left
+        )
+        return replace(
+            self,
+            objective=objective,
+            log_likelihood=log_likelihood.double().cpu(),
+            objective_left=left,
+        )
 
     def outcome(self) -> Outcome:
         """As every engine hands it back."""
         return Outcome(
             params=self.params,
             objective=self.objective,
-            objective_name="log-posterior",  # of the parameters, with the priors' constants; latents summed out
+            # of the parameters, with the priors' constants; latents summed out
+            objective_name="log-posterior",
             log_likelihood=self.log_likelihood,
             history=self.history,
             history_log_likelihood=self.history_log_likelihood,
@@ -364,7 +535,9 @@ class EMState:
 
 
 def _left_by_steps(history: Tensor) -> Tensor:
-    """What plain steps would still gain after the last of each restart, (R,), if gains go on shrinking as they did (Aitken); NaN where they do not shrink."""
+    """What plain steps would still gain after the last of each restart, (R,), if gains go on
+    shrinking as they did (Aitken); NaN where they do not shrink.
+    """
     last = history.isfinite().sum(0) - 1
     if len(history) < AITKEN + 2:
         return torch.full_like(history.sum(0), math.nan)

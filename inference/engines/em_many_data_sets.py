@@ -21,10 +21,25 @@ __all__ = ["fit_sets", "fits_sets"]
 
 
 def fits_sets(problem: Problem, method: object) -> bool:
-    """Whether :func:`fit_sets` applies: EM without a start by stepwise EM, on a table, for a model that has the steps for it."""
-    if not isinstance(method, EM) or not method.accelerate or method.start is not None or not isinstance(problem.data, Tensor):
+    """Whether :func:`fit_sets` applies: EM without a start by stepwise EM, on a table, for a model
+    that has the steps for it.
+    """
+    if (
+        not isinstance(method, EM)
+        or not method.accelerate
+        or method.start is not None
+        or not isinstance(problem.data, Tensor)
+    ):
         return False
-    return problem.structure.set_steps(problem, problem.data.unsqueeze(0), method.elements_at_once(problem.data), method.num_inner) is not None
+    return (
+        problem.structure.set_steps(
+            problem,
+            problem.data.unsqueeze(0),
+            method.elements_at_once(problem.data),
+            method.num_inner,
+        )
+        is not None
+    )
 
 
 def fit_sets(problem: Problem, method: EM, sets: Tensor, start: Params) -> Outcome:
@@ -34,7 +49,8 @@ def fit_sets(problem: Problem, method: EM, sets: Tensor, start: Params) -> Outco
         problem: of one data set of the same shape.
         method: the engine.
         sets: (S, N, J), NaN where missing.
-        start: parameters, (1, ...) for all of them, or (S R, ...), R starts a data set, those of the first one first.
+        start: parameters, (1, ...) for all of them, or (S R, ...), R starts a data set, those of
+            the first one first.
 
     Returns:
         What the engine hands back, restart s R + r that of start r of data set s.
@@ -42,11 +58,29 @@ def fit_sets(problem: Problem, method: EM, sets: Tensor, start: Params) -> Outco
     Raises:
         ValueError: where :func:`fits_sets` says no.
     """
-    steps = problem.structure.set_steps(problem, sets, method.elements_at_once(problem.data), method.num_inner)
+    steps = problem.structure.set_steps(
+        problem, sets, method.elements_at_once(problem.data), method.num_inner
+    )
     if steps is None:
-        raise ValueError(f"fit_sets: a model with steps for many data sets was expected, got {type(problem.model).__name__}")
+        raise ValueError(
+            "fit_sets: a model with steps for many data sets was expected, got"
+            f" {type(problem.model).__name__}"
+        )
     num = max(len(sets), len(next(iter(start.values()))))
-    every = {name: value.expand(num, *value.shape[1:]).to(sets if value.is_floating_point() else sets.device, copy=True) for name, value in start.items()}
+    every = {
+        name: (
+            value.expand(num, *value.shape[1:]).to(
+                sets if value.is_floating_point() else sets.device, copy=True
+            )
+        )
+        for name, value in start.items()
+    }
     owner = torch.arange(len(sets), device=sets.device, dtype=sets.dtype)
-    outcome = method.climb(steps, every | {SET: owner.repeat_interleave(num // len(sets))}, True, NoProgress(), supports=problem.supports).outcome()
+    outcome = method.climb(
+        steps,
+        every | {SET: owner.repeat_interleave(num // len(sets))},
+        True,
+        NoProgress(),
+        supports=problem.supports,
+    ).outcome()
     return replace(outcome, params=without_set(outcome.params))

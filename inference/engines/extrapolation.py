@@ -1,19 +1,27 @@
-r"""Extrapolated steps of EM: where the next steps would lead is tried at once, and taken if the objective says so.
+r"""Extrapolated steps of EM: where the next steps would lead is tried at once, and taken if the
+objective says so.
 
-EM is a map M whose fixed points are wanted. On a scale z on which its steps are nearly linear (:mod:`inference.engines.natural_scale`)
-two ways of looking ahead are used, each restart on its own:
+EM is a map M whose fixed points are wanted. On a scale z on which its steps are nearly linear
+(:mod:`inference.engines.natural_scale`) two ways of looking ahead are used, each restart on its
+own:
 
-- far from the optimum, squared extrapolation (Varadhan and Roland 2008, scheme S3): from :math:`z_0`, with :math:`r = z_1 - z_0` and
-  :math:`v = z_2 - z_1 - r` of two steps, :math:`z_0 + 2 a r + a^2 v` at :math:`a = \max(1, |r|_w / |v|_w)`, steps weighed by the information of one observation;
-- near it, where 30 rounds gained less than a nat, Anderson's mixing of the last ten differences (Walker and Ni 2011), restarted where it fails.
+- far from the optimum, squared extrapolation (Varadhan and Roland 2008, scheme S3): from
+  :math:`z_0`, with :math:`r = z_1 - z_0` and :math:`v = z_2 - z_1 - r` of two steps, :math:`z_0 + 2
+  a r + a^2 v` at :math:`a = \max(1, |r|_w / |v|_w)`, steps weighed by the information of one
+  observation;
+- near it, where 30 rounds gained less than a nat, Anderson's mixing of the last ten differences
+  (Walker and Ni 2011), restarted where it fails.
 
-A point that is extrapolated is kept if the objective has not fallen by it (Anderson's: if it rose by half of what a step of EM would gain, or mixing
-would be drawn to saddles); else shorter steps are tried, then the plain step, and after the k-th failure in a row
-:math:`2^k - 2` of these. So the objective never falls, and what an M-step sets to zero or puts on a bound stays there until an M-step moves it.
-(One exception is left: a point beyond a bound that M-steps keep and that none has come to before may be kept, and its image is then lower than it.)
+A point that is extrapolated is kept if the objective has not fallen by it (Anderson's: if it rose
+by half of what a step of EM would gain, or mixing would be drawn to saddles); else shorter steps
+are tried, then the plain step, and after the k-th failure in a row :math:`2^k - 2` of these. So the
+objective never falls, and what an M-step sets to zero or puts on a bound stays there until an
+M-step moves it. (One exception is left: a point beyond a bound that M-steps keep and that none has
+come to before may be kept, and its image is then lower than it.)
 
-Sources: R. Varadhan and C. Roland (2008), doi:10.1111/j.1467-9469.2007.00585.x; H. F. Walker and P. Ni (2011), doi:10.1137/10078356X;
-N. C. Henderson and R. Varadhan (2019), doi:10.1080/10618600.2019.1594835.
+Sources: R. Varadhan and C. Roland (2008), doi:10.1111/j.1467-9469.2007.00585.x; H. F. Walker and P.
+Ni (2011), doi:10.1137/10078356X; N. C. Henderson and R. Varadhan (2019),
+doi:10.1080/10618600.2019.1594835.
 """
 
 from __future__ import annotations
@@ -32,14 +40,21 @@ __all__ = ["Course", "Extrapolation"]
 PLAIN, SQUARED, MIXED = 0, 1, 2  # kinds of points
 LEAD = 10  # plain steps first
 ORDER = 10  # differences that are mixed
-SPAN, SLOW = 30, 1.0  # rounds of squared extrapolation between two looks, and nats gained over them below which mixing begins
+# rounds of squared extrapolation between two looks, and nats gained over them below which mixing
+# begins
+SPAN, SLOW = (
+    30,
+    1.0,
+)
 RETRIES = {SQUARED: 2, MIXED: 1}
 MOST_FAILURES = 5  # after which the plain steps between two trials are no longer doubled
 SHARE = 0.5  # of the gain of a plain step that a mixed one must reach
 RANK = 1e-10  # of the largest eigenvalue below which differences are dependent
 RECENT = 15  # rounds over which a gain is looked at
 TRIALS = 5  # of which the longest tells how slow EM is
-GRAIN = 2.0**-20  # coordinates of trials are multiples of it, so that differences in the last digits, as between a batch and a run alone, are not extrapolated
+# coordinates of trials are multiples of it, so that differences in the last digits, as between a
+# batch and a run alone, are not extrapolated
+GRAIN = 2.0**-20
 COARSE = 16  # grains: of shorter steps it is not known how far they lead
 MOST_NUMBERS = 2**25  # that the differences may hold
 ROUNDING = 1e-9  # of a coordinate that was not to be moved
@@ -53,13 +68,20 @@ class Course:
         kind: of the point that is evaluated next.
         mixing: whether Anderson's mixing has begun, bool.
         second: whether the next accepted point is the second of a squared extrapolation, bool.
-        waiting: plain steps until the next trial; failures: in a row; retries: of the running trial; rounds: since the last look.
-        length: a; mark: objective at the last look; gain: of a plain step, for each unit of its squared length.
-        value: objective at the last accepted point; recent: the same after the last rounds, (A, RECENT).
-        first, at, image, trial: coordinates of the first point of a squared extrapolation, the last accepted point, its image under M, and the last trial, (A, P).
-        still: coordinates in which the last two images are the same: on a bound, or done, (A, P) bool.
-        reaches: how many plain steps the last trials took at once, (A, TRIALS), 0 where there were fewer.
-        points, steps: differences between accepted points, and of image - point between them, (A, m, P), zero where there are fewer.
+        waiting: plain steps until the next trial; failures: in a row; retries: of the running
+            trial; rounds: since the last look.
+        length: a; mark: objective at the last look; gain: of a plain step, for each unit of its
+            squared length.
+        value: objective at the last accepted point; recent: the same after the last rounds, (A,
+            RECENT).
+        first, at, image, trial: coordinates of the first point of a squared extrapolation, the last
+            accepted point, its image under M, and the last trial, (A, P).
+        still: coordinates in which the last two images are the same: on a bound, or done, (A, P)
+            bool.
+        reaches: how many plain steps the last trials took at once, (A, TRIALS), 0 where there were
+            fewer.
+        points, steps: differences between accepted points, and of image - point between them, (A,
+            m, P), zero where there are fewer.
     """
 
     kind: Tensor
@@ -85,11 +107,20 @@ class Course:
 
     def kept(self, mask: Tensor) -> Course:
         """Some of the restarts."""
-        return self if bool(mask.all()) else Course(**{own.name: getattr(self, own.name)[mask] for own in fields(self)})
+        return (
+            self
+            if bool(mask.all())
+            else Course(**{own.name: getattr(self, own.name)[mask] for own in fields(self)})
+        )
 
     def without_trials(self) -> Course:
         """Where the images of the last accepted points are evaluated next."""
-        return replace(self, kind=torch.zeros_like(self.kind), second=self.second & (self.kind == PLAIN), retries=torch.zeros_like(self.retries))
+        return replace(
+            self,
+            kind=torch.zeros_like(self.kind),
+            second=self.second & (self.kind == PLAIN),
+            retries=torch.zeros_like(self.retries),
+        )
 
     @property
     def flat(self) -> Tensor:
@@ -98,10 +129,12 @@ class Course:
 
     @property
     def left(self) -> Tensor:
-        r"""What plain steps would still gain from the image of the last accepted point on, (A,), an order of magnitude; NaN before the first trial.
+        r"""What plain steps would still gain from the image of the last accepted point on, (A,), an
+        order of magnitude; NaN before the first trial.
 
-        In the slowest direction a step goes :math:`1 - q = 1 / A` of the way, A the longest reach of the last trials, and gains the share :math:`1 - q^2` of what is left;
-        so after a gain of d there is :math:`d q^2 / (1 - q^2) = d (A - 1)^2 / (2 A - 1)`.
+        In the slowest direction a step goes :math:`1 - q = 1 / A` of the way, A the longest reach
+        of the last trials, and gains the share :math:`1 - q^2` of what is left; so after a gain of
+        d there is :math:`d q^2 / (1 - q^2) = d (A - 1)^2 / (2 A - 1)`.
         """
         reach = self.reaches.amax(1)
         left = self.gain * _squared(self.image - self.at) * (reach - 1).square() / (2 * reach - 1)
@@ -124,42 +157,83 @@ class Extrapolation:
         num, size = len(next(iter(params.values()))), self.scale.size
         order = min(ORDER, size // 2, MOST_NUMBERS // max(1, 2 * num * size)) if self.mixes else 0
         count, number = torch.zeros(num, dtype=torch.long), torch.zeros(num, dtype=torch.float64)
-        wide, deep = torch.zeros(num, size, dtype=torch.float64), torch.zeros(num, order, size, dtype=torch.float64)
+        wide, deep = (
+            torch.zeros(num, size, dtype=torch.float64),
+            torch.zeros(num, order, size, dtype=torch.float64),
+        )
         nothing = torch.full((num,), -torch.inf, dtype=torch.float64)
         recent = torch.full((num, RECENT), -torch.inf, dtype=torch.float64)
         at = self.scale.of(params).cpu()
         return Course(
-            kind=count, mixing=count.bool(), second=count.bool(), waiting=count + LEAD, failures=count, retries=count, rounds=count, length=number,
-            mark=nothing, gain=number, value=nothing, recent=recent, first=wide, at=at, image=at, trial=wide, still=wide.bool(), points=deep, steps=deep,
+            kind=count,
+            mixing=count.bool(),
+            second=count.bool(),
+            waiting=count + LEAD,
+            failures=count,
+            retries=count,
+            rounds=count,
+            length=number,
+            mark=nothing,
+            gain=number,
+            value=nothing,
+            recent=recent,
+            first=wide,
+            at=at,
+            image=at,
+            trial=wide,
+            still=wide.bool(),
+            points=deep,
+            steps=deep,
             reaches=torch.zeros(num, TRIALS, dtype=torch.float64),
-        )  # fmt: skip
+        )
 
     def accepts(self, course: Course, objective: Tensor) -> Tensor:
         """Which points are kept, given their objective, bool (A,)."""
-        needed = course.value + torch.where(course.kind == MIXED, SHARE * course.gain * _squared(course.image - course.at), 0.0)
+        needed = course.value + torch.where(
+            course.kind == MIXED, SHARE * course.gain * _squared(course.image - course.at), 0.0
+        )
         return (course.kind == PLAIN) | (objective.isfinite() & (objective >= needed))
 
     def within(self, course: Course, accepted: Tensor, point: Params, image: Params) -> Tensor:
-        """Which of the ``accepted`` points, (A,), do not lie beyond a bound: where an M-step brings a coordinate back to exactly where it had put it before."""
+        """Which of the ``accepted`` points, (A,), do not lie beyond a bound: where an M-step brings
+        a coordinate back to exactly where it had put it before.
+        """
         if not bool((accepted & (course.kind != PLAIN)).any()):
             return accepted
         at, new = self.scale.of(point).cpu(), self.scale.of(image).cpu()
         beyond = (new == course.image) & ((at - new).abs() > ROUNDING)
         return accepted & ((course.kind == PLAIN) | ~beyond.any(1))
 
-    def advance(self, course: Course, accepted: Tensor, objective: Tensor, point: Params, image: Params, safe: Params) -> tuple[Course, Params, Params]:
+    def advance(
+        self,
+        course: Course,
+        accepted: Tensor,
+        objective: Tensor,
+        point: Params,
+        image: Params,
+        safe: Params,
+    ) -> tuple[Course, Params, Params]:
         """What to evaluate next.
 
         Args:
             course: so far; accepted: by :meth:`accepts` and :meth:`within`.
-            objective: at ``point``, (A,); ``image``: of it under M, not read where it was not accepted.
+            objective: at ``point``, (A,); ``image``: of it under M, not read where it was not
+                accepted.
             safe: the image of the last accepted point.
 
         Returns:
             The new course, the next point, and the image of the last accepted point.
         """
-        after = self._taken(course, accepted, objective, point, image, safe) if bool(accepted.any()) else course
-        after = replace(after, recent=torch.cat([course.recent[:, 1:], after.value.unsqueeze(1)], 1), rounds=course.rounds + 1)
+        after = (
+            self._taken(course, accepted, objective, point, image, safe)
+            if bool(accepted.any())
+            else course
+        )
+        after = replace(
+            after,
+            recent=torch.cat([course.recent[:, 1:], after.value.unsqueeze(1)], 1),
+            rounds=course.rounds + 1,
+        )
         if not bool(accepted.all()):
             after = self._refused(after, ~accepted)
         safe = _where(accepted, image, safe)
@@ -167,30 +241,56 @@ class Extrapolation:
         tried = after.kind != PLAIN
         if not bool(tried.any()):
             return after, safe, safe
-        trial = self.scale.near((after.trial / GRAIN).round() * GRAIN, after.image, after.kind == SQUARED)
+        trial = self.scale.near(
+            (after.trial / GRAIN).round() * GRAIN, after.image, after.kind == SQUARED
+        )
         trial = torch.where(after.still, after.image, trial)
         tried = tried & trial.isfinite().all(1)
         after = replace(after, trial=trial, kind=torch.where(tried, after.kind, PLAIN))
         after = replace(after, reaches=_reaches(after, tried & accepted))
         like = next(iter(safe.values()))
-        ahead = self.scale.back(torch.where(tried.unsqueeze(1), trial, after.image).to(like.device), safe, after.image.to(like.device))
+        ahead = self.scale.back(
+            torch.where(tried.unsqueeze(1), trial, after.image).to(like.device),
+            safe,
+            after.image.to(like.device),
+        )
         return after, _where(tried, ahead, safe), safe
 
-    def _taken(self, course: Course, accepted: Tensor, objective: Tensor, point: Params, image: Params, safe: Params) -> Course:
+    def _taken(
+        self,
+        course: Course,
+        accepted: Tensor,
+        objective: Tensor,
+        point: Params,
+        image: Params,
+        safe: Params,
+    ) -> Course:
         """Points that are kept: the differences are noted."""
         plain = course.kind == PLAIN
-        at = course.image if bool(plain.all()) and bool(course.value.isfinite().all()) else self.scale.of(point).cpu()
+        at = (
+            course.image
+            if bool(plain.all()) and bool(course.value.isfinite().all())
+            else self.scale.of(point).cpu()
+        )
         new = self.scale.of(image).cpu()
         old_step, step = course.image - course.at, new - at
         started = course.value.isfinite()
-        gained = torch.where(accepted & plain & started, (objective - course.value) / _squared(old_step).clamp(min=1e-300), course.gain).clamp(min=0.0)
+        gained = torch.where(
+            accepted & plain & started,
+            (objective - course.value) / _squared(old_step).clamp(min=1e-300),
+            course.gain,
+        ).clamp(min=0.0)
         points, steps = course.points, course.steps
         if points.shape[1] and bool(course.mixing.any()):
             same = (self.scale.zeros(image) == self.scale.zeros(safe)).all(1).cpu()
             pushed = (accepted & course.mixing & same)[:, None, None]
             emptied = (accepted & ~same)[:, None, None]
-            points = torch.where(pushed, torch.cat([points[:, 1:], (at - course.at).unsqueeze(1)], 1), points).masked_fill(emptied, 0.0)
-            steps = torch.where(pushed, torch.cat([steps[:, 1:], (step - old_step).unsqueeze(1)], 1), steps).masked_fill(emptied, 0.0)
+            points = torch.where(
+                pushed, torch.cat([points[:, 1:], (at - course.at).unsqueeze(1)], 1), points
+            ).masked_fill(emptied, 0.0)
+            steps = torch.where(
+                pushed, torch.cat([steps[:, 1:], (step - old_step).unsqueeze(1)], 1), steps
+            ).masked_fill(emptied, 0.0)
         rows = accepted.unsqueeze(1)
         return replace(
             course,
@@ -226,7 +326,11 @@ class Extrapolation:
             rounds=torch.where(back, 0, course.rounds),
             mark=torch.where(back, course.value, course.mark),
             length=torch.where(again & ~mixed, shorter, course.length),
-            trial=torch.where((again & mixed).unsqueeze(1), course.image + (course.trial - course.image) / 4, course.trial),
+            trial=torch.where(
+                (again & mixed).unsqueeze(1),
+                course.image + (course.trial - course.image) / 4,
+                course.trial,
+            ),
             points=course.points.masked_fill(emptied, 0.0),
             steps=course.steps.masked_fill(emptied, 0.0),
         )
@@ -249,7 +353,11 @@ class Extrapolation:
             r = course.at - start
             v = course.image - course.at - r
             weights = self.scale.weights(course.at)
-            ratio = (_squared(weights * r) / _squared(weights * v).clamp(min=1e-300)).sqrt().clamp(1.0, 1e6)
+            ratio = (
+                (_squared(weights * r) / _squared(weights * v).clamp(min=1e-300))
+                .sqrt()
+                .clamp(1.0, 1e6)
+            )
             length = torch.where(second, ratio, length)
             a = length.unsqueeze(1)
             trial = torch.where(going.unsqueeze(1), start + 2 * a * r + a.square() * v, trial)
@@ -277,16 +385,22 @@ class Extrapolation:
         unit = course.steps / size  # (A, m, P)
         values, vectors = torch.linalg.eigh((unit @ unit.mT).nan_to_num())
         inverse = torch.where(values > RANK * values[:, -1:], values.reciprocal(), 0.0)
-        shares = (vectors * inverse.unsqueeze(1)) @ (vectors.mT @ (unit @ step.unsqueeze(2)))  # (A, m, 1)
+        shares = (vectors * inverse.unsqueeze(1)) @ (
+            vectors.mT @ (unit @ step.unsqueeze(2))
+        )  # (A, m, 1)
         return course.image - ((course.points + course.steps) / size).mT.matmul(shares).squeeze(2)
 
 
 def _reaches(course: Course, tried: Tensor) -> Tensor:
-    """With those of the trials just made, but where steps are so short that rounding to the grain hides how far they lead."""
+    """With those of the trials just made, but where steps are so short that rounding to the grain
+    hides how far they lead.
+    """
     step = _squared(course.image - course.at)
     reach = (_squared(course.trial - course.at) / step.clamp(min=GRAIN**2)).sqrt().clamp(min=1.0)
     told = tried & (step > (COARSE * GRAIN) ** 2)
-    return torch.where(told.unsqueeze(1), torch.cat([course.reaches[:, 1:], reach.unsqueeze(1)], 1), course.reaches)
+    return torch.where(
+        told.unsqueeze(1), torch.cat([course.reaches[:, 1:], reach.unsqueeze(1)], 1), course.reaches
+    )
 
 
 def _squared(z: Tensor) -> Tensor:
@@ -299,5 +413,7 @@ def _where(mask: Tensor, chosen: Params, other: Mapping[str, Tensor]) -> Params:
         return dict(chosen)
     out = {}
     for name, value in other.items():
-        out[name] = torch.where(restart_wise(mask.to(value.device), value), chosen[name].to(value.dtype), value)
+        out[name] = torch.where(
+            restart_wise(mask.to(value.device), value), chosen[name].to(value.dtype), value
+        )
     return out

@@ -14,9 +14,15 @@ SMALLEST = 1e-8  # chances are drawn in single precision
 
 
 def posterior_means(
-    gibbs: Gibbs, params: Params, generator: torch.Generator, num_sweeps: int = 200, num_burn_in: int = 50
+    gibbs: Gibbs,
+    params: Params,
+    generator: torch.Generator,
+    num_sweeps: int = 200,
+    num_burn_in: int = 50,
 ) -> tuple[Latents, Latents]:
-    """P(latent = 1 | row) as the mean of the chances it was drawn with, (R, K, N) by site, and the last state."""
+    """P(latent = 1 | row) as the mean of the chances it was drawn with, (R, K, N) by site, and the
+    last state.
+    """
     latents = gibbs.begin(params, generator)
     for _ in range(num_burn_in):
         latents, _ = gibbs.sweep(params, latents, generator)
@@ -30,12 +36,14 @@ def posterior_means(
 def log_likelihood_rows(
     gibbs: Gibbs, params: Params, latents: Latents, generator: torch.Generator, num_sweeps: int = 20
 ) -> Tensor:
-    r"""log of an unbiased estimate of p(row), (R, N): in expectation a lower bound of the log-likelihood.
+    r"""log of an unbiased estimate of p(row), (R, N): in expectation a lower bound of the
+    log-likelihood.
 
-    With T the law of a sweep and :math:`a^*` any configuration, :math:`p(a^* \mid x)` is the mean of :math:`T(a^* \mid a)`
-    over posterior draws a, and :math:`p(x) = p(x, a^*) / p(a^* \mid x)`. A chain of ``num_sweeps`` states with
-    :math:`a^*` attached at a random place makes the estimate of p(x) unbiased (Murray and Salakhutdinov 2008, Advances
-    in Neural Information Processing Systems 21). Here :math:`a^*` is the mode of the marginals over some sweeps.
+    With T the law of a sweep and :math:`a^*` any configuration, :math:`p(a^* \mid x)` is the mean
+    of :math:`T(a^* \mid a)` over posterior draws a, and :math:`p(x) = p(x, a^*) / p(a^* \mid x)`. A
+    chain of ``num_sweeps`` states with :math:`a^*` attached at a random place makes the estimate of
+    p(x) unbiased (Murray and Salakhutdinov 2008, Advances in Neural Information Processing Systems
+    21). Here :math:`a^*` is the mode of the marginals over some sweeps.
 
     Args:
         gibbs: the sampler; params: (R, ...).
@@ -64,7 +72,9 @@ def log_likelihood_rows(
     return gibbs.log_joint_rows(params, chosen) - log_posterior
 
 
-def _log_move(gibbs: Gibbs, params: Params, state: Latents, target: Latents, generator: torch.Generator) -> Tensor:
+def _log_move(
+    gibbs: Gibbs, params: Params, state: Latents, target: Latents, generator: torch.Generator
+) -> Tensor:
     """log T(target | state), (R, N)."""
     _, chances = gibbs.sweep(params, state, generator, Scan(forced=target))
     total = torch.zeros(())

@@ -1,13 +1,16 @@
 r"""The no-U-turn sampler as a coroutine: it asks for densities, whoever runs it answers.
 
-A chain yields the point where it next needs :math:`\ell(z)` and its gradient, and is sent both. Several chains thus run
-as one batch, none waiting for another's longer trajectory, and the algorithm below reads as if there were one.
+A chain yields the point where it next needs :math:`\ell(z)` and its gradient, and is sent both.
+Several chains thus run as one batch, none waiting for another's longer trajectory, and the
+algorithm below reads as if there were one.
 
-A trajectory of :math:`H(z, p) = -\ell(z) + \frac12 p^\top \Sigma p` (inverse mass matrix :math:`\Sigma`) is doubled until
-it turns back on itself, and a point is drawn from it with probability proportional to :math:`e^{-H}`.
+A trajectory of :math:`H(z, p) = -\ell(z) + \frac12 p^\top \Sigma p` (inverse mass matrix
+:math:`\Sigma`) is doubled until it turns back on itself, and a point is drawn from it with
+probability proportional to :math:`e^{-H}`.
 
-Source: M. D. Hoffman and A. Gelman (2014), The No-U-Turn Sampler, JMLR 15; multinomial draws and the turning criterion
-:math:`\rho^\top \Sigma p`, with :math:`\rho` the sum of momenta, by M. Betancourt (2017), arXiv:1701.02434.
+Source: M. D. Hoffman and A. Gelman (2014), The No-U-Turn Sampler, JMLR 15; multinomial draws and
+the turning criterion :math:`\rho^\top \Sigma p`, with :math:`\rho` the sum of momenta, by M.
+Betancourt (2017), arXiv:1701.02434.
 """
 
 from __future__ import annotations
@@ -36,11 +39,17 @@ class Metric:
 
     def __post_init__(self) -> None:
         dense = self.covariance.ndim == 2
-        object.__setattr__(self, "_factor", np.linalg.cholesky(self.covariance) if dense else np.sqrt(self.covariance))
+        object.__setattr__(
+            self,
+            "_factor",
+            np.linalg.cholesky(self.covariance) if dense else np.sqrt(self.covariance),
+        )
 
     def velocity(self, momentum: Array) -> Array:
         """Covariance times momentum, (P,)."""
-        return self.covariance @ momentum if self.covariance.ndim == 2 else self.covariance * momentum
+        return (
+            self.covariance @ momentum if self.covariance.ndim == 2 else self.covariance * momentum
+        )
 
     def draw(self, rng: np.random.Generator) -> Array:
         """A momentum with precision ``covariance``, (P,)."""
@@ -71,7 +80,9 @@ class _Point:
 
 @dataclass(frozen=True, eq=False)
 class _Tree:
-    """A stretch of trajectory: its ends in time, a point drawn from it, and whether it must not be continued."""
+    """A stretch of trajectory: its ends in time, a point drawn from it, and whether it must not be
+    continued.
+    """
 
     left: _Point
     right: _Point
@@ -94,8 +105,10 @@ class Transition:
 
     Args:
         position: (P,); log_density, gradient: there.
-        acceptance: mean Metropolis acceptance over the trajectory; num_steps: leapfrog steps; depth: doublings.
-        diverging: whether an energy error was so large that the trajectory was given up; energy: H at the point drawn.
+        acceptance: mean Metropolis acceptance over the trajectory; num_steps: leapfrog steps;
+            depth: doublings.
+        diverging: whether an energy error was so large that the trajectory was given up; energy: H
+            at the point drawn.
     """
 
     position: Array
@@ -109,7 +122,13 @@ class Transition:
 
 
 def transition(
-    position: Array, log_density: float, gradient: Array, step: float, metric: Metric, rng: np.random.Generator, max_depth: int
+    position: Array,
+    log_density: float,
+    gradient: Array,
+    step: float,
+    metric: Metric,
+    rng: np.random.Generator,
+    max_depth: int,
 ) -> Generator[Array, tuple[float, Array], Transition]:
     """One no-U-turn transition from a point whose density and gradient are known."""
     momentum = metric.draw(rng)
@@ -120,7 +139,8 @@ def transition(
         forward = rng.random() < 0.5
         edge = tree.right if forward else tree.left
         new = yield from _grow(depth, edge, step if forward else -step, metric, rng, origin.energy)
-        # the new half is favoured: its draw replaces the old one with probability min(1, weight / weight)
+        # the new half is favoured: its draw replaces the old one with probability min(1, weight /
+        # weight)
         tree = _joined(tree, new, forward, rng, favour_new=True)
         depth += 1
     point = tree.chosen
@@ -146,15 +166,21 @@ def _grow(
         log_weight = log_weight if np.isfinite(log_weight) else -np.inf
         diverging = log_weight < -DIVERGENT
         acceptance = float(np.exp(min(0.0, log_weight)))
-        return _Tree(point, point, point, log_weight, point.momentum, 1, acceptance, False, diverging)
+        return _Tree(
+            point, point, point, log_weight, point.momentum, 1, acceptance, False, diverging
+        )
     first = yield from _grow(depth - 1, edge, step, metric, rng, energy)
     if first.stop:
         return first
-    second = yield from _grow(depth - 1, first.right if step > 0 else first.left, step, metric, rng, energy)
+    second = yield from _grow(
+        depth - 1, first.right if step > 0 else first.left, step, metric, rng, energy
+    )
     return _joined(first, second, step > 0, rng, favour_new=False)
 
 
-def _leapfrog(start: _Point, step: float, metric: Metric) -> Generator[Array, tuple[float, Array], _Point]:
+def _leapfrog(
+    start: _Point, step: float, metric: Metric
+) -> Generator[Array, tuple[float, Array], _Point]:
     momentum = start.momentum + 0.5 * step * start.gradient
     position = start.position + step * metric.velocity(momentum)
     log_density, gradient = yield position
@@ -162,23 +188,34 @@ def _leapfrog(start: _Point, step: float, metric: Metric) -> Generator[Array, tu
     return _Point(position, momentum, log_density, gradient, metric.velocity(momentum))
 
 
-def _joined(old: _Tree, new: _Tree, forward: bool, rng: np.random.Generator, favour_new: bool) -> _Tree:
+def _joined(
+    old: _Tree, new: _Tree, forward: bool, rng: np.random.Generator, favour_new: bool
+) -> _Tree:
     left, right = (old, new) if forward else (new, old)
     log_weight = float(np.logaddexp(old.log_weight, new.log_weight))
     steps, acceptance = old.num_steps + new.num_steps, old.acceptance + new.acceptance
     if new.stop:  # an invalid half gives no draw
         return replace(
-            old, num_steps=steps, acceptance=acceptance, turning=new.turning, diverging=new.diverging, log_weight=log_weight
+            old,
+            num_steps=steps,
+            acceptance=acceptance,
+            turning=new.turning,
+            diverging=new.diverging,
+            log_weight=log_weight,
         )
     chance = new.log_weight - (old.log_weight if favour_new else log_weight)
     chosen = new.chosen if np.log(rng.random()) < chance else old.chosen
     total = old.momentum_sum + new.momentum_sum
     turning = (
         _turns(total, left.left, right.right)
-        or _turns(left.momentum_sum + right.left.momentum, left.left, right.left)  # between the halves
+        or _turns(
+            left.momentum_sum + right.left.momentum, left.left, right.left
+        )  # between the halves
         or _turns(right.momentum_sum + left.right.momentum, left.right, right.right)
     )
-    return _Tree(left.left, right.right, chosen, log_weight, total, steps, acceptance, turning, False)
+    return _Tree(
+        left.left, right.right, chosen, log_weight, total, steps, acceptance, turning, False
+    )
 
 
 def _turns(momentum_sum: Array, left: _Point, right: _Point) -> bool:
@@ -190,7 +227,8 @@ def _turns(momentum_sum: Array, left: _Point, right: _Point) -> bool:
 
 @dataclass(frozen=True)
 class DualAveraging:
-    """Step size that brings the acceptance to a target (Hoffman and Gelman 2014, section 3.2, with their constants).
+    """Step size that brings the acceptance to a target (Hoffman and Gelman 2014, section 3.2, with
+    their constants).
 
     Args:
         center: log of ten times the first step size.
@@ -214,12 +252,21 @@ class DualAveraging:
         log_step = self.center - error * np.sqrt(count) / 0.05
         weight = count**-0.75
         return DualAveraging(
-            self.center, float(log_step), float(weight * log_step + (1 - weight) * self.log_mean), float(error), count
+            self.center,
+            float(log_step),
+            float(weight * log_step + (1 - weight) * self.log_mean),
+            float(error),
+            count,
         )
 
 
 def first_step_size(
-    position: Array, log_density: float, gradient: Array, step: float, metric: Metric, rng: np.random.Generator
+    position: Array,
+    log_density: float,
+    gradient: Array,
+    step: float,
+    metric: Metric,
+    rng: np.random.Generator,
 ) -> Generator[Array, tuple[float, Array], float]:
     """Doubled or halved until one step's acceptance crosses 0.8."""
     direction = 0

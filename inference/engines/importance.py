@@ -1,4 +1,6 @@
-"""Draws from an approximation of the posterior: their importance ratios, and whether those can be trusted."""
+"""Draws from an approximation of the posterior: their importance ratios, and whether those can be
+trusted.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,9 @@ def warn_of_ratios(log_importance: Tensor, name: str, remedy: str) -> float:
     k_hat = pareto_k(log_importance)
     if not k_hat <= GOOD_K:
         warnings.warn(
-            f"{name}: k-hat of the importance ratios is {k_hat:.2f}, above {GOOD_K}: the approximation misses parts of the "
-            f"posterior, and its intervals may be too narrow; {remedy}",
+            f"{name}: k-hat of the importance ratios is {k_hat:.2f}, above {GOOD_K}: the"
+            " approximation misses parts of the posterior, and its intervals may be too narrow;"
+            f" {remedy}",
             ConvergenceWarning,
             stacklevel=4,
         )

@@ -3,10 +3,12 @@ r"""Laplace's approximation: a normal posterior around the optimum of EM, latent
 In the coordinates :math:`\phi` of :mod:`inference.programs.coordinates` (logits, logs, log-ratios),
 
 .. math:: \phi \mid x \approx N(\hat\phi, H^{-1}), \quad
-    H = -\nabla^2_\phi \left[ \log p(x \mid \theta(\phi)) + \log p(\theta(\phi)) \right]_{\phi = \hat\phi},
+    H = -\nabla^2_\phi \left[ \log p(x \mid \theta(\phi)) + \log p(\theta(\phi)) \right]_{\phi =
+    \hat\phi},
 
-with :math:`\hat\theta` the maximum of the posterior density in the parameters' own units. Entries that are exactly zero or on a
-bound stay there, so what is said is conditional on the estimated graph.
+with :math:`\hat\theta` the maximum of the posterior density in the parameters' own units. Entries
+that are exactly zero or on a bound stay there, so what is said is conditional on the estimated
+graph.
 
 Source: L. Tierney and J. B. Kadane (1986), doi:10.1080/01621459.1986.10478240.
 """
@@ -49,8 +51,9 @@ class Laplace:
         optimum: the engine that finds the optimum.
 
     Raises:
-        ValueError: for fewer than 4 draws; at ``fit``, for latents that cannot be enumerated, a support without
-            coordinates, or an optimum where the log-posterior does not curve down, naming the parameters.
+        ValueError: for fewer than 4 draws; at ``fit``, for latents that cannot be enumerated, a
+            support without coordinates, or an optimum where the log-posterior does not curve down,
+            naming the parameters.
     """
 
     num_draws: int = 1000
@@ -60,42 +63,66 @@ class Laplace:
         plain_fields(self)
         check_size("Laplace", "num_draws", self.num_draws, 4, "an integer of 4 or more")
         if not is_method(self.optimum):
-            raise ValueError(f"Laplace: optimum must be an engine such as EM(), got {self.optimum!r}")
+            raise ValueError(
+                f"Laplace: optimum must be an engine such as EM(), got {self.optimum!r}"
+            )
 
     @property
     def max_iterations(self) -> int:
         """Of the optimum."""
         return self.optimum.max_iterations
 
-    def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
-        """See :class:`inference.base.structure.Method`; a checkpoint holds the search for the optimum."""
+    def run(
+        self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None
+    ) -> Outcome:
+        """See :class:`inference.base.structure.Method`; a checkpoint holds the search for the
+        optimum.
+        """
         program = problem.program()
         refuse_open_sites("Laplace", problem.structure, program)
         program.check_enumerable()
         outcome = self.optimum.run(problem, start, progress, checkpoint)
         best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax())
-        problem = dataclasses.replace(problem, data=map_tensors(lambda x: x.double() if isinstance(x, Tensor) and x.is_floating_point() else x, problem.data))
+        problem = dataclasses.replace(
+            problem,
+            data=map_tensors(
+                lambda x: x.double() if isinstance(x, Tensor) and x.is_floating_point() else x,
+                problem.data,
+            ),
+        )
         program = problem.program()  # single precision is too coarse for curvature
-        mode = problem.structure.canonical({name: value[best].double() for name, value in outcome.params.items()})
+        mode = problem.structure.canonical(
+            {name: value[best].double() for name, value in outcome.params.items()}
+        )
         coordinates = Coordinates.of(program, mode)
         held = coordinates.at_bound()
         if held:
             warnings.warn(
-                f"Laplace: entries on the bound of their interval are held there: {some_names(held)}",
+                "Laplace: entries on the bound of their interval are held there:"
+                f" {some_names(held)}",
                 ConvergenceWarning,
                 stacklevel=2,
             )
             coordinates = coordinates.without(held)
         if not coordinates.names:
-            raise ValueError("Laplace: every parameter lies on the bound of its interval, where no curvature says how sure it is; give it priors, or more rows")
+            raise ValueError(
+                "Laplace: every parameter lies on the bound of its interval, where no curvature"
+                " says how sure it is; give it priors, or more rows"
+            )
         center = coordinates.vector()
-        information = minus_hessian(lambda free: program.log_prior(coordinates.params(free)), center)
+        information = minus_hessian(
+            lambda free: program.log_prior(coordinates.params(free)), center
+        )
         for part in data_chunks(problem.model, problem.data):
-            information = information + minus_hessian(functools.partial(_log_likelihood, part, coordinates), center)
+            information = information + minus_hessian(
+                functools.partial(_log_likelihood, part, coordinates), center
+            )
         covariance = inverse_information(information, coordinates.names, "Laplace")
         factor = torch.linalg.cholesky(covariance)
         generator = torch.Generator().manual_seed(problem.seed)
-        noise = torch.randn(self.num_draws, len(center), generator=generator, dtype=torch.float64).to(center)
+        noise = torch.randn(
+            self.num_draws, len(center), generator=generator, dtype=torch.float64
+        ).to(center)
         points = center + noise @ factor.mT
         each = [coordinates.params(point) for point in points]
         draws = {name: torch.stack([params[name] for params in each]) for name in mode}
@@ -103,10 +130,15 @@ class Laplace:
         endless = sorted(name for name, value in draws.items() if not bool(value.isfinite().all()))
         if endless:
             raise ValueError(
-                f"Laplace: the data and the priors say so little of {', '.join(endless)} that draws around the optimum run to infinity; give them tighter "
-                "priors, or more rows, or take NUTS, which needs no optimum"
+                f"Laplace: the data and the priors say so little of {', '.join(endless)} that draws"
+                " around the optimum run to infinity; give them tighter priors, or more rows, or"
+                " take NUTS, which needs no optimum"
             )
-        log_guide = -0.5 * noise.square().sum(-1) - factor.diagonal().log().sum() - 0.5 * len(center) * math.log(2 * math.pi)
+        log_guide = (
+            -0.5 * noise.square().sum(-1)
+            - factor.diagonal().log().sum()
+            - 0.5 * len(center) * math.log(2 * math.pi)
+        )
         log_joint = log_posteriors(program, draws) + coordinates.log_jacobian(draws)
         ratio = torch.where(inside, log_joint - log_guide, -torch.inf).double().cpu()
         warn_of_ratios(ratio, "Laplace", "NUTS draws from the posterior itself")

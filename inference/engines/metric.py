@@ -1,14 +1,18 @@
-r"""The mass matrix of a Hamiltonian sampler, from the points of its warm-up and the slopes of the density at them.
+r"""The mass matrix of a Hamiltonian sampler, from the points of its warm-up and the slopes of the
+density at them.
 
-With points z of covariance :math:`C_z` and slopes :math:`g = \nabla \log p(z)` of covariance :math:`C_g`, the inverse mass matrix
-:math:`\Sigma` that leaves the density least different from a standard normal, by the Fisher divergence, has
+With points z of covariance :math:`C_z` and slopes :math:`g = \nabla \log p(z)` of covariance
+:math:`C_g`, the inverse mass matrix :math:`\Sigma` that leaves the density least different from a
+standard normal, by the Fisher divergence, has
 
 .. math:: \Sigma\, C_g\, \Sigma = C_z,
 
-so it is the geometric mean of :math:`C_z` and :math:`C_g^{-1}`. Where the density is normal, chance moves both alike and cancels: points that
-span the space give its covariance exactly, however few they are. In directions that no point went, the matrix so far stays.
+so it is the geometric mean of :math:`C_z` and :math:`C_g^{-1}`. Where the density is normal, chance
+moves both alike and cancels: points that span the space give its covariance exactly, however few
+they are. In directions that no point went, the matrix so far stays.
 
-Source: A. Seyboldt, E. L. Carlson and B. Carpenter (2026), Preconditioning Hamiltonian Monte Carlo by minimizing Fisher divergence, arXiv:2603.18845.
+Source: A. Seyboldt, E. L. Carlson and B. Carpenter (2026), Preconditioning Hamiltonian Monte Carlo
+by minimizing Fisher divergence, arXiv:2603.18845.
 """
 
 from __future__ import annotations
@@ -40,14 +44,24 @@ def adapted(covariance: Array, windows: Sequence[Array]) -> Array:
     if not windows:
         return covariance
     count = sum(len(window) - 1 for window in windows)
-    points, slopes = np.concatenate([window - window.mean(0) for window in windows]).transpose(1, 0, 2)  # (T, P) each
+    points, slopes = np.concatenate([window - window.mean(0) for window in windows]).transpose(
+        1, 0, 2
+    )  # (T, P) each
     share = SO_FAR / (count + SO_FAR)
     if covariance.ndim == 1:
-        spread, slope = ((1 - share) * square.sum(0) / count + share for square in (points**2 / covariance, slopes**2 * covariance))
+        spread, slope = (
+            (1 - share) * square.sum(0) / count + share
+            for square in (points**2 / covariance, slopes**2 * covariance)
+        )
         return covariance * np.clip(np.sqrt(spread / slope), 1 / MOST_CHANGE, MOST_CHANGE)
     root = np.linalg.cholesky(covariance)
-    own = solve_triangular(root, points.T, lower=True, check_finite=False), root.T @ slopes.T  # in units of the matrix so far
-    spread, slope = ((1 - share) * part @ part.T / count + share * np.eye(len(root)) for part in own)
+    own = (
+        solve_triangular(root, points.T, lower=True, check_finite=False),
+        root.T @ slopes.T,
+    )  # in units of the matrix so far
+    spread, slope = (
+        (1 - share) * part @ part.T / count + share * np.eye(len(root)) for part in own
+    )
     change = _power(_geometric_mean(spread, slope), 1.0, MOST_CHANGE)
     new: Array = root @ change @ root.T
     new = (new + new.T) / 2

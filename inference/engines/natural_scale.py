@@ -1,8 +1,10 @@
-r"""The scale on which steps of EM are extrapolated: every estimate as a vector of coordinates, by the support of its site.
+r"""The scale on which steps of EM are extrapolated: every estimate as a vector of coordinates, by
+the support of its site.
 
-Probabilities become log-odds, probability vectors logs of their shares, positive numbers logs, positive definite matrices the Cholesky
-factor with the log of its diagonal; all else stays as it is. A coordinate that comes back unchanged from the image of an M-step is that image,
-bit for bit: what the M-step put on a bound or set to zero is moved by an M-step alone.
+Probabilities become log-odds, probability vectors logs of their shares, positive numbers logs,
+positive definite matrices the Cholesky factor with the log of its diagonal; all else stays as it
+is. A coordinate that comes back unchanged from the image of an M-step is that image, bit for bit:
+what the M-step put on a bound or set to zero is moved by an M-step alone.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ FAR = 2.0  # log-odds, or logs of shares, that a coordinate may lie from the ima
 FAR_LOGS = 5.0  # the same of logs
 OUTER = 3.0  # log-odds beyond which a chance counts as near its limit
 OUTER_SHARE = 2.0  # logs below an even share beyond which a share does
-LIMIT = 13.5  # log-odds beyond which only M-steps go, some of which take no chance within 1e-6 of its limits
+# log-odds beyond which only M-steps go, some of which take no chance within 1e-6 of its limits
+LIMIT = 13.5
 BOX = 15.0  # half the width of an interval of predictors on the scale of log-odds
 HALVINGS = 4  # of the way from the image, to stay inside a support that no coordinates keep
 
@@ -46,11 +49,15 @@ class Coordinates(Protocol):
     def of(self, value: Tensor) -> Tensor: ...
 
     def back(self, z: Tensor, image: Tensor, same: Tensor) -> Tensor:
-        """The value at coordinates z; ``image`` where they are the ``same``, (A, p) bool, as the image's."""
+        """The value at coordinates z; ``image`` where they are the ``same``, (A, p) bool, as the
+        image's.
+        """
         ...
 
     def weight(self, z: Tensor) -> Tensor:
-        """How much a step in a coordinate matters, between 0 and 1: the root of the information of one observation, in units of its maximum."""
+        """How much a step in a coordinate matters, between 0 and 1: the root of the information of
+        one observation, in units of its maximum.
+        """
         ...
 
 
@@ -100,7 +107,11 @@ class _LogShares(Coordinates):
 
     def back(self, z: Tensor, image: Tensor, same: Tensor) -> Tensor:
         value = torch.where(_flat(image) == 0, 0.0, z.exp()).to(image.dtype).reshape(image.shape)
-        value = self.support.scaled(value) if isinstance(self.support, Shares) else value / value.sum(-1, keepdim=True)
+        value = (
+            self.support.scaled(value)
+            if isinstance(self.support, Shares)
+            else value / value.sum(-1, keepdim=True)
+        )
         return torch.where(restart_wise(same.all(1), image), image, value)
 
     def weight(self, z: Tensor) -> Tensor:
@@ -119,7 +130,9 @@ class _Logs(Coordinates):
         return _flat((value - self.origin).double().clamp(min=1e-300).log())
 
     def back(self, z: Tensor, image: Tensor, same: Tensor) -> Tensor:
-        value = (z.exp().reshape(image.shape).to(image.dtype) + self.origin).clamp(self.low, self.high)
+        value = (z.exp().reshape(image.shape).to(image.dtype) + self.origin).clamp(
+            self.low, self.high
+        )
         return _kept(value, image, same)
 
     def weight(self, z: Tensor) -> Tensor:
@@ -128,7 +141,11 @@ class _Logs(Coordinates):
 
 @dataclass(frozen=True)
 class _Plain(Coordinates):
-    """Numbers as they are. Zeros are made and unmade by M-steps alone: where a site has some, nothing else changes its sign."""
+    """Numbers as they are.
+
+    Zeros are made and unmade by M-steps alone: where a site has some, nothing else changes its
+    sign.
+    """
 
     support: constraints.Constraint
     low: Tensor | None = None
@@ -152,11 +169,15 @@ class _Plain(Coordinates):
             outside = ~_flat(self.support.check(value)).all(1)
             if not bool(outside.any()):
                 break
-            value = torch.where(restart_wise(outside, image), torch.lerp(image, value, share), value)
+            value = torch.where(
+                restart_wise(outside, image), torch.lerp(image, value, share), value
+            )
         return value
 
     def weight(self, z: Tensor) -> Tensor:
-        return (z * (FAR / (2 * self.far))).cosh().reciprocal()  # that of log-odds where the interval is BOX wide; 1 without an interval
+        return (
+            (z * (FAR / (2 * self.far))).cosh().reciprocal()
+        )  # that of log-odds where the interval is BOX wide; 1 without an interval
 
 
 @dataclass(frozen=True)
@@ -199,7 +220,8 @@ class NaturalScale:
     """Estimates of restarts as vectors.
 
     Args:
-        supports: by site. What stands beside these sites among the parameters is moved by M-steps alone.
+        supports: by site. What stands beside these sites among the parameters is moved by M-steps
+            alone.
         like: parameters of this model, (R, ...).
     """
 
@@ -213,7 +235,14 @@ class NaturalScale:
                 coordinates = _coordinates(support)
                 size = coordinates.of(value[:1]).shape[1]
                 self.sites[name] = coordinates, slice(first, first + size)
-                limits.append(torch.tensor([coordinates.far, coordinates.limit, *coordinates.inner(value[:1])], dtype=torch.float64).unsqueeze(1).expand(4, size))
+                limits.append(
+                    torch.tensor(
+                        [coordinates.far, coordinates.limit, *coordinates.inner(value[:1])],
+                        dtype=torch.float64,
+                    )
+                    .unsqueeze(1)
+                    .expand(4, size)
+                )
                 first += size
         self.size = first
         self._far, self._limit, self._low, self._high = torch.cat(limits, 1)
@@ -223,12 +252,20 @@ class NaturalScale:
         return torch.cat([own.of(params[name]) for name, (own, _) in self.sites.items()], 1)
 
     def back(self, z: Tensor, image: Params, image_z: Tensor) -> Params:
-        """Parameters at coordinates z (A, P), from the ``image`` of the M-step, whose coordinates are ``image_z``; a site whose value would leave its support is the image's."""
+        """Parameters at coordinates z (A, P), from the ``image`` of the M-step, whose coordinates
+        are ``image_z``; a site whose value would leave its support is the image's.
+        """
         same, new = z == image_z, dict(image)
         for name, (own, part) in self.sites.items():
             value = own.back(z[:, part], image[name], same[:, part])
-            outside = ~_flat(self.supports[name].check(value)).all(1)  # by rounding, in the dtype of the image
-            new[name] = torch.where(restart_wise(outside, value), image[name], value) if bool(outside.any()) else value
+            outside = ~_flat(self.supports[name].check(value)).all(
+                1
+            )  # by rounding, in the dtype of the image
+            new[name] = (
+                torch.where(restart_wise(outside, value), image[name], value)
+                if bool(outside.any())
+                else value
+            )
         return new
 
     def near(self, z: Tensor, image: Tensor, inner: Tensor) -> Tensor:
@@ -236,10 +273,14 @@ class NaturalScale:
 
         Args:
             z, image: (A, P).
-            inner: restarts in which nothing may come nearer to a limit, where EM hardly moves any more, than an M-step brought it, bool (A,).
+            inner: restarts in which nothing may come nearer to a limit, where EM hardly moves any
+                more, than an M-step brought it, bool (A,).
         """
         z = image + (z - image).clamp(-self._far, self._far)
-        low, high = (torch.where(inner.unsqueeze(1), near, limit) for near, limit in ((self._low, -self._limit), (self._high, self._limit)))
+        low, high = (
+            torch.where(inner.unsqueeze(1), near, limit)
+            for near, limit in ((self._low, -self._limit), (self._high, self._limit))
+        )
         return z.minimum(image.maximum(high)).maximum(image.minimum(low))
 
     def weights(self, z: Tensor) -> Tensor:
@@ -248,5 +289,13 @@ class NaturalScale:
 
     def zeros(self, params: Params) -> Tensor:
         """Which entries of numbers as they are are exactly zero, (A, entries)."""
-        found = [_flat(params[name] == 0) for name, (own, _) in self.sites.items() if isinstance(own, _Plain)]
-        return torch.cat(found, 1) if found else torch.zeros(len(next(iter(params.values()))), 0, dtype=torch.bool)
+        found = [
+            _flat(params[name] == 0)
+            for name, (own, _) in self.sites.items()
+            if isinstance(own, _Plain)
+        ]
+        return (
+            torch.cat(found, 1)
+            if found
+            else torch.zeros(len(next(iter(params.values()))), 0, dtype=torch.bool)
+        )

@@ -1,13 +1,17 @@
 r"""NUTS: draws from the posterior of a program's parameters, its discrete latents summed out.
 
-All chains run as one batch of :class:`~inference.programs.potential.Potential`. Warm-up follows Stan's windows: the step size by
-dual averaging, the mass matrix from the chains' points and slopes (:mod:`inference.engines.metric`) at the end of windows that double.
-It starts at the mode of the density that is sampled, to which the optimum of ``warm_start`` leads, with the curvature there as the first mass matrix.
+All chains run as one batch of :class:`~inference.programs.potential.Potential`. Warm-up follows
+Stan's windows: the step size by dual averaging, the mass matrix from the chains' points and slopes
+(:mod:`inference.engines.metric`) at the end of windows that double. It starts at the mode of the
+density that is sampled, to which the optimum of ``warm_start`` leads, with the curvature there as
+the first mass matrix.
 
-The posterior of a mixture or of binary latents repeats itself under every renaming of the latents; draws are renamed
-like one reference before they are handed back (:mod:`inference.base.relabelling`).
+The posterior of a mixture or of binary latents repeats itself under every renaming of the latents;
+draws are renamed like one reference before they are handed back
+(:mod:`inference.base.relabelling`).
 
-Source: :mod:`inference.engines.hamiltonian`; warm-up windows as in the Stan reference manual (Stan Development Team 2024).
+Source: :mod:`inference.engines.hamiltonian`; warm-up windows as in the Stan reference manual (Stan
+Development Team 2024).
 """
 
 from __future__ import annotations
@@ -29,7 +33,13 @@ from inference.base.progress import Progress
 from inference.base.structure import is_method, open_sites
 from inference.engines.chains import posterior_outcome
 from inference.engines.em import EM
-from inference.engines.hamiltonian import DualAveraging, Metric, Transition, first_step_size, transition
+from inference.engines.hamiltonian import (
+    DualAveraging,
+    Metric,
+    Transition,
+    first_step_size,
+    transition,
+)
 from inference.engines.metric import adapted
 from inference.programs.alone import quiet
 from inference.programs.potential import Potential
@@ -55,16 +65,20 @@ class NUTS:
         num_chains: C, run as one batch; four are needed to trust R-hat.
         num_warmup: transitions a chain that adapt and are not kept.
         num_draws: kept transitions a chain.
-        target_acceptance: mean acceptance the step size aims at; nearer 1 means smaller steps and fewer divergences.
+        target_acceptance: mean acceptance the step size aims at; nearer 1 means smaller steps and
+            fewer divergences.
         max_depth: a trajectory has at most 2^max_depth steps.
         dense: whether the mass matrix is dense; None for dense up to 400 coordinates.
-        warm_start: the engine whose optimum (or the points that ``fit`` was given in its place) leads to the mode that the chains start
-            around, each a posterior standard deviation off; None to start at the points that ``fit`` was given or drew, one a chain where
-            there are as many. Programs with continuous latents of the rows start there too: those are drawn with the parameters.
+        warm_start: the engine whose optimum (or the points that ``fit`` was given in its place)
+            leads to the mode that the chains start around, each a posterior standard deviation off;
+            None to start at the points that ``fit`` was given or drew, one a chain where there are
+            as many. Programs with continuous latents of the rows start there too: those are drawn
+            with the parameters.
         relabel: rename the latents of every draw like one reference.
 
     Raises:
-        ValueError: for a setting out of range; at ``fit``, for a program with a latent that cannot be enumerated.
+        ValueError: for a setting out of range; at ``fit``, for a program with a latent that cannot
+            be enumerated.
     """
 
     num_chains: int = 4
@@ -78,21 +92,32 @@ class NUTS:
 
     def __post_init__(self) -> None:
         plain_fields(self)
-        for name, least in (("num_chains", 1), ("num_warmup", 20), ("num_draws", 4), ("max_depth", 1)):
+        for name, least in (
+            ("num_chains", 1),
+            ("num_warmup", 20),
+            ("num_draws", 4),
+            ("max_depth", 1),
+        ):
             check_size("NUTS", name, getattr(self, name), least, f"an integer of {least} or more")
-        check_number("NUTS", "target_acceptance", self.target_acceptance, "lie in (0, 1)", above=0, below=1)
+        check_number(
+            "NUTS", "target_acceptance", self.target_acceptance, "lie in (0, 1)", above=0, below=1
+        )
         check_flag("NUTS", "relabel", self.relabel)
         if self.dense is not None:
             check_flag("NUTS", "dense", self.dense)
         if self.warm_start is not None and not is_method(self.warm_start):
-            raise ValueError(f"NUTS: warm_start must be an engine such as EM(), or None, got {self.warm_start!r}")
+            raise ValueError(
+                f"NUTS: warm_start must be an engine such as EM(), or None, got {self.warm_start!r}"
+            )
 
     @property
     def max_iterations(self) -> int:
         """Transitions a chain."""
         return self.num_warmup + self.num_draws
 
-    def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
+    def run(
+        self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None
+    ) -> Outcome:
         """See :class:`inference.base.structure.Method`."""
         program = problem.program()
         program.check_enumerable()
@@ -107,7 +132,11 @@ class NUTS:
         else:
             optimum = self._optimum(problem, program, start, progress)
             count = len(next(iter(optimum.values())))
-            missing = {name: value.expand(count, *value.shape[1:]) for name, value in like.items() if name not in optimum}
+            missing = {
+                name: value.expand(count, *value.shape[1:])
+                for name, value in like.items()
+                if name not in optimum
+            }
             centers = potential.vector(optimum | missing)  # (1 or C, P)
             if self.warm_start is not None and not open_sites(problem.structure, program):
                 centers = torch.stack([potential.climbed(center) for center in centers])
@@ -119,27 +148,41 @@ class NUTS:
             if store is not None:
                 store.save(_Saved.of(run.chains))
             raise
-        draws = torch.from_numpy(np.stack([chain.draws for chain in run.chains])).to(potential.like)  # (C, D, P)
+        draws = torch.from_numpy(np.stack([chain.draws for chain in run.chains])).to(
+            potential.like
+        )  # (C, D, P)
         params = potential.params(draws.reshape(-1, potential.size))
-        params = {name: v.detach().reshape(self.num_chains, self.num_draws, *v.shape[1:]) for name, v in params.items()}
+        params = {
+            name: v.detach().reshape(self.num_chains, self.num_draws, *v.shape[1:])
+            for name, v in params.items()
+        }
         stats = np.stack([chain.stats for chain in run.chains])  # (C, D, S)
-        sample_stats = {name: torch.from_numpy(stats[..., i].copy()) for i, name in enumerate(STATS)}
+        sample_stats = {
+            name: torch.from_numpy(stats[..., i].copy()) for i, name in enumerate(STATS)
+        }
         sample_stats["diverging"] = sample_stats["diverging"] > 0
         num_divergent = int(sample_stats["diverging"].sum())
         if num_divergent:
             warnings.warn(
-                f"{num_divergent} of {self.num_chains * self.num_draws} draws diverged: the posterior has places the "
-                "sampler does not reach; raise target_acceptance, or give the parameters informative priors",
+                f"{num_divergent} of {self.num_chains * self.num_draws} draws diverged: the"
+                " posterior has places the sampler does not reach; raise target_acceptance, or"
+                " give the parameters informative priors",
                 ConvergenceWarning,
                 stacklevel=2,
             )
         return posterior_outcome(problem, params, sample_stats, sample_stats["lp"], self.relabel)
 
-    def _optimum(self, problem: Problem, program: Program, start: Params, progress: Progress) -> Params:
+    def _optimum(
+        self, problem: Problem, program: Program, start: Params, progress: Progress
+    ) -> Params:
         """The point each chain starts around, (1, ...) or (C, ...)."""
         if self.warm_start is None or problem.start_given or open_sites(problem.structure, program):
             count = len(next(iter(start.values())))
-            return start if count == self.num_chains else {name: value[:1] for name, value in start.items()}
+            return (
+                start
+                if count == self.num_chains
+                else {name: value[:1] for name, value in start.items()}
+            )
         with quiet():  # bounds and slow ends of the warm start are no matter here
             outcome = self.warm_start.run(problem, start, progress, None)
         best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax())
@@ -151,9 +194,14 @@ class NUTS:
         if potential.size <= MOST_DENSE:
             curvature = potential.curvature(centers[0]).cpu().double().numpy()
             if not np.isfinite(curvature).all():
-                raise ValueError("NUTS: the log-posterior has no finite curvature at the start; give another init, or warm_start=None")
+                raise ValueError(
+                    "NUTS: the log-posterior has no finite curvature at the start; give another"
+                    " init, or warm_start=None"
+                )
             values, vectors = np.linalg.eigh(curvature)
-            covariance = (vectors / np.clip(values, LEAST_CURVATURE, LEAST_CURVATURE * MOST_CURVATURE)) @ vectors.T
+            covariance = (
+                vectors / np.clip(values, LEAST_CURVATURE, LEAST_CURVATURE * MOST_CURVATURE)
+            ) @ vectors.T
             covariance = covariance if dense else covariance.diagonal().copy()
         elif dense:
             covariance = np.eye(potential.size)
@@ -169,7 +217,9 @@ class NUTS:
                 if torch.isfinite(value).all():
                     break
             else:
-                raise ValueError("NUTS: the log-posterior is not finite at the start; give another init")
+                raise ValueError(
+                    "NUTS: the log-posterior is not finite at the start; give another init"
+                )
             chains.append(
                 Chain(
                     position=point.cpu().double().numpy(),
@@ -188,7 +238,9 @@ class NUTS:
 
 @dataclasses.dataclass(eq=False)
 class Chain:
-    """All that a chain needs to go on after any transition; its random numbers follow from seed, chain and iteration."""
+    """All that a chain needs to go on after any transition; its random numbers follow from seed,
+    chain and iteration.
+    """
 
     position: Array
     log_density: float
@@ -197,7 +249,9 @@ class Chain:
     draws: Array  # (D, P)
     stats: Array  # (D, S)
     iteration: int = 0
-    window: list[Array] = dataclasses.field(default_factory=list)  # positions and gradients (2, P) since the last update of the metric
+    window: list[Array] = dataclasses.field(
+        default_factory=list
+    )  # positions and gradients (2, P) since the last update of the metric
     step: float = 0.0  # 0: to be found
     averaging: DualAveraging | None = None
     pooled_at: int = 0
@@ -217,7 +271,9 @@ class Run:
         running = {c: self._walk(c) for c in range(size)}
         asked: dict[int, Array] = {}
         waiting: set[int] = set()  # chains at the end of a window
-        positions = torch.from_numpy(np.stack([chain.position for chain in self.chains])).to(self.potential.like)
+        positions = torch.from_numpy(np.stack([chain.position for chain in self.chains])).to(
+            self.potential.like
+        )
         answers: dict[int, Any] = dict.fromkeys(running)
         shown = 0
         while running:
@@ -247,7 +303,11 @@ class Run:
             slowest = min(chain.iteration for chain in self.chains)
             if slowest > shown:
                 shown = slowest
-                progress.update(slowest, objective=float(np.mean([c.log_density for c in self.chains])), active=len(running))
+                progress.update(
+                    slowest,
+                    objective=float(np.mean([c.log_density for c in self.chains])),
+                    active=len(running),
+                )
                 if store is not None and slowest % store.every == 0:
                     store.save(_Saved.of(self.chains))
 
@@ -262,20 +322,36 @@ class Run:
                 metric = Metric(chain.covariance)
             at = [self.seed, c, chain.iteration + 1]
             if chain.step == 0.0:
-                # random numbers of its own: a run that resumes here does not search for the step again
+                # random numbers of its own: a run that resumes here does not search for the step
+                # again
                 guess = yield from first_step_size(
-                    chain.position, chain.log_density, chain.gradient, 0.5, metric, np.random.default_rng([*at, 1])
+                    chain.position,
+                    chain.log_density,
+                    chain.gradient,
+                    0.5,
+                    metric,
+                    np.random.default_rng([*at, 1]),
                 )
                 chain.step, chain.averaging = guess, DualAveraging.begin(guess)
             rng = np.random.default_rng(at)
             new = yield from transition(
-                chain.position, chain.log_density, chain.gradient, chain.step, metric, rng, method.max_depth
+                chain.position,
+                chain.log_density,
+                chain.gradient,
+                chain.step,
+                metric,
+                rng,
+                method.max_depth,
             )
             self._record(chain, new)
 
     def _record(self, chain: Chain, new: Transition) -> None:
         method = self.method
-        chain.position, chain.log_density, chain.gradient = new.position, new.log_density, new.gradient
+        chain.position, chain.log_density, chain.gradient = (
+            new.position,
+            new.log_density,
+            new.gradient,
+        )
         if chain.iteration < method.num_warmup:
             assert chain.averaging is not None  # set with the step size
             chain.averaging = chain.averaging.updated(new.acceptance, method.target_acceptance)
@@ -287,21 +363,32 @@ class Run:
         else:
             draw = chain.iteration - method.num_warmup
             chain.draws[draw] = new.position
-            row = (new.acceptance, new.depth, new.num_steps, new.diverging, new.energy, chain.step, new.log_density)
+            row = (
+                new.acceptance,
+                new.depth,
+                new.num_steps,
+                new.diverging,
+                new.energy,
+                chain.step,
+                new.log_density,
+            )
             chain.stats[draw] = row
         chain.iteration += 1
 
     def _pooled(self, group: int) -> Array:
         """The metric of the chains of one posterior, from what they gathered."""
         chains = [chain for chain in self.chains if chain.group == group]
-        return adapted(chains[0].covariance, [np.stack(chain.window) for chain in chains if chain.window])
+        return adapted(
+            chains[0].covariance, [np.stack(chain.window) for chain in chains if chain.window]
+        )
 
 
 def window_ends(num_warmup: int) -> tuple[int, ...]:
-    """Iterations at which the metric is updated; the first one begins the gathering of draws for it.
+    """Iterations at which the metric is updated; the first one begins the gathering of draws for
+    it.
 
-    An initial stretch of 75 transitions, windows of 25, 50, 100, ..., and 50 at the end for the step size, or 15, 75 and
-    10 per cent of a warm-up shorter than 150.
+    An initial stretch of 75 transitions, windows of 25, 50, 100, ..., and 50 at the end for the
+    step size, or 15, 75 and 10 per cent of a warm-up shorter than 150.
     """
     first, last, size = 75, 50, 25
     if num_warmup < first + last + size:
@@ -332,7 +419,10 @@ class _Saved:
                 arrays[f"{c}.window"] = torch.from_numpy(np.stack(chain.window))
             averaging = None if chain.averaging is None else dataclasses.asdict(chain.averaging)
             numbers.append(
-                {name: getattr(chain, name) for name in ("log_density", "iteration", "step", "pooled_at")}
+                {
+                    name: getattr(chain, name)
+                    for name in ("log_density", "iteration", "step", "pooled_at")
+                }
                 | {"averaging": averaging}
             )
         return cls(arrays, numbers)
@@ -340,8 +430,15 @@ class _Saved:
     def chains(self) -> list[Chain]:
         out = []
         for c, record in enumerate(self.numbers):
-            own: dict[str, Any] = {name: self.arrays[f"{c}.{name}"].numpy().copy() for name in ("position", "gradient", "covariance", "draws", "stats")}
-            window = list(self.arrays[f"{c}.window"].numpy()) if f"{c}.window" in self.arrays else []
-            averaging = None if record["averaging"] is None else DualAveraging(**record["averaging"])
+            own: dict[str, Any] = {
+                name: self.arrays[f"{c}.{name}"].numpy().copy()
+                for name in ("position", "gradient", "covariance", "draws", "stats")
+            }
+            window = (
+                list(self.arrays[f"{c}.window"].numpy()) if f"{c}.window" in self.arrays else []
+            )
+            averaging = (
+                None if record["averaging"] is None else DualAveraging(**record["averaging"])
+            )
             out.append(Chain(**own, **{**record, "averaging": averaging}, window=window))
         return out

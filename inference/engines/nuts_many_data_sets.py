@@ -1,4 +1,6 @@
-"""Posterior draws for many data sets of one model as one batch of chains: what calibration studies ask for."""
+"""Posterior draws for many data sets of one model as one batch of chains: what calibration studies
+ask for.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,11 @@ __all__ = ["MOST_SETS", "draws_of_sets"]
 MOST_SETS = 25  # at once: every chain's parameters meet the rows of all of them
 
 
-def draws_of_sets(method: NUTS, program: Program, num_sets: int, starts: Sequence[Params], seed: int) -> list[Params]:
-    """NUTS on several data sets of equally many rows, all chains in one batch; each data set adapts on its own.
+def draws_of_sets(
+    method: NUTS, program: Program, num_sets: int, starts: Sequence[Params], seed: int
+) -> list[Params]:
+    """NUTS on several data sets of equally many rows, all chains in one batch; each data set adapts
+    on its own.
 
     Args:
         method: the sampler; ``warm_start`` is not used.

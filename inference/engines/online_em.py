@@ -33,42 +33,62 @@ RANK_STRIDE = 7_368_787  # and of two processes
 
 @dataclass(frozen=True)
 class OnlineEM:
-    r"""Passes of stepwise EM (O. Cappe and E. Moulines 2009, doi:10.1111/j.1467-9868.2009.00698.x) before the iterations of exact EM:
-    ``fit(model, blocks, EM(start=OnlineEM()))``.
+    r"""Passes of stepwise EM (O. Cappe and E. Moulines 2009, doi:10.1111/j.1467-9868.2009.00698.x)
+    before the iterations of exact EM: ``fit(model, blocks, EM(start=OnlineEM()))``.
 
-    An iteration of EM reads all N rows to renew the parameters once. Where rows are many, far fewer say where to go. Let :math:`s(x; \theta)` be the
-    expected complete-data statistics of a row. EM is the search for a root of :math:`S = \sum_n s(x_n; \bar\theta(S))`, where the M-step
+    An iteration of EM reads all N rows to renew the parameters once. Where rows are many, far fewer
+    say where to go. Let :math:`s(x; \theta)` be the expected complete-data statistics of a row. EM
+    is the search for a root of :math:`S = \sum_n s(x_n; \bar\theta(S))`, where the M-step
 
-    .. math:: \bar\theta(S) = \arg\max_\theta \; \langle S, \phi(\theta) \rangle - N A(\theta) + \log p(\theta)
+    .. math::
 
-    knows the rows by S alone. Batch t, of n_t rows, gives an unbiased estimate of that sum, and Robbins and Monro's average of these estimates finds the root:
+        \bar\theta(S) = \arg\max_\theta \; \langle S, \phi(\theta) \rangle - N A(\theta) + \log
+        p(\theta)
 
-    .. math:: S_t = (1 - \gamma_t) S_{t-1} + \gamma_t \frac{N}{n_t} \sum_{n \in \text{batch } t} s(x_n; \theta_{t-1}), \qquad
+    knows the rows by S alone. Batch t, of n_t rows, gives an unbiased estimate of that sum, and
+    Robbins and Monro's average of these estimates finds the root:
+
+    .. math::
+
+        S_t = (1 - \gamma_t) S_{t-1} + \gamma_t \frac{N}{n_t} \sum_{n \in \text{batch } t} s(x_n;
+        \theta_{t-1}), \qquad
         \theta_t = \bar\theta(S_t), \qquad \gamma_0 = 1, \; \gamma_t = (t + 2)^{-\kappa}.
 
-    A weighted mean of statistics is the statistics of weighted rows, so that it is a point that the M-step may be given, counts that add up to N among
-    them; and because it stands for N rows, priors and penalties weigh what they weigh for all rows. With :math:`\kappa` in (1/2, 1] the steps sum to infinity and their squares do not: the
-    noise of batches dies out. One batch of all rows is one iteration of EM. An M-step that is itself one step uphill (Newton's, of encoders and noisy-OR
-    models) makes one uphill on the averaged bound.
+    A weighted mean of statistics is the statistics of weighted rows, so that it is a point that the
+    M-step may be given, counts that add up to N among them; and because it stands for N rows,
+    priors and penalties weigh what they weigh for all rows. With :math:`\kappa` in (1/2, 1] the
+    steps sum to infinity and their squares do not: the noise of batches dies out. One batch of all
+    rows is one iteration of EM. An M-step that is itself one step uphill (Newton's, of encoders and
+    noisy-OR models) makes one uphill on the averaged bound.
 
-    What is averaged are the fields of the statistics that are sums over rows. Fields that are none are the same for all batches (the point about which
-    moments are taken, the list of configurations) and stay as they are. Models some of whose fields hold one entry a row are refused.
+    What is averaged are the fields of the statistics that are sums over rows. Fields that are none
+    are the same for all batches (the point about which moments are taken, the list of
+    configurations) and stay as they are. Models some of whose fields hold one entry a row are
+    refused.
 
-    Rows are read in their order, block by block, and shuffled inside a block (65,536 rows where they lie in memory), by the seed: a table that is sorted by something is better shuffled once
-    before. The last iterate is handed on, not a mean of iterates, which would still remember the start. A restart whose last iterate has a lower log-posterior than its start, on up to 20,000 rows drawn at random, goes
-    on from its start, with a :class:`~inference.StartsWarning`.
+    Rows are read in their order, block by block, and shuffled inside a block (65,536 rows where
+    they lie in memory), by the seed: a table that is sorted by something is better shuffled once
+    before. The last iterate is handed on, not a mean of iterates, which would still remember the
+    start. A restart whose last iterate has a lower log-posterior than its start, on up to 20,000
+    rows drawn at random, goes on from its start, with a :class:`~inference.StartsWarning`.
 
-    Rows with weights count as often as these say. Where several processes share the rows, a batch has its share of each process's, in proportion, and its sums go around once a batch; every process takes the same step.
+    Rows with weights count as often as these say. Where several processes share the rows, a batch
+    has its share of each process's, in proportion, and its sums go around once a batch; every
+    process takes the same step.
 
-    With a checkpoint, the state of the passes lies beside it, in a file whose name ends in ``.online``.
+    With a checkpoint, the state of the passes lies beside it, in a file whose name ends in
+    ``.online``.
 
     Args:
         passes: through all rows; one to three.
-        batch_rows: rows of a batch (of all processes together), sequences in hidden Markov models. The last batch of a pass has up to twice as many, and less than this many rows are one batch.
+        batch_rows: rows of a batch (of all processes together), sequences in hidden Markov models.
+            The last batch of a pass has up to twice as many, and less than this many rows are one
+            batch.
         rate: :math:`\kappa` in (1/2, 1].
 
     Raises:
-        ValueError: for settings out of range; at ``fit``, for models whose M-step wants more than sums over rows.
+        ValueError: for settings out of range; at ``fit``, for models whose M-step wants more than
+            sums over rows.
     """
 
     passes: int = 1
@@ -89,15 +109,25 @@ class OnlineEM:
         """
         if not problem.structure.takes_blocks:
             raise ValueError(
-                "OnlineEM: mixtures, hidden Markov models, encoders, latent attributes, noisy-OR models, factor analysis and OptionsHMM can start so, without negative binomial or bounded items, Student t components "
-                f"and covariates; the M-step of this {type(problem.model).__name__} wants its rows and not only sums over them: fit(model, data, EM()) goes without"
+                "OnlineEM: mixtures, hidden Markov models, encoders, latent attributes, noisy-OR"
+                " models, factor analysis and OptionsHMM can start so, without negative binomial"
+                " or bounded items, Student t components and covariates; the M-step of this"
+                f" {type(problem.model).__name__} wants its rows and not only sums over them:"
+                " fit(model, data, EM()) goes without"
             )
 
     def step(self, batch: int) -> float:
         r""":math:`\gamma_t` of a batch, counted from 0 over all passes."""
         return 1.0 if batch == 0 else (batch + 2) ** -self.rate
 
-    def improved(self, problem: Problem, steps: Steps, start: Params, progress: Progress, store: Checkpoint | None) -> Params:
+    def improved(
+        self,
+        problem: Problem,
+        steps: Steps,
+        start: Params,
+        progress: Progress,
+        store: Checkpoint | None,
+    ) -> Params:
         """Where the passes end, (R, ...).
 
         Args:
@@ -129,22 +159,45 @@ class OnlineEM:
             seen = max(0, state.batch - first)  # before the run was interrupted
             batches = itertools.islice(self._batches(problem, number, per_pass), seen, None)
             for _ in range(seen, per_pass):
-                statistics, found, log_likelihood, log_prior = _of_batch(problem, steps, state.params, batches)
-                averages = torch.lerp(state.averages.to(found), found, self.step(state.batch)) if state.batch else found
-                params = _finite(steps.m_step(with_numbers(statistics, averages), state.params), state.params)
-                state = OnlineState(params, averages, state.batch + 1, float((log_likelihood + log_prior.double()).max()))
+                statistics, found, log_likelihood, log_prior = _of_batch(
+                    problem, steps, state.params, batches
+                )
+                averages = (
+                    torch.lerp(state.averages.to(found), found, self.step(state.batch))
+                    if state.batch
+                    else found
+                )
+                params = _finite(
+                    steps.m_step(with_numbers(statistics, averages), state.params), state.params
+                )
+                state = OnlineState(
+                    params,
+                    averages,
+                    state.batch + 1,
+                    float((log_likelihood + log_prior.double()).max()),
+                )
                 yield state
 
-    def _batches(self, problem: Problem, number: int, per_pass: int) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """This process's rows of one pass and their weights, (n, ...) and (n,) each: as many batches in all processes, whatever their rows."""
+    def _batches(
+        self, problem: Problem, number: int, per_pass: int
+    ) -> Iterator[tuple[Tensor, Tensor | None]]:
+        """This process's rows of one pass and their weights, (n, ...) and (n,) each: as many
+        batches in all processes, whatever their rows.
+        """
         processes = Processes() if problem.rows is None else problem.rows.processes
-        generator = torch.Generator().manual_seed((problem.seed + SEED_STRIDE * number + RANK_STRIDE * processes.rank) % 2**63)
+        generator = torch.Generator().manual_seed(
+            (problem.seed + SEED_STRIDE * number + RANK_STRIDE * processes.rank) % 2**63
+        )
         own_rows = problem.num_rows if problem.rows is None else len(problem.rows.blocks)
         if processes.group is None:
             ends = [self.batch_rows * (place + 1) for place in range(per_pass - 1)] + [own_rows]
         else:
             ends = [own_rows * (place + 1) // per_pass for place in range(per_pass)]
-        held, weights, passed = None, None, 0  # rows read and not yet given, how often they count, and how many were given
+        held, weights, passed = (
+            None,
+            None,
+            0,
+        )  # rows read and not yet given, how often they count, and how many were given
         blocks = _blocks(problem)
         for end in ends:
             while held is None or passed + len(held) < end:
@@ -152,7 +205,9 @@ class OnlineEM:
                 order = torch.randperm(len(block), generator=generator).to(block.device)
                 held = block[order] if held is None else torch.cat([held, block[order]])
                 if often is not None:
-                    weights = often[order] if weights is None else torch.cat([weights, often[order]])
+                    weights = (
+                        often[order] if weights is None else torch.cat([weights, often[order]])
+                    )
             size = end - passed
             yield held[:size], None if weights is None else weights[:size]
             held, weights, passed = held[size:], None if weights is None else weights[size:], end
@@ -164,7 +219,8 @@ class OnlineState:
 
     Args:
         params: (R, ...).
-        averages: sums for N rows, in one vector; see :func:`inference.base.blocks.messages.numbers_of`.
+        averages: sums for N rows, in one vector; see
+            :func:`inference.base.blocks.messages.numbers_of`.
         batch: batches done, over all passes.
         objective: of the best restart, as the last batch suggests it for all rows.
     """
@@ -189,12 +245,21 @@ def _blocks(problem: Problem) -> Iterator[tuple[Tensor, Tensor | None]]:
         yield problem.data[part], None if problem.weights is None else problem.weights[part]
 
 
-def _of_batch(problem: Problem, steps: Steps, params: Params, batches: Iterator[tuple[Tensor, Tensor | None]]) -> tuple[Any, Tensor, Tensor, Tensor]:
-    """Statistics of the next batch, of all processes; and what they make one expect of all N rows, in one vector, and of their log-likelihood (R,); the log-prior (R,)."""
+def _of_batch(
+    problem: Problem, steps: Steps, params: Params, batches: Iterator[tuple[Tensor, Tensor | None]]
+) -> tuple[Any, Tensor, Tensor, Tensor]:
+    """Statistics of the next batch, of all processes; and what they make one expect of all N rows,
+    in one vector, and of their log-likelihood (R,); the log-prior (R,).
+    """
 
     def sums(rows: Tensor, weights: Tensor | None) -> dict[str, Any]:
         statistics, log_likelihood, log_prior = steps.weighted(rows, weights).e_step(params)
-        return {"statistics": statistics, "likelihood": log_likelihood.double(), "rows": log_likelihood.new_full((), len(rows), dtype=torch.float64), "prior": log_prior * len(rows)}
+        return {
+            "statistics": statistics,
+            "likelihood": log_likelihood.double(),
+            "rows": log_likelihood.new_full((), len(rows), dtype=torch.float64),
+            "prior": log_prior * len(rows),
+        }
 
     if problem.rows is None or problem.rows.processes.group is None:
         found = sums(*next(batches))
@@ -206,15 +271,27 @@ def _of_batch(problem: Problem, steps: Steps, params: Params, batches: Iterator[
 
         found = problem.rows.added(problem.rows.of_one(sums), own)
     scale = problem.num_rows / float(found["rows"])
-    return found["statistics"], numbers_of(found["statistics"]) * scale, found["likelihood"] * scale, found["prior"] / found["rows"]
+    return (
+        found["statistics"],
+        numbers_of(found["statistics"]) * scale,
+        found["likelihood"] * scale,
+        found["prior"] / found["rows"],
+    )
 
 
 def _finite(new: Params, old: Params) -> Params:
-    """New parameters of the restarts where all are numbers: rows seen so far may say nothing of some of them, such as of a group that has none among them."""
-    fine = torch.stack([value.reshape(len(value), -1).isfinite().all(1) for value in new.values()]).all(0)
+    """New parameters of the restarts where all are numbers: rows seen so far may say nothing of
+    some of them, such as of a group that has none among them.
+    """
+    fine = torch.stack(
+        [value.reshape(len(value), -1).isfinite().all(1) for value in new.values()]
+    ).all(0)
     if bool(fine.all()):
         return new
-    return {name: torch.where(fine.reshape(-1, *[1] * (value.dim() - 1)), value, old[name].to(value)) for name, value in new.items()}
+    return {
+        name: torch.where(fine.reshape(-1, *[1] * (value.dim() - 1)), value, old[name].to(value))
+        for name, value in new.items()
+    }
 
 
 def beside(path: Path) -> Path:
@@ -223,12 +300,16 @@ def beside(path: Path) -> Path:
 
 
 def _refuse_rows(problem: Problem, steps: Steps, start: Params) -> None:
-    """Refuse statistics that hold every row, such as those from which degrees of freedom are read."""
+    """Refuse statistics that hold every row, such as those from which degrees of freedom are
+    read.
+    """
     try:
         numbers_of(steps.on(problem.data[:1]).e_step(start)[0])
     except ValueError as error:
         raise ValueError(
-            f"OnlineEM: a model whose M-step wants no more than sums over rows was expected, and that of {problem.model!r} reads the rows once more: fit(model, data, EM()) goes without"
+            "OnlineEM: a model whose M-step wants no more than sums over rows was expected, and"
+            f" that of {problem.model!r} reads the rows once more: fit(model, data, EM()) goes"
+            " without"
         ) from error
 
 
@@ -236,7 +317,9 @@ def _not_below(problem: Problem, steps: Steps, start: Params, end: Params) -> Pa
     """The end of every restart where it is above its start, else the start."""
     rows, weights = problem.data, problem.weights
     if problem.rows is None and len(rows) > SAMPLE_ROWS:
-        drawn = torch.as_tensor(drawn_rows(len(rows), SAMPLE_ROWS, problem.seed), device=rows.device)
+        drawn = torch.as_tensor(
+            drawn_rows(len(rows), SAMPLE_ROWS, problem.seed), device=rows.device
+        )
         rows, weights = rows[drawn], None if weights is None else weights[drawn]
     own = steps.weighted(rows, weights)
     values = []
@@ -247,9 +330,18 @@ def _not_below(problem: Problem, steps: Steps, start: Params, end: Params) -> Pa
     if not bool(is_lower.any()):
         return end
     warnings.warn(
-        f"OnlineEM: the passes of {int(is_lower.sum())} of {len(is_lower)} starts ended below where they began, on {len(rows):,} rows drawn at random, so exact EM goes on from "
-        "where they began. Are the rows sorted, by group or date? Shuffle them once, or give OnlineEM larger batches",
+        f"OnlineEM: the passes of {int(is_lower.sum())} of {len(is_lower)} starts ended below where"
+        f" they began, on {len(rows):,} rows drawn at random, so exact EM goes on from where they"
+        " began. Are the rows sorted, by group or date? Shuffle them once, or give OnlineEM larger"
+        " batches",
         StartsWarning,
         stacklevel=2,
     )
-    return {name: torch.where(is_lower.reshape(-1, *[1] * (value.dim() - 1)).to(value.device), start[name].to(value), value) for name, value in end.items()}
+    return {
+        name: torch.where(
+            is_lower.reshape(-1, *[1] * (value.dim() - 1)).to(value.device),
+            start[name].to(value),
+            value,
+        )
+        for name, value in end.items()
+    }

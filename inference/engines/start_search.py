@@ -1,4 +1,6 @@
-"""The search over starts: short runs of many, long runs of the best, until the best optimum is found again and again."""
+"""The search over starts: short runs of many, long runs of the best, until the best optimum is
+found again and again.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,11 @@ from inference.programs.program import Params
 
 __all__ = ["search_starts"]
 
-OVERHEAD = 1e5  # numbers that could be worked through in the time that an iteration takes on no data
-NUDGE = 0.2  # of the way from the best estimate to another start: far enough to leave the flat top of a saddle
+OVERHEAD = (
+    1e5  # numbers that could be worked through in the time that an iteration takes on no data
+)
+# of the way from the best estimate to another start: far enough to leave the flat top of a saddle
+NUDGE = 0.2
 GAIN = 1e-6  # relative: what a nudged run must gain for the best estimate to have been a saddle
 
 logger = logging.getLogger(__name__)
@@ -34,11 +39,17 @@ Draw = Callable[[int], Params]
 
 
 def search_starts(
-    search: StartSearch, method: Method, problem: Problem, draw: Draw, progress: Progress, checkpoint: Path | None
+    search: StartSearch,
+    method: Method,
+    problem: Problem,
+    draw: Draw,
+    progress: Progress,
+    checkpoint: Path | None,
 ) -> Outcome:
     """Run batches of starts as ``search`` says, and hand back those that were run to the end.
 
-    The best estimate is moved a little at last and run again: from a saddle the objective then rises.
+    The best estimate is moved a little at last and run again: from a saddle the objective then
+    rises.
 
     Args:
         search: the rule.
@@ -46,7 +57,8 @@ def search_starts(
         problem: model and data.
         draw: the starts of batch 0, 1, ..., each (B, ...).
         progress: told of iterations over all batches.
-        checkpoint: file from which an interrupted search goes on; the running batch lies in files beside it.
+        checkpoint: file from which an interrupted search goes on; the running batch lies in files
+            beside it.
 
     Warns:
         ConvergenceWarning: if the best start did not converge.
@@ -60,8 +72,17 @@ def search_starts(
         store.save(state)
     while not state.done:
         run.done_before = state.iterations
-        state = run.nudge(state, draw) if _enough(search, problem, state) else run.batch(state, draw(state.batch))
-        logger.info("%s starts tried, best %s %.4f", f"{state.batch * search.batch:,}", state.objective_name, float(state.objective.nan_to_num(-torch.inf).max()))
+        state = (
+            run.nudge(state, draw)
+            if _enough(search, problem, state)
+            else run.batch(state, draw(state.batch))
+        )
+        logger.info(
+            "%s starts tried, best %s %.4f",
+            f"{state.batch * search.batch:,}",
+            state.objective_name,
+            float(state.objective.nan_to_num(-torch.inf).max()),
+        )
         if store is not None:
             store.save(state)
             run.forget(state)
@@ -69,8 +90,9 @@ def search_starts(
     best = rank_restarts(problem, outcome.params, outcome.objective).best
     if not outcome.converged[best]:
         warnings.warn(
-            f"the best of {len(outcome.converged)} starts did not converge in {getattr(method, 'max_iterations', 0)} iterations{outcome.left_in_words()}: "
-            "raise max_iterations, loosen tolerance, try fewer latents, a penalty, or another start",
+            f"the best of {len(outcome.converged)} starts did not converge in"
+            f" {getattr(method, 'max_iterations', 0)} iterations{outcome.left_in_words()}: raise"
+            " max_iterations, loosen tolerance, try fewer latents, a penalty, or another start",
             ConvergenceWarning,
             stacklevel=4,
         )
@@ -82,10 +104,12 @@ class SearchState:
     """Everything a resumed search needs: the starts run to the end so far, and what they cost.
 
     Args:
-        params: (n, ...) by site; objective, log_likelihood, converged, num_iterations, objective_left: (n,).
+        params: (n, ...) by site; objective, log_likelihood, converged, num_iterations,
+            objective_left: (n,).
         history, history_log_likelihood: (iterations, n), NaN after a start stopped.
         objective_name: what was maximised.
-        batch: batches done; work: numbers worked through; iterations: of the longest start of every batch, added up.
+        batch: batches done; work: numbers worked through; iterations: of the longest start of every
+            batch, added up.
         nudged: times that the best estimate was moved; done: whether the search has ended.
     """
 
@@ -109,36 +133,68 @@ class SearchState:
         kept = torch.arange(len(self.objective)) != index
         names = ("objective", "log_likelihood", "converged", "num_iterations", "objective_left")
         rows: dict[str, Any] = {name: getattr(self, name)[kept] for name in names}
-        columns = {name: getattr(self, name)[:, kept] for name in ("history", "history_log_likelihood")}
-        return replace(self, params={name: value[kept] for name, value in self.params.items()}, **rows, **columns)
+        columns = {
+            name: getattr(self, name)[:, kept] for name in ("history", "history_log_likelihood")
+        }
+        return replace(
+            self,
+            params={name: value[kept] for name, value in self.params.items()},
+            **rows,
+            **columns,
+        )
 
     def take_in(self, short: Outcome | None, chosen: Tensor, long: Outcome) -> SearchState:
-        """With the starts that were run to the end: those ``chosen`` after a ``short`` run, if there was one."""
+        """With the starts that were run to the end: those ``chosen`` after a ``short`` run, if
+        there was one.
+        """
         second = long.num_iterations
         first = torch.zeros_like(second) if short is None else short.num_iterations[chosen]
         blank = long.history.new_zeros(0, int(chosen.max()) + 1)
 
         def joined(before: Tensor, after: Tensor) -> Tensor:
-            out = torch.full((int((first + second).max()), len(chosen)), torch.nan, dtype=torch.float64)
+            out = torch.full(
+                (int((first + second).max()), len(chosen)), torch.nan, dtype=torch.float64
+            )
             for i, r in enumerate(chosen.tolist()):
-                out[: first[i] + second[i], i] = torch.cat([before[: first[i], r], after[: second[i], i]])
+                out[: first[i] + second[i], i] = torch.cat(
+                    [before[: first[i], r], after[: second[i], i]]
+                )
             return out
 
         return replace(
             self,
-            params={name: torch.cat([self.params[name], v]) if self.params else v for name, v in long.params.items()},
+            params={
+                name: torch.cat([self.params[name], v]) if self.params else v
+                for name, v in long.params.items()
+            },
             objective=torch.cat([self.objective, long.objective]),
             log_likelihood=torch.cat([self.log_likelihood, long.log_likelihood]),
             converged=torch.cat([self.converged, long.converged]),
             num_iterations=torch.cat([self.num_iterations, first + second]),
-            objective_left=torch.cat([self.objective_left, torch.full_like(long.objective, torch.nan) if long.objective_left is None else long.objective_left]),
-            history=_beside(self.history, joined(blank if short is None else short.history, long.history)),
+            objective_left=torch.cat(
+                [
+                    self.objective_left,
+                    (
+                        torch.full_like(long.objective, torch.nan)
+                        if long.objective_left is None
+                        else long.objective_left
+                    ),
+                ]
+            ),
+            history=_beside(
+                self.history, joined(blank if short is None else short.history, long.history)
+            ),
             history_log_likelihood=_beside(
                 self.history_log_likelihood,
-                joined(blank if short is None else short.history_log_likelihood, long.history_log_likelihood),
+                joined(
+                    blank if short is None else short.history_log_likelihood,
+                    long.history_log_likelihood,
+                ),
             ),
             objective_name=long.objective_name,
-            iterations=self.iterations + (0 if short is None else int(short.num_iterations.max())) + int(second.max()),
+            iterations=self.iterations
+            + (0 if short is None else int(short.num_iterations.max()))
+            + int(second.max()),
         )
 
     def outcome(self, search: StartSearch) -> Outcome:
@@ -160,7 +216,10 @@ class SearchState:
 def _beside(left: Tensor, right: Tensor) -> Tensor:
     """Courses of unequal length in one table, NaN where one has ended."""
     length = max(len(left), len(right))
-    padded = [torch.cat([part, part.new_full((length - len(part), part.shape[1]), torch.nan)]) for part in (left, right)]
+    padded = [
+        torch.cat([part, part.new_full((length - len(part), part.shape[1]), torch.nan)])
+        for part in (left, right)
+    ]
     return torch.cat(padded, 1)
 
 
@@ -192,47 +251,78 @@ class _Run:
     def __post_init__(self) -> None:
         sites = self.problem.program().sites
         values = sum(site.num_values or 1 for site in sites if site.kind == "latent")
-        self.size = float(sum(part.numel() for part in _tensors(self.problem.data))) * max(1, min(values, 2**16))
+        self.size = float(sum(part.numel() for part in _tensors(self.problem.data))) * max(
+            1, min(values, 2**16)
+        )
 
     def batch(self, state: SearchState, start: Params) -> SearchState:
         """Short runs of a batch, and long runs of the best of them."""
-        few = min(self.search.short_iterations, getattr(self.method, "max_iterations", self.search.short_iterations))
-        short = self.engine(replace(self.method, max_iterations=few), self.problem, start, f"{state.batch}-short")  # type: ignore[type-var]
-        degenerate = torch.tensor([bool(words) for words in degenerate_restarts(self.problem, short.params)])
+        few = min(
+            self.search.short_iterations,
+            getattr(self.method, "max_iterations", self.search.short_iterations),
+        )
+        short = self.engine(
+            replace(self.method, max_iterations=few),  # type: ignore[type-var]
+            self.problem,
+            start,
+            f"{state.batch}-short",
+        )
+        degenerate = torch.tensor(
+            [bool(words) for words in degenerate_restarts(self.problem, short.params)]
+        )
         value = torch.where(short.objective.isnan(), -torch.inf, short.objective)
         order = value.argsort(descending=True, stable=True)
         chosen = order[degenerate[order].long().argsort(stable=True)][: self.search.finalists]
         self.done_before += int(short.num_iterations.max())
         long = self.long(short, chosen, f"{state.batch}-long")
         work = self.work(short) + self.work(long)
-        return replace(state.take_in(short, chosen, long), batch=state.batch + 1, work=state.work + work)
+        return replace(
+            state.take_in(short, chosen, long), batch=state.batch + 1, work=state.work + work
+        )
 
     def long(self, short: Outcome, chosen: Tensor, name: str) -> Outcome:
         start = {site: value[chosen] for site, value in short.params.items()}
         return self.engine(self.method, replace(self.problem, start_given=True), start, name)
 
     def nudge(self, state: SearchState, draw: Draw) -> SearchState:
-        """The best estimate moved a little towards another start and run again; if that gains, it was a saddle."""
+        """The best estimate moved a little towards another start and run again; if that gains, it
+        was a saddle.
+        """
         best = _ranked(self.problem, state).best
         old = {name: value[best : best + 1] for name, value in state.params.items()}
         other = draw(state.batch + state.nudged)
-        start = {name: (1 - NUDGE) * value + NUDGE * other[name][-1:] for name, value in old.items()}
-        new = self.engine(self.method, replace(self.problem, start_given=True), start, f"nudge-{state.nudged}")
+        start = {
+            name: (1 - NUDGE) * value + NUDGE * other[name][-1:] for name, value in old.items()
+        }
+        new = self.engine(
+            self.method, replace(self.problem, start_given=True), start, f"nudge-{state.nudged}"
+        )
         work = state.work + self.work(new)
         gain = float(new.objective[0] - state.objective[best])
         rose = gain > GAIN * max(1.0, abs(float(state.objective[best])))
         rose = rose and not degenerate_restarts(self.problem, new.params)[0]
-        state = replace(state, work=work, nudged=state.nudged + 1, done=not rose or state.nudged > 1)
-        return state.without(best).take_in(None, torch.zeros(1, dtype=torch.long), new) if rose else state
+        state = replace(
+            state, work=work, nudged=state.nudged + 1, done=not rose or state.nudged > 1
+        )
+        return (
+            state.without(best).take_in(None, torch.zeros(1, dtype=torch.long), new)
+            if rose
+            else state
+        )
 
     def engine(self, method: Any, problem: Problem, start: Params, name: str) -> Outcome:
         """One run of the engine, quiet about what only the search may say."""
         with quiet(ConvergenceWarning):
-            outcome: Outcome = method.run(problem, start, _Later(self.progress, self.done_before), self.beside(name))
+            outcome: Outcome = method.run(
+                problem, start, _Later(self.progress, self.done_before), self.beside(name)
+            )
         return outcome
 
     def work(self, outcome: Outcome) -> float:
-        return float(outcome.num_iterations.sum()) * self.size + float(outcome.num_iterations.max()) * OVERHEAD
+        return (
+            float(outcome.num_iterations.sum()) * self.size
+            + float(outcome.num_iterations.max()) * OVERHEAD
+        )
 
     def forget(self, state: SearchState) -> None:
         """Remove the files of batches that the search itself remembers by now."""
@@ -244,7 +334,11 @@ class _Run:
 
     def beside(self, name: str) -> Path | None:
         """The file of one run of the engine."""
-        return None if self.checkpoint is None else self.checkpoint.with_name(f"{self.checkpoint.name}.{name}")
+        return (
+            None
+            if self.checkpoint is None
+            else self.checkpoint.with_name(f"{self.checkpoint.name}.{name}")
+        )
 
 
 def _tensors(data: Any) -> list[Tensor]:
@@ -263,7 +357,9 @@ class _Later:
     progress: Progress
     before: int
 
-    def update(self, iteration: int, objective: float, active: int, gap: float | None = None) -> None:
+    def update(
+        self, iteration: int, objective: float, active: int, gap: float | None = None
+    ) -> None:
         self.progress.update(self.before + iteration, objective, active, gap)
 
     def __enter__(self) -> Progress:

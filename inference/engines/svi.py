@@ -1,10 +1,12 @@
-r"""Stochastic variational inference by Pyro's own ``SVI``: a guide for the parameters, latents summed out or guided too.
+r"""Stochastic variational inference by Pyro's own ``SVI``: a guide for the parameters, latents
+summed out or guided too.
 
-Maximised is the evidence lower bound
-:math:`E_q[\log p(x, \theta) - \log q(\theta)]`, with the discrete latents enumerated inside it unless the guide draws them.
-Draws from the guide are handed back with their importance ratios, whose k-hat says whether the guide covers the posterior.
+Maximised is the evidence lower bound :math:`E_q[\log p(x, \theta) - \log q(\theta)]`, with the
+discrete latents enumerated inside it unless the guide draws them. Draws from the guide are handed
+back with their importance ratios, whose k-hat says whether the guide covers the posterior.
 
-Source: M. D. Hoffman, D. M. Blei, C. Wang and J. Paisley (2013), JMLR 14; E. Bingham et al. (2019), Pyro, JMLR 20.
+Source: M. D. Hoffman, D. M. Blei, C. Wang and J. Paisley (2013), JMLR 14; E. Bingham et al. (2019),
+Pyro, JMLR 20.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ if TYPE_CHECKING:
 
 __all__ = ["SVI"]
 
-FLAT = 1e-3  # the bound has settled when its second last and last fifth differ by less, a coordinate
+FLAT = (
+    1e-3  # the bound has settled when its second last and last fifth differ by less, a coordinate
+)
 Guide = Callable[..., Any]
 
 
@@ -52,17 +56,21 @@ class SVI:
     """Variational inference with Pyro.
 
     Args:
-        guide: :class:`MeanField`, :class:`FullRank`, :class:`LowRank`, or a Pyro guide of your own, called with the
-            arguments of the model. It must draw every parameter; latents it does not draw are summed out.
+        guide: :class:`MeanField`, :class:`FullRank`, :class:`LowRank`, or a Pyro guide of your own,
+            called with the arguments of the model. It must draw every parameter; latents it does
+            not draw are summed out.
         num_steps: gradient steps.
-        learning_rate: of Adam, in posterior standard deviations; it falls to a hundredth of it over the steps.
+        learning_rate: of Adam, in posterior standard deviations; it falls to a hundredth of it over
+            the steps.
         num_particles: draws of the guide a step, evaluated as one batch.
         batch_size: rows a step, None for all; for models called as ``model(data, num_rows)``.
         num_draws: draws from the fitted guide.
-        warm_start: the engine whose optimum the guide starts at; None for the start that ``fit`` was given or drew.
+        warm_start: the engine whose optimum the guide starts at; None for the start that ``fit``
+            was given or drew.
 
     Raises:
-        ValueError: for a setting out of range; at ``fit``, for a guide that misses a site, naming it.
+        ValueError: for a setting out of range; at ``fit``, for a guide that misses a site, naming
+            it.
     """
 
     guide: MeanField | FullRank | LowRank | Guide = dataclasses.field(default_factory=MeanField)
@@ -75,20 +83,34 @@ class SVI:
 
     def __post_init__(self) -> None:
         plain_fields(self)
-        for name, least in (("num_steps", 10), ("num_particles", 1), ("num_draws", 4), ("batch_size", 1)):
+        for name, least in (
+            ("num_steps", 10),
+            ("num_particles", 1),
+            ("num_draws", 4),
+            ("batch_size", 1),
+        ):
             value = getattr(self, name)
             if value is None and name == "batch_size":
                 continue
             check_size("SVI", name, value, least, f"an integer of {least} or more")
         check_number("SVI", "learning_rate", self.learning_rate, "be a positive number", above=0)
-        if isinstance(self.guide, type) or not (hasattr(self.guide, "build") or callable(self.guide)):
-            raise ValueError(f"SVI: guide must be MeanField(), FullRank(), LowRank() or a Pyro guide, got {self.guide!r}")
+        if isinstance(self.guide, type) or not (
+            hasattr(self.guide, "build") or callable(self.guide)
+        ):
+            raise ValueError(
+                "SVI: guide must be MeanField(), FullRank(), LowRank() or a Pyro guide, got"
+                f" {self.guide!r}"
+            )
         if self.warm_start is not None and not is_method(self.warm_start):
-            raise ValueError(f"SVI: warm_start must be an engine such as EM(), or None, got {self.warm_start!r}")
+            raise ValueError(
+                f"SVI: warm_start must be an engine such as EM(), or None, got {self.warm_start!r}"
+            )
 
     @property
     def in_units_of_the_data(self) -> bool:
-        """Whether the settings speak of parameters in units of the data: a guide of the user's own does."""
+        """Whether the settings speak of parameters in units of the data: a guide of the user's own
+        does.
+        """
         return not hasattr(self.guide, "build")
 
     @property
@@ -96,39 +118,63 @@ class SVI:
         """Gradient steps."""
         return self.num_steps
 
-    def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
-        """See :class:`inference.base.structure.Method`; a checkpoint holds the guide, its optimiser and the random states."""
+    def run(
+        self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None
+    ) -> Outcome:
+        """See :class:`inference.base.structure.Method`; a checkpoint holds the guide, its optimiser
+        and the random states.
+        """
         program = problem.program()
-        if self.batch_size is not None and not (isinstance(problem.data, Tensor) and checks_data(problem.model)):
+        if self.batch_size is not None and not (
+            isinstance(problem.data, Tensor) and checks_data(problem.model)
+        ):
             raise ValueError("SVI: batch_size needs a model of this library and a table of rows")
         if self.batch_size is not None and program.names("local") and hasattr(self.guide, "build"):
             raise ValueError(
-                f"SVI: {', '.join(program.names('local'))} of all rows have their place in this guide, so it cannot be fitted to batches of them: "
-                "leave batch_size out, or write a guide that draws them in the plate over rows"
+                f"SVI: {', '.join(program.names('local'))} of all rows have their place in this"
+                " guide, so it cannot be fitted to batches of them: leave batch_size out, or write"
+                " a guide that draws them in the plate over rows"
             )
         with isolated(problem.seed):
             run = _Run.begin(self, problem, program, self._first(problem, program, start, progress))
-            store = None if checkpoint is None else Checkpoint(checkpoint, problem.fingerprint(self, start))
+            store = (
+                None
+                if checkpoint is None
+                else Checkpoint(checkpoint, problem.fingerprint(self, start))
+            )
             history = run.optimise(progress, store)
             draws, log_guide = run.draws()
         return self._outcome(problem, program, draws, log_guide, history)
 
-    def _first(self, problem: Problem, program: Program, start: Params, progress: Progress) -> Params:
+    def _first(
+        self, problem: Problem, program: Program, start: Params, progress: Progress
+    ) -> Params:
         """Where the guide starts, (1, ...)."""
         is_open = bool(open_sites(problem.structure, program))
-        if self.warm_start is not None and not problem.start_given and not is_open and hasattr(self.guide, "build"):
+        if (
+            self.warm_start is not None
+            and not problem.start_given
+            and not is_open
+            and hasattr(self.guide, "build")
+        ):
             with quiet():
                 outcome = self.warm_start.run(problem, start, progress, None)
-            best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax())
+            best = int(
+                torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax()
+            )
             start = {name: value[best : best + 1] for name, value in outcome.params.items()}
         return {name: value[:1] for name, value in start.items()}
 
-    def _outcome(self, problem: Problem, program: Program, draws: Params, log_guide: Tensor, history: Tensor) -> Outcome:
+    def _outcome(
+        self, problem: Problem, program: Program, draws: Params, log_guide: Tensor, history: Tensor
+    ) -> Outcome:
         known = problem.structure.local_sites
         log_joint = log_posteriors(program, draws)
         ratio = (log_joint - log_guide).double().cpu()
         labels = problem.structure.labels()
-        reference = problem.structure.canonical({name: value.mean(0) for name, value in draws.items()})
+        reference = problem.structure.canonical(
+            {name: value.mean(0) for name, value in draws.items()}
+        )
         draws, changed = relabel_draws(draws, labels, reference, program.inside)
         is_point = all(bool((value == value[:1]).all()) for value in draws.values())
         sample_stats: Params = {"lp": log_joint[None].double().cpu()}
@@ -140,12 +186,15 @@ class SVI:
         mean = {name: value.mean(0, keepdim=True) for name, value in draws.items()}
         at_mean = log_posteriors(program, mean)
         log_likelihood = (at_mean - program.log_prior(mean).detach()).double().cpu()
-        if set(program.names("local")) - set(problem.structure.local_sites):  # it would be the likelihood at one value of what should be integrated
+        if set(program.names("local")) - set(
+            problem.structure.local_sites
+        ):  # it would be the likelihood at one value of what should be integrated
             log_likelihood = torch.full_like(log_likelihood, torch.nan)
         settled = self._settled(history, sum(value[0].numel() for value in draws.values()))
         if not settled:
             warnings.warn(
-                f"SVI: the evidence lower bound still moved after {self.num_steps} steps; raise num_steps",
+                f"SVI: the evidence lower bound still moved after {self.num_steps} steps; raise"
+                " num_steps",
                 ConvergenceWarning,
                 stacklevel=3,
             )
@@ -158,13 +207,20 @@ class SVI:
             history_log_likelihood=torch.full_like(history[:, None], torch.nan),
             converged=torch.tensor([settled]),
             num_iterations=torch.tensor([self.num_steps]),
-            draws=None if is_point else {name: value[None] for name, value in draws.items() if name not in known},
+            draws=(
+                None
+                if is_point
+                else {name: value[None] for name, value in draws.items() if name not in known}
+            ),
             elbo=ratio.mean().reshape(1),
             sample_stats=sample_stats,
         )
 
     def _settled(self, history: Tensor, size: int) -> bool:
-        last, before = history[-len(history) // 5 :], history[-2 * len(history) // 5 : -len(history) // 5]
+        last, before = (
+            history[-len(history) // 5 :],
+            history[-2 * len(history) // 5 : -len(history) // 5],
+        )
         noise = float((last.var() / len(last) + before.var() / len(before)).sqrt())
         return abs(float(last.mean() - before.mean())) < max(FLAT * size, 3 * noise)
 
@@ -186,24 +242,40 @@ class _Run:
         latents = program.names("latent")
         if hasattr(method.guide, "build"):
             program.check_enumerable()
-            complete = program.draw_prior(1, problem.seed, local=True) | first  # what the start leaves out, such as activities that EM sums out
+            complete = (
+                program.draw_prior(1, problem.seed, local=True) | first
+            )  # what the start leaves out, such as activities that EM sums out
             potential = Potential(program, complete)
             point = potential.vector(complete)[0]
             guide = method.guide.build(hidden(program.without_latents(), latents), potential, point)
-            with pyro.validation_enabled(False):  # a start without a density is said at the first step
+            with pyro.validation_enabled(
+                False
+            ):  # a start without a density is said at the first step
                 guide(*cls.arguments(problem, None))  # lays its parameters out
             return cls(method, problem, program, program.without_latents(), guide, False)
         guide = method.guide
         drawn = drawn_sites(guide, cls.arguments(problem, None))
         needed = {*program.names("parameter"), *program.names("local")}
         guided = set(latents) <= set(drawn) and bool(latents)
-        missing = sorted(needed - set(drawn)) + ([] if guided else sorted(name for name in latents if program.site(name).num_values is None))
+        missing = sorted(needed - set(drawn)) + (
+            []
+            if guided
+            else sorted(name for name in latents if program.site(name).num_values is None)
+        )
         if missing:
-            raise ValueError(f"SVI: the guide does not draw {', '.join(map(repr, missing))}, which the model needs; it draws {sorted(drawn)}")
+            raise ValueError(
+                f"SVI: the guide does not draw {', '.join(map(repr, missing))}, which the model"
+                f" needs; it draws {sorted(drawn)}"
+            )
         known = needed | set(latents)
-        strange = sorted(name for name, auxiliary in drawn.items() if name not in known and not auxiliary)
+        strange = sorted(
+            name for name, auxiliary in drawn.items() if name not in known and not auxiliary
+        )
         if strange:
-            raise ValueError(f"SVI: the guide draws {', '.join(map(repr, strange))}, which the model does not have; its sites are {sorted(known)}")
+            raise ValueError(
+                f"SVI: the guide draws {', '.join(map(repr, strange))}, which the model does not"
+                f" have; its sites are {sorted(known)}"
+            )
         model = program.model if guided else program.without_latents()
         return cls(method, problem, program, model, guide, guided)
 
@@ -218,7 +290,9 @@ class _Run:
         several = method.num_particles > 1 and not self.guided_latents and self.program.broadcasts()
         nesting = self.program.max_plate_nesting
         elbo = (TraceGraph_ELBO if self.guided_latents else TraceEnum_ELBO)(
-            num_particles=method.num_particles, vectorize_particles=several, max_plate_nesting=nesting
+            num_particles=method.num_particles,
+            vectorize_particles=several,
+            max_plate_nesting=nesting,
         )
         decay = 0.01 ** (1 / method.num_steps)
         optimiser = ClippedAdam({"lr": method.learning_rate, "lrd": decay})
@@ -228,17 +302,21 @@ class _Run:
         while len(history) < method.num_steps:
             rows = None
             if method.batch_size is not None and method.batch_size < self.problem.num_rows:
-                rows = torch.randperm(self.problem.num_rows, generator=generator)[: method.batch_size]
+                rows = torch.randperm(self.problem.num_rows, generator=generator)[
+                    : method.batch_size
+                ]
             with pyro.validation_enabled(False):
                 loss = svi.step(*self.arguments(self.problem, rows))
             if not math.isfinite(loss):
                 raise ValueError(
-                    f"SVI: the evidence lower bound was not finite at step {len(history) + 1}; lower learning_rate, or "
-                    "start the guide inside the support"
+                    f"SVI: the evidence lower bound was not finite at step {len(history) + 1};"
+                    " lower learning_rate, or start the guide inside the support"
                 )
             history.append(-float(loss))
             progress.update(len(history), objective=history[-1], active=1)
-            if store is not None and (len(history) % store.every == 0 or len(history) == method.num_steps):
+            if store is not None and (
+                len(history) % store.every == 0 or len(history) == method.num_steps
+            ):
                 store.save(_State.of(optimiser, generator, history))
         return torch.tensor(history, dtype=torch.float64)
 
@@ -250,7 +328,9 @@ class _Run:
         log_guide = []
         with torch.no_grad(), pyro.validation_enabled(False):
             for _ in range(self.method.num_draws):
-                values, log_density = one_draw(self.guide, self.arguments(self.problem, None), names, latents)
+                values, log_density = one_draw(
+                    self.guide, self.arguments(self.problem, None), names, latents
+                )
                 log_guide.append(log_density)
                 for name, value in values.items():
                     kept[name].append(value)
@@ -262,8 +342,10 @@ class _State:
     """All that a run needs to go on after a step as if it had not been interrupted.
 
     Args:
-        values: parameters of the guide on the unconstrained scale, by name; first, second: Adam's moments of each.
-        adam: of each its name, the steps it has taken, and its settings with the present learning rate.
+        values: parameters of the guide on the unconstrained scale, by name; first, second: Adam's
+            moments of each.
+        adam: of each its name, the steps it has taken, and its settings with the present learning
+            rate.
         generator, random: states of the mini-batches' and of torch's own random numbers.
         history: the bound at each step, (steps,).
     """
@@ -279,19 +361,29 @@ class _State:
     @classmethod
     def of(cls, optimiser: PyroOptim, generator: torch.Generator, history: list[float]) -> _State:
         values = {name: value.detach() for name, value in pyro.get_param_store().named_parameters()}
-        states = {name: (state["state"].get(0, {}), state["param_groups"][0]) for name, state in optimiser.get_state().items()}
+        states = {
+            name: (state["state"].get(0, {}), state["param_groups"][0])
+            for name, state in optimiser.get_state().items()
+        }
         moved = {name: moments for name, (moments, _) in states.items() if moments}
         first = {name: moments["exp_avg"] for name, moments in moved.items()}
         second = {name: moments["exp_avg_sq"] for name, moments in moved.items()}
         adam = [[name, moments.get("step", 0), group] for name, (moments, group) in states.items()]
         course = torch.tensor(history, dtype=torch.float64)
-        return cls(values, first, second, adam, generator.get_state(), torch.get_rng_state(), course)
+        return cls(
+            values, first, second, adam, generator.get_state(), torch.get_rng_state(), course
+        )
 
     def resume(self, optimiser: PyroOptim, generator: torch.Generator) -> list[float]:
         """Put everything back in its place; the history so far."""
         for name, parameter in pyro.get_param_store().named_parameters():
             parameter.data.copy_(self.values[name])
-        optimiser.set_state({name: {"state": self._moments(name, step), "param_groups": [group]} for name, step, group in self.adam})
+        optimiser.set_state(
+            {
+                name: {"state": self._moments(name, step), "param_groups": [group]}
+                for name, step, group in self.adam
+            }
+        )
         generator.set_state(self.generator)
         torch.set_rng_state(self.random)
         out: list[float] = self.history.tolist()

@@ -1,4 +1,6 @@
-"""New rows under the columns of a fit: those of a data frame are found by their names, in whatever order they stand."""
+"""New rows under the columns of a fit: those of a data frame are found by their names, in whatever
+order they stand.
+"""
 
 from __future__ import annotations
 
@@ -18,22 +20,25 @@ __all__ = ["as_fitted", "checked_as_fitted", "sample_of"]
 
 
 def as_fitted(fit: FitRecord, data: Any) -> Any:
-    """Data with the columns of the fit, in its order; whatever is no data frame (or list of them), or was fitted without names, as it is.
+    """Data with the columns of the fit, in its order; whatever is no data frame (or list of them),
+    or was fitted without names, as it is.
 
     Args:
         fit: which columns, and in what order.
         data: as the fit takes it.
 
     Raises:
-        ValueError: naming columns of the fit that the frame lacks, or names that two of its columns have.
+        ValueError: naming columns of the fit that the frame lacks, or names that two of its columns
+            have.
 
     Warns:
         ColumnsWarning: naming columns that the fit does not know.
     """
     if isinstance(data, RowBlocks):
         raise ValueError(
-            "data: rows in memory were expected, got RowBlocks, of which posterior_latents, decode_latents, log_likelihood_rows, predict, score, summary and report "
-            "take one block at a time: give some of them, blocks.sample(20_000)"
+            "data: rows in memory were expected, got RowBlocks, of which posterior_latents,"
+            " decode_latents, log_likelihood_rows, predict, score, summary and report take one"
+            " block at a time: give some of them, blocks.sample(20_000)"
         )
     data, wanted = as_frame(data), fit.item_names
     if isinstance(data, list | tuple) and data and all(is_frame(as_frame(part)) for part in data):
@@ -46,33 +51,56 @@ def as_fitted(fit: FitRecord, data: Any) -> Any:
     if names == wanted or (missing and _are_numbers(wanted)):
         return data
     if missing:
-        raise ValueError(f"data: the columns of the fit were expected, but {quoted(missing)} {_is(missing)} missing; the columns are {quoted(names)}")
+        raise ValueError(
+            f"data: the columns of the fit were expected, but {quoted(missing)} {_is(missing)}"
+            f" missing; the columns are {quoted(names)}"
+        )
     chosen = [*(name for name in names if name in beside and name not in wanted), *wanted]
     found = data[[data.columns[names.index(name)] for name in chosen]]
     unknown = [name for name in names if name not in chosen]
     if unknown and _by_place(fit, found):
-        warnings.warn(f"the fit does not know the columns {quoted(unknown)}, which are left out", ColumnsWarning, stacklevel=3)
+        warnings.warn(
+            f"the fit does not know the columns {quoted(unknown)}, which are left out",
+            ColumnsWarning,
+            stacklevel=3,
+        )
     return found
 
 
 def sample_of(fit: FitRecord, blocks: RowBlocks) -> Any:
-    """Some rows of a fit from blocks, for what wants rows in memory: of a table a frame under the columns of the fit, its index the numbers of the rows."""
+    """Some rows of a fit from blocks, for what wants rows in memory: of a table a frame under the
+    columns of the fit, its index the numbers of the rows.
+    """
     rows = blocks.sample(SAMPLE_ROWS, fit.seed)
-    if not is_frame(as_frame(rows)) and getattr(rows, "ndim", 0) == 2 and rows.shape[1] == len(fit.item_names):
+    if (
+        not is_frame(as_frame(rows))
+        and getattr(rows, "ndim", 0) == 2
+        and rows.shape[1] == len(fit.item_names)
+    ):
         import numpy as np
         import pandas as pd
 
-        rows = pd.DataFrame(np.asarray(rows), blocks.begin + drawn_rows(len(blocks), SAMPLE_ROWS, fit.seed), list(fit.item_names))
+        rows = pd.DataFrame(
+            np.asarray(rows),
+            blocks.begin + drawn_rows(len(blocks), SAMPLE_ROWS, fit.seed),
+            list(fit.item_names),
+        )
     return as_fitted(fit, rows)
 
 
-def checked_as_fitted(fit: FitRecord, data: Any, for_fit: bool = False) -> tuple[Any, tuple[str, ...]]:
-    """Data under the columns of the fit as tensors, and their names; see :func:`as_fitted` and :func:`inference.programs.data.checked`."""
+def checked_as_fitted(
+    fit: FitRecord, data: Any, for_fit: bool = False
+) -> tuple[Any, tuple[str, ...]]:
+    """Data under the columns of the fit as tensors, and their names; see :func:`as_fitted` and
+    :func:`inference.programs.data.checked`.
+    """
     return checked(fit.model, as_fitted(fit, data), for_fit)
 
 
 def _by_place(fit: FitRecord, frame: Any) -> bool:
-    """Whether every column counts: a program that reads some by name leaves the others alone by itself."""
+    """Whether every column counts: a program that reads some by name leaves the others alone by
+    itself.
+    """
     return checks_data(fit.model) or not isinstance(checked(fit.model, frame)[0], Columns)
 
 

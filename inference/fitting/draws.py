@@ -43,14 +43,17 @@ def log_likelihood_of_draws(fit: FitRecord, draws: Mapping[str, Tensor], data: A
     parts = []
     for program in chunks(fit, data):
         with torch.no_grad():
-            parts.append(torch.cat([program.log_marginal_rows(some) for some in _batches_of(program, draws)]))
+            parts.append(
+                torch.cat([program.log_marginal_rows(some) for some in _batches_of(program, draws)])
+            )
         if len(parts) > 1:
             refuse_parts(program, {OF_ROWS: parts[-1][0]}, set())
     return torch.cat(parts, -1)
 
 
 def latents_of_draws(fit: FitRecord, draws: Mapping[str, Tensor], data: Any) -> dict[str, Tensor]:
-    """Posterior of the latents of each row, averaged over the draws (at most 200, evenly spaced), by latent site.
+    """Posterior of the latents of each row, averaged over the draws (at most 200, evenly spaced),
+    by latent site.
 
     Where continuous latents of the rows were drawn, their draws must be among them.
     """
@@ -62,7 +65,10 @@ def latents_of_draws(fit: FitRecord, draws: Mapping[str, Tensor], data: Any) -> 
         picked = torch.linspace(0, count - 1, MOST_LATENTS).round().long()
         draws = {name: value[picked] for name, value in draws.items()}
         count = MOST_LATENTS
-    if not _batches(fit, data, count) or type(fit.structure).latent_means is not Structure.latent_means:
+    if (
+        not _batches(fit, data, count)
+        or type(fit.structure).latent_means is not Structure.latent_means
+    ):
         total: dict[str, Tensor] = {}
         for one in _each(fit, draws):
             for site, value in posterior_latents(one, data).items():
@@ -85,16 +91,29 @@ def latents_of_draws(fit: FitRecord, draws: Mapping[str, Tensor], data: Any) -> 
 
 
 def _batches(fit: FitRecord, data: Any, num_draws: int) -> bool:
-    """Whether there are several draws, and the rows stand in one plate whose latents can be summed out, so that draws run as one batch."""
+    """Whether there are several draws, and the rows stand in one plate whose latents can be summed
+    out, so that draws run as one batch.
+    """
     program = next(chunks(fit, data))
     drawn = set(sampled_sites(fit.structure, program))
-    summed = not is_large(program.sites) if drawn else sums_out(fit, program) and not is_large(program.sites)
-    return (num_draws > 1 or bool(drawn)) and summed and not fit.structure.local_sites and len(program.names("latent")) > 0
+    summed = (
+        not is_large(program.sites)
+        if drawn
+        else sums_out(fit, program) and not is_large(program.sites)
+    )
+    return (
+        (num_draws > 1 or bool(drawn))
+        and summed
+        and not fit.structure.local_sites
+        and len(program.names("latent")) > 0
+    )
 
 
 def _batches_of(program: Program, draws: Mapping[str, Tensor]) -> Iterator[Params]:
     values = max([1, *(site.num_values or 1 for site in program.sites)])
-    rows = max([1, *(site.shape[0] for site in program.sites if site.kind == "observed" and site.shape)])
+    rows = max(
+        [1, *(site.shape[0] for site in program.sites if site.kind == "observed" and site.shape)]
+    )
     size = max(1, ELEMENTS // (values * rows))
     count = len(next(iter(draws.values())))
     for start in range(0, count, size):

@@ -1,6 +1,8 @@
-"""A fit as an ArviZ object: InferenceData (ArviZ 0.23) or DataTree (ArviZ 1), and to and from netCDF.
+"""A fit as an ArviZ object: InferenceData (ArviZ 0.23) or DataTree (ArviZ 1), and to and from
+netCDF.
 
-With :mod:`inference.base.diagnostics` the only file that knows ArviZ. Every group is an xarray data set of its own, so a dim name has one size a group.
+With :mod:`inference.base.diagnostics` the only file that knows ArviZ. Every group is an xarray data
+set of its own, so a dim name has one size a group.
 """
 
 from __future__ import annotations
@@ -33,11 +35,13 @@ if TYPE_CHECKING:
 
 __all__ = ["load_netcdf", "rhat", "save_netcdf", "summary", "to_arviz"]
 
-POINT_NOTE = "point estimate: one draw, not a posterior sample; intervals, R-hat and ESS are undefined"
+POINT_NOTE = (
+    "point estimate: one draw, not a posterior sample; intervals, R-hat and ESS are undefined"
+)
 DRAWS_NOTE = "posterior draws"
 LOO_NOTE = (
-    "az.loo and az.compare need draws and rows: fit.to_arviz(data) of a fit by NUTS, Laplace or SVI; of a point estimate, "
-    "inference.loo.cross_validate(fit, data)"
+    "az.loo and az.compare need draws and rows: fit.to_arviz(data) of a fit by NUTS, Laplace or"
+    " SVI; of a point estimate, inference.loo.cross_validate(fit, data)"
 )
 Variables = dict[str, tuple[tuple[str, ...], np.ndarray]]
 
@@ -54,36 +58,42 @@ def to_arviz(
 
     Groups:
 
-    - ``posterior`` (chain, draw, ...): the parameters; a point fit is one chain of one draw, and says so in the
-      group's attributes ``point_estimate`` (1 or 0) and ``note``.
-    - ``log_likelihood`` (chain, draw, unit): :math:`\log p(x_i \mid \theta)` with the latents summed out. ``az.loo`` and ``az.compare``
-      read it, so they need ``data`` here, and draws: for a point fit take :func:`inference.loo.cross_validate`, or
-      :func:`inference.compare`, which does.
+    - ``posterior`` (chain, draw, ...): the parameters; a point fit is one chain of one draw, and
+      says so in the group's attributes ``point_estimate`` (1 or 0) and ``note``.
+    - ``log_likelihood`` (chain, draw, unit): :math:`\log p(x_i \mid \theta)` with the latents
+      summed out. ``az.loo`` and ``az.compare`` read it, so they need ``data`` here, and draws: for
+      a point fit take :func:`inference.loo.cross_validate`, or :func:`inference.compare`, which
+      does.
     - ``observed_data`` (unit, item), NaN where missing.
-    - ``posterior_predictive`` (chain, draw, unit, item): data sets drawn from the fit, of as many rows.
+    - ``posterior_predictive`` (chain, draw, unit, item): data sets drawn from the fit, of as many
+      rows.
     - ``latent_posterior`` (unit, latent): P(latent = 1 | row), averaged over the draws.
-    - ``local_posterior`` (chain, draw, unit, ...): draws of the continuous latents of the rows, where the engine drew them. There is then
-      no ``log_likelihood``: the likelihood of a row is an integral over them.
-    - ``sample_stats`` (chain, draw): what the engine says of its draws, under ArviZ's names: ``diverging``, ``energy``,
-      ``tree_depth``, ``step_size``, ``lp``, and whether the latents were renamed (``relabelled``).
-    - ``prior``, ``prior_predictive``: with ``num_prior``, draws from the prior and data sets from them.
+    - ``local_posterior`` (chain, draw, unit, ...): draws of the continuous latents of the rows,
+      where the engine drew them. There is then no ``log_likelihood``: the likelihood of a row is an
+      integral over them.
+    - ``sample_stats`` (chain, draw): what the engine says of its draws, under ArviZ's names:
+      ``diverging``, ``energy``, ``tree_depth``, ``step_size``, ``lp``, and whether the latents were
+      renamed (``relabelled``).
+    - ``prior``, ``prior_predictive``: with ``num_prior``, draws from the prior and data sets from
+      them.
     - ``constant_data``: the given graph of each confirmatory layer, (child, latent).
 
-    All but ``posterior`` and ``posterior_predictive`` need ``data``. Dims are named by the model's ``site_dims``, else
-    by the variable (``weights_dim_0``); coords by the columns and the index of the data frame, and by ``names``.
+    All but ``posterior`` and ``posterior_predictive`` need ``data``. Dims are named by the model's
+    ``site_dims``, else by the variable (``weights_dim_0``); coords by the columns and the index of
+    the data frame, and by ``names``.
 
     Args:
         fit: the fit.
         data: (N, J), the rows the groups speak of; or what the program takes.
-        num_predictive: simulated data sets a chain, 0 for none; by default 1 for a point fit, else at most 50, from
-            evenly spaced draws.
+        num_predictive: simulated data sets a chain, 0 for none; by default 1 for a point fit, else
+            at most 50, from evenly spaced draws.
         seed: seed of the first simulated data set.
         names: names of the entries by dim, for example ``{"latent_1": ["stroke", "loop"]}``.
         num_prior: draws from the prior, 0 for none.
 
     Raises:
-        ValueError: if ``data`` does not fit the model, ``num_predictive`` or ``num_prior`` is negative, or ``names`` or the model's
-            ``site_dims`` do not fit the sizes.
+        ValueError: if ``data`` does not fit the model, ``num_predictive`` or ``num_prior`` is
+            negative, or ``names`` or the model's ``site_dims`` do not fit the sizes.
     """
     import xarray as xr
 
@@ -93,21 +103,36 @@ def to_arviz(
     check_size("to_arviz", "seed", seed, least=0)
     data = as_fitted(fit, data)
     point = fit.draws is None
-    draws = {name: value[None, None] for name, value in fit.params.items()} if fit.draws is None else fit.draws
+    draws = (
+        {name: value[None, None] for name, value in fit.params.items()}
+        if fit.draws is None
+        else fit.draws
+    )
     num_chains, num_draws = next(iter(draws.values())).shape[:2]
     groups: dict[str, Variables] = {"posterior": {}}
     for site, value in draws.items():
-        groups["posterior"][site] = (("chain", "draw", *dims_of(fit, site, value.shape[2:])), as_array(value))
+        groups["posterior"][site] = (
+            ("chain", "draw", *dims_of(fit, site, value.shape[2:])),
+            as_array(value),
+        )
     if data is not None:
         is_open = bool(sampled_sites(fit.structure, next(chunks(fit, data))))
         groups["log_likelihood"] = {} if is_open else _log_likelihood(fit, data, draws)
         groups["observed_data"] = _observed(fit, data)
         groups["constant_data"] = _graphs(fit)
-        groups["latent_posterior"] = _latents(fit, data, draws | (fit.local_draws or {})) if not is_open or fit.local_draws else {}
+        groups["latent_posterior"] = (
+            _latents(fit, data, draws | (fit.local_draws or {}))
+            if not is_open or fit.local_draws
+            else {}
+        )
     if fit.local_draws is not None:
-        groups["local_posterior"] = {site: _local(fit, site, as_array(value)) for site, value in fit.local_draws.items()}
+        groups["local_posterior"] = {
+            site: _local(fit, site, as_array(value)) for site, value in fit.local_draws.items()
+        }
     if fit.sample_stats is not None and not point:
-        groups["sample_stats"] = {name: (("chain", "draw"), as_array(value)) for name, value in fit.sample_stats.items()}
+        groups["sample_stats"] = {
+            name: (("chain", "draw"), as_array(value)) for name, value in fit.sample_stats.items()
+        }
     if num_prior:
         groups["prior"], groups["prior_predictive"] = _prior(fit, data, num_prior, seed)
     if num_predictive is None:
@@ -121,7 +146,11 @@ def to_arviz(
     attributes = _attributes(fit, num_chains, num_draws)
     datasets = {}
     for group, variables in groups.items():
-        sizes = {dim: n for dims, values in variables.values() for dim, n in zip(dims, values.shape, strict=True)}
+        sizes = {
+            dim: n
+            for dims, values in variables.values()
+            for dim, n in zip(dims, values.shape, strict=True)
+        }
         coords = {dim: _coord(fit, dim, size, data, names) for dim, size in sizes.items()}
         if group == "posterior_predictive" and not point:
             coords["draw"] = picked
@@ -141,15 +170,16 @@ def rhat(idata: Any) -> Any:
     """
     if _is_point(idata):
         raise ValueError(
-            "rhat: posterior draws of several chains were expected, got a point fit, which is one draw; look at "
-            "fit.converged, fit.trace and the spread of fit.restarts (inference.plots.fit.plot_restarts) instead, or fit "
-            "with an engine that draws"
+            "rhat: posterior draws of several chains were expected, got a point fit, which is one"
+            " draw; look at fit.converged, fit.trace and the spread of fit.restarts"
+            " (inference.plots.fit.plot_restarts) instead, or fit with an engine that draws"
         )
     return load_arviz().rhat(idata)
 
 
 def summary(idata: Any) -> Any:
-    """A data frame with one line a parameter: ArviZ's summary of draws, or for a point fit the values only.
+    """A data frame with one line a parameter: ArviZ's summary of draws, or for a point fit the
+    values only.
 
     Args:
         idata: what :func:`to_arviz` returned.
@@ -163,7 +193,9 @@ def summary(idata: Any) -> Any:
     for name, values in idata["posterior"].data_vars.items():
         entry = values.isel(chain=0, draw=0)
         labels = [entry[dim].values.tolist() for dim in entry.dims]
-        for label, value in zip(itertools.product(*labels), entry.values.ravel().tolist(), strict=True):
+        for label, value in zip(
+            itertools.product(*labels), entry.values.ravel().tolist(), strict=True
+        ):
             lines[f"{name}[{', '.join(map(str, label))}]" if label else str(name)] = value
     return pd.DataFrame({"value": lines})
 
@@ -181,7 +213,9 @@ def save_netcdf(idata: Any, path: str | Path) -> Path:
     """
     file = Path(path)
     if file.is_dir() or not file.parent.is_dir():
-        raise ValueError(f"save_netcdf: a file in an existing folder was expected, got {str(file)!r}")
+        raise ValueError(
+            f"save_netcdf: a file in an existing folder was expected, got {str(file)!r}"
+        )
     with replacing(file) as partial:
         idata.to_netcdf(str(partial), engine="h5netcdf")
     return file
@@ -203,14 +237,20 @@ def load_netcdf(path: str | Path) -> Any:
     if not file.is_file():
         raise ValueError(f"load_netcdf: no file {str(file)!r}")
     try:
-        with h5py.File(str(file), "r") as handle:  # netCDF-4 is HDF5, whose groups are the data sets
+        with h5py.File(
+            str(file), "r"
+        ) as handle:  # netCDF-4 is HDF5, whose groups are the data sets
             groups = [name for name, part in handle.items() if isinstance(part, h5py.Group)]
     except Exception as error:  # of damaged files h5py raises all there is
         raise ValueError(f"load_netcdf: {str(file)!r} is not a netCDF-4 file") from error
     try:
-        return _assemble({group: xr.load_dataset(file, group=group, engine="h5netcdf") for group in groups})
+        return _assemble(
+            {group: xr.load_dataset(file, group=group, engine="h5netcdf") for group in groups}
+        )
     except Exception as error:
-        raise ValueError(f"load_netcdf: {str(file)!r} is damaged: {' '.join(str(error).split())[:200]}") from error
+        raise ValueError(
+            f"load_netcdf: {str(file)!r} is damaged: {' '.join(str(error).split())[:200]}"
+        ) from error
 
 
 # -------------------------------------------------------------------- groups
@@ -220,9 +260,19 @@ def _log_likelihood(fit: FitRecord, data: Any, draws: Mapping[str, Tensor]) -> V
     num_chains, num_draws = next(iter(draws.values())).shape[:2]
     values = as_array(log_likelihood_of_draws(fit, _joined(draws), data))  # (chains * draws, N)
     observed = observed_sites(fit, data)
-    name = observed[0] if len(observed) == 1 else "log_likelihood" if fit.structure.relative_to is None else "log_likelihood_ratio"
-    dims = ("unit", *(f"log_likelihood_dim_{i}" for i in range(1, values.ndim - 1)))[: values.ndim - 1]
-    return {name: (("chain", "draw", *dims), values.reshape(num_chains, num_draws, *values.shape[1:]))}
+    name = (
+        observed[0]
+        if len(observed) == 1
+        else "log_likelihood"
+        if fit.structure.relative_to is None
+        else "log_likelihood_ratio"
+    )
+    dims = ("unit", *(f"log_likelihood_dim_{i}" for i in range(1, values.ndim - 1)))[
+        : values.ndim - 1
+    ]
+    return {
+        name: (("chain", "draw", *dims), values.reshape(num_chains, num_draws, *values.shape[1:]))
+    }
 
 
 def _local(fit: FitRecord, site: str, values: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
@@ -238,13 +288,25 @@ def _joined(draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _observed(fit: FitRecord, data: Any) -> Variables:
     if isinstance(data, Mapping):
         num_rows = len(first_tensor(data))  # what is not as long is no column of the rows
-        return {str(name): _by_unit(fit, str(name), as_array(value), num_rows) for name, value in data.items()}
+        return {
+            str(name): _by_unit(fit, str(name), as_array(value), num_rows)
+            for name, value in data.items()
+        }
     observed = observed_sites(fit, data)
     if isinstance(data, Tensor) and not checks_data(fit.model):
         values_of = observed_values(next(chunks(fit, data)), fit.params | (fit.local or {}))
-        if len(values_of) == 1 and next(iter(values_of.values())).shape != data.shape:  # the table holds covariates too
-            return {site: _by_unit(fit, site, as_array(value), fit.num_rows) for site, value in values_of.items()}
-    values = as_matrix(fit, data) if checks_data(fit.model) or not isinstance(data, Tensor) else as_array(data)
+        if (
+            len(values_of) == 1 and next(iter(values_of.values())).shape != data.shape
+        ):  # the table holds covariates too
+            return {
+                site: _by_unit(fit, site, as_array(value), fit.num_rows)
+                for site, value in values_of.items()
+            }
+    values = (
+        as_matrix(fit, data)
+        if checks_data(fit.model) or not isinstance(data, Tensor)
+        else as_array(data)
+    )
     name = observed[0] if len(observed) == 1 else "data"
     return {name: _by_unit(fit, name, values, len(values))}
 
@@ -265,10 +327,15 @@ def _prior(fit: FitRecord, data: Any, num_draws: int, seed: int) -> tuple[Variab
     rows = (None, 2) if stand_in is None else (stand_in,)
     program = Program(fit.model, *rows) if data is None else next(chunks(fit, data))
     drawn = program.draw_prior(num_draws, seed)
-    prior = {name: (("chain", "draw", *dims_of(fit, name, value.shape[1:])), as_array(value)[None]) for name, value in drawn.items()}
+    prior = {
+        name: (("chain", "draw", *dims_of(fit, name, value.shape[1:])), as_array(value)[None])
+        for name, value in drawn.items()
+    }
     parts: dict[str, list[np.ndarray]] = {site: [] for site in observed_sites(fit, data)}
     for d in range(num_draws if can_simulate(fit) else 0):
-        source = dataclasses.replace(fit, params={name: value[d] for name, value in drawn.items()}, local=None)
+        source = dataclasses.replace(
+            fit, params={name: value[d] for name, value in drawn.items()}, local=None
+        )
         simulated = simulate_rows(source, fit.num_rows, seed=seed + d)
         for site, kept in parts.items():
             kept.append(as_array(simulated[site]))
@@ -280,9 +347,13 @@ def _prior(fit: FitRecord, data: Any, num_draws: int, seed: int) -> tuple[Variab
     return prior, predictive
 
 
-def _predictive(fit: FitRecord, data: Any, draws: Mapping[str, Tensor], picked: np.ndarray, seed: int) -> Variables:
+def _predictive(
+    fit: FitRecord, data: Any, draws: Mapping[str, Tensor], picked: np.ndarray, seed: int
+) -> Variables:
     num_chains = next(iter(draws.values())).shape[0]
-    num_rows = fit.num_rows if data is None else len(first_tensor(checked_as_fitted(fit, data)[0]))  # sequences, where lines are their steps
+    num_rows = (
+        fit.num_rows if data is None else len(first_tensor(checked_as_fitted(fit, data)[0]))
+    )  # sequences, where lines are their steps
     observed = observed_sites(fit, data)
     kept: dict[str, list[np.ndarray]] = {site: [] for site in observed}
     for i, (chain, draw) in enumerate(itertools.product(range(num_chains), picked)):
@@ -291,11 +362,16 @@ def _predictive(fit: FitRecord, data: Any, draws: Mapping[str, Tensor], picked: 
         simulated = simulate_rows(source, num_rows, seed=seed + i) if along is None else along
         for site in observed:
             values = as_array(simulated[site])
-            kept[site].append(np.where(np.isinf(values), np.nan, values) if values.dtype.kind == "f" else values)  # after the end of a sequence
+            kept[site].append(
+                np.where(np.isinf(values), np.nan, values) if values.dtype.kind == "f" else values
+            )  # after the end of a sequence
     out: Variables = {}
     for site, parts in kept.items():
         dims, _ = _by_unit(fit, site, parts[0], num_rows)
-        out[site] = (("chain", "draw", *dims), np.stack(parts).reshape(num_chains, len(picked), *parts[0].shape))
+        out[site] = (
+            ("chain", "draw", *dims),
+            np.stack(parts).reshape(num_chains, len(picked), *parts[0].shape),
+        )
     return out
 
 
@@ -309,7 +385,9 @@ def _graphs(fit: FitRecord) -> Variables:
     return out
 
 
-def _by_unit(fit: FitRecord, site: str, values: np.ndarray, num_rows: int) -> tuple[tuple[str, ...], np.ndarray]:
+def _by_unit(
+    fit: FitRecord, site: str, values: np.ndarray, num_rows: int
+) -> tuple[tuple[str, ...], np.ndarray]:
     """Dims of something with one entry a row."""
     if values.ndim == 0 or len(values) != num_rows:
         return dims_of(fit, site, values.shape), values
@@ -321,17 +399,23 @@ def _by_unit(fit: FitRecord, site: str, values: np.ndarray, num_rows: int) -> tu
 
 def _at(fit: FitRecord, draws: Mapping[str, Tensor], chain: int, draw: int) -> FitRecord:
     """The fit with one draw as its parameters."""
-    return dataclasses.replace(fit, params={name: value[chain, draw] for name, value in draws.items()})
+    return dataclasses.replace(
+        fit, params={name: value[chain, draw] for name, value in draws.items()}
+    )
 
 
 def _coord(fit: FitRecord, dim: str, size: int, data: Any, names: Names | None) -> np.ndarray:
     index = getattr(data, "index", None) if dim == "unit" and hasattr(data, "columns") else None
-    if index is not None and fit.structure.row_columns:  # units are sequences, and the lines of the frame their steps
+    if (
+        index is not None and fit.structure.row_columns
+    ):  # units are sequences, and the lines of the frame their steps
         named = list(dict.fromkeys(data["sequence"].tolist())) if "sequence" in data.columns else []
         return np.asarray([str(name) for name in named] if len(named) == size else range(size))
     if index is not None and index.dtype.kind in "iu":
         return np.asarray(index)
-    labels = [str(unit) for unit in index] if index is not None else labels_of(fit, dim, size, names)
+    labels = (
+        [str(unit) for unit in index] if index is not None else labels_of(fit, dim, size, names)
+    )
     return np.asarray(labels)
 
 
@@ -351,8 +435,12 @@ def _attributes(fit: FitRecord, num_chains: int, num_draws: int) -> dict[str, st
         "num_draws": num_draws,
         "objective_name": fit.objective_name,
         "objective": fit.objective,
-        "log_likelihood_at_estimate": fit.log_likelihood,  # under "log_likelihood" ArviZ would take it for that of the rows
-        "log_likelihood_relative_to": fit.structure.relative_to or "nothing: densities and probabilities of the data",
+        "log_likelihood_at_estimate": (
+            fit.log_likelihood
+        ),  # under "log_likelihood" ArviZ would take it for that of the rows
+        "log_likelihood_relative_to": (
+            fit.structure.relative_to or "nothing: densities and probabilities of the data"
+        ),
         "leave_one_out": LOO_NOTE,
         "converged": int(fit.converged),
         "seed": fit.seed,

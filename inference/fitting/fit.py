@@ -18,7 +18,13 @@ from inference.base.assigned_starts import assigned_start
 from inference.base.blocks.row_blocks import RowBlocks
 from inference.base.checkpoint import usable_path
 from inference.base.optima import rank_restarts
-from inference.base.outcome import BoundWarning, DegenerateWarning, EstimateWarning, Outcome, StartsWarning
+from inference.base.outcome import (
+    BoundWarning,
+    DegenerateWarning,
+    EstimateWarning,
+    Outcome,
+    StartsWarning,
+)
 from inference.base.progress import NoProgress, RichProgress
 from inference.base.starts import StartSearch
 from inference.base.structure import Method, Problem, Standard, is_method, sampled_sites
@@ -26,7 +32,13 @@ from inference.engines.em import EM
 from inference.engines.nuts import NUTS
 from inference.engines.saem import SAEM
 from inference.engines.start_search import search_starts
-from inference.fitting.problem import check_blocks, check_engine, in_blocks, problem_of, problem_of_blocks
+from inference.fitting.problem import (
+    check_blocks,
+    check_engine,
+    in_blocks,
+    problem_of,
+    problem_of_blocks,
+)
 from inference.fitting.record import Restarts, Trace
 from inference.fitting.result import Fit
 from inference.fitting.units import in_units_of_the_data
@@ -44,7 +56,10 @@ logger = logging.getLogger(__name__)
 MOST_RESTARTS = 1_000_000
 BATCH_STRIDE = 1_000_003  # between the seeds of two batches of starts
 NO_ANSWER = "no start led to an answer:"
-REMEDY = "Look for values of a size like 1e300 or outside the support of their law, standardise the columns, or give another init"
+REMEDY = (
+    "Look for values of a size like 1e300 or outside the support of their law, standardise the"
+    " columns, or give another init"
+)
 
 
 def fit(
@@ -61,68 +76,98 @@ def fit(
 ) -> Fit:
     """Fit a model to data.
 
-    A program of your own is any function of the data made of Pyro primitives: parameters are sample sites with priors outside the plate over rows,
-    latents are sample sites inside it, the data come in by ``obs=``. Discrete latents are summed out (index by them as in plain Pyro: ``a[z]``,
+    A program of your own is any function of the data made of Pyro primitives: parameters are sample
+    sites with priors outside the plate over rows, latents are sample sites inside it, the data come
+    in by ``obs=``. Discrete latents are summed out (index by them as in plain Pyro: ``a[z]``,
     ``Vindex(a)[..., z]``), also those that the distribution of a parameter depends on, as in a
     spike and slab: the log-prior is then that of the parameters alone, and the log-likelihood that
     of the rows given the parameters. A ``pyro.factor`` outside the plate over rows belongs to the
-    prior, unless it depends on latents that data depend on too. Continuous latents of the rows are drawn,
-    by NUTS and SVI. It runs in the dtype of the data (double precision where they
-    are whole numbers), restarts as one batch where it broadcasts over a leading dim and one by one where not, and NaN entries of its observed
-    sites leave the likelihood.
+    prior, unless it depends on latents that data depend on too. Continuous latents of the rows are
+    drawn, by NUTS and SVI. It runs in the dtype of the data (double precision where they are whole
+    numbers), restarts as one batch where it broadcasts over a leading dim and one by one where not,
+    and NaN entries of its observed sites leave the likelihood.
 
     Args:
         model: a zoo model, or any Pyro program of one argument.
-        data: table with one row a unit (tensor, array, data frame; NaN where missing), or what the program takes: a data frame that it reads by the
-            names of the columns, a dict of arrays, series and numbers. Or rows that stay on disk, or are shared by processes,
-            :class:`~inference.base.blocks.row_blocks.RowBlocks`, which :class:`~inference.engines.em.EM`, and :class:`inference.Factorize` of factorizations, read block by block; a large NumPy memory map
-            or ``pyarrow.dataset`` is read so too. Starts are then looked for in a sample of 20,000 rows.
-        method: the engine; if None the family's recommended one, with its start and restarts where those are left open (see the model;
-            an encoder with open graphs has its penalty and graphs chosen, :class:`inference.ChoosePenalty`; exact
-            :class:`~inference.engines.em.EM` where it says nothing, :class:`~inference.engines.nuts.NUTS` where a program has continuous
-            latents of the rows).
-        init: "spectral" (falls back to "random" for a model that has no such start), "random", a dict of parameters,
-            or a fit of the same model. With several restarts, the first starts there and the others nearby. With a
-            method named, "spectral" if None.
-        num_restarts: starts run as one batch; the one with the best objective is reported, the others are kept. With a
-            method named, 1 if None. With neither named, where several optima are possible: as many as it takes to find the best
-            one again (:class:`~inference.base.starts.StartSearch`).
+        data: table with one row a unit (tensor, array, data frame; NaN where missing), or what the
+            program takes: a data frame that it reads by the names of the columns, a dict of arrays,
+            series and numbers. Or rows that stay on disk, or are shared by processes,
+            :class:`~inference.base.blocks.row_blocks.RowBlocks`, which
+            :class:`~inference.engines.em.EM`, and :class:`inference.Factorize` of factorizations,
+            read block by block; a large NumPy memory map or ``pyarrow.dataset`` is read so too.
+            Starts are then looked for in a sample of 20,000 rows.
+        method: the engine; if None the family's recommended one, with its start and restarts where
+            those are left open (see the model; an encoder with open graphs has its penalty and
+            graphs chosen, :class:`inference.ChoosePenalty`; exact :class:`~inference.engines.em.EM`
+            where it says nothing, :class:`~inference.engines.nuts.NUTS` where a program has
+            continuous latents of the rows).
+        init: "spectral" (falls back to "random" for a model that has no such start), "random", a
+            dict of parameters, or a fit of the same model. With several restarts, the first starts
+            there and the others nearby. With a method named, "spectral" if None.
+        num_restarts: starts run as one batch; the one with the best objective is reported, the
+            others are kept. With a method named, 1 if None. With neither named, where several
+            optima are possible: as many as it takes to find the best one again
+            (:class:`~inference.base.starts.StartSearch`).
         seed: one seed, one answer, on one machine and thread count.
         progress: show a progress bar on standard error.
-        checkpoint: file that holds the running fit; an interrupted fit called again resumes from it.
-        weights: how often each row counts, one number of at least zero a row; None for once. Whole numbers give what repeated rows would, and BIC takes the
-            sum of the weights for the number of rows, so scale weights of a survey to the size of the sample. :class:`~inference.engines.em.EM` of
-            mixtures, hidden Markov models (one weight a sequence), encoders, latent attribute and noisy-OR models takes them; all others refuse. Of :class:`~inference.base.blocks.row_blocks.RowBlocks`, one number for each row of
-            the source, or the name of a column of it, which is then none of the items. Standard errors, and pages about the rows, are not worked out for weighted rows.
+        checkpoint: file that holds the running fit; an interrupted fit called again resumes from
+            it.
+        weights: how often each row counts, one number of at least zero a row; None for once. Whole
+            numbers give what repeated rows would, and BIC takes the sum of the weights for the
+            number of rows, so scale weights of a survey to the size of the sample.
+            :class:`~inference.engines.em.EM` of mixtures, hidden Markov models (one weight a
+            sequence), encoders, latent attribute and noisy-OR models takes them; all others refuse.
+            Of :class:`~inference.base.blocks.row_blocks.RowBlocks`, one number for each row of the
+            source, or the name of a column of it, which is then none of the items. Standard errors,
+            and pages about the rows, are not worked out for weighted rows.
 
-        covariates_missing: of a model with covariates, "refuse" rows that lack one, naming the first, or "drop" them: they are left out of the fit, which says how many and
-            which. What is asked of the fit afterwards refuses such rows in either case, for nothing is known of them.
+        covariates_missing: of a model with covariates, "refuse" rows that lack one, naming the
+            first, or "drop" them: they are left out of the fit, which says how many and which. What
+            is asked of the fit afterwards refuses such rows in either case, for nothing is known of
+            them.
 
     Raises:
-        ValueError: for data the model cannot have made (see the model), or settings out of range; before any work.
+        ValueError: for data the model cannot have made (see the model), or settings out of range;
+            before any work.
 
     Warns:
         ConvergenceWarning, BoundWarning: see there.
-        DegenerateWarning: if no start ended in a proper optimum, saying what is wrong with the best of them.
-        StartsWarning: if a call that names neither engine nor parameters to start from found its best optimum only once.
+        DegenerateWarning: if no start ended in a proper optimum, saying what is wrong with the best
+            of them.
+        StartsWarning: if a call that names neither engine nor parameters to start from found its
+            best optimum only once.
         RowsWarning: if rows that lack a covariate were dropped.
     """
     if num_restarts is not None and not is_integer(num_restarts):
         raise ValueError(f"num_restarts: a positive integer was expected, got {num_restarts!r}")
     num_restarts = None if num_restarts is None else int(num_restarts)
     if num_restarts is not None and num_restarts > MOST_RESTARTS:
-        raise ValueError(f"num_restarts: at most {MOST_RESTARTS:,} starts, which run as one batch, were expected, got {num_restarts:,}")
+        raise ValueError(
+            f"num_restarts: at most {MOST_RESTARTS:,} starts, which run as one batch, were"
+            f" expected, got {num_restarts:,}"
+        )
     if not (init is None or isinstance(init, str | Mapping | Fit)):
-        raise ValueError(f"init: 'spectral', 'random', a dict of parameters or a fit were expected, got {init!r}")
+        raise ValueError(
+            f"init: 'spectral', 'random', a dict of parameters or a fit were expected, got {init!r}"
+        )
     if method is not None and not is_method(method):
         raise ValueError(f"method: an engine such as EM() was expected, got {method!r}")
     path = None if checkpoint is None else usable_path("checkpoint", checkpoint)
     began = time.monotonic()
-    with listening() as caught, torch.enable_grad(), np.errstate(all="warn", under="ignore"):  # whatever the caller has set
+    with (
+        listening() as caught,
+        torch.enable_grad(),
+        np.errstate(all="warn", under="ignore"),
+    ):  # whatever the caller has set
         data, weights = complete_covariates(model, data, weights, covariates_missing)
-        taken, start_given = in_blocks(model, data, method), not (init is None or isinstance(init, str))
+        taken, start_given = (
+            in_blocks(model, data, method),
+            not (init is None or isinstance(init, str)),
+        )
         if isinstance(taken, RowBlocks):
-            check_blocks(model, taken, method, init.params if isinstance(init, Fit) else init, num_restarts)
+            check_blocks(
+                model, taken, method, init.params if isinstance(init, Fit) else init, num_restarts
+            )
             problem = problem_of_blocks(model, taken, seed, start_given, weights, method)
         else:
             problem = problem_of(model, taken, seed, start_given, weights)
@@ -130,8 +175,13 @@ def fit(
         if method is None:
             advice = problem.structure.recommended(problem)
             search = advice.search if num_restarts is None and not problem.start_given else None
-            method = advice.method or (NUTS() if sampled_sites(problem.structure, problem.program_of_one_row()) else EM())
-            init, num_restarts = advice.init if init is None else init, num_restarts or advice.num_restarts
+            method = advice.method or (
+                NUTS() if sampled_sites(problem.structure, problem.program_of_one_row()) else EM()
+            )
+            init, num_restarts = (
+                advice.init if init is None else init,
+                num_restarts or advice.num_restarts,
+            )
         problem.structure.check_method(method)
         if problem.weights is not None:
             check_weighing(method)
@@ -142,20 +192,42 @@ def fit(
         standard = _standard(problem, method)
         inner = problem if standard is None else standard.problem
         if path is not None:
-            problem.fingerprint(method, {})  # a program whose contents cannot be read is refused before any work
+            problem.fingerprint(
+                method, {}
+            )  # a program whose contents cannot be read is refused before any work
         init = "spectral" if init is None else init
-        starts = "as many starts as it takes to find the best optimum again" if search is not None else f"{num_restarts or 1} starts"
-        logger.info("fitting %s rows by %s, %s from %s", f"{problem.num_rows:,}", method, starts, init if isinstance(init, str) else "given parameters")
+        starts = (
+            "as many starts as it takes to find the best optimum again"
+            if search is not None
+            else f"{num_restarts or 1} starts"
+        )
+        logger.info(
+            "fitting %s rows by %s, %s from %s",
+            f"{problem.num_rows:,}",
+            method,
+            starts,
+            init if isinstance(init, str) else "given parameters",
+        )
         total = getattr(method, "max_iterations", None) if search is None else None
-        bar = RichProgress("fit", total, True, "" if search is None else " for these starts") if progress else NoProgress()
+        bar = (
+            RichProgress("fit", total, True, "" if search is None else " for these starts")
+            if progress
+            else NoProgress()
+        )
         try:
             with bar, isolated(seed):
                 if search is None:
-                    state = method.run(inner, _start(problem, standard, init, num_restarts or 1), bar, path)
+                    state = method.run(
+                        inner, _start(problem, standard, init, num_restarts or 1), bar, path
+                    )
                 elif inner.rows is not None:
-                    state = method.run(inner, _searched(search, method, inner, init, bar, path), bar, path)
+                    state = method.run(
+                        inner, _searched(search, method, inner, init, bar, path), bar, path
+                    )
                 else:
-                    state = search_starts(search, method, inner, _batches(inner, init, search.batch), bar, path)
+                    state = search_starts(
+                        search, method, inner, _batches(inner, init, search.batch), bar, path
+                    )
             result = assemble(problem, method, state, time.monotonic() - began, standard, is_plain)
         except (torch.linalg.LinAlgError, np.linalg.LinAlgError) as error:
             raise ValueError(
@@ -163,18 +235,33 @@ def fit(
                 f"derivatives) could not be inverted or taken apart. {REMEDY}"
             ) from error
     ended = "converged" if result.converged else "stopped"
-    logger.info("%s after %s iterations and %.1f s, %s %.4f", ended, f"{result.num_iterations:,}", result.seconds, result.objective_name, result.objective)
+    logger.info(
+        "%s after %s iterations and %.1f s, %s %.4f",
+        ended,
+        f"{result.num_iterations:,}",
+        result.seconds,
+        result.objective_name,
+        result.objective,
+    )
     messages = tuple(dict.fromkeys(str(w.message) for w in caught))
     for warning in caught:
         warnings.warn(warning.message, warning.category, stacklevel=2)
     return dataclasses.replace(result, warnings=messages)
 
 
-def _searched(search: StartSearch, method: Method, problem: Problem, init: Any, bar: Any, path: Path | None) -> Params:
-    """Where rows come in blocks: the best estimate (1, ...) for the sample, found as for rows in memory."""
+def _searched(
+    search: StartSearch, method: Method, problem: Problem, init: Any, bar: Any, path: Path | None
+) -> Params:
+    """Where rows come in blocks: the best estimate (1, ...) for the sample, found as for rows in
+    memory.
+    """
     assert problem.rows is not None
     sample = dataclasses.replace(problem, rows=None)
-    beside = None if path is None or problem.rows.processes.rank else path.with_name(f"{path.name}.start")
+    beside = (
+        None
+        if path is None or problem.rows.processes.rank
+        else path.with_name(f"{path.name}.start")
+    )
     found = search_starts(search, method, sample, _batches(sample, init, search.batch), bar, beside)
     best = rank_restarts(sample, found.params, found.objective).best
     if beside is not None:
@@ -182,7 +269,9 @@ def _searched(search: StartSearch, method: Method, problem: Problem, init: Any, 
     return {name: value[best : best + 1] for name, value in found.params.items()}
 
 
-def fit_from(model: Any, data: Any, method: Method, starts: Callable[[Problem], Params], seed: int = 0) -> Fit:
+def fit_from(
+    model: Any, data: Any, method: Method, starts: Callable[[Problem], Params], seed: int = 0
+) -> Fit:
     """As :func:`fit`, from a batch of starts that the caller makes; without a bar or a checkpoint.
 
     Args:
@@ -194,19 +283,31 @@ def fit_from(model: Any, data: Any, method: Method, starts: Callable[[Problem], 
     standard = _standard(problem, method)
     with NoProgress() as bar, isolated(seed):
         start = starts(problem)
-        outcome = method.run(problem, start, bar, None) if standard is None else method.run(standard.problem, standard.inward(start), bar, None)
+        outcome = (
+            method.run(problem, start, bar, None)
+            if standard is None
+            else method.run(standard.problem, standard.inward(start), bar, None)
+        )
     return assemble(problem, method, outcome, time.monotonic() - began, standard)
 
 
 def _standard(problem: Problem, method: Method) -> Standard | None:
-    """The problem in units in which engines work best; None where these are the data's, or where the engine's settings are in units of the data."""
-    return None if getattr(method, "in_units_of_the_data", False) else problem.structure.standard(problem)
+    """The problem in units in which engines work best; None where these are the data's, or where
+    the engine's settings are in units of the data.
+    """
+    return (
+        None
+        if getattr(method, "in_units_of_the_data", False)
+        else problem.structure.standard(problem)
+    )
 
 
 def _batches(problem: Problem, init: Any, num_starts: int) -> Callable[[int], Params]:
     """The starts of each batch of a search, every batch by a seed of its own."""
     if init not in ("spectral", "random"):
-        raise ValueError(f"init: 'spectral', 'random', parameters or a fit were expected, got {init!r}")
+        raise ValueError(
+            f"init: 'spectral', 'random', parameters or a fit were expected, got {init!r}"
+        )
 
     def draw(batch: int) -> Params:
         own = dataclasses.replace(problem, seed=(problem.seed + BATCH_STRIDE * batch) % 2**63)
@@ -223,11 +324,17 @@ def _batches(problem: Problem, init: Any, num_starts: int) -> Callable[[int], Pa
     return draw
 
 
-def _start(problem: Problem, standard: Standard | None, init: str | Params | Fit, num_restarts: int) -> Params:
-    """Where the engine starts, in the units in which it works; a user's own parameters are in those of the data."""
+def _start(
+    problem: Problem, standard: Standard | None, init: str | Params | Fit, num_restarts: int
+) -> Params:
+    """Where the engine starts, in the units in which it works; a user's own parameters are in those
+    of the data.
+    """
     if isinstance(init, str):
         if init not in ("spectral", "random"):
-            raise ValueError(f"init: 'spectral', 'random', parameters or a fit were expected, got {init!r}")
+            raise ValueError(
+                f"init: 'spectral', 'random', parameters or a fit were expected, got {init!r}"
+            )
         inner = problem if standard is None else standard.problem
         start = inner.structure.start(inner, init, num_restarts)
         return _unconstrained_start(inner, num_restarts) if start is None else start
@@ -245,12 +352,23 @@ def _given_start(problem: Problem, init: Params | Fit, num_restarts: int) -> Par
         if site.name not in params:
             raise ValueError(f"init: parameter {site.name!r} is missing; got {sorted(params)}")
         if tuple(params[site.name].shape) != site.shape:
-            raise ValueError(f"init: {site.name!r} must have shape {site.shape}, got {tuple(params[site.name].shape)}")
+            raise ValueError(
+                f"init: {site.name!r} must have shape {site.shape}, got"
+                f" {tuple(params[site.name].shape)}"
+            )
         if not site.support.check(params[site.name]).all():
-            raise ValueError(f"init: {site.name!r} has values outside its support {_outside(site.support, params[site.name])}")
+            raise ValueError(
+                f"init: {site.name!r} has values outside its support"
+                f" {_outside(site.support, params[site.name])}"
+            )
     problem.structure.check_start(params)
-    like = program.draw_prior(1, problem.seed, local=bool(sampled_sites(problem.structure, program)))  # for the program's dtype and device
-    own = {name: params[name].detach().to(value) if name in params else value[0] for name, value in like.items()}
+    like = program.draw_prior(
+        1, problem.seed, local=bool(sampled_sites(problem.structure, program))
+    )  # for the program's dtype and device
+    own = {
+        name: params[name].detach().to(value) if name in params else value[0]
+        for name, value in like.items()
+    }
     free = program.unconstrained(own)
     return problem.structure.complete_start(
         problem, _nearby(program, free, num_restarts, problem.seed, first_exact=True)
@@ -266,19 +384,27 @@ def _outside(support: Any, value: torch.Tensor) -> str:
 
 
 def _unconstrained_start(problem: Problem, num_restarts: int) -> Params:
-    """Uniform in (-2, 2) on the unconstrained scale, as Pyro's ``init_to_uniform``; continuous latents that must be drawn have a start too."""
+    """Uniform in (-2, 2) on the unconstrained scale, as Pyro's ``init_to_uniform``; continuous
+    latents that must be drawn have a start too.
+    """
     program = problem.program()
-    draw = program.draw_prior(1, problem.seed, local=bool(sampled_sites(problem.structure, program)))
+    draw = program.draw_prior(
+        1, problem.seed, local=bool(sampled_sites(problem.structure, program))
+    )
     zero = {name: torch.zeros_like(value[0]) for name, value in program.unconstrained(draw).items()}
     return _nearby(program, zero, num_restarts, problem.seed, first_exact=False)
 
 
-def _nearby(program: Program, free: Params, num_restarts: int, seed: int, first_exact: bool) -> Params:
+def _nearby(
+    program: Program, free: Params, num_restarts: int, seed: int, first_exact: bool
+) -> Params:
     generator = torch.Generator().manual_seed(seed)
     radius = 0.5 if first_exact else 2.0
     out = {}
     for name, value in free.items():
-        noise = torch.rand((num_restarts, *value.shape), generator=generator, dtype=torch.float64).to(value)
+        noise = torch.rand(
+            (num_restarts, *value.shape), generator=generator, dtype=torch.float64
+        ).to(value)
         noise = radius * (2 * noise - 1)
         if first_exact:
             noise[0] = 0.0
@@ -290,34 +416,55 @@ def _of_model(problem: Problem, model: Any) -> Problem:
     return dataclasses.replace(problem, model=model, structure=structure_of(model))
 
 
-def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float, standard: Standard | None = None, is_plain: bool = False) -> Fit:
+def assemble(
+    problem: Problem,
+    method: Method,
+    outcome: Outcome,
+    seconds: float,
+    standard: Standard | None = None,
+    is_plain: bool = False,
+) -> Fit:
     """The fit of the best restart, under the library's labels; warns of estimates on a bound.
 
     Args:
         problem: as the user gave it; method: the engine.
-        outcome: what it found, for the standard problem where there is one; seconds: how long that took.
+        outcome: what it found, for the standard problem where there is one; seconds: how long that
+            took.
         standard: in whose units the engine worked; None for those of the data.
-        is_plain: whether the user named neither engine nor start: a best optimum that only one of several starts reached is then warned of.
+        is_plain: whether the user named neither engine nor start: a best optimum that only one of
+            several starts reached is then warned of.
     """
     if outcome.model is not None and standard is not None:
         user_model = cast("Any", problem.model)
-        chosen, before = ({own.name: getattr(model, own.name) for own in dataclasses.fields(user_model)} for model in (outcome.model, standard.problem.model))
-        changes = {name: value for name, value in chosen.items() if value != before[name]}  # settings without units
+        chosen, before = (
+            {own.name: getattr(model, own.name) for own in dataclasses.fields(user_model)}
+            for model in (outcome.model, standard.problem.model)
+        )
+        changes = {
+            name: value for name, value in chosen.items() if value != before[name]
+        }  # settings without units
         standard = dataclasses.replace(standard, problem=_of_model(standard.problem, outcome.model))
         problem = _of_model(problem, dataclasses.replace(user_model, **changes))
     elif outcome.model is not None:
         problem = _of_model(problem, outcome.model)
     inner = problem if standard is None else standard.problem
     if isinstance(method, EM) and not outcome.is_named:
-        outcome = dataclasses.replace(outcome, params=inner.structure.canonical_for_data(inner, outcome.params))
+        outcome = dataclasses.replace(
+            outcome, params=inner.structure.canonical_for_data(inner, outcome.params)
+        )
     spread = method.spread if isinstance(method, SAEM) else None
     is_ranked = isinstance(method, EM) or (spread is not None and bool(inner.structure.labels()))
     ranking = rank_restarts(inner, outcome.params, outcome.objective, spread) if is_ranked else None
-    best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax()) if ranking is None else ranking.best
+    best = (
+        int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax())
+        if ranking is None
+        else ranking.best
+    )
     if not math.isfinite(float(outcome.objective[best])):
         raise ValueError(
-            f"{NO_ANSWER} the {outcome.objective_name} is {float(outcome.objective[best])} at the best of them, so that the data have no density "
-            f"under the model that a computer can hold. {REMEDY}"
+            f"{NO_ANSWER} the {outcome.objective_name} is {float(outcome.objective[best])} at the"
+            " best of them, so that the data have no density under the model that a computer can"
+            f" hold. {REMEDY}"
         )
     params = {name: value[best].clone() for name, value in outcome.params.items()}
     params = params if outcome.is_named else inner.structure.canonical(params)
@@ -331,10 +478,21 @@ def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float,
     kept = {name: value for name, value in outcome.params.items() if name not in sites}
     iterations, name = int(outcome.num_iterations[best]), outcome.objective_name
     _warn_bounds(at_bound)
-    restarts = Restarts(outcome.objective, outcome.log_likelihood, outcome.converged, outcome.num_iterations, kept, best, objective_left=outcome.objective_left)
+    restarts = Restarts(
+        outcome.objective,
+        outcome.log_likelihood,
+        outcome.converged,
+        outcome.num_iterations,
+        kept,
+        best,
+        objective_left=outcome.objective_left,
+    )
     if ranking is not None:
         restarts = dataclasses.replace(
-            restarts, num_tried=outcome.num_tried, optimum=ranking.optimum, degenerate=ranking.degenerate
+            restarts,
+            num_tried=outcome.num_tried,
+            optimum=ranking.optimum,
+            degenerate=ranking.degenerate,
         )
         _warn_starts(restarts, method, is_plain)
     for text in concerns:
@@ -346,7 +504,11 @@ def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float,
         log_likelihood=float(outcome.log_likelihood[best]),
         objective=float(outcome.objective[best]),
         objective_name=name,
-        trace=Trace(outcome.trace_name or name, outcome.history[:iterations, best], outcome.history_log_likelihood[:iterations, best]),
+        trace=Trace(
+            outcome.trace_name or name,
+            outcome.history[:iterations, best],
+            outcome.history_log_likelihood[:iterations, best],
+        ),
         restarts=restarts,
         converged=bool(outcome.converged[best]),
         num_iterations=iterations,
@@ -382,9 +544,12 @@ def _latents(problem: Problem, program: Program) -> dict[str, tuple[int, ...]] |
 
 def _warn_bounds(at_bound: list[str]) -> None:
     if at_bound:
-        shown = ", ".join(at_bound[:8]) + (f" and {len(at_bound) - 8} more" if len(at_bound) > 8 else "")
+        shown = ", ".join(at_bound[:8]) + (
+            f" and {len(at_bound) - 8} more" if len(at_bound) > 8 else ""
+        )
         warnings.warn(
-            f"estimates on the bound of their interval: {shown}; the likelihood may have no maximum inside",
+            f"estimates on the bound of their interval: {shown}; the likelihood may have no maximum"
+            " inside",
             BoundWarning,
             stacklevel=4,
         )
@@ -394,19 +559,28 @@ def _warn_starts(restarts: Restarts, method: Method, is_plain: bool) -> None:
     faults = restarts.faults
     if faults:
         warnings.warn(
-            f"the estimate is no proper optimum: {'; '.join(faults)}. No start ended in a better one: try more starts, fewer components, or a prior "
-            "with more weight, and look for equal values in the data",
+            f"the estimate is no proper optimum: {'; '.join(faults)}. No start ended in a better"
+            " one: try more starts, fewer components, or a prior with more weight, and look for"
+            " equal values in the data",
             DegenerateWarning,
             stacklevel=4,
         )
-    if is_plain and (restarts.num_ended > 1 or restarts.num_tried is not None) and not faults and restarts.num_reached == 1:
+    if (
+        is_plain
+        and (restarts.num_ended > 1 or restarts.num_tried is not None)
+        and not faults
+        and restarts.num_reached == 1
+    ):
         alone = f"only one of the {restarts.num_ended} starts run to the end reached it"
         if isinstance(method, SAEM):
-            alone = f"each of the {restarts.num_ended - 1} other starts ended more than {method.spread:.0%} of its length away, and draws alone seldom do that"
+            alone = (
+                f"each of the {restarts.num_ended - 1} other starts ended more than"
+                f" {method.spread:.0%} of its length away, and draws alone seldom do that"
+            )
         warnings.warn(
-            f"the best optimum was not replicated: {alone}, so a better one may "
-            f"exist. Run more starts, such as method={type(method).__name__}(), num_restarts=100, and see whether the best one comes again; fewer components "
-            "have fewer optima",
+            f"the best optimum was not replicated: {alone}, so a better one may exist. Run more"
+            f" starts, such as method={type(method).__name__}(), num_restarts=100, and see whether"
+            " the best one comes again; fewer components have fewer optima",
             StartsWarning,
             stacklevel=4,
         )

@@ -17,8 +17,8 @@ Names = Mapping[str, Sequence[str]]
 def dims_of(fit: FitRecord, site: str, shape: Sequence[int]) -> tuple[str, ...]:
     """Names of the dims of a site, without rows.
 
-    A model that declares ``site_dims`` is believed; any other site gets dims of its own (``weights_dim_0``), because
-    one dim name has one size in a whole data set.
+    A model that declares ``site_dims`` is believed; any other site gets dims of its own
+    (``weights_dim_0``), because one dim name has one size in a whole data set.
 
     Args:
         fit: the fit.
@@ -33,14 +33,18 @@ def dims_of(fit: FitRecord, site: str, shape: Sequence[int]) -> tuple[str, ...]:
         return tuple(f"{site}_dim_{i}" for i in range(len(shape)))
     if len(declared) != len(shape):
         raise ValueError(
-            f"site_dims[{site!r}] must name {len(shape)} dims for shape {tuple(shape)}, got {tuple(declared)}"
+            f"site_dims[{site!r}] must name {len(shape)} dims for shape {tuple(shape)}, got"
+            f" {tuple(declared)}"
         )
     return tuple(declared)
 
 
-def labels_of(fit: FitRecord, dim: str, size: int, names: Names | None = None) -> list[str] | list[int]:
-    """Names of the entries along a dim: the user's, the model's own (``entry_names``), the item names, or 0, 1, ...; of a subset those of its members, as in 0*2; of
-    the categories of all items, item after item, those of both, as in smoker=yes.
+def labels_of(
+    fit: FitRecord, dim: str, size: int, names: Names | None = None
+) -> list[str] | list[int]:
+    """Names of the entries along a dim: the user's, the model's own (``entry_names``), the item
+    names, or 0, 1, ...; of a subset those of its members, as in 0*2; of the categories of all
+    items, item after item, those of both, as in smoker=yes.
 
     Args:
         fit: the fit.
@@ -61,7 +65,9 @@ def labels_of(fit: FitRecord, dim: str, size: int, names: Names | None = None) -
         return list(own)
     subsets = getattr(fit.model, "subset_dims", {}).get(dim)
     if subsets is not None:
-        members = labels_of(fit, subsets[0], 1 + max(k for subset in subsets[1] for k in subset), names)
+        members = labels_of(
+            fit, subsets[0], 1 + max(k for subset in subsets[1] for k in subset), names
+        )
         return ["*".join(str(members[k]) for k in subset) for subset in subsets[1]]
     items = list(fit.item_names)
     if dim in ("item", "column") and len(items) == size:
@@ -71,7 +77,11 @@ def labels_of(fit: FitRecord, dim: str, size: int, names: Names | None = None) -
     categories = fit.structure.category_names(items)
     if dim == "category" and sum(map(len, categories.values())) == size:
         return [f"{item}={name}" for item, own in categories.items() for name in own]
-    for own, known in (("numeric_item", fit.structure.numeric_items), ("threshold", fit.structure.threshold_names), ("predictor", fit.structure.predictor_names)):
+    for own, known in (
+        ("numeric_item", fit.structure.numeric_items),
+        ("threshold", fit.structure.threshold_names),
+        ("predictor", fit.structure.predictor_names),
+    ):
         if dim == own and len(found := known(items)) == size:
             return found
     dispersed = fit.structure.dispersed_items(items)
@@ -81,14 +91,21 @@ def labels_of(fit: FitRecord, dim: str, size: int, names: Names | None = None) -
 
 
 def with_names(fit: FitRecord, text: str, names: Names | None = None) -> str:
-    """A text in which entries of parameters by number, such as ``predictors[1,0]``, have their names, ``predictors[1, age]``."""
+    """A text in which entries of parameters by number, such as ``predictors[1,0]``, have their
+    names, ``predictors[1, age]``.
+    """
 
     def named(found: re.Match[str]) -> str:
         site, places = found[1], [int(place) for place in found[2].split(",")]
         shape = fit.params[site].shape if site in fit.params else ()
-        if len(places) != len(shape) or any(place >= size for place, size in zip(places, shape, strict=True)):
+        if len(places) != len(shape) or any(
+            place >= size for place, size in zip(places, shape, strict=True)
+        ):
             return found[0]
-        labels = [labels_of(fit, dim, size, names)[place] for dim, size, place in zip(dims_of(fit, site, shape), shape, places, strict=True)]
+        labels = [
+            labels_of(fit, dim, size, names)[place]
+            for dim, size, place in zip(dims_of(fit, site, shape), shape, places, strict=True)
+        ]
         return f"{site}[{', '.join(map(str, labels))}]"
 
     return re.sub(r"(\w+)\[(\d+(?:,\d+)*)\]", named, text)

@@ -1,4 +1,6 @@
-"""What a fitted program observes: the names of its sites, the data as it takes them, and whether it can draw rows."""
+"""What a fitted program observes: the names of its sites, the data as it takes them, and whether it
+can draw rows.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +30,15 @@ def as_matrix(fit: FitRecord, data: Any) -> np.ndarray:
     data = as_fitted(fit, data)
     table = checked(fit.model, data) if checks_data(fit.model) else as_table(data)
     values: np.ndarray = table[0].detach().cpu().numpy().astype(np.float64)
-    return np.where(np.isinf(values), np.nan, values)  # infinity is what lies after the end of a sequence
+    return np.where(
+        np.isinf(values), np.nan, values
+    )  # infinity is what lies after the end of a sequence
 
 
 def observed_sites(fit: FitRecord, data: Any = None) -> tuple[str, ...]:
-    """Names of the observed sites: those that the model describes, else what the program observes given ``data``."""
+    """Names of the observed sites: those that the model describes, else what the program observes
+    given ``data``.
+    """
     described = fit.structure.observed_sites()
     if described or data is None:
         return described
@@ -40,7 +46,9 @@ def observed_sites(fit: FitRecord, data: Any = None) -> tuple[str, ...]:
 
 
 def can_simulate(fit: FitRecord, data: Any = None) -> bool:
-    """Whether the program can be called as ``model(None, num_rows)``, to draw rows; of one that draws rows like others, whether these are given."""
+    """Whether the program can be called as ``model(None, num_rows)``, to draw rows; of one that
+    draws rows like others, whether these are given.
+    """
     if fit.structure.stand_in() is not None:
         return data is not None
     names = list(inspect.signature(fit.model).parameters)
@@ -50,7 +58,8 @@ def can_simulate(fit: FitRecord, data: Any = None) -> bool:
 def replicated_tables(
     fit: FitRecord, data: Any, num_simulations: int, seed: int
 ) -> tuple[dict[str, np.ndarray], list[dict[str, np.ndarray]]]:
-    """What the program observes as tables with one row a unit, by name; and the same of data sets drawn from the fit.
+    """What the program observes as tables with one row a unit, by name; and the same of data sets
+    drawn from the fit.
 
     Args:
         fit: the fit; data: as it takes it.
@@ -62,7 +71,10 @@ def replicated_tables(
     point = fit.params | (fit.local or {})
 
     def tables(values: Params) -> dict[str, np.ndarray]:
-        return {name: value.double().cpu().numpy() for name, value in structure.as_tables(program, values).items()}
+        return {
+            name: value.double().cpu().numpy()
+            for name, value in structure.as_tables(program, values).items()
+        }
 
     draws = []
     for s in range(num_simulations):

@@ -24,7 +24,9 @@ from ppl_models.parts.validation import is_integer
 __all__ = ["check_blocks", "check_engine", "in_blocks", "problem_of", "problem_of_blocks"]
 
 
-def problem_of(model: Callable[..., Any], data: Any, seed: int, start_given: bool = False, weights: Any = None) -> Problem:
+def problem_of(
+    model: Callable[..., Any], data: Any, seed: int, start_given: bool = False, weights: Any = None
+) -> Problem:
     """The problem of a model, its data checked by the model's own rules where it has them.
 
     Args:
@@ -34,12 +36,16 @@ def problem_of(model: Callable[..., Any], data: Any, seed: int, start_given: boo
         weights: how often each row counts; None for once.
 
     Raises:
-        ValueError: for a model that is a class, a seed out of range, data that the model refuses, weights that are none
-            (:func:`inference.fitting.weights.row_weights`), or a program that no engine can fit.
+        ValueError: for a model that is a class, a seed out of range, data that the model refuses,
+            weights that are none (:func:`inference.fitting.weights.row_weights`), or a program that
+            no engine can fit.
     """
     _check_call(model, seed)
     if isinstance(data, RowBlocks):
-        raise ValueError("data: rows in memory were expected, got RowBlocks, which fit takes: give some of the rows, blocks.sample(20_000)")
+        raise ValueError(
+            "data: rows in memory were expected, got RowBlocks, which fit takes: give some of the"
+            " rows, blocks.sample(20_000)"
+        )
     tensors, names = checked(model, data, for_fit=True)
     own_program = None if checks_data(model) else Program(model, tensors)
     if own_program is not None:
@@ -47,7 +53,15 @@ def problem_of(model: Callable[..., Any], data: Any, seed: int, start_given: boo
     structure = structure_of(model)
     own = None if weights is None else row_weights(weights, as_frame(data), tensors, structure)
     known = structure.measured(tensors, own)
-    problem = Problem(known, tensors, names, int(seed), start_given, structure if known is model else structure_of(known), weights=own)
+    problem = Problem(
+        known,
+        tensors,
+        names,
+        int(seed),
+        start_given,
+        structure if known is model else structure_of(known),
+        weights=own,
+    )
     if own_program is not None:
         own_program.share_trial(problem.trial)
         problem.looked_at.append(own_program)
@@ -56,15 +70,23 @@ def problem_of(model: Callable[..., Any], data: Any, seed: int, start_given: boo
 
 def _check_call(model: Any, seed: Any) -> None:
     if not callable(model) or isinstance(model, type):
-        raise ValueError(f"model: a Pyro program (a callable, not a class) was expected, got {model!r}")
+        raise ValueError(
+            f"model: a Pyro program (a callable, not a class) was expected, got {model!r}"
+        )
     if not is_integer(seed, least=0):
         raise ValueError(f"seed: a non-negative integer below 2**63 was expected, got {seed!r}")
 
 
 def problem_of_blocks(
-    model: Callable[..., Any], blocks: RowBlocks, seed: int, start_given: bool = False, weights: Any = None, method: Method | None = None
+    model: Callable[..., Any],
+    blocks: RowBlocks,
+    seed: int,
+    start_given: bool = False,
+    weights: Any = None,
+    method: Method | None = None,
 ) -> Problem:
-    """As :func:`problem_of`, of rows that come in blocks, all of which are read once; for engines that know that its data are a sample.
+    """As :func:`problem_of`, of rows that come in blocks, all of which are read once; for engines
+    that know that its data are a sample.
 
     Raises:
         ValueError: as there; for a model whose M-step wants its rows in memory.
@@ -72,14 +94,28 @@ def problem_of_blocks(
     _check_call(model, seed)
     structure = structure_of(model)
     words = None
-    is_generic = type(structure) is Structure  # nothing but the program is known: sums of its log-density and derivatives are what EM wants
+    is_generic = (
+        type(structure) is Structure
+    )  # nothing but the program is known: sums of its log-density and derivatives are what EM wants
     can_sum = not structure.local_sites and structure.covariates is None
-    if not (structure.takes_blocks or structure.solves_blocks or is_generic or (can_sum and isinstance(method, EM) and not method.accelerate)):
+    if not (
+        structure.takes_blocks
+        or structure.solves_blocks
+        or is_generic
+        or (can_sum and isinstance(method, EM) and not method.accelerate)
+    ):
         words = (
-            "RowBlocks: mixtures, hidden Markov models, encoders, latent attributes, noisy-OR models, factor analysis, factorizations, OptionsHMM and programs of your own are fitted from rows in blocks, without "
-            "negative binomial or bounded items, Student t components and covariates, and "
-            f"this {type(model).__name__} wants its rows in memory: fit(model, blocks.sample(20_000)) fits some of them"
-            + (", and EM(accelerate=False) all of them more slowly, by sums of the log-density and its derivatives, where latents can be summed out" if can_sum else "")
+            "RowBlocks: mixtures, hidden Markov models, encoders, latent attributes, noisy-OR"
+            " models, factor analysis, factorizations, OptionsHMM and programs of your own are"
+            " fitted from rows in blocks, without negative binomial or bounded items, Student t"
+            f" components and covariates, and this {type(model).__name__} wants its rows in memory:"
+            " fit(model, blocks.sample(20_000)) fits some of them"
+            + (
+                ", and EM(accelerate=False) all of them more slowly, by sums of the log-density and"
+                " its derivatives, where latents can be summed out"
+                if can_sum
+                else ""
+            )
         )
     blocks.processes.refuse(blocks.processes.gathered(words))
     often = None
@@ -94,22 +130,42 @@ def problem_of_blocks(
     rows, sample, names = check_rows(model, blocks, int(seed), look, often, structure.refused_rows)
     own = None if rows.weights is None else rows.weights[torch.as_tensor(rows.sampled)]
     known = structure.measured(sample, own)
-    return Problem(known, sample, names, int(seed), start_given, structure if known is model else structure_of(known), weights=own, rows=rows)
+    return Problem(
+        known,
+        sample,
+        names,
+        int(seed),
+        start_given,
+        structure if known is model else structure_of(known),
+        weights=own,
+        rows=rows,
+    )
 
 
 def in_blocks(model: Callable[..., Any], data: Any, method: Method | None = None) -> Any:
-    """Memory maps and Arrow data sets of more than one block as blocks, where they can be fitted so; whatever else as it is, and small Arrow data sets as a frame.
+    """Memory maps and Arrow data sets of more than one block as blocks, where they can be fitted
+    so; whatever else as it is, and small Arrow data sets as a frame.
 
     Args:
         model: the program; data: what the user gave.
         method: the engine; None for the recommended one.
     """
-    if isinstance(data, RowBlocks) or not is_lazy(data) or not callable(model) or isinstance(model, type):
+    if (
+        isinstance(data, RowBlocks)
+        or not is_lazy(data)
+        or not callable(model)
+        or isinstance(model, type)
+    ):
         return data
     is_array = hasattr(data, "dtype")
     structure = structure_of(model)
-    goes = _solves(structure, method) or (structure.takes_blocks and (method is None or (isinstance(method, EM) and method.accelerate)))
-    if not goes or (structure.row_columns and not (is_array and data.ndim == 3)):  # steps of one sequence, or of several, are no rows
+    goes = _solves(structure, method) or (
+        structure.takes_blocks
+        and (method is None or (isinstance(method, EM) and method.accelerate))
+    )
+    if not goes or (
+        structure.row_columns and not (is_array and data.ndim == 3)
+    ):  # steps of one sequence, or of several, are no rows
         return data if is_array else data.to_table()
     if is_array and len(data) <= BLOCK_ROWS:
         return data
@@ -122,32 +178,42 @@ def _solves(structure: Structure, method: Method | None) -> bool:
     return structure.solves_blocks and (method is None or getattr(method, "solves_blocks", False))
 
 
-def check_blocks(model: Any, blocks: RowBlocks, method: Method | None, init: Any, num_restarts: int | None) -> None:
-    """Refuse, before any row is read, an engine that needs all rows at once, and processes with other settings.
+def check_blocks(
+    model: Any, blocks: RowBlocks, method: Method | None, init: Any, num_restarts: int | None
+) -> None:
+    """Refuse, before any row is read, an engine that needs all rows at once, and processes with
+    other settings.
 
     Args:
         model: the program; blocks: the rows.
-        method: the engine; None for the recommended one, which :func:`check_engine` looks at once it is known.
+        method: the engine; None for the recommended one, which :func:`check_engine` looks at once
+            it is known.
         init, num_restarts: as the user gave them.
 
     Raises:
         ValueError: saying which engine does without.
     """
     if blocks.processes.group is not None:
-        blocks.processes.agree("method, init and num_restarts", digest_of((method, init, num_restarts), "the settings"))
+        blocks.processes.agree(
+            "method, init and num_restarts", digest_of((method, init, num_restarts), "the settings")
+        )
     if method is not None:
         check_engine(structure_of(model), method)
 
 
 def check_engine(structure: Structure, method: Method) -> None:
-    """Refuse an engine that is not EM by sums over rows, nor one that solves the rows of a block."""
+    """Refuse an engine that is not EM by sums over rows, nor one that solves the rows of a
+    block.
+    """
     if structure.solves_blocks and not _solves(structure, method):
         raise ValueError(
-            f"RowBlocks: this {type(structure.model).__name__} is fitted from rows in blocks by Factorize(), and {method!r} wants them in memory: leave method out, or give "
-            "blocks.sample(20_000) for some of the rows"
+            f"RowBlocks: this {type(structure.model).__name__} is fitted from rows in blocks by"
+            f" Factorize(), and {method!r} wants them in memory: leave method out, or give"
+            " blocks.sample(20_000) for some of the rows"
         )
     if not (structure.solves_blocks or isinstance(method, EM)):
         raise ValueError(
-            f"RowBlocks: EM() is fitted from rows in blocks, and {method!r} wants them in memory: give method=EM() (and a penalty, where the model's is left open), or "
-            "blocks.sample(20_000) for some of the rows"
+            f"RowBlocks: EM() is fitted from rows in blocks, and {method!r} wants them in memory:"
+            " give method=EM() (and a penalty, where the model's is left open), or"
+            " blocks.sample(20_000) for some of the rows"
         )

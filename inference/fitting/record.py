@@ -46,12 +46,15 @@ class Restarts:
         objective, log_likelihood: (R,); converged: (R,) bool; num_iterations: (R,).
         params: (R, ...), by site name.
         best: index of the reported one.
-        num_tried: starts tried, where the R are those of a search that were run to the end; None where all were.
-        optimum: (R,) long; which optimum each reached, 0 the best; -1 for a degenerate solution. None where an engine's restarts are not
-            compared.
-        degenerate: by restart, what makes its solution no proper optimum, () where nothing does; such restarts rank last.
-        objective_left: what more iterations would still gain, as the last ones tell, (R,): an order of magnitude, NaN where they do not tell. None where an engine does
-            not say; :func:`inference.uncertainty.distance_to_optimum` works it out from slope and curvature.
+        num_tried: starts tried, where the R are those of a search that were run to the end; None
+            where all were.
+        optimum: (R,) long; which optimum each reached, 0 the best; -1 for a degenerate solution.
+            None where an engine's restarts are not compared.
+        degenerate: by restart, what makes its solution no proper optimum, () where nothing does;
+            such restarts rank last.
+        objective_left: what more iterations would still gain, as the last ones tell, (R,): an order
+            of magnitude, NaN where they do not tell. None where an engine does not say;
+            :func:`inference.uncertainty.distance_to_optimum` works it out from slope and curvature.
     """
 
     objective: Tensor
@@ -90,7 +93,9 @@ class Restarts:
     @property
     def is_ambiguous(self) -> bool:
         """Whether another optimum, of other estimates, fits as well as the best."""
-        return self.next_best is not None and self.next_best <= SAME_VALUE * max(1.0, abs(float(self.objective[self.best])))
+        return self.next_best is not None and self.next_best <= SAME_VALUE * max(
+            1.0, abs(float(self.objective[self.best]))
+        )
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -98,27 +103,49 @@ class Restarts:
         return self.degenerate[self.best] if self.degenerate else ()
 
     def text(self) -> str:
-        """What the starts say of the estimate, in whole sentences; empty where they were not compared."""
+        """What the starts say of the estimate, in whole sentences; empty where they were not
+        compared.
+        """
         if self.optimum is None:
             return ""
         words = []
         tried = "" if self.num_tried is None else f", the most promising of {self.num_tried} tried"
         if self.num_ended > 1 or self.num_tried is not None:
-            words.append(f"The best optimum was reached by {self.num_reached} of the {self.num_ended} starts run to the end{tried}.")
+            words.append(
+                f"The best optimum was reached by {self.num_reached} of the {self.num_ended} starts"
+                f" run to the end{tried}."
+            )
             if self.is_ambiguous:
-                words.append(f"They found {self.num_optima} distinct optima, and another one fits as well with other estimates: the data do not tell which of them is right.")
+                words.append(
+                    f"They found {self.num_optima} distinct optima, and another one fits as well"
+                    " with other estimates: the data do not tell which of them is right."
+                )
             elif self.next_best is not None:
-                words.append(f"They found {self.num_optima} distinct optima, the next best lower by {self.next_best:.4g}.")
+                words.append(
+                    f"They found {self.num_optima} distinct optima, the next best lower by"
+                    f" {self.next_best:.4g}."
+                )
             if self.num_reached == 1 and not self.faults:
-                words.append("Nothing confirms that it is the best there is: run more starts, and see whether it comes again.")
+                words.append(
+                    "Nothing confirms that it is the best there is: run more starts, and see"
+                    " whether it comes again."
+                )
         else:
-            words.append("There was one start, so nothing says whether another would have ended higher.")
+            words.append(
+                "There was one start, so nothing says whether another would have ended higher."
+            )
         bad = sum(bool(own) for own in self.degenerate)
         if self.faults:
-            words.append(f"The estimate is no proper optimum, and no start found one: {'; '.join(self.faults)}.")
+            words.append(
+                "The estimate is no proper optimum, and no start found one:"
+                f" {'; '.join(self.faults)}."
+            )
         elif bad:
             first = next(own for own in self.degenerate if own)
-            words.append(f"{bad} of the starts ended in a solution that is no proper optimum (such as: {first[0]}); these rank behind.")
+            words.append(
+                f"{bad} of the starts ended in a solution that is no proper optimum (such as:"
+                f" {first[0]}); these rank behind."
+            )
         return " ".join(words)
 
 
@@ -130,8 +157,9 @@ class FitRecord:
     Args:
         model: the program; method: the engine's settings.
         params: the estimate, by site name.
-        log_likelihood: at the estimate, latents summed out; of a model of independent classifiers that relative to independence of the
-            variates (:attr:`log_likelihood_ratio`), which is comparable with no density.
+        log_likelihood: at the estimate, latents summed out; of a model of independent classifiers
+            that relative to independence of the variates (:attr:`log_likelihood_ratio`), which is
+            comparable with no density.
         objective: what was maximised, at the estimate; objective_name: what it is.
         trace: its course; restarts: all starts.
         converged, num_iterations: of the reported restart; seconds: of the whole call.
@@ -139,21 +167,24 @@ class FitRecord:
         warnings: texts of the warnings given.
         draws: posterior draws (chains, draws, ...) by site name, None for a point estimate.
         elbo: a lower bound of ``log_likelihood``, from engines that have one.
-        local: point estimates of continuous latents of the rows fitted (activities), (N, ...) by site, never mixed with
-            ``params``; None for models without. The log-likelihood is then conditional on them. Of a user's program whose
-            latents were drawn (NUTS, SVI), their posterior means; the log-likelihood is then NaN.
-        sample_stats: what the engine says of each draw (divergences, energy, ...), (chains, draws), by name.
-        num_observations: the sample size of an information criterion: the steps of all sequences where rows are sequences, and the sum of the weights of
-            weighted rows.
-        num_free: free parameters where they were counted with the data at hand, or of a program that says nothing of itself; None
-            where the model's kind counts them from the estimate.
-        bic_price: what the parameters cost in BIC where they are read from different numbers of observations; None for
-            ``num_parameters`` log N.
-        local_draws: posterior draws of the continuous latents of the rows, (chains, draws, N, ...) by site, where the engine drew them.
-        choice: what the model's graph was chosen among, where a penalty was left open; None elsewhere. Standard errors and
-            intervals take that graph as given.
-        latents: by discrete latent site, how many there are in a row and how many values each has; None where the model sums them out
-            inside a law of its own.
+        local: point estimates of continuous latents of the rows fitted (activities), (N, ...) by
+            site, never mixed with ``params``; None for models without. The log-likelihood is then
+            conditional on them. Of a user's program whose latents were drawn (NUTS, SVI), their
+            posterior means; the log-likelihood is then NaN.
+        sample_stats: what the engine says of each draw (divergences, energy, ...), (chains, draws),
+            by name.
+        num_observations: the sample size of an information criterion: the steps of all sequences
+            where rows are sequences, and the sum of the weights of weighted rows.
+        num_free: free parameters where they were counted with the data at hand, or of a program
+            that says nothing of itself; None where the model's kind counts them from the estimate.
+        bic_price: what the parameters cost in BIC where they are read from different numbers of
+            observations; None for ``num_parameters`` log N.
+        local_draws: posterior draws of the continuous latents of the rows, (chains, draws, N, ...)
+            by site, where the engine drew them.
+        choice: what the model's graph was chosen among, where a penalty was left open; None
+            elsewhere. Standard errors and intervals take that graph as given.
+        latents: by discrete latent site, how many there are in a row and how many values each has;
+            None where the model sums them out inside a law of its own.
         row_weights: how often each row counted, (N,); None for once.
     """
 
@@ -191,49 +222,69 @@ class FitRecord:
 
     @functools.cached_property
     def remembered(self) -> dict[str, tuple[str, Any]]:
-        """What others ask for again, by its kind: of which estimate and rows, and the answer (:mod:`inference.uncertainty`). Not saved with the fit."""
+        """What others ask for again, by its kind: of which estimate and rows, and the answer
+        (:mod:`inference.uncertainty`).
+
+        Not saved with the fit.
+        """
         return {}
 
     @property
     def graphs(self) -> dict[str, Tensor]:
-        """Which latents each item, or latent further down, depends on, by the site of the loadings (``"loadings_1"``, ...; ``"failure"`` of
-        a noisy-OR network): whole numbers 0 and 1, (num_children, num_parents).
+        """Which latents each item, or latent further down, depends on, by the site of the loadings
+        (``"loadings_1"``, ...; ``"failure"`` of a noisy-OR network): whole numbers 0 and 1,
+        (num_children, num_parents).
 
-        The graph that was given, or that was chosen in the fit (``choice``); under a penalty, loadings of at least its threshold;
-        else loadings that are not zero, which after a fit without a penalty are all. Empty for models without such edges.
+        The graph that was given, or that was chosen in the fit (``choice``); under a penalty,
+        loadings of at least its threshold; else loadings that are not zero, which after a fit
+        without a penalty are all. Empty for models without such edges.
         """
         return self.structure.graphs(self.params)
 
     @property
     def category_names(self) -> dict[str, tuple[str, ...]]:
-        """Names of the categories of each item that has some, in the order of their codes 0, 1, ...; empty where no item has."""
+        """Names of the categories of each item that has some, in the order of their codes 0, 1,
+        ...; empty where no item has.
+        """
         return self.structure.category_names(self.item_names)
 
     @property
     def model_name(self) -> str:
         """The model's class, or the name of the user's function."""
-        named = type(self.model).__name__ if dataclasses.is_dataclass(self.model) else getattr(self.model, "__name__", "program")
+        named = (
+            type(self.model).__name__
+            if dataclasses.is_dataclass(self.model)
+            else getattr(self.model, "__name__", "program")
+        )
         return str(named)
 
     @property
     def log_likelihood_ratio(self) -> float:
-        """``log_likelihood`` of a model whose likelihood is a ratio to that of another one, such as independence of the variates.
+        """``log_likelihood`` of a model whose likelihood is a ratio to that of another one, such as
+        independence of the variates.
 
         Raises:
             ValueError: for a model whose likelihood is a density or probability of the data.
         """
         if self.structure.relative_to is None:
-            raise ValueError(f"log_likelihood_ratio: the likelihood of {self.model_name} is that of the data, not a ratio; see log_likelihood")
+            raise ValueError(
+                f"log_likelihood_ratio: the likelihood of {self.model_name} is that of the data,"
+                " not a ratio; see log_likelihood"
+            )
         return self.log_likelihood
 
     def refuse_weights(self, caller: str) -> None:
-        """Refuse a question over rows, each of which would count once, to a fit whose rows were weighted.
+        """Refuse a question over rows, each of which would count once, to a fit whose rows were
+        weighted.
 
         Raises:
             ValueError: saying what to do instead.
         """
         if self.row_weights is not None:
-            raise ValueError(f"{caller}: not worked out for weighted rows; where weights are counts, fit repeated rows (data.loc[data.index.repeat(weights)]) without weights")
+            raise ValueError(
+                f"{caller}: not worked out for weighted rows; where weights are counts, fit"
+                " repeated rows (data.loc[data.index.repeat(weights)]) without weights"
+            )
 
     @property
     def likelihood_name(self) -> str:
@@ -252,11 +303,14 @@ class FitRecord:
 
     @property
     def why_no_criteria(self) -> str | None:
-        """Why AIC, BIC and their like do not apply to this kind of model, and what to use instead; None where they do."""
+        """Why AIC, BIC and their like do not apply to this kind of model, and what to use instead;
+        None where they do.
+        """
         return self.structure.why_no_criteria(self.params)
 
     def check_criterion(self, name: str) -> None:
-        """Refuse a criterion that charges for free parameters where these are no price of the model.
+        """Refuse a criterion that charges for free parameters where these are no price of the
+        model.
 
         Raises:
             ValueError: saying why, and what to use instead.
@@ -266,8 +320,9 @@ class FitRecord:
 
     @property
     def price(self) -> float:
-        """What the parameters cost in BIC: (number of free parameters) log N, N rows or steps of sequences; where the model's kind knows
-        from how many observations each parameter is read, the sum of the logs of these numbers.
+        """What the parameters cost in BIC: (number of free parameters) log N, N rows or steps of
+        sequences; where the model's kind knows from how many observations each parameter is read,
+        the sum of the logs of these numbers.
 
         Raises:
             ValueError: for a model whose parameters are no price (:attr:`why_no_criteria`).

@@ -1,4 +1,6 @@
-"""What a fit is to its user: a record of the estimate, and one-line doors to all that can be asked of it."""
+"""What a fit is to its user: a record of the estimate, and one-line doors to all that can be asked
+of it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ __all__ = ["Fit"]
 
 @dataclass(frozen=True, eq=False)
 class Fit(FitRecord):
-    """A fitted model: the fields of :class:`~inference.fitting.record.FitRecord`, and what can be asked of them."""
+    """A fitted model: the fields of :class:`~inference.fitting.record.FitRecord`, and what can be
+    asked of them.
+    """
 
     def __repr__(self) -> str:
         return f"Fit of {self.model_name}\n{lines_of(showing.facts_of(self))}"
@@ -36,10 +40,12 @@ class Fit(FitRecord):
     # ---------------------------------------------------------------- rows
 
     def posterior_latents(self, data: Any, out: str | Path | None = None) -> dict[str, Tensor]:
-        """P(latent = 1 | row), (N, K) by latent site; for a categorical latent the probability of each value.
+        """P(latent = 1 | row), (N, K) by latent site; for a categorical latent the probability of
+        each value.
 
-        Given the activities, where the model has such local sites: those of the rows in ``data`` are solved for.
-        Where the configurations are too many to sum over, the mean of 200 Gibbs sweeps.
+        Given the activities, where the model has such local sites: those of the rows in ``data``
+        are solved for. Where the configurations are too many to sum over, the mean of 200 Gibbs
+        sweeps.
 
         Args:
             data: the rows, or :class:`~inference.base.blocks.row_blocks.RowBlocks`.
@@ -51,30 +57,35 @@ class Fit(FitRecord):
         return rows.posterior_latents(self, data, out)
 
     def decode_latents(self, data: Any) -> dict[str, Tensor]:
-        """The most probable value of each latent site, jointly over a layer's entries, (N, K) by latent site.
+        """The most probable value of each latent site, jointly over a layer's entries, (N, K) by
+        latent site.
 
-        Given the activities, where the model has such local sites: those of the rows in ``data`` are solved for.
-        Where the configurations are too many to sum over, entry by entry.
+        Given the activities, where the model has such local sites: those of the rows in ``data``
+        are solved for. Where the configurations are too many to sum over, entry by entry.
         """
         return rows.decode_latents(self, data)
 
     def log_likelihood_rows(self, data: Any, out: str | Path | None = None) -> Tensor:
-        """Log-likelihood of each row, latents summed out, (N,); () for a program without a plate over rows.
+        """Log-likelihood of each row, latents summed out, (N,); () for a program without a plate
+        over rows.
 
-        Given the activities, where the model has such local sites: those of the rows in ``data`` are solved for.
-        Where the configurations are too many to sum over, a stochastic lower bound of it:
-        :func:`inference.engines.gibbs_estimates.log_likelihood_rows`.
+        Given the activities, where the model has such local sites: those of the rows in ``data``
+        are solved for. Where the configurations are too many to sum over, a stochastic lower bound
+        of it: :func:`inference.engines.gibbs_estimates.log_likelihood_rows`.
 
         Args:
-            data: as :meth:`posterior_latents`; out: a folder, in which ``log_likelihood.npy`` is written; None for memory.
+            data: as :meth:`posterior_latents`; out: a folder, in which ``log_likelihood.npy`` is
+                written; None for memory.
         """
         return rows.log_likelihood_rows(self, data, out)
 
     def reconstruct(self, data: Any) -> Tensor:
-        """Every entry as one expects it of its row, latents averaged over their posterior, (N, J); see :func:`inference.fitting.rows.reconstruct`.
+        """Every entry as one expects it of its row, latents averaged over their posterior, (N, J);
+        see :func:`inference.fitting.rows.reconstruct`.
 
-        Of a number its mean (of a yes-or-no item the probability of yes), of an item with categories the code of the most probable one; entries that
-        are missing have an expectation too.
+        Of a number its mean (of a yes-or-no item the probability of yes), of an item with
+        categories the code of the most probable one; entries that are missing have an expectation
+        too.
 
         Raises:
             ValueError: for a model of which such expectations are not known.
@@ -82,13 +93,16 @@ class Fit(FitRecord):
         return rows.reconstruct(self, data)
 
     def fill_missing(self, data: Any) -> Any:
-        """The data with what the fit expects in place of every missing entry; see :func:`inference.fitting.filling.fill_missing`."""
+        """The data with what the fit expects in place of every missing entry; see
+        :func:`inference.fitting.filling.fill_missing`.
+        """
         return filling.fill_missing(self, data)
 
     def simulate(self, num_rows: int, seed: int = 0) -> dict[str, Tensor]:
         """Rows drawn from the fitted program: latents and items, (num_rows, ...) by site.
 
-        Activities and the like are those of the fit where the number of rows is the same, else resampled from them.
+        Activities and the like are those of the fit where the number of rows is the same, else
+        resampled from them.
         """
         return rows.simulate_rows(self, num_rows, seed)
 
@@ -105,11 +119,19 @@ class Fit(FitRecord):
 
     # ---------------------------------------------------------------- tables and predictions
 
-    def summary(self, data: Any = None, level: float = 0.95, names: Names | None = None, always: bool = False) -> pd.DataFrame:
-        """Every estimate by its name, with its error and interval where there is one: a pandas frame.
+    def summary(
+        self,
+        data: Any = None,
+        level: float = 0.95,
+        names: Names | None = None,
+        always: bool = False,
+    ) -> pd.DataFrame:
+        """Every estimate by its name, with its error and interval where there is one: a pandas
+        frame.
 
-        Posterior draws have intervals at hand. A point estimate needs ``data``, the rows of the fit, for standard errors; the column ``interval`` says
-        where each interval comes from, or why there is none (a penalty shrank the estimates, activities of the rows were fitted, ...).
+        Posterior draws have intervals at hand. A point estimate needs ``data``, the rows of the
+        fit, for standard errors; the column ``interval`` says where each interval comes from, or
+        why there is none (a penalty shrank the estimates, activities of the rows were fitted, ...).
 
         Args:
             data: the rows of the fit; None for what is known without them.
@@ -118,18 +140,26 @@ class Fit(FitRecord):
             always: work standard errors out however long that takes.
 
         Raises:
-            ValueError: if the level is not in (0, 1), or ``data`` or ``names`` do not fit the model.
+            ValueError: if the level is not in (0, 1), or ``data`` or ``names`` do not fit the
+                model.
         """
         return drawing.ask("estimates", "summary_of", self, data, level, names, always)
 
     def plot(self, data: Any = None, names: Names | None = None) -> Any:
-        """One picture of what was found, a matplotlib figure; see :func:`inference.plots.plot_fit`."""
+        """One picture of what was found, a matplotlib figure; see
+        :func:`inference.plots.plot_fit`.
+        """
         return drawing.draw("plot_fit", self, data, names)
 
     def report(
-        self, path: str | Path, data: Any = None, image_shape: tuple[int, int] | None = None, names: Names | None = None
+        self,
+        path: str | Path,
+        data: Any = None,
+        image_shape: tuple[int, int] | None = None,
+        names: Names | None = None,
     ) -> Path:
-        """One page in HTML with estimates, pictures and checks; see :func:`inference.report.write_report`.
+        """One page in HTML with estimates, pictures and checks; see
+        :func:`inference.report.write_report`.
 
         Args:
             path: the file, or an existing folder, for ``report.html`` in it.
@@ -140,34 +170,49 @@ class Fit(FitRecord):
             The file written.
 
         Raises:
-            ValueError: if ``data`` does not fit the model, or ``image_shape`` does not hold the items.
+            ValueError: if ``data`` does not fit the model, or ``image_shape`` does not hold the
+                items.
         """
-        written: Path = drawing.ask("report", "write_report", self, data, path, image_shape, names=names)
+        written: Path = drawing.ask(
+            "report", "write_report", self, data, path, image_shape, names=names
+        )
         return written
 
     @property
     def frames(self) -> dict[str, pd.Series | pd.DataFrame]:
-        """The estimates by site, for pandas, under the names of items, latents and categories; see :func:`inference.fitting.tabular.frames_of`."""
+        """The estimates by site, for pandas, under the names of items, latents and categories; see
+        :func:`inference.fitting.tabular.frames_of`.
+        """
         return tabular.frames_of(self)
 
     def to_xarray(self, names: Names | None = None) -> xr.Dataset:
-        """The estimates as an ``xarray.Dataset`` with named dims; see :func:`inference.fitting.tabular.to_xarray`."""
+        """The estimates as an ``xarray.Dataset`` with named dims; see
+        :func:`inference.fitting.tabular.to_xarray`.
+        """
         return tabular.to_xarray(self, names)
 
     def posterior_frame(self, data: Any, names: Names | None = None) -> pd.DataFrame:
-        """One line a row under the index of ``data``: probabilities of the latents, and the most probable ones; see :func:`inference.fitting.tabular.posterior_frame`."""
+        """One line a row under the index of ``data``: probabilities of the latents, and the most
+        probable ones; see :func:`inference.fitting.tabular.posterior_frame`.
+        """
         return tabular.posterior_frame(self, data, names)
 
     def predict(self, data: Any, site: str | None = None) -> np.ndarray:
-        """The most probable class of each row, or its bits; see :func:`inference.fitting.predicting.predicted`."""
+        """The most probable class of each row, or its bits; see
+        :func:`inference.fitting.predicting.predicted`.
+        """
         return predicting.predicted(self, data, site)
 
     def predict_proba(self, data: Any, site: str | None = None) -> np.ndarray:
-        """P(class | row), or P(bit = 1 | row) of each bit; see :func:`inference.fitting.predicting.probabilities`."""
+        """P(class | row), or P(bit = 1 | row) of each bit; see
+        :func:`inference.fitting.predicting.probabilities`.
+        """
         return predicting.probabilities(self, data, site)
 
     def score(self, data: Any) -> float:
-        """The mean log-likelihood of a row, latents summed out; see :func:`inference.fitting.predicting.score`."""
+        """The mean log-likelihood of a row, latents summed out; see
+        :func:`inference.fitting.predicting.score`.
+        """
         return predicting.score(self, data)
 
     # ---------------------------------------------------------------- criteria
@@ -179,7 +224,9 @@ class Fit(FitRecord):
 
     @property
     def aicc(self) -> float:
-        """AIC for few rows; refused where there are fewer than two rows more than free parameters."""
+        """AIC for few rows; refused where there are fewer than two rows more than free
+        parameters.
+        """
         return criteria.aicc(self)
 
     @property
@@ -193,17 +240,22 @@ class Fit(FitRecord):
         return criteria.caic(self)
 
     def icl(self, data: Any) -> float:
-        """BIC + twice the entropy of the rows' classes; see :func:`inference.fitting.criteria.icl`."""
+        """BIC + twice the entropy of the rows' classes; see
+        :func:`inference.fitting.criteria.icl`.
+        """
         return criteria.icl(self, data)
 
     def entropy_r2(self, data: Any) -> float:
-        """How well the rows' classes are told apart, 0 to 1; see :func:`inference.fitting.criteria.entropy_r2`."""
+        """How well the rows' classes are told apart, 0 to 1; see
+        :func:`inference.fitting.criteria.entropy_r2`.
+        """
         return criteria.entropy_r2(self, data)
 
     # ---------------------------------------------------------------- files
 
     def save(self, path: str | Path) -> None:
-        """Write the fit as a folder with ``fit.safetensors``, which holds tensors and a JSON record and no code.
+        """Write the fit as a folder with ``fit.safetensors``, which holds tensors and a JSON record
+        and no code.
 
         Raises:
             ValueError: if ``path`` is a file, or the model is not a dataclass of plain fields.
@@ -212,7 +264,9 @@ class Fit(FitRecord):
 
     @classmethod
     def load(cls, path: str | Path, model: Callable[..., Any] | None = None) -> Fit:
-        """Read a saved fit. Only this library's own record types are rebuilt; nothing in the file is executed.
+        """Read a saved fit.
+
+        Only this library's own record types are rebuilt; nothing in the file is executed.
 
         Args:
             path: the folder that :meth:`save` wrote.

@@ -1,4 +1,6 @@
-"""What a fitted model says of rows: latents, log-likelihoods, reconstructions, and rows drawn from it."""
+"""What a fitted model says of rows: latents, log-likelihoods, reconstructions, and rows drawn from
+it.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ OF_ROWS = "log_likelihood"
 
 
 def chunks(fit: FitRecord, data: Any) -> Iterator[Program]:
-    """The program on consecutive chunks of rows, or on all of ``data`` where it is no table; rows in blocks go by block after block."""
+    """The program on consecutive chunks of rows, or on all of ``data`` where it is no table; rows
+    in blocks go by block after block.
+    """
     data = in_blocks(fit.model, data)
     for part in data if isinstance(data, RowBlocks) else [data]:
         yield from _chunks(fit, part)
@@ -64,7 +68,12 @@ def _chunks(fit: FitRecord, data: Any) -> Iterator[Program]:
 
 
 @torch.enable_grad()  # also where the caller has switched gradients off
-def _by_row(fit: FitRecord, data: Any, ask: Callable[[FitRecord, Program, Params], dict[str, Tensor]], written: Written | None = None) -> dict[str, Tensor]:
+def _by_row(
+    fit: FitRecord,
+    data: Any,
+    ask: Callable[[FitRecord, Program, Params], dict[str, Tensor]],
+    written: Written | None = None,
+) -> dict[str, Tensor]:
     structure = fit.structure
     parts: list[dict[str, Tensor]] = []
     once: dict[str, Tensor] = {}  # what is said of no row, and by every part of the rows alike
@@ -121,31 +130,50 @@ def refuse_open(fit: FitRecord, program: Program) -> None:
     """
     for name in sampled_sites(fit.structure, program):
         raise ValueError(
-            f"the answer for a row needs {name!r} integrated, a continuous latent of the rows that this library only draws: fit.local[{name!r}] holds "
-            f"its posterior means for the rows of the fit, fit.local_draws[{name!r}] its draws, and to_arviz(data) both with the discrete latents"
+            f"the answer for a row needs {name!r} integrated, a continuous latent of the rows that"
+            f" this library only draws: fit.local[{name!r}] holds its posterior means for the rows"
+            f" of the fit, fit.local_draws[{name!r}] its draws, and to_arviz(data) both with the"
+            " discrete latents"
         )
 
 
-def posterior_latents(fit: FitRecord, data: Any, out: str | Path | None = None) -> dict[str, Tensor]:
-    """P(latent = 1 | row), (N, K) by latent site of K bits; for a latent of one value a row (categorical, or one bit) the probability of
-    each value, (N, number of values). Of a latent outside the plates over rows, the probability of
-    each value in the shape of its site.
+def posterior_latents(
+    fit: FitRecord, data: Any, out: str | Path | None = None
+) -> dict[str, Tensor]:
+    """P(latent = 1 | row), (N, K) by latent site of K bits; for a latent of one value a row
+    (categorical, or one bit) the probability of each value, (N, number of values).
 
-    Given the activities, where the model has such local sites: those of the rows in ``data`` are solved for.
-    Where the configurations are too many to sum over, the mean of 200 Gibbs sweeps.
+    Of a latent outside the plates over rows, the probability of each value in the shape of its
+    site.
+
+    Given the activities, where the model has such local sites: those of the rows in ``data`` are
+    solved for. Where the configurations are too many to sum over, the mean of 200 Gibbs sweeps.
 
     Args:
-        data: the rows, or :class:`~inference.base.blocks.row_blocks.RowBlocks`, of which one block is held at a time.
-        out: a folder, in which ``<site>.npy`` is written of each latent site; the tensors are then maps of these files. None for memory.
+        data: the rows, or :class:`~inference.base.blocks.row_blocks.RowBlocks`, of which one block
+            is held at a time.
+        out: a folder, in which ``<site>.npy`` is written of each latent site; the tensors are then
+            maps of these files. None for memory.
 
     Raises:
         ValueError: if ``data`` does not fit the model.
     """
-    return _by_row(fit, data, _latent_means, None if out is None else Written(usable_path("out", out, is_folder=True), num_rows_of(data)))
+    return _by_row(
+        fit,
+        data,
+        _latent_means,
+        (
+            None
+            if out is None
+            else Written(usable_path("out", out, is_folder=True), num_rows_of(data))
+        ),
+    )
 
 
 def sums_out(fit: FitRecord, program: Program) -> bool:
-    """Whether the latents can be summed over: few values, and no continuous latents left to integrate."""
+    """Whether the latents can be summed over: few values, and no continuous latents left to
+    integrate.
+    """
     structure = fit.structure
     settled = {*structure.local_sites, *structure.integrated_sites}
     return structure.sums_out(program) and set(program.names("local")) <= settled
@@ -158,34 +186,50 @@ def _latent_means(fit: FitRecord, program: Program, params: Params) -> dict[str,
     return {name: value[0].mT for name, value in means.items()}
 
 
-def _sweeps(fit: FitRecord, program: Program, params: Params) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def _sweeps(
+    fit: FitRecord, program: Program, params: Params
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     generator = torch.Generator().manual_seed(fit.seed)
     gibbs = fit.structure.gibbs(program)
-    return gibbs_estimates.posterior_means(gibbs, {name: value.unsqueeze(0) for name, value in params.items()}, generator)
+    return gibbs_estimates.posterior_means(
+        gibbs, {name: value.unsqueeze(0) for name, value in params.items()}, generator
+    )
 
 
 def decode_latents(fit: FitRecord, data: Any) -> dict[str, Tensor]:
-    """The most probable value of each latent site, jointly over a layer's entries, (N, K) by latent site.
+    """The most probable value of each latent site, jointly over a layer's entries, (N, K) by latent
+    site.
 
-    Given the activities, where the model has such local sites: those of the rows in ``data`` are solved for.
-    Where the configurations are too many to sum over, entry by entry.
+    Given the activities, where the model has such local sites: those of the rows in ``data`` are
+    solved for. Where the configurations are too many to sum over, entry by entry.
     """
 
     def modes(fit: FitRecord, program: Program, params: Params) -> dict[str, Tensor]:
-        return _latent_modes(fit, program, params, {} if sums_out(fit, program) else _latent_means(fit, program, params))
+        return _latent_modes(
+            fit,
+            program,
+            params,
+            {} if sums_out(fit, program) else _latent_means(fit, program, params),
+        )
 
     return _by_row(fit, data, modes)
 
 
-def _latent_modes(fit: FitRecord, program: Program, params: Params, means: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The most probable values, from the posterior means where the configurations are too many to sum over."""
+def _latent_modes(
+    fit: FitRecord, program: Program, params: Params, means: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    """The most probable values, from the posterior means where the configurations are too many to
+    sum over.
+    """
     if sums_out(fit, program):
         return fit.structure.latent_modes(program, params)
     return {name: (means[name] > 0.5).to(means[name]) for name in program.names("latent")}
 
 
 def everything_of_rows(fit: FitRecord, data: Any) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """What :func:`posterior_latents` and :func:`decode_latents` say, in one go, and among the first the continuous latents of the rows."""
+    """What :func:`posterior_latents` and :func:`decode_latents` say, in one go, and among the first
+    the continuous latents of the rows.
+    """
 
     def both(fit: FitRecord, program: Program, params: Params) -> dict[str, Tensor]:
         means = _latent_means(fit, program, params)
@@ -193,18 +237,24 @@ def everything_of_rows(fit: FitRecord, data: Any) -> tuple[dict[str, Tensor], di
         for name in set(program.names("latent")) - set(program.row_latents):
             del means[name], modes[name]
         own = {name: params[name] for name in fit.structure.local_sites if name in params}
-        return {f"mean {name}": value for name, value in (means | own).items()} | {f"mode {name}": value for name, value in modes.items()}
+        return {f"mean {name}": value for name, value in (means | own).items()} | {
+            f"mode {name}": value for name, value in modes.items()
+        }
 
     parts = _by_row(fit, data, both)
-    means, modes = ({name[5:]: value for name, value in parts.items() if name.startswith(kind)} for kind in ("mean ", "mode "))
+    means, modes = (
+        {name[5:]: value for name, value in parts.items() if name.startswith(kind)}
+        for kind in ("mean ", "mode ")
+    )
     return means, modes
 
 
 def log_likelihood_rows(fit: FitRecord, data: Any, out: str | Path | None = None) -> Tensor:
-    """Log-likelihood of each row, latents summed out, (N,); () for a program without a plate over rows.
+    """Log-likelihood of each row, latents summed out, (N,); () for a program without a plate over
+    rows.
 
-    Given the activities, where the model has such local sites: those of the rows in ``data`` are solved for.
-    Where the configurations are too many to sum over, a stochastic lower bound of it:
+    Given the activities, where the model has such local sites: those of the rows in ``data`` are
+    solved for. Where the configurations are too many to sum over, a stochastic lower bound of it:
     :func:`inference.engines.gibbs_estimates.log_likelihood_rows`.
 
     Args:
@@ -221,16 +271,23 @@ def log_likelihood_rows(fit: FitRecord, data: Any, out: str | Path | None = None
         _, latents = _sweeps(fit, program, params)
         generator = torch.Generator().manual_seed(fit.seed)
         one = {name: value.unsqueeze(0) for name, value in params.items()}
-        return {OF_ROWS: gibbs_estimates.log_likelihood_rows(fit.structure.gibbs(program), one, latents, generator)[0]}
+        return {
+            OF_ROWS: gibbs_estimates.log_likelihood_rows(
+                fit.structure.gibbs(program), one, latents, generator
+            )[0]
+        }
 
-    written = None if out is None else Written(usable_path("out", out, is_folder=True), num_rows_of(data))
+    written = (
+        None if out is None else Written(usable_path("out", out, is_folder=True), num_rows_of(data))
+    )
     return _by_row(fit, data, rows, written)[OF_ROWS]
 
 
 @torch.enable_grad()
 def reconstruct(fit: FitRecord, data: Any) -> Tensor:
-    """Every entry as one expects it of the row's latents, averaged over their posterior, (N, J); of an item with categories the code of the most probable one; of a
-    factorization the mean at the activities that suit the row best.
+    """Every entry as one expects it of the row's latents, averaged over their posterior, (N, J); of
+    an item with categories the code of the most probable one; of a factorization the mean at the
+    activities that suit the row best.
 
     Raises:
         ValueError: for a model of which such expectations are not known.
@@ -242,12 +299,16 @@ def reconstruct(fit: FitRecord, data: Any) -> Tensor:
         if own is None and (mixture := program.as_mixture(fit.params)) is not None:
             weights = program.latent_marginals(fit.params)[mixture.latent]  # (n, C)
             own = weights @ mixture.response.mean.reshape(weights.shape[1], -1)
-            given = program.args[0][..., own.shape[-1] :]  # covariates stand behind the items, as they are
+            given = program.args[0][
+                ..., own.shape[-1] :
+            ]  # covariates stand behind the items, as they are
             own = torch.cat([own, given.to(own)], -1)
         if own is None:
             raise ValueError(
-                f"reconstruct: what to expect of a row is known for mixtures, hidden Markov models, models of binary latents over independent items and factorizations, and not "
-                f"for {fit.model_name}; fit.simulate(num_rows) draws whole rows, whose mean is an expectation"
+                "reconstruct: what to expect of a row is known for mixtures, hidden Markov models,"
+                " models of binary latents over independent items and factorizations, and not for"
+                f" {fit.model_name}; fit.simulate(num_rows) draws whole rows, whose mean is an"
+                " expectation"
             )
         out.append(own.detach())
     return torch.cat(out)
@@ -256,7 +317,8 @@ def reconstruct(fit: FitRecord, data: Any) -> Tensor:
 def simulate_rows(fit: FitRecord, num_rows: int, seed: int = 0) -> dict[str, Tensor]:
     """Rows drawn from the fitted program: latents and items, (num_rows, ...) by site.
 
-    Activities and the like are those of the fit where the number of rows is the same, else resampled from them.
+    Activities and the like are those of the fit where the number of rows is the same, else
+    resampled from them.
     """
     check_size("simulate", "num_rows", num_rows)
     check_size("simulate", "seed", seed, least=0)
@@ -265,7 +327,8 @@ def simulate_rows(fit: FitRecord, num_rows: int, seed: int = 0) -> dict[str, Ten
         inspect.signature(fit.model).bind(None, num_rows)
     except TypeError:
         raise ValueError(
-            "simulate: the program must take (data, num_rows), and draw that many rows where data is None"
+            "simulate: the program must take (data, num_rows), and draw that many rows where data"
+            " is None"
         ) from None
     local = {}
     if fit.local:

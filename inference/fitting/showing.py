@@ -22,11 +22,22 @@ def facts_of(fit: FitRecord) -> list[tuple[str, str]]:
         ("data", _data(fit)),
         ("latents", _latents(fit)),
         ("engine", f"{shown_settings(fit.method)}: {course_of(fit)}"),
-        ("log-likelihood" if fit.structure.relative_to is None else "log-likelihood ratio", f"{_number(fit.log_likelihood)}{_given(fit)}"),
+        (
+            "log-likelihood" if fit.structure.relative_to is None else "log-likelihood ratio",
+            f"{_number(fit.log_likelihood)}{_given(fit)}",
+        ),
         _size(fit),
     ]
     if fit.restarts.optimum is not None and fit.restarts.num_ended > 1:
-        facts.append(("starts", f"the best optimum was reached by {fit.restarts.num_reached} of {fit.restarts.num_ended}"))
+        facts.append(
+            (
+                "starts",
+                (
+                    f"the best optimum was reached by {fit.restarts.num_reached} of"
+                    f" {fit.restarts.num_ended}"
+                ),
+            )
+        )
     if fit.warnings:
         facts.append(("warnings", f"{len(fit.warnings)}, read them in fit.warnings"))
     return facts
@@ -44,7 +55,11 @@ def rows_in_words(fit: FitRecord) -> str:
     if not has_sequences(fit):
         return f"{counted(fit.num_rows, 'row')}{_weights(fit)}"
     points = counted(int(fit.num_observations or fit.num_rows), "time point")
-    return f"1 sequence of {points}" if fit.num_rows == 1 else f"{counted(fit.num_rows, 'sequence')}, {points} in all"
+    return (
+        f"1 sequence of {points}"
+        if fit.num_rows == 1
+        else f"{counted(fit.num_rows, 'sequence')}, {points} in all"
+    )
 
 
 def has_sequences(fit: FitRecord) -> bool:
@@ -55,11 +70,17 @@ def has_sequences(fit: FitRecord) -> bool:
 def _data(fit: FitRecord) -> str:
     if has_sequences(fit) or not fit.item_names:
         return rows_in_words(fit)
-    return f"{counted(fit.num_rows, 'row')} of {counted(len(fit.item_names), 'column')}{_weights(fit)}"
+    return (
+        f"{counted(fit.num_rows, 'row')} of {counted(len(fit.item_names), 'column')}{_weights(fit)}"
+    )
 
 
 def _weights(fit: FitRecord) -> str:
-    return "" if fit.row_weights is None else f" whose weights add up to {float(fit.row_weights.sum()):,.6g}"
+    return (
+        ""
+        if fit.row_weights is None
+        else f" whose weights add up to {float(fit.row_weights.sum()):,.6g}"
+    )
 
 
 def _latents(fit: FitRecord) -> str:
@@ -81,7 +102,10 @@ def course_of(fit: FitRecord) -> str:
     """How far a fit came, in words: iterations, or chains and draws."""
     if fit.draws is not None:
         chains, draws = next(iter(fit.draws.values())).shape[:2]
-        return f"{counted(chains, 'chain')} of {counted(draws, 'draw')}, {'converged' if fit.converged else 'not converged'}"
+        return (
+            f"{counted(chains, 'chain')} of {counted(draws, 'draw')},"
+            f" {'converged' if fit.converged else 'not converged'}"
+        )
     if fit.converged:
         return f"converged after {counted(fit.num_iterations, 'iteration')}"
     return f"did not converge in {counted(fit.num_iterations, 'iteration')}"
@@ -90,7 +114,9 @@ def course_of(fit: FitRecord) -> str:
 def _given(fit: FitRecord) -> str:
     if fit.structure.relative_to is not None:
         return f" (to {fit.structure.relative_to})"
-    return f" (given {' and '.join(fit.structure.local_sites)})" if fit.structure.local_sites else ""
+    return (
+        f" (given {' and '.join(fit.structure.local_sites)})" if fit.structure.local_sites else ""
+    )
 
 
 def _number(value: float) -> str:

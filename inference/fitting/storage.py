@@ -1,4 +1,6 @@
-"""A fit as files: tensors and a JSON record that names public classes; nothing in them can execute."""
+"""A fit as files: tensors and a JSON record that names public classes; nothing in them can
+execute.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,11 @@ FORMAT_1 = {
         "ppl_models.deep_discrete_encoder": ("DeepDiscreteEncoder",),
         "ppl_models.deep_noisy_or": ("DeepNoisyOr",),
         "ppl_models.factor_analysis": ("FactorAnalysis",),
-        "ppl_models.matrix_factorization": ("GaussianFactorization", "NegativeBinomialFactorization", "PoissonFactorization"),
+        "ppl_models.matrix_factorization": (
+            "GaussianFactorization",
+            "NegativeBinomialFactorization",
+            "PoissonFactorization",
+        ),
         "ppl_models.mixture": ("Mixture",),
         "ppl_models.noisy_or": ("NoisyOr",),
         "ppl_models.options_hmm": ("OptionsHMM",),
@@ -59,7 +65,8 @@ FORMAT_1 = {
 
 
 def save(fit: FitRecord, path: str | Path) -> None:
-    """Write the fit as a folder with ``fit.safetensors``, which holds tensors and a JSON record and no code.
+    """Write the fit as a folder with ``fit.safetensors``, which holds tensors and a JSON record and
+    no code.
 
     Raises:
         ValueError: if ``path`` is a file, or the model is not a dataclass of plain fields.
@@ -69,7 +76,11 @@ def save(fit: FitRecord, path: str | Path) -> None:
     record: dict[str, Any] = {"format": FORMAT}
     for field in dataclasses.fields(fit):
         value = getattr(fit, field.name)
-        record[field.name] = None if field.name == "model" and _holds_code(value) else pack(value, field.name, tensors)
+        record[field.name] = (
+            None
+            if field.name == "model" and _holds_code(value)
+            else pack(value, field.name, tensors)
+        )
     write_tensors(folder / "fit.safetensors", tensors, record)
     write_whole(folder / "fit.json", json.dumps(record, indent=1))  # for people to read
 
@@ -80,7 +91,11 @@ def read_fields(path: str | Path, model: Callable[..., Any] | None = None) -> di
     written = record.get("format")
     if isinstance(written, bool) or written not in (*UNSIGNED, FORMAT):
         newer = isinstance(written, int) and written > FORMAT
-        remedy = "; a newer version of ppl-models wrote this fit: update the library to read it" if newer else ""
+        remedy = (
+            "; a newer version of ppl-models wrote this fit: update the library to read it"
+            if newer
+            else ""
+        )
         raise ValueError(f"load: format {FORMAT} was expected, got {written!r}{remedy}")
     fields: dict[str, Any] = {}
     try:
@@ -92,19 +107,27 @@ def read_fields(path: str | Path, model: Callable[..., Any] | None = None) -> di
     except Exception as error:
         if str(error).startswith("load: "):
             raise
-        raise ValueError(f"load: {path} is damaged, or was written by another version ({error!r})") from error
+        raise ValueError(
+            f"load: {path} is damaged, or was written by another version ({error!r})"
+        ) from error
     if fields["model"] is None:
-        raise ValueError("load: the model of this fit is not of this library, or holds code of yours; pass it as load(path, model=...)")
+        raise ValueError(
+            "load: the model of this fit is not of this library, or holds code of yours; pass it as"
+            " load(path, model=...)"
+        )
     try:
         check_loaded(fields)
     except (ValueError, RuntimeError) as error:
-        raise ValueError(f"load: {path} holds no fit: {str(error).strip().splitlines()[0]}") from error
+        raise ValueError(
+            f"load: {path} holds no fit: {str(error).strip().splitlines()[0]}"
+        ) from error
     return fields
 
 
 @dataclasses.dataclass(frozen=True)
 class SavedFunction:
-    """Stands in a loaded fit for a function of the user's, such as a guide, of which a file without code keeps the name.
+    """Stands in a loaded fit for a function of the user's, such as a guide, of which a file without
+    code keeps the name.
 
     Args:
         name: of the function.
@@ -113,12 +136,20 @@ class SavedFunction:
     name: str
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise ValueError(f"the fit was saved, and its file keeps no code: {self.name} is needed again to fit")
+        raise ValueError(
+            f"the fit was saved, and its file keeps no code: {self.name} is needed again to fit"
+        )
 
 
 def _holds_code(model: Any) -> bool:
-    """Whether a part of a model of this library is the user's own code, such as a torch module: the model is then given again at load."""
-    parts = [getattr(model, field.name) for field in dataclasses.fields(model)] if dataclasses.is_dataclass(model) else []
+    """Whether a part of a model of this library is the user's own code, such as a torch module: the
+    model is then given again at load.
+    """
+    parts = (
+        [getattr(model, field.name) for field in dataclasses.fields(model)]
+        if dataclasses.is_dataclass(model)
+        else []
+    )
     while parts:
         part = parts.pop()
         if isinstance(part, nn.Module | types.FunctionType):
@@ -154,17 +185,24 @@ def pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
         return {"function": value.name}
     public = public_name(kind)
     if public is not None:
-        fields = {f.name: pack(getattr(value, f.name), f"{name}.{f.name}", tensors) for f in dataclasses.fields(value)}
+        fields = {
+            f.name: pack(getattr(value, f.name), f"{name}.{f.name}", tensors)
+            for f in dataclasses.fields(value)
+        }
         return {"record": public, "fields": fields}
     if name == "model":
         return None  # a user's program: given again at load
     if callable(value) and name.startswith("method."):
         return pack(SavedFunction(getattr(value, "__qualname__", kind.__qualname__)), name, tensors)
-    raise ValueError(f"save: {name} holds a {kind.__name__}, which has no place in a file without code")
+    raise ValueError(
+        f"save: {name} holds a {kind.__name__}, which has no place in a file without code"
+    )
 
 
 def public_name(kind: type) -> str | None:
-    """``package:Name`` of a record that a package offers under its public names, such as ``inference:EM``, else None."""
+    """``package:Name`` of a record that a package offers under its public names, such as
+    ``inference:EM``, else None.
+    """
     for package in PACKAGES:
         if dataclasses.is_dataclass(kind) and _public(package, kind.__name__) is kind:
             return f"{package}:{kind.__name__}"
@@ -186,8 +224,8 @@ def _record_type(record: str, written: int) -> type:
     kind = _public(package, name) if package in PACKAGES else None
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
         raise ValueError(
-            f"load: unknown record type {record!r}: this version of the library has no such public name; the fit may come from "
-            "a newer one, or the file was changed"
+            f"load: unknown record type {record!r}: this version of the library has no such public"
+            " name; the fit may come from a newer one, or the file was changed"
         )
     return kind
 
@@ -216,7 +254,9 @@ def unpack(value: Any, tensors: dict[str, Tensor], written: int = FORMAT) -> Any
         raise TypeError(f"a record with its fields was expected, got {value!r}"[:200])
     kind = _record_type(value["record"], written)
     name = kind.__name__
-    new: Any = object.__new__(kind)  # not the constructor: the values were checked when the fit was made
+    new: Any = object.__new__(
+        kind
+    )  # not the constructor: the values were checked when the fit was made
     names = {field.name: field for field in dataclasses.fields(kind)}
     for key, field in names.items():
         if key in value["fields"] or field.default is not dataclasses.MISSING:

@@ -1,4 +1,6 @@
-"""A fit as tables with names: its parameters for pandas and xarray, and what it says of each row."""
+"""A fit as tables with names: its parameters for pandas and xarray, and what it says of each
+row.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,11 @@ __all__ = ["frames_of", "latent_features", "posterior_frame", "to_xarray"]
 
 
 def to_xarray(fit: FitRecord, names: Names | None = None) -> xr.Dataset:
-    """The estimates as an ``xarray.Dataset``: one variable a site, with the names of its dims and of their entries.
+    """The estimates as an ``xarray.Dataset``: one variable a site, with the names of its dims and
+    of their entries.
 
-    Continuous latents of the rows that were fitted (activities) have the dim ``unit``. Draws are in :func:`inference.fitting.export.to_arviz`.
+    Continuous latents of the rows that were fitted (activities) have the dim ``unit``. Draws are in
+    :func:`inference.fitting.export.to_arviz`.
 
     Args:
         fit: of any program; of draws, their means.
@@ -38,21 +42,37 @@ def to_xarray(fit: FitRecord, names: Names | None = None) -> xr.Dataset:
     """
     import xarray as xr
 
-    variables = {site: (dims_of(fit, site, value.shape), as_array(value)) for site, value in fit.params.items()}
+    variables = {
+        site: (dims_of(fit, site, value.shape), as_array(value))
+        for site, value in fit.params.items()
+    }
     for site, value in (fit.local or {}).items():
         variables[site] = (("unit", *dims_of(fit, site, value.shape[1:])), as_array(value))
-    sizes = {dim: size for dims, values in variables.values() for dim, size in zip(dims, values.shape, strict=True)}
+    sizes = {
+        dim: size
+        for dims, values in variables.values()
+        for dim, size in zip(dims, values.shape, strict=True)
+    }
     coords = {dim: labels_of(fit, dim, size, names) for dim, size in sizes.items()}
-    attributes = {"model": fit.model_name, "log_likelihood": fit.log_likelihood, "converged": int(fit.converged), "num_rows": fit.num_rows}
+    attributes = {
+        "model": fit.model_name,
+        "log_likelihood": fit.log_likelihood,
+        "converged": int(fit.converged),
+        "num_rows": fit.num_rows,
+    }
     return xr.Dataset(variables, coords, attributes)
 
 
 def frames_of(fit: FitRecord, names: Names | None = None) -> dict[str, pd.Series | pd.DataFrame]:
-    """The estimates by site: a series for a number or a vector, a frame for a matrix, and for more dims a frame whose index holds all but the last.
+    """The estimates by site: a series for a number or a vector, a frame for a matrix, and for more
+    dims a frame whose index holds all but the last.
 
     Args, Raises: as :func:`to_xarray`.
     """
-    return {str(site): _frame(str(site), value) for site, value in to_xarray(fit, names).data_vars.items()}
+    return {
+        str(site): _frame(str(site), value)
+        for site, value in to_xarray(fit, names).data_vars.items()
+    }
 
 
 def _frame(site: str, value: xr.DataArray) -> pd.Series | pd.DataFrame:
@@ -64,23 +84,30 @@ def _frame(site: str, value: xr.DataArray) -> pd.Series | pd.DataFrame:
     last = pd.Index(labels[-1], name=dims[-1])
     if value.ndim == 1:
         return pd.Series(value.values, last, name=site)
-    first = pd.Index(labels[0], name=dims[0]) if value.ndim == 2 else pd.MultiIndex.from_product(labels[:-1], names=dims[:-1])
+    first = (
+        pd.Index(labels[0], name=dims[0])
+        if value.ndim == 2
+        else pd.MultiIndex.from_product(labels[:-1], names=dims[:-1])
+    )
     return pd.DataFrame(value.values.reshape(-1, len(last)), first, last)
 
 
 def posterior_frame(fit: FitRecord, data: Any, names: Names | None = None) -> pd.DataFrame:
     """What the fit says of each row, as a frame with the index of ``data``.
 
-    Of a latent of several values, ``P(group=0)``, ``P(group=1)``, ... and in ``group`` the most probable one; of bits ``P(skills[add])`` and in
-    ``skills[add]`` 0 or 1, most probable jointly over the bits of a site; of continuous latents their estimate or posterior mean. Of sequences there
-    is one line a step, in the order of a frame's lines, else under (sequence, step).
+    Of a latent of several values, ``P(group=0)``, ``P(group=1)``, ... and in ``group`` the most
+    probable one; of bits ``P(skills[add])`` and in ``skills[add]`` 0 or 1, most probable jointly
+    over the bits of a site; of continuous latents their estimate or posterior mean. Of sequences
+    there is one line a step, in the order of a frame's lines, else under (sequence, step).
 
     Args:
         fit: of any program that answers row by row; data: the rows, as the fit takes them.
-        names: names of the entries by dim, for example ``{"component": ["low", "high"]}``; a latent of several values then has these as values.
+        names: names of the entries by dim, for example ``{"component": ["low", "high"]}``; a latent
+            of several values then has these as values.
 
     Raises:
-        ValueError: if ``data`` or ``names`` do not fit the model, or rows of the program have no answers of their own.
+        ValueError: if ``data`` or ``names`` do not fit the model, or rows of the program have no
+            answers of their own.
     """
     import pandas as pd
 
@@ -95,7 +122,8 @@ def posterior_frame(fit: FitRecord, data: Any, names: Names | None = None) -> pd
 
 
 def latent_features(fit: FitRecord, data: Any) -> dict[str, np.ndarray]:
-    """The columns of :func:`posterior_frame` that hold no most probable values: probabilities and continuous latents, each (N,), by name.
+    """The columns of :func:`posterior_frame` that hold no most probable values: probabilities and
+    continuous latents, each (N,), by name.
 
     Raises:
         ValueError: as :func:`posterior_frame`.
@@ -110,8 +138,12 @@ def latent_features(fit: FitRecord, data: Any) -> dict[str, np.ndarray]:
 Named = dict[str, np.ndarray]
 
 
-def _columns(fit: FitRecord, data: Any, names: Names | None) -> tuple[dict[str, Named], dict[str, Named], Tensor | None]:
-    """By site the probabilities (or the continuous latent) and the most probable values, each (N,) by name; and where sequences have steps."""
+def _columns(
+    fit: FitRecord, data: Any, names: Names | None
+) -> tuple[dict[str, Named], dict[str, Named], Tensor | None]:
+    """By site the probabilities (or the continuous latent) and the most probable values, each (N,)
+    by name; and where sequences have steps.
+    """
     means, modes = everything_of_rows(fit, data)
     chances: dict[str, Named] = {}
     values: dict[str, Named] = {}
@@ -122,19 +154,28 @@ def _columns(fit: FitRecord, data: Any, names: Names | None) -> tuple[dict[str, 
             steps = mode >= 0
             mean, mode = mean[steps], mode[steps]
         if mean.dim() != 2:
-            raise ValueError(f"posterior_frame: latents in one plate over the rows were expected, but {site!r} has shape {tuple(mean.shape)}; see posterior_latents")
+            raise ValueError(
+                f"posterior_frame: latents in one plate over the rows were expected, but {site!r}"
+                f" has shape {tuple(mean.shape)}; see posterior_latents"
+            )
         labels, columns = labels_of(fit, dim, mean.shape[1], names), as_array(mean).T
         entries = [f"{site}[{label}]" for label in labels]
         values[site] = {}
         if mode is None:
             chances[site] = dict(zip(entries, columns, strict=True))
         elif mode.dim() == 2:
-            chances[site] = {f"P({entry})": column for entry, column in zip(entries, columns, strict=True)}
+            chances[site] = {
+                f"P({entry})": column for entry, column in zip(entries, columns, strict=True)
+            }
             values[site] = dict(zip(entries, whole_numbers(mode).T, strict=True))
         else:
-            chances[site] = {f"P({site}={label})": column for label, column in zip(labels, columns, strict=True)}
+            chances[site] = {
+                f"P({site}={label})": column for label, column in zip(labels, columns, strict=True)
+            }
             found = whole_numbers(mode)
-            values[site] = {site: np.asarray(labels)[found] if names is not None and dim in names else found}
+            values[site] = {
+                site: np.asarray(labels)[found] if names is not None and dim in names else found
+            }
     return chances, values, steps
 
 
@@ -149,4 +190,6 @@ def _indexed(frame: pd.DataFrame, data: Any, steps: Tensor | None) -> pd.DataFra
         sequence, step = places_of(data)
         line = as_array(steps.flatten().cumsum(0) - 1)[sequence * steps.shape[1] + step]
         return frame.iloc[line].set_axis(data.index)
-    return frame.set_axis(pd.MultiIndex.from_arrays(as_array(steps.nonzero().T), names=["sequence", "step"]))
+    return frame.set_axis(
+        pd.MultiIndex.from_arrays(as_array(steps.nonzero().T), names=["sequence", "step"])
+    )

@@ -1,6 +1,7 @@
 r"""A fit that was made in units in which the columns are standardised, in those of the data.
 
-With :math:`x = c + w z` the density of a row changes by :math:`1 / \prod_j w_j`, and the prior of the parameters by the same rule: both are constants.
+With :math:`x = c + w z` the density of a row changes by :math:`1 / \prod_j w_j`, and the prior of
+the parameters by the same rule: both are constants.
 """
 
 from __future__ import annotations
@@ -24,12 +25,20 @@ def in_units_of_the_data(outcome: Outcome, problem: Problem, standard: Standard)
     of_priors = of_rows + _log_prior(problem, params) - _log_prior(standard.problem, outcome.params)
 
     def constant(name: str) -> float:
-        """Of a bound, and of a density of coordinates without units, only the rows' part changes."""
-        return of_priors if ("log-posterior" in name or "log-prior" in name) and "unconstrained" not in name else of_rows
+        """Of a bound, and of a density of coordinates without units, only the rows' part
+        changes.
+        """
+        return (
+            of_priors
+            if ("log-posterior" in name or "log-prior" in name) and "unconstrained" not in name
+            else of_rows
+        )
 
     name, stats = outcome.objective_name, outcome.sample_stats
     if stats is not None and "lp" in stats:
-        stats = stats | {"lp": stats["lp"] + (of_priors if name == "ELBO" else of_rows)}  # chains and Laplace's say it of coordinates without units
+        stats = stats | {
+            "lp": stats["lp"] + (of_priors if name == "ELBO" else of_rows)
+        }  # chains and Laplace's say it of coordinates without units
     return dataclasses.replace(
         outcome,
         params=params,
@@ -45,5 +54,7 @@ def in_units_of_the_data(outcome: Outcome, problem: Problem, standard: Standard)
 
 def _log_prior(problem: Problem, params: Params) -> float:
     with torch.no_grad():
-        value: Tensor = problem.program_of_one_row().log_prior({name: own[:1] for name, own in params.items()})
+        value: Tensor = problem.program_of_one_row().log_prior(
+            {name: own[:1] for name, own in params.items()}
+        )
     return float(value.double()[0])

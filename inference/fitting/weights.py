@@ -1,4 +1,6 @@
-"""Which rows count, and how often: those that a fit leaves out where it is asked to, and weights, checked before any work."""
+"""Which rows count, and how often: those that a fit leaves out where it is asked to, and weights,
+checked before any work.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,14 @@ from ppl_models.parts.frames import as_frame, row_of
 from ppl_models.parts.showing import counted
 from ppl_models.parts.validation import as_table, with_nan
 
-__all__ = ["Missing", "check_weighed", "check_weighing", "complete_covariates", "row_weights", "weights_in_blocks"]
+__all__ = [
+    "Missing",
+    "check_weighed",
+    "check_weighing",
+    "complete_covariates",
+    "row_weights",
+    "weights_in_blocks",
+]
 
 Missing = Literal["refuse", "drop"]
 MOST_NAMED = 10  # rows of a warning
@@ -37,18 +46,34 @@ def row_weights(weights: Any, data: Any, tensors: Any, structure: Structure) -> 
         structure: of the model.
 
     Raises:
-        ValueError: for a model whose steps do not count rows by weights; for weights that are not one finite number of at least zero a row, that are all
-            zero, or that have another index than the rows.
+        ValueError: for a model whose steps do not count rows by weights; for weights that are not
+            one finite number of at least zero a row, that are all zero, or that have another index
+            than the rows.
     """
     check_weighed(structure)
     if isinstance(weights, str):
-        raise ValueError(f"weights: one number a row was expected beside rows in memory, got {weights!r}: the name of a column is for RowBlocks; give data[{weights!r}], and the other columns as data")
-    if is_frame(data) and hasattr(weights, "to_numpy") and len(weights) == len(data) and not data.index.equals(getattr(weights, "index", data.index)):
-        raise ValueError("weights: the index of the rows was expected, got another one: give weights in the order of the rows, as an array if need be")
+        raise ValueError(
+            f"weights: one number a row was expected beside rows in memory, got {weights!r}: the"
+            f" name of a column is for RowBlocks; give data[{weights!r}], and the other columns as"
+            " data"
+        )
+    if (
+        is_frame(data)
+        and hasattr(weights, "to_numpy")
+        and len(weights) == len(data)
+        and not data.index.equals(getattr(weights, "index", data.index))
+    ):
+        raise ValueError(
+            "weights: the index of the rows was expected, got another one: give weights in the"
+            " order of the rows, as an array if need be"
+        )
     like, num_rows = first_tensor(tensors), len(first_tensor(tensors))
     values = _numbers(weights)
     if values.shape != (num_rows,):
-        raise ValueError(f"weights: one number for each of the {num_rows:,} rows was expected, got shape {values.shape}")
+        raise ValueError(
+            f"weights: one number for each of the {num_rows:,} rows was expected, got shape"
+            f" {values.shape}"
+        )
     _check_values(values, data)
     return torch.tensor(values).to(like)  # a copy: arrays of pandas may be read-only
 
@@ -61,9 +86,10 @@ def check_weighed(structure: Structure) -> None:
     """
     if not structure.takes_weights:
         raise ValueError(
-            "weights: mixtures, hidden Markov models (one weight a sequence), noisy-OR models, and encoders and latent attribute models without negative binomial "
-            "items take weights of rows, and this "
-            f"{type(structure.model).__name__} does not; repeat rows instead where weights are counts"
+            "weights: mixtures, hidden Markov models (one weight a sequence), noisy-OR models, and"
+            " encoders and latent attribute models without negative binomial items take weights of"
+            f" rows, and this {type(structure.model).__name__} does not; repeat rows instead where"
+            " weights are counts"
         )
 
 
@@ -71,7 +97,8 @@ def weights_in_blocks(weights: Any, blocks: RowBlocks) -> tuple[RowBlocks, np.nd
     """The rows without their weights, and how often each row of all processes counts, (N,).
 
     Args:
-        weights: one number for each row of the source, such as a memory map; or the name of a column of it.
+        weights: one number for each row of the source, such as a memory map; or the name of a
+            column of it.
         blocks: this process's rows.
 
     Raises:
@@ -81,13 +108,18 @@ def weights_in_blocks(weights: Any, blocks: RowBlocks) -> tuple[RowBlocks, np.nd
     try:
         if isinstance(weights, str):
             rest, column = column_apart(blocks.source, weights)
-            parts = [part[weights] for part in column.parts(blocks.begin, blocks.end, blocks.block_rows)]
+            parts = [
+                part[weights] for part in column.parts(blocks.begin, blocks.end, blocks.block_rows)
+            ]
             own = np.concatenate([_numbers(part) for part in parts]) if parts else own
             blocks = replace(blocks, source=rest)
         else:
             size = len(blocks.source)
             if np.shape(weights) != (size,):
-                raise ValueError(f"weights: one number for each of the {size:,} rows was expected, got shape {np.shape(weights)}")
+                raise ValueError(
+                    f"weights: one number for each of the {size:,} rows was expected, got shape"
+                    f" {np.shape(weights)}"
+                )
             own = _numbers(weights[blocks.begin : blocks.end])
     except ValueError as error:
         words = str(error)
@@ -109,17 +141,23 @@ def _numbers(values: Any) -> np.ndarray:
 
 
 def _check_values(values: np.ndarray, data: Any = None) -> None:
-    """Refuse weights (N,) that count no rows, which are named as ``data`` names them where it is a frame."""
+    """Refuse weights (N,) that count no rows, which are named as ``data`` names them where it is a
+    frame.
+    """
     wrong = ~(np.isfinite(values) & (values >= 0))
     if wrong.any():
         row = int(wrong.argmax())
-        raise ValueError(f"weights: finite numbers of at least zero were expected, got {values[row]:g} in {row_of(data if is_frame(data) and len(data) == len(values) else None, row)}")
+        raise ValueError(
+            f"weights: finite numbers of at least zero were expected, got {values[row]:g} in"
+            f" {row_of(data if is_frame(data) and len(data) == len(values) else None, row)}"
+        )
     if not values.any():
         raise ValueError("weights: at least one weight above zero was expected, got zeros alone")
     if values.sum() < LEAST_SUM:
         raise ValueError(
-            f"weights: numbers that count rows were expected, and these add up to {values.sum():.3g}: scale them to the size of the sample, as "
-            "weights / weights.mean()"
+            "weights: numbers that count rows were expected, and these add up to"
+            f" {values.sum():.3g}: scale them to the size of the sample, as weights /"
+            " weights.mean()"
         )
 
 
@@ -133,29 +171,36 @@ def check_weighing(method: Method) -> None:
         raise ValueError(f"weights: EM() takes weights of rows, and {method!r} does not")
 
 
-def complete_covariates(model: Any, data: Any, weights: Any, covariates_missing: Missing) -> tuple[Any, Any]:
-    """Data and weights without the rows that lack a covariate of the model, where these are to be dropped; else as they are.
+def complete_covariates(
+    model: Any, data: Any, weights: Any, covariates_missing: Missing
+) -> tuple[Any, Any]:
+    """Data and weights without the rows that lack a covariate of the model, where these are to be
+    dropped; else as they are.
 
     Args:
         model, data, weights: as ``fit`` takes them.
         covariates_missing: "refuse" or "drop".
 
     Raises:
-        ValueError: for another word, a model without covariates, weights of another number than rows, or if every row lacks a covariate.
+        ValueError: for another word, a model without covariates, weights of another number than
+            rows, or if every row lacks a covariate.
 
     Warns:
         RowsWarning: if rows are left out, saying how many and which.
     """
     if covariates_missing not in ("refuse", "drop"):
-        raise ValueError(f"fit: covariates_missing must be 'refuse' or 'drop', got {covariates_missing!r}")
+        raise ValueError(
+            f"fit: covariates_missing must be 'refuse' or 'drop', got {covariates_missing!r}"
+        )
     if covariates_missing == "refuse" or isinstance(data, RowBlocks) or isinstance(model, type):
         return data, weights
     structure = structure_of(model)
     known = structure.covariates
     if known is None:
         raise ValueError(
-            f"fit: covariates_missing='drop' leaves out rows that lack a covariate, and this {type(model).__name__} has none, as Mixture(..., covariates=('age', 'sex')) or "
-            "DeepDiscreteEncoder(..., covariates=...) has"
+            "fit: covariates_missing='drop' leaves out rows that lack a covariate, and this"
+            f" {type(model).__name__} has none, as Mixture(..., covariates=('age', 'sex')) or"
+            " DeepDiscreteEncoder(..., covariates=...) has"
         )
     data = as_frame(data)
     seen = known.seen(data, model.num_items)
@@ -165,12 +210,27 @@ def complete_covariates(model: Any, data: Any, weights: Any, covariates_missing:
         raise ValueError("fit: covariates_missing='drop': every row lacks a covariate")
     if weights is not None:
         if np.shape(weights) != (len(seen),):
-            raise ValueError(f"weights: one number for each of the {len(seen):,} rows was expected, got shape {np.shape(weights)}")
-        weights = weights[seen] if hasattr(weights, "loc") else weights[torch.tensor(seen)] if isinstance(weights, Tensor) else np.asarray(weights)[seen]
+            raise ValueError(
+                f"weights: one number for each of the {len(seen):,} rows was expected, got shape"
+                f" {np.shape(weights)}"
+            )
+        weights = (
+            weights[seen]
+            if hasattr(weights, "loc")
+            else (
+                weights[torch.tensor(seen)]
+                if isinstance(weights, Tensor)
+                else np.asarray(weights)[seen]
+            )
+        )
     gone = [row for row, kept in enumerate(seen) if not kept]
-    rows = ", ".join(row_of(data, row).removeprefix("row ") for row in gone[:MOST_NAMED]) + (f" and {len(gone) - MOST_NAMED:,} more" if len(gone) > MOST_NAMED else "")
+    rows = ", ".join(row_of(data, row).removeprefix("row ") for row in gone[:MOST_NAMED]) + (
+        f" and {len(gone) - MOST_NAMED:,} more" if len(gone) > MOST_NAMED else ""
+    )
     warnings.warn(
-        f"{counted(len(gone), 'row')} of {len(seen):,} left out of the fit, for lack of a covariate: {rows}, counted from 0. Where such rows differ from the others, the fit is one of the others",
+        f"{counted(len(gone), 'row')} of {len(seen):,} left out of the fit, for lack of a"
+        f" covariate: {rows}, counted from 0. Where such rows differ from the others, the fit is"
+        " one of the others",
         RowsWarning,
         stacklevel=3,
     )

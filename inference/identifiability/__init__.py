@@ -9,15 +9,32 @@ from inference.identifiability.classifier_evidence import (
     weight_interval,
 )
 from inference.identifiability.classifiers import ClassifierIdentifiability, check_classifiers
-from inference.identifiability.conditions import Separation, exclusive_children, rest_of, separate, undetermined
-from inference.identifiability.coverage import Certificate, Coverage, HallViolator, best_gain, cover, hall_violators
+from inference.identifiability.conditions import (
+    Separation,
+    exclusive_children,
+    rest_of,
+    separate,
+    undetermined,
+)
+from inference.identifiability.coverage import (
+    Certificate,
+    Coverage,
+    HallViolator,
+    best_gain,
+    cover,
+    hall_violators,
+)
 from inference.identifiability.fisher import (
     Direction,
     InformationReport,
     information_from_jacobian,
     information_from_scores,
 )
-from inference.identifiability.latent_classes import LatentClassReport, check_latent_classes, three_groups
+from inference.identifiability.latent_classes import (
+    LatentClassReport,
+    check_latent_classes,
+    three_groups,
+)
 from inference.identifiability.of_fit import IdentifiabilityText, identifiability_of, report_of
 from inference.identifiability.options import OptionIdentifiability, check_options, exact_moments
 from inference.identifiability.q_matrix import QMatrixReport, check_q_matrix
@@ -29,7 +46,13 @@ from inference.identifiability.report import (
     missing,
     report_text,
 )
-from inference.identifiability.scores import MOST_PARAMETERS, MOST_WORK, coordinates_of, derivatives, row_scores
+from inference.identifiability.scores import (
+    MOST_PARAMETERS,
+    MOST_WORK,
+    coordinates_of,
+    derivatives,
+    row_scores,
+)
 from inference.identifiability.verdicts import (
     VERDICTS,
     Bottom,

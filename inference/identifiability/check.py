@@ -1,19 +1,21 @@
-r"""Is the model identified? The conditions of Lee and Gu, layer by layer, with names, proofs, margins and repairs.
+r"""Is the model identified? The conditions of Lee and Gu, layer by layer, with names, proofs,
+margins and repairs.
 
-A layer whose children depend on K binary latents through a graph G and loadings W is, up to the labels of the latents,
+A layer whose children depend on K binary latents through a graph G and loadings W is, up to the
+labels of the latents,
 
-* **strict**\ly identified if every latent has two exclusive children (A), and the other children tell any two
-  configurations apart (B);
-* **generic**\ally identified, outside a set of parameters of measure zero, if every latent has two children of its own
-  choosing, all different, and a further one among the rest (C);
-* **not established** otherwise. The conditions are sufficient, not necessary: this is no proof that it is not
-  identified.
+* **strict**\ly identified if every latent has two exclusive children (A), and the other children
+  tell any two configurations apart (B);
+* **generic**\ally identified, outside a set of parameters of measure zero, if every latent has two
+  children of its own choosing, all different, and a further one among the rest (C);
+* **not established** otherwise. The conditions are sufficient, not necessary: this is no proof that
+  it is not identified.
 
-A layer sees the one below as its data, so the verdict on a model is that on its weakest layer. "Three children for
-each latent" is necessary for C, not sufficient.
+A layer sees the one below as its data, so the verdict on a model is that on its weakest layer.
+"Three children for each latent" is necessary for C, not sufficient.
 
-Source: S. Lee and Y. Gu (2025), arXiv:2501.01414, Theorems 1 and 2, Assumption 1, supplement S.1.5. Margins, proofs of
-failure and repairs are ours.
+Source: S. Lee and Y. Gu (2025), arXiv:2501.01414, Theorems 1 and 2, Assumption 1, supplement S.1.5.
+Margins, proofs of failure and repairs are ours.
 """
 
 from __future__ import annotations
@@ -95,40 +97,51 @@ def check_identifiability(
     predictors: Tensor | None = None,
     data: Any = None,
 ) -> Any:
-    r"""Decide the conditions for every layer of a fit, or those of the Q-matrix of a latent attribute model.
+    r"""Decide the conditions for every layer of a fit, or those of the Q-matrix of a latent
+    attribute model.
 
-    An edge is a loading with :math:`|W_{jk}| \ge` threshold, not zero, and in the layer's graph where that is given.
+    An edge is a loading with :math:`|W_{jk}| \ge` threshold, not zero, and in the layer's graph
+    where that is given.
 
-    The conditions are about the laws of the items under each configuration, and the predictor of an ordinal item with its thresholds is one to one with
-    its law: such items are judged as all others. An item of categories without an order has several loadings on a latent, one of which makes an edge;
-    a layer with such items is judged by its graph alone, which says "strict" only where it holds for all values of the loadings.
+    The conditions are about the laws of the items under each configuration, and the predictor of an
+    ordinal item with its thresholds is one to one with its law: such items are judged as all
+    others. An item of categories without an order has several loadings on a latent, one of which
+    makes an edge; a layer with such items is judged by its graph alone, which says "strict" only
+    where it holds for all values of the loadings.
 
-    A :class:`~ppl_models.LatentAttributeModel` with a Q-matrix, or a fit of one, is judged by its Q, rules, responses and law of the attributes
-    (:mod:`inference.identifiability.q_matrix`), which says more than the conditions of a layer. A fit of any other model that describes no layers gets the
-    report of its own kind (:func:`~inference.identifiability.of_fit.identifiability_of`), for which most kinds need its rows: theorems 1 and 2 for independent
-    classifiers, three successive steps for hidden options, else the information in the rows.
+    A :class:`~ppl_models.LatentAttributeModel` with a Q-matrix, or a fit of one, is judged by its
+    Q, rules, responses and law of the attributes (:mod:`inference.identifiability.q_matrix`), which
+    says more than the conditions of a layer. A fit of any other model that describes no layers gets
+    the report of its own kind (:func:`~inference.identifiability.of_fit.identifiability_of`), for
+    which most kinds need its rows: theorems 1 and 2 for independent classifiers, three successive
+    steps for hidden options, else the information in the rows.
 
     Args:
-        fit: a fit of a model with ``layers()``, or parameters by site name (then ``layers`` is needed); or a
-            :class:`~ppl_models.LatentAttributeModel` before any fit.
-        threshold: least size of an edge, in every layer; None for the penalty's own, and 0 where there is no penalty or
-            the graph is given.
+        fit: a fit of a model with ``layers()``, or parameters by site name (then ``layers`` is
+            needed); or a :class:`~ppl_models.LatentAttributeModel` before any fit.
+        threshold: least size of an edge, in every layer; None for the penalty's own, and 0 where
+            there is no penalty or the graph is given.
         item_names: J names; None for the fit's.
         latent_names: names by latent site, for example ``{"latents_1": ["Number", "Algebra"]}``.
         layers: the layers of the parameters, bottom-up; None for the model's.
         root: the law of the deepest latents; None for the model's, or where it has no sites.
-        bottom: how items depend on their latents: ``"additive"``; ``"dina"``, on the product of all of them;
-            ``"gdm"``, on every interaction. The last two need the bottom layer's graph, and its verdict then stands for
-            sign rules of its own (Lee and Gu, S.1.5). None for what the bottom layer says of itself.
-        predictors: (2^K, J), for "gdm": the items' predictors under all configurations, in lexicographic order; None for
-            those of the estimate where the layer has interactions and at most 12 latents, else to judge by the graph alone.
+        bottom: how items depend on their latents: ``"additive"``; ``"dina"``, on the product of all
+            of them; ``"gdm"``, on every interaction. The last two need the bottom layer's graph,
+            and its verdict then stands for sign rules of its own (Lee and Gu, S.1.5). None for what
+            the bottom layer says of itself.
+        predictors: (2^K, J), for "gdm": the items' predictors under all configurations, in
+            lexicographic order; None for those of the estimate where the layer has interactions and
+            at most 12 latents, else to judge by the graph alone.
         data: the rows of the fit, for models that describe no layers.
 
     Raises:
-        ValueError: if there are no layers and nothing else can be said, a site is missing or has another shape or values that are not finite, the
-            threshold is negative, or names do not fit.
+        ValueError: if there are no layers and nothing else can be said, a site is missing or has
+            another shape or values that are not finite, the threshold is negative, or names do not
+            fit.
     """
-    if all(argument is None for argument in (threshold, layers, root, bottom, predictors)) and not isinstance(fit, Mapping):
+    if all(
+        argument is None for argument in (threshold, layers, root, bottom, predictors)
+    ) and not isinstance(fit, Mapping):
         report = _attribute_report(fit, item_names, latent_names)
         if report is not None:
             return report
@@ -137,10 +150,14 @@ def check_identifiability(
             return own_kind
     params, layers, root, item_names = _unpack(fit, layers, root, item_names)
     if threshold is not None and not threshold >= 0:
-        raise ValueError(f"check_identifiability: threshold must not be negative, got {threshold!r}")
+        raise ValueError(
+            f"check_identifiability: threshold must not be negative, got {threshold!r}"
+        )
     known = {layer.parent for layer in layers}
     if latent_names is not None and not set(latent_names) <= known:
-        raise ValueError(f"check_identifiability: latent_names is by {sorted(known)}, got {sorted(latent_names)}")
+        raise ValueError(
+            f"check_identifiability: latent_names is by {sorted(known)}, got {sorted(latent_names)}"
+        )
     if bottom is not None:
         _check_bottom(bottom)
     reports, thresholds = [], []
@@ -149,36 +166,61 @@ def check_identifiability(
         structure = None if edges is None else edges.cpu().numpy().astype(bool)
         least = threshold
         if least is None:
-            least = float(layer.penalty.threshold) if layer.penalty is not None and structure is None else 0.0
+            least = (
+                float(layer.penalty.threshold)
+                if layer.penalty is not None and structure is None
+                else 0.0
+            )
         thresholds.append(float(least))
         proportions = None
         if root is not None and root.latent == layer.parent:
-            own = {name: torch.tensor(_array(params.get(name), name, shape)) for name, shape in root.sites().items()}
+            own = {
+                name: torch.tensor(_array(params.get(name), name, shape))
+                for name, shape in root.sites().items()
+            }
             proportions = root.marginals(own).numpy()
         if structure is not None:
             structure = layer.by_item(torch.as_tensor(structure)).numpy()
         kind: Bottom = bottom if d == 0 and bottom is not None else layer.form
         loadings: np.ndarray | None = None
         table: Tensor | np.ndarray | None = predictors if d == 0 else None
-        if layer.terms is not None and layer.num_parents <= MAX_TABLE_LATENTS and layer.items is None:
+        if (
+            layer.terms is not None
+            and layer.num_parents <= MAX_TABLE_LATENTS
+            and layer.items is None
+        ):
             table = _table(params, layer) if table is None else table
         if kind == "additive":
-            loadings = _array(params.get(layer.loadings), layer.loadings, (layer.num_children, layer.num_parents))
-            graph = layer.by_item(torch.as_tensor((np.abs(loadings) >= least) & (loadings != 0))).numpy()
+            loadings = _array(
+                params.get(layer.loadings), layer.loadings, (layer.num_children, layer.num_parents)
+            )
+            graph = layer.by_item(
+                torch.as_tensor((np.abs(loadings) >= least) & (loadings != 0))
+            ).numpy()
             if layer.items is not None:  # several loadings an edge: judged by the graph
                 loadings = None
             if structure is not None:
-                graph, loadings = graph & structure, None if loadings is None else loadings * structure
+                graph, loadings = (
+                    graph & structure,
+                    None if loadings is None else loadings * structure,
+                )
         elif structure is not None:
             graph = structure
         else:
-            raise ValueError(f"check_identifiability: a {bottom!r} bottom layer must have its graph given, got None")
+            raise ValueError(
+                f"check_identifiability: a {bottom!r} bottom layer must have its graph given, got"
+                " None"
+            )
         own_report = _check_layer(
             graph,
             loadings,
             kind,
             table,
-            _names(item_names if d == 0 else (latent_names or {}).get(layer.child), layer.child, layer.num_items),
+            _names(
+                item_names if d == 0 else (latent_names or {}).get(layer.child),
+                layer.child,
+                layer.num_items,
+            ),
             _names((latent_names or {}).get(layer.parent), layer.parent, layer.num_parents),
             f"{layer.child} given {layer.parent}",
             "item" if d == 0 else "child",
@@ -201,39 +243,58 @@ def check_graph(
 
     Args:
         graph: (J, K) of 0 and 1: child j depends on latent k.
-        loadings: (J, K); what they hold off the graph counts as too small to be an edge. None to judge by the graph
-            alone: condition B is then established only where it holds for all values of the loadings.
+        loadings: (J, K); what they hold off the graph counts as too small to be an edge. None to
+            judge by the graph alone: condition B is then established only where it holds for all
+            values of the loadings.
         bottom: how children depend on their latents, see :func:`check_identifiability`.
         predictors: (2^K, J), for "gdm" only.
         child_names: J names.
         parent_names: K names.
 
     Raises:
-        ValueError: for a graph that is not a matrix of 0 and 1, values of other shapes or not finite, or names that do
-            not fit.
+        ValueError: for a graph that is not a matrix of 0 and 1, values of other shapes or not
+            finite, or names that do not fit.
     """
     matrix = _numbers(graph, "check_graph: graph must be a matrix (J, K) of 0 and 1")
     if matrix.ndim != 2 or 0 in matrix.shape or not np.isin(matrix, (0, 1)).all():
-        raise ValueError(f"check_graph: graph must be a matrix (J, K) of 0 and 1, got shape {matrix.shape}")
+        raise ValueError(
+            f"check_graph: graph must be a matrix (J, K) of 0 and 1, got shape {matrix.shape}"
+        )
     _check_bottom(bottom)
     edges = matrix.astype(bool)
     values = None if loadings is None else _array(loadings, "loadings", matrix.shape)
     if values is not None and bottom != "additive":
-        raise ValueError(f"check_graph: loadings belong to an additive layer; a {bottom!r} one is judged by its graph")
+        raise ValueError(
+            f"check_graph: loadings belong to an additive layer; a {bottom!r} one is judged by its"
+            " graph"
+        )
     if values is not None and (values[edges] == 0).any():
         child, latent = (int(i) for i in np.argwhere(edges & (values == 0))[0])
         raise ValueError(f"check_graph: loadings[{child}, {latent}] is 0 on an edge of the graph")
-    children, parents = _names(child_names, "items", len(edges)), _names(parent_names, "latents", edges.shape[1])
-    return _check_layer(edges, values, bottom, predictors, children, parents, "items given latents", "item", None)
+    children, parents = (
+        _names(child_names, "items", len(edges)),
+        _names(parent_names, "latents", edges.shape[1]),
+    )
+    return _check_layer(
+        edges, values, bottom, predictors, children, parents, "items given latents", "item", None
+    )
 
 
 # ---------------------------------------------------------------- parts
 
 
-def _attribute_report(given: Any, item_names: Sequence[str] | None, latent_names: Mapping[str, Sequence[str]] | None) -> QMatrixReport | None:
-    """The verdict on a latent attribute model with a Q-matrix, or on a fit of one; None for another model."""
+def _attribute_report(
+    given: Any, item_names: Sequence[str] | None, latent_names: Mapping[str, Sequence[str]] | None
+) -> QMatrixReport | None:
+    """The verdict on a latent attribute model with a Q-matrix, or on a fit of one; None for another
+    model.
+    """
     params = getattr(given, "params", None)
-    structure = structure_of(given if params is None else given.model) if callable(given if params is None else given.model) else None
+    structure = (
+        structure_of(given if params is None else given.model)
+        if callable(given if params is None else given.model)
+        else None
+    )
     if not isinstance(structure, AttributeStructure) or structure.layers[0].edges is None:
         return None
     layer, root = structure.layers[0], structure.root
@@ -255,8 +316,19 @@ def _attribute_report(given: Any, item_names: Sequence[str] | None, latent_names
         profiles,
         root.num_free == num_profiles - 1,
         predictors,
-        _own_names(item_names or getattr(structure.model, "item_names", None) or tuple(getattr(given, "item_names", None) or ())[: layer.num_items], "item", layer.num_items),
-        _own_names((latent_names or {}).get(layer.parent) or getattr(structure.model, "attribute_names", None), "attribute", layer.num_parents),
+        _own_names(
+            item_names
+            or getattr(structure.model, "item_names", None)
+            or tuple(getattr(given, "item_names", None) or ())[: layer.num_items],
+            "item",
+            layer.num_items,
+        ),
+        _own_names(
+            (latent_names or {}).get(layer.parent)
+            or getattr(structure.model, "attribute_names", None),
+            "attribute",
+            layer.num_parents,
+        ),
         several,
     )
 
@@ -307,7 +379,8 @@ def _check_layer(
     if predictors is not None:
         if bottom == "additive" or num_latents > MAX_TABLE_LATENTS:
             raise ValueError(
-                f"predictors are for a 'gdm' layer of at most {MAX_TABLE_LATENTS} latents, got {bottom!r}, {num_latents}"
+                f"predictors are for a 'gdm' layer of at most {MAX_TABLE_LATENTS} latents, got"
+                f" {bottom!r}, {num_latents}"
             )
         table = _array(predictors, "predictors", (2**num_latents, num_children))
     edges = None if loadings is None else loadings * graph
@@ -357,23 +430,42 @@ def _violations(
 
 
 def _not_highest(graph: np.ndarray, table: np.ndarray | None) -> tuple[Violation, ...]:
-    """Children that break the sign rule of conjunctions and interactions, from predictors (2^K, J)."""
+    """Children that break the sign rule of conjunctions and interactions, from predictors (2^K,
+    J).
+    """
     if table is None:
         return ()
-    codes = (np.arange(len(table))[:, None] >> np.arange(graph.shape[1] - 1, -1, -1)) & 1  # (2^K, K)
+    codes = (
+        np.arange(len(table))[:, None] >> np.arange(graph.shape[1] - 1, -1, -1)
+    ) & 1  # (2^K, K)
     has_all = codes @ graph.T == graph.sum(1)  # (2^K, J)
     highest = np.where(has_all, -np.inf, table).max(0)
     low = np.flatnonzero(table[-1] <= highest)
     latents = tuple(int(k) for k in np.flatnonzero(graph[low].any(0)))
-    return (Violation("not the highest", latents, children=tuple(int(j) for j in low)),) if len(low) else ()
+    return (
+        (Violation("not the highest", latents, children=tuple(int(j) for j in low)),)
+        if len(low)
+        else ()
+    )
 
 
-def _table(params: Mapping[str, Tensor], layer: GeneralizedLinearLayer, profiles: Tensor | None = None) -> np.ndarray:
+def _table(
+    params: Mapping[str, Tensor], layer: GeneralizedLinearLayer, profiles: Tensor | None = None
+) -> np.ndarray:
     """Predictors under all configurations of the parents, or some, (C, J)."""
-    loadings = _array(params.get(layer.loadings), layer.loadings, (layer.num_children, layer.num_features))
+    loadings = _array(
+        params.get(layer.loadings), layer.loadings, (layer.num_children, layer.num_features)
+    )
     intercepts = _array(params.get(layer.intercepts), layer.intercepts, (layer.num_children,))
-    intercepts, loadings = (value.numpy() for value in layer.coefficients(torch.as_tensor(intercepts), torch.as_tensor(loadings)))
-    configurations = binary_configurations(layer.num_parents) if profiles is None else profiles.cpu().to(torch.float64)
+    intercepts, loadings = (
+        value.numpy()
+        for value in layer.coefficients(torch.as_tensor(intercepts), torch.as_tensor(loadings))
+    )
+    configurations = (
+        binary_configurations(layer.num_parents)
+        if profiles is None
+        else profiles.cpu().to(torch.float64)
+    )
     return layer.features(configurations).numpy() @ loadings.T + intercepts
 
 
@@ -389,18 +481,33 @@ def _unpack(
     layers: Sequence[GeneralizedLinearLayer] | None,
     root: Root | None,
     item_names: Sequence[str] | None,
-) -> tuple[Mapping[str, Tensor], Sequence[GeneralizedLinearLayer], Root | None, Sequence[str] | None]:
+) -> tuple[
+    Mapping[str, Tensor], Sequence[GeneralizedLinearLayer], Root | None, Sequence[str] | None
+]:
     """Parameters, layers, root and item names, whichever way they came."""
     params = fit if isinstance(fit, Mapping) else getattr(fit, "params", None)
     if params is None:
-        raise ValueError(f"check_identifiability: a fit or a dict of parameters was expected, got {type(fit).__name__}")
+        raise ValueError(
+            "check_identifiability: a fit or a dict of parameters was expected, got"
+            f" {type(fit).__name__}"
+        )
     model = getattr(fit, "model", None)
     if layers is None and model is not None:
         structure = structure_of(model)
         layers, root = structure.layers, root or structure.root
     if not layers:
-        rows = "" if model is None else f", or the rows of the fit for other models: check_identifiability(fit, data=rows); got a fit of {type(model).__name__}"
-        raise ValueError(f"check_identifiability: layers must be given, or a fit of a model that describes them{rows}")
+        rows = (
+            ""
+            if model is None
+            else (
+                ", or the rows of the fit for other models: check_identifiability(fit, data=rows);"
+                f" got a fit of {type(model).__name__}"
+            )
+        )
+        raise ValueError(
+            "check_identifiability: layers must be given, or a fit of a model that describes"
+            f" them{rows}"
+        )
     if item_names is None:
         own = tuple(getattr(fit, "item_names", ()))
         numbered = own == tuple(str(j) for j in range(len(own)))
@@ -442,5 +549,3 @@ def _names(names: Sequence[str] | None, site: str, size: int) -> tuple[str, ...]
 def _check_bottom(bottom: str) -> None:
     if bottom not in BOTTOMS:
         raise ValueError(f"bottom must be 'additive', 'dina' or 'gdm', got {bottom!r}")
-
-

@@ -1,10 +1,13 @@
-r"""What rows say of how sure classifiers are, how far component densities differ, and how much freedom is left; plain arrays.
+r"""What rows say of how sure classifiers are, how far component densities differ, and how much
+freedom is left; plain arrays.
 
-Notation: :math:`\alpha_t^{(i)}(x) = P(\text{component } i \mid x_t)` for variate t, :math:`w_i = E\,\alpha_t^{(i)}`.
+Notation: :math:`\alpha_t^{(i)}(x) = P(\text{component } i \mid x_t)` for variate t, :math:`w_i =
+E\,\alpha_t^{(i)}`.
 
-No maximum of the outputs of a network is ever taken: the largest of N noisy numbers lies near one whatever the truth. The
-essential supremum is met from below by means over the rows of the highest outputs, and where there are several members (refits of
-the same model), one member chooses the rows and the others say how sure they are there.
+No maximum of the outputs of a network is ever taken: the largest of N noisy numbers lies near one
+whatever the truth. The essential supremum is met from below by means over the rows of the highest
+outputs, and where there are several members (refits of the same model), one member chooses the rows
+and the others say how sure they are there.
 """
 
 from __future__ import annotations
@@ -46,7 +49,8 @@ class Purity:
         share: of the mass of the denominator that lies in the rows looked at.
         rows: the rows looked at, each counted with its denominator.
         mean: of the ratio over these rows.
-        lower, upper: one-sided bounds of the mean, each at the stated level for all shares tried together.
+        lower, upper: one-sided bounds of the mean, each at the stated level for all shares tried
+            together.
         best_lower: the largest lower bound over all shares: the supremum is at least that.
         verdict: about the supremum being one.
     """
@@ -69,7 +73,10 @@ class CrossCheck:
 
     With sets X_i and Y_j on which the two classifiers are at least 1 - eps,
 
-    .. math:: \frac{P(X_i \times Y_j)}{P(X_i) P(Y_j)} = \sum_k \frac{\bar\alpha_k(X_i) \bar\alpha_k(Y_j)}{w_k},
+    .. math::
+
+        \frac{P(X_i \times Y_j)}{P(X_i) P(Y_j)} = \sum_k \frac{\bar\alpha_k(X_i)
+        \bar\alpha_k(Y_j)}{w_k},
 
     at most eps (1 / w_i + 1 / w_j) + eps^2 sum_{k other} 1 / w_k where i and j differ.
 
@@ -93,7 +100,8 @@ class CrossCheck:
 
 @dataclass(frozen=True)
 class LabelFreeWeight:
-    """The share of a component from counts alone: rows of X_i times rows of Y_i, over N times rows of both.
+    """The share of a component from counts alone: rows of X_i times rows of Y_i, over N times rows
+    of both.
 
     Args:
         variates: t, u; component: i.
@@ -113,8 +121,9 @@ class LabelFreeWeight:
 class Independence:
     r"""Whether the C densities of a variate are linearly independent.
 
-    :math:`G_{ij} = E[\alpha^{(i)} \alpha^{(j)}] / (w_i w_j)` is the Gram matrix of :math:`f_i / \sqrt{P}`; ``smallest`` is the
-    smallest eigenvalue of G scaled to ones on its diagonal, 1 where densities do not overlap and 0 where they are dependent.
+    :math:`G_{ij} = E[\alpha^{(i)} \alpha^{(j)}] / (w_i w_j)` is the Gram matrix of :math:`f_i /
+    \sqrt{P}`; ``smallest`` is the smallest eigenvalue of G scaled to ones on its diagonal, 1 where
+    densities do not overlap and 0 where they are dependent.
 
     Args:
         variate: v.
@@ -132,7 +141,9 @@ class Independence:
 
 
 def one_sided(variance_rows: float, by_member: np.ndarray, level: float) -> float:
-    """Half-width of a one-sided bound: error from the rows, and scatter of the members (Student's t with M - 1 degrees)."""
+    """Half-width of a one-sided bound: error from the rows, and scatter of the members (Student's t
+    with M - 1 degrees).
+    """
     from scipy.stats import norm, t
 
     num = len(by_member)
@@ -143,7 +154,12 @@ def one_sided(variance_rows: float, by_member: np.ndarray, level: float) -> floa
 
 
 def certainty(
-    members: np.ndarray, variate: int, component: int, against: int | None, delta: float, level: float
+    members: np.ndarray,
+    variate: int,
+    component: int,
+    against: int | None,
+    delta: float,
+    level: float,
 ) -> Purity:
     """Mean of alpha_i, or of alpha_i / (alpha_i + alpha_j), over the rows where it is largest.
 
@@ -155,29 +171,54 @@ def certainty(
     """
     found = certainty_by_share(members, component, against, level)
     if not found:
-        mass = np.ones(members.shape[1]) if against is None else members[..., [component, against]].sum(-1).mean(0)
-        return Purity(variate, component, against, math.nan, float(mass.sum()), math.nan, math.nan, math.nan, 0.0, "too few rows")
+        mass = (
+            np.ones(members.shape[1])
+            if against is None
+            else members[..., [component, against]].sum(-1).mean(0)
+        )
+        return Purity(
+            variate,
+            component,
+            against,
+            math.nan,
+            float(mass.sum()),
+            math.nan,
+            math.nan,
+            math.nan,
+            0.0,
+            "too few rows",
+        )
     best_lower = max(row[3] for row in found)
     good = [row for row in found if row[3] >= 1 - delta]
     chosen = good[0] if good else found[-1]
-    verdict: Verdict = "supported" if good else "refuted at this resolution" if chosen[4] < 1 - delta else "too few rows"
+    verdict: Verdict = (
+        "supported"
+        if good
+        else "refuted at this resolution"
+        if chosen[4] < 1 - delta
+        else "too few rows"
+    )
     return Purity(variate, component, against, *chosen, best_lower, verdict)
 
 
 def certainty_by_share(
     members: np.ndarray, component: int, against: int | None = None, level: float = 0.95
 ) -> list[tuple[float, float, float, float, float]]:
-    """Share of the mass, rows, mean, lower and upper bound of the ratio for every share that is small enough and holds thirty rows, falling.
+    """Share of the mass, rows, mean, lower and upper bound of the ratio for every share that is
+    small enough and holds thirty rows, falling.
 
     Args:
-        members: (M, N, C), the classifier of one variate in each of M matched fits; component, against: see :class:`Purity`.
+        members: (M, N, C), the classifier of one variate in each of M matched fits; component,
+            against: see :class:`Purity`.
         level: of the bounds of all shares together.
     """
     top = members[..., component]
     mass = np.ones_like(top) if against is None else top + members[..., against]
     num_members = len(top)
     ratio = top / np.maximum(mass, 1e-300)
-    order = np.argsort(-ratio, axis=1, kind="stable")  # rows by falling certainty of the member that chooses
+    order = np.argsort(
+        -ratio, axis=1, kind="stable"
+    )  # rows by falling certainty of the member that chooses
     usual = float(top.mean() / mass.mean())
     total = mass.mean(0).sum()
     shares = [q for q in SHARES if q <= usual / 2 and q * total >= LEAST_ROWS]
@@ -198,12 +239,17 @@ def certainty_by_share(
             values[m, judges] = top[np.ix_(judges, rows)].sum(1) / np.maximum(sums, 1e-300)
             mean_top, mean_over = top[np.ix_(judges, rows)].mean(0), over.mean(0)
             level_here = mean_top.sum() / max(mean_over.sum(), 1e-300)
-            errors[m] = np.square(mean_top - level_here * mean_over).sum() / max(mean_over.sum(), 1e-300) ** 2
+            errors[m] = (
+                np.square(mean_top - level_here * mean_over).sum()
+                / max(mean_over.sum(), 1e-300) ** 2
+            )
             counts[m] = mean_over.sum()
         by_judge = np.nanmean(values, 0)
         mean = float(np.nanmean(values))
         half = one_sided(float(errors.mean()), by_judge, strict)
-        found.append((share, float(counts.mean()), mean, max(0.0, mean - half), min(1.0, mean + half)))
+        found.append(
+            (share, float(counts.mean()), mean, max(0.0, mean - half), min(1.0, mean + half))
+        )
     return found
 
 
@@ -231,44 +277,70 @@ def cross_checks(
                 rows = int(counts[i, j])
                 if expected == 0:
                     continue
-                low, high = (num_rows * bound / expected for bound in clopper_pearson(rows, num_rows, tail))
+                low, high = (
+                    num_rows * bound / expected for bound in clopper_pearson(rows, num_rows, tail)
+                )
                 if i == j:
                     inverse = (rows / expected, low, high)
                     if rows:
-                        own, least, most = (1 / inverse[k] if inverse[k] > 0 else 1.0 for k in (0, 2, 1))
-                        shares.append(LabelFreeWeight((t, u), i, min(1.0, own), least, min(1.0, most), float(weights[i])))
+                        own, least, most = (
+                            1 / inverse[k] if inverse[k] > 0 else 1.0 for k in (0, 2, 1)
+                        )
+                        shares.append(
+                            LabelFreeWeight(
+                                (t, u), i, min(1.0, own), least, min(1.0, most), float(weights[i])
+                            )
+                        )
                     continue
                 two = 1 / weights[i] + 1 / weights[j]
                 allowed = float(eps * two + eps**2 * ((1 / weights).sum() - two))
                 verdict: Literal["agrees", "disagrees", "too few rows"]
-                verdict = "agrees" if high <= allowed else "disagrees" if low > allowed else "too few rows"
-                checks.append(CrossCheck((t, u), (i, j), rows, expected, low, high, allowed, verdict))
+                verdict = (
+                    "agrees"
+                    if high <= allowed
+                    else "disagrees"
+                    if low > allowed
+                    else "too few rows"
+                )
+                checks.append(
+                    CrossCheck((t, u), (i, j), rows, expected, low, high, allowed, verdict)
+                )
     return checks, shares
 
 
 def clopper_pearson(successes: int, trials: int, tail: float) -> tuple[float, float]:
-    """Exact bounds of a chance, each missed with a chance of at most ``tail`` (Clopper and Pearson 1934, doi:10.2307/2331986)."""
+    """Exact bounds of a chance, each missed with a chance of at most ``tail`` (Clopper and Pearson
+    1934, doi:10.2307/2331986).
+    """
     from scipy.stats import beta
 
     low = 0.0 if successes == 0 else float(beta.ppf(tail, successes, trials - successes + 1))
-    high = 1.0 if successes == trials else float(beta.ppf(1 - tail, successes + 1, trials - successes))
+    high = (
+        1.0 if successes == trials else float(beta.ppf(1 - tail, successes + 1, trials - successes))
+    )
     return low, high
 
 
-def independence(members: np.ndarray, variate: int, tolerance: float, level: float, seed: int) -> Independence:
+def independence(
+    members: np.ndarray, variate: int, tolerance: float, level: float, seed: int
+) -> Independence:
     """Eigenvalues of the Gram matrix of the densities of one variate, with a bootstrap over rows.
 
-    With several members each product takes two different ones, so that their noise does not pass for a difference.
+    With several members each product takes two different ones, so that their noise does not pass
+    for a difference.
 
     Args:
         members: (M, N, C); variate: v.
-        tolerance: densities count as dependent where the lower bound of ``smallest`` does not exceed it.
+        tolerance: densities count as dependent where the lower bound of ``smallest`` does not
+            exceed it.
         level: of the bounds; seed: of the bootstrap.
     """
     num_members, num_rows, size = members.shape
     mean = members.mean(0)
     generator = np.random.default_rng(seed)
-    block = generator.permutation(num_rows) % min(NUM_BLOCKS, num_rows)  # rows are exchangeable: blocks of them are resampled
+    block = generator.permutation(num_rows) % min(
+        NUM_BLOCKS, num_rows
+    )  # rows are exchangeable: blocks of them are resampled
     by_member, products = [], []
     for m in range(num_members):
         rest = mean if num_members == 1 else (mean * num_members - members[m]) / (num_members - 1)
@@ -279,15 +351,23 @@ def independence(members: np.ndarray, variate: int, tolerance: float, level: flo
     gram = blocks.mean(0) * len(blocks) / num_rows
     smallest = _smallest(gram)
     resampled = [
-        _smallest(np.tensordot(generator.multinomial(len(blocks), np.full(len(blocks), 1 / len(blocks))), blocks, 1))
+        _smallest(
+            np.tensordot(
+                generator.multinomial(len(blocks), np.full(len(blocks), 1 / len(blocks))), blocks, 1
+            )
+        )
         for _ in range(NUM_RESAMPLES)
     ]
     half = one_sided(float(np.var(resampled, ddof=1)), np.asarray(by_member), level)
     lower, upper = smallest - half, min(1.0, smallest + half)
     weights = mean.mean(0)
     values = np.linalg.svd(gram / np.maximum(np.outer(weights, weights), 1e-300), compute_uv=False)
-    verdict: Literal["independent", "near-dependent"] = "independent" if lower > tolerance else "near-dependent"
-    return Independence(variate, tuple(float(value) for value in values), smallest, lower, upper, verdict)
+    verdict: Literal["independent", "near-dependent"] = (
+        "independent" if lower > tolerance else "near-dependent"
+    )
+    return Independence(
+        variate, tuple(float(value) for value in values), smallest, lower, upper, verdict
+    )
 
 
 def _sums_by_block(first: np.ndarray, second: np.ndarray, block: np.ndarray) -> np.ndarray:
@@ -308,24 +388,35 @@ def _smallest(gram: np.ndarray) -> float:
 
 
 def weight_interval(weights: np.ndarray, suprema: np.ndarray) -> tuple[float, float]:
-    r"""All shares of component 0 that some mixture of two components with the same law of two variates can have.
+    r"""All shares of component 0 that some mixture of two components with the same law of two
+    variates can have.
 
-    .. math:: \frac{(\mu_{x2} - w_2)(\mu_{y2} - w_2)}{w_1 w_2} \le \frac{w_1'}{w_2'} \le \frac{w_1 w_2}{(\mu_{x1} - w_1)(\mu_{y1} - w_1)}
+    .. math::
 
-    with :math:`\mu_{ti} = \operatorname{ess\,sup} \alpha_t^{(i)}`: one point if, and only if, all of them are one.
+        \frac{(\mu_{x2} - w_2)(\mu_{y2} - w_2)}{w_1 w_2} \le \frac{w_1'}{w_2'} \le \frac{w_1
+        w_2}{(\mu_{x1} - w_1)(\mu_{y1} - w_1)}
+
+    with :math:`\mu_{ti} = \operatorname{ess\,sup} \alpha_t^{(i)}`: one point if, and only if, all
+    of them are one.
 
     Args:
         weights: (2,), of the components.
-        suprema: (2, 2), of variate t and component i; a lower bound of each gives an interval that is too wide, never too narrow.
+        suprema: (2, 2), of variate t and component i; a lower bound of each gives an interval that
+            is too wide, never too narrow.
 
     Raises:
         ValueError: for other shapes, weights that do not sum to one, or suprema outside (0, 1].
     """
     weights, suprema = np.asarray(weights, float), np.asarray(suprema, float)
     if weights.shape != (2,) or suprema.shape != (2, 2):
-        raise ValueError(f"weight_interval: weights (2,) and suprema (2, 2) were expected, got {weights.shape} and {suprema.shape}")
+        raise ValueError(
+            f"weight_interval: weights (2,) and suprema (2, 2) were expected, got {weights.shape}"
+            f" and {suprema.shape}"
+        )
     if not ((weights > 0).all() and math.isclose(weights.sum(), 1, abs_tol=1e-6)):
-        raise ValueError(f"weight_interval: weights must be positive and sum to 1, got {weights.tolist()}")
+        raise ValueError(
+            f"weight_interval: weights must be positive and sum to 1, got {weights.tolist()}"
+        )
     if not ((suprema > 0) & (suprema <= 1)).all():
         raise ValueError(f"weight_interval: suprema must lie in (0, 1], got {suprema.tolist()}")
     product = float(weights.prod())

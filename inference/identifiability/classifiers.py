@@ -1,21 +1,28 @@
-r"""Does the law of the data determine a mixture of conditionally independent variates? Theorems 1 and 2, with finite samples.
+r"""Does the law of the data determine a mixture of conditionally independent variates? Theorems 1
+and 2, with finite samples.
 
-.. math:: P(X) = \sum_{i=1}^C w_i \prod_{v=1}^V f_v^{(i)}(x_v), \qquad \alpha_v^{(i)}(x) = w_i f_v^{(i)}(x) / P_v(x)
+.. math::
+
+    P(X) = \sum_{i=1}^C w_i \prod_{v=1}^V f_v^{(i)}(x_v), \qquad \alpha_v^{(i)}(x) = w_i
+    f_v^{(i)}(x) / P_v(x)
 
 * V = 1: never determined.
 * V = 2, theorem 1, necessary: for any two components i, j and either variate the supremum of
   :math:`\alpha^{(i)} / (\alpha^{(i)} + \alpha^{(j)})` is one.
-* V = 2, theorem 2, sufficient: the supremum of :math:`\alpha^{(i)}` is one for every component and either variate. With two
-  components the theorems coincide.
-  One fit is no witness of its own certainty: its theorem 2 counts only where the counts of rows that need no label agree with it.
-* V >= 3: determined if in at least three variates the C densities are linearly independent; no component need be certain anywhere.
+* V = 2, theorem 2, sufficient: the supremum of :math:`\alpha^{(i)}` is one for every component and
+  either variate. With two components the theorems coincide. One fit is no witness of its own
+  certainty: its theorem 2 counts only where the counts of rows that need no label agree with it.
+* V >= 3: determined if in at least three variates the C densities are linearly independent; no
+  component need be certain anywhere.
 
-All up to the order of the components. Weights of zero, or two components that are equal in a variate, break all of it.
+All up to the order of the components. Weights of zero, or two components that are equal in a
+variate, break all of it.
 
-Source: K. T. Matchev and P. Shyamsundar (2022), InClass nets, arXiv:2009.00131, theorems 1 and 2; for three and more variates E. S.
-Allman, C. Matias and J. A. Rhodes (2009), Identifiability of parameters in latent structure models with many observed variables,
-doi:10.1214/09-AOS689, theorem 8 (three of the variates are enough: densities of groups of variates are linearly independent
-where those of one member are). The bounds, the check by counts and the interval of weights are ours.
+Source: K. T. Matchev and P. Shyamsundar (2022), InClass nets, arXiv:2009.00131, theorems 1 and 2;
+for three and more variates E. S. Allman, C. Matias and J. A. Rhodes (2009), Identifiability of
+parameters in latent structure models with many observed variables, doi:10.1214/09-AOS689, theorem 8
+(three of the variates are enough: densities of groups of variates are linearly independent where
+those of one member are). The bounds, the check by counts and the interval of weights are ours.
 """
 
 from __future__ import annotations
@@ -47,7 +54,9 @@ __all__ = ["ClassifierIdentifiability", "check_classifiers"]
 
 MOST_LINES = 12
 SUM_TOLERANCE = 1e-4
-NOISE_OF_NETWORKS = 50.0  # over N: the scaled eigenvalue that a network may show of a variate that says nothing
+NOISE_OF_NETWORKS = (
+    50.0  # over N: the scaled eigenvalue that a network may show of a variate that says nothing
+)
 WANTED = 0.01  # standard error of a weight that is called good
 
 
@@ -63,12 +72,15 @@ class ClassifierIdentifiability:
         variate_names: V names.
         delta: a classifier counts as certain from 1 - delta on.
         purity: theorem 2, one record a variate and component; empty for three and more variates.
-        pairs: theorem 1, one record a variate and ordered pair of components; empty for two components and for three and more variates.
+        pairs: theorem 1, one record a variate and ordered pair of components; empty for two
+            components and for three and more variates.
         independence: one record a variate, for three and more variates.
         checks, label_free_weights: counts of rows that need no label.
-        weight_errors: for three and more variates the least standard errors with which any method that assumes nothing of the densities could know the weights from
-            so many rows, (C,); else None.
-        possible_weights: for two variates and two components the interval of component 0's weight that has the same law; else None.
+        weight_errors: for three and more variates the least standard errors with which any method
+            that assumes nothing of the densities could know the weights from so many rows, (C,);
+            else None.
+        possible_weights: for two variates and two components the interval of component 0's weight
+            that has the same law; else None.
     """
 
     verdict: Literal["supported", "refuted at this resolution", "open"]
@@ -101,8 +113,8 @@ class ClassifierIdentifiability:
             lines.append("  " + _purity_line(record, self.variate_names))
         for own in self.independence[:MOST_LINES]:
             lines.append(
-                f"  variate {self.variate_names[own.variate]}: densities {own.verdict}; smallest scaled eigenvalue {own.smallest:.3g} "
-                f"(bounds {own.lower:.3g}, {own.upper:.3g})"
+                f"  variate {self.variate_names[own.variate]}: densities {own.verdict}; smallest"
+                f" scaled eigenvalue {own.smallest:.3g} (bounds {own.lower:.3g}, {own.upper:.3g})"
             )
         left = len(self.purity) + len(self.pairs) + len(self.independence) - MOST_LINES
         if left > 0:
@@ -125,22 +137,25 @@ def check_classifiers(
     tolerance: float = 1e-3,
     seed: int = 0,
 ) -> ClassifierIdentifiability:
-    r"""Judge theorems 1 and 2 (two variates) or linear independence (three and more) from classifier values.
+    r"""Judge theorems 1 and 2 (two variates) or linear independence (three and more) from
+    classifier values.
 
     Args:
-        alphas: one array a variate, (N, C): :math:`P(\text{component} \mid x_v)` of every row; or (M, N, C), of M matched fits. With several, one
-            member chooses the surest rows and the others judge them, and the bounds include their scatter. Best are rows that the fits have
-            not seen.
+        alphas: one array a variate, (N, C): :math:`P(\text{component} \mid x_v)` of every row; or
+            (M, N, C), of M matched fits. With several, one member chooses the surest rows and the
+            others judge them, and the bounds include their scatter. Best are rows that the fits
+            have not seen.
         variate_names: V names; 1, 2, ... if None.
         delta: a classifier counts as certain from 1 - delta on.
         level: of the one-sided bounds.
-        tolerance: densities count as dependent where the lower bound of the smallest scaled eigenvalue does not exceed it, nor, for one fit alone, what the noise
-            of its networks can show (50 over the number of rows).
+        tolerance: densities count as dependent where the lower bound of the smallest scaled
+            eigenvalue does not exceed it, nor, for one fit alone, what the noise of its networks
+            can show (50 over the number of rows).
         seed: of the bootstrap over rows (three and more variates).
 
     Raises:
-        ValueError: for fewer than two variates, arrays of other shapes, values that are no chances or do not sum to one over
-            components, or settings out of range.
+        ValueError: for fewer than two variates, arrays of other shapes, values that are no chances
+            or do not sum to one over components, or settings out of range.
     """
     owner = "check_classifiers"
     members = _checked(owner, alphas)
@@ -148,7 +163,11 @@ def check_classifiers(
     check_number(owner, "level", level, "lie in (0.5, 1)", above=0.5, below=1)
     check_number(owner, "tolerance", tolerance, "lie in [0, 1)", least=0, below=1)
     check_size(owner, "seed", seed, 0)
-    names = tuple(str(v + 1) for v in range(len(members))) if variate_names is None else tuple(str(name) for name in variate_names)
+    names = (
+        tuple(str(v + 1) for v in range(len(members)))
+        if variate_names is None
+        else tuple(str(name) for name in variate_names)
+    )
     if len(names) != len(members):
         raise ValueError(f"{owner}: {len(members)} variate_names were expected, got {len(names)}")
     num_members, num_rows, size = members[0].shape
@@ -162,12 +181,19 @@ def check_classifiers(
         for v, own in enumerate(members):
             purity += [certainty(own, v, i, None, delta, level) for i in range(size)]
             if size > 2:
-                pairs += [certainty(own, v, i, j, delta, level) for i in range(size) for j in range(size) if i != j]
+                pairs += [
+                    certainty(own, v, i, j, delta, level)
+                    for i in range(size)
+                    for j in range(size)
+                    if i != j
+                ]
         if size == 2:
             suprema = np.array([record.best_lower for record in purity]).reshape(2, 2)
             interval = weight_interval(weights, np.maximum(suprema, 1e-12))
     elif size > 1:
-        floor = max(tolerance, NOISE_OF_NETWORKS / num_rows) if num_members == 1 else tolerance  # several members judge each other without it
+        floor = (
+            max(tolerance, NOISE_OF_NETWORKS / num_rows) if num_members == 1 else tolerance
+        )  # several members judge each other without it
         spans = [independence(own, v, floor, level, seed) for v, own in enumerate(members)]
         least_errors = tuple(float(error) for error in weight_errors(means, weights, seed))
     checks, shares = cross_checks(means, weights, delta, level) if size > 1 else ([], [])
@@ -183,24 +209,49 @@ def check_classifiers(
     elif size == 1 or sum(own.verdict == "independent" for own in spans) >= 3:
         verdict = "supported"
     return ClassifierIdentifiability(
-        verdict, num_rows, num_members, tuple(float(w) for w in weights), names, float(delta), tuple(purity), tuple(pairs),
-        tuple(spans), tuple(checks), tuple(shares), interval, least_errors,
-    )  # fmt: skip
+        verdict,
+        num_rows,
+        num_members,
+        tuple(float(w) for w in weights),
+        names,
+        float(delta),
+        tuple(purity),
+        tuple(pairs),
+        tuple(spans),
+        tuple(checks),
+        tuple(shares),
+        interval,
+        least_errors,
+    )
 
 
 def _checked(owner: str, alphas: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Each variate's classifier as (M, N, C)."""
     arrays = [np.asarray(alpha, float) for alpha in alphas]
     if len(arrays) < 2:
-        raise ValueError(f"{owner}: at least two variates were expected, got {len(arrays)}: one variate never determines a mixture")
+        raise ValueError(
+            f"{owner}: at least two variates were expected, got {len(arrays)}: one variate never"
+            " determines a mixture"
+        )
     shape = arrays[0].shape
     if len(shape) not in (2, 3) or 0 in shape:
-        raise ValueError(f"{owner}: arrays (rows, components) or (members, rows, components) were expected, got shape {shape}")
+        raise ValueError(
+            f"{owner}: arrays (rows, components) or (members, rows, components) were expected, got"
+            f" shape {shape}"
+        )
     for v, own in enumerate(arrays):
         if own.shape != shape:
-            raise ValueError(f"{owner}: variate {v} must have shape {shape} as the first, got {own.shape}")
-        if not (np.isfinite(own).all() and (own >= 0).all() and np.abs(own.sum(-1) - 1).max() < SUM_TOLERANCE):
-            raise ValueError(f"{owner}: variate {v}: chances that sum to 1 over components were expected")
+            raise ValueError(
+                f"{owner}: variate {v} must have shape {shape} as the first, got {own.shape}"
+            )
+        if not (
+            np.isfinite(own).all()
+            and (own >= 0).all()
+            and np.abs(own.sum(-1) - 1).max() < SUM_TOLERANCE
+        ):
+            raise ValueError(
+                f"{owner}: variate {v}: chances that sum to 1 over components were expected"
+            )
     return [own if len(shape) == 3 else own[None] for own in arrays]
 
 
@@ -210,23 +261,34 @@ def _checked(owner: str, alphas: Sequence[np.ndarray]) -> list[np.ndarray]:
 def _sentences(report: ClassifierIdentifiability) -> list[str]:
     size, num = len(report.weights), f"{report.num_rows:,}"
     if size == 1:
-        return ["One component: there is nothing to tell apart, and the fit is the product of the margins."]
+        return [
+            "One component: there is nothing to tell apart, and the fit is the product of the"
+            " margins."
+        ]
     if report.independence:
         out = _many_variates(report, num)
-        alone = "The noise of one fit's networks can pass for a difference between densities, and its own error is not in the bounds"
+        alone = (
+            "The noise of one fit's networks can pass for a difference between densities, and its"
+            " own error is not in the bounds"
+        )
     else:
         out = _two_variates(report, num)
-        alone = "One fit chose the surest rows and judged them too, and its own error is not in the bounds"
+        alone = (
+            "One fit chose the surest rows and judged them too, and its own error is not in the"
+            " bounds"
+        )
     if report.num_members == 1:
         out.append(f"{alone}: an ensemble of refits says more.")
     if report.contradicted:
         worst = max(report.contradicted, key=lambda check: check.lower / check.allowed)
         t, u = (report.variate_names[v] for v in worst.variates)
         out.append(
-            f"But the classifiers are surer than the data allow: {worst.rows:,} rows are called component {worst.components[0]} by variate {t} and "
-            f"component {worst.components[1]} by variate {u}, both with at least {1 - report.delta:.0%}; at least {worst.lower:.2f} times the "
-            f"number that chance would give, where {worst.allowed:.2f} times is the most that such sure classifiers could show. Take their "
-            "certainty for an artefact of the networks, or the variates for dependent inside components."
+            f"But the classifiers are surer than the data allow: {worst.rows:,} rows are called"
+            f" component {worst.components[0]} by variate {t} and component {worst.components[1]}"
+            f" by variate {u}, both with at least {1 - report.delta:.0%}; at least"
+            f" {worst.lower:.2f} times the number that chance would give, where {worst.allowed:.2f}"
+            " times is the most that such sure classifiers could show. Take their certainty for an"
+            " artefact of the networks, or the variates for dependent inside components."
         )
     return out
 
@@ -236,8 +298,10 @@ def _two_variates(report: ClassifierIdentifiability, num: str) -> list[str]:
     names, out = report.variate_names, []
     if report.verdict == "supported":
         out.append(
-            f"Supported: each of the {size} components has values of both variates at which it is all but certain (at least {sure}), so no other "
-            f"mixture of {size} components has the same law, up to the order of components and as far as {num} rows can tell (theorem 2)."
+            f"Supported: each of the {size} components has values of both variates at which it is"
+            f" all but certain (at least {sure}), so no other mixture of {size} components has the"
+            f" same law, up to the order of components and as far as {num} rows can tell"
+            " (theorem 2)."
         )
     elif report.verdict == "refuted at this resolution":
         necessary = report.pairs or report.purity
@@ -245,31 +309,46 @@ def _two_variates(report: ClassifierIdentifiability, num: str) -> list[str]:
         worst = min(failing, key=lambda record: record.mean)
         other = "any other" if worst.against is None else f"component {worst.against}"
         out.append(
-            f"Refuted at this resolution: in these {num} rows variate {names[worst.variate]} never tells component {worst.component} from {other} with certainty. "
-            f"Where it is surest ({worst.share:.2%} of the rows that matter) its chance is {worst.mean:.3f}, at most {worst.upper:.3f}. Then other "
-            "weights and densities have exactly the same law (theorem 1), and the fit shows one of many answers. Known weights, a known density of one "
-            "component, a third variate, or more rows in the tails would narrow them."
+            f"Refuted at this resolution: in these {num} rows variate {names[worst.variate]} never"
+            f" tells component {worst.component} from {other} with certainty. Where it is surest"
+            f" ({worst.share:.2%} of the rows that matter) its chance is {worst.mean:.3f}, at most"
+            f" {worst.upper:.3f}. Then other weights and densities have exactly the same law"
+            " (theorem 1), and the fit shows one of many answers. Known weights, a known density"
+            " of one component, a third variate, or more rows in the tails would narrow them."
         )
     elif all(record.verdict == "supported" for record in report.purity):
         out.append(
-            f"Open: the fit itself is all but certain (at least {sure}) of every component somewhere in both variates, which would make it the only one (theorem 2). But "
-            "one fit is no witness of its own certainty, and too few rows lie where it is certain in both variates to confirm it by counting."
+            f"Open: the fit itself is all but certain (at least {sure}) of every component"
+            " somewhere in both variates, which would make it the only one (theorem 2). But one"
+            " fit is no witness of its own certainty, and too few rows lie where it is certain in"
+            " both variates to confirm it by counting."
         )
     else:
-        least = min(report.purity, key=lambda record: record.mean if record.mean == record.mean else -1.0)
-        few = "too few rows to say" if math.isnan(least.mean) else f"a chance of {least.mean:.3f} where it is surest"
+        least = min(
+            report.purity, key=lambda record: record.mean if record.mean == record.mean else -1.0
+        )
+        few = (
+            "too few rows to say"
+            if math.isnan(least.mean)
+            else f"a chance of {least.mean:.3f} where it is surest"
+        )
         out.append(
-            f"Open: nothing shows that other mixtures have the same law, and nothing excludes them. Certainty of every component in both variates would "
-            f"do (theorem 2); component {least.component} in variate {names[least.variate]} has {few}."
+            "Open: nothing shows that other mixtures have the same law, and nothing excludes them."
+            " Certainty of every component in both variates would do (theorem 2); component"
+            f" {least.component} in variate {names[least.variate]} has {few}."
         )
     if report.possible_weights is not None:
         low, high = report.possible_weights
         if high - low < 0.002:
-            out.append(f"Nor do these rows leave the weights any freedom: that of component 0 is {report.weights[0]:.3f}, up to the error of sampling.")
+            out.append(
+                "Nor do these rows leave the weights any freedom: that of component 0 is"
+                f" {report.weights[0]:.3f}, up to the error of sampling."
+            )
         else:
             out.append(
-                f"As far as these rows can tell, any weight of component 0 between {low:.3f} and {high:.3f} may fit as well as the estimated {report.weights[0]:.3f}: "
-                "this is freedom that no longer training removes."
+                f"As far as these rows can tell, any weight of component 0 between {low:.3f} and"
+                f" {high:.3f} may fit as well as the estimated {report.weights[0]:.3f}: this is"
+                " freedom that no longer training removes."
             )
     return out
 
@@ -284,10 +363,16 @@ def _least_errors(report: ClassifierIdentifiability, num: str) -> list[str]:
     if not errors or not all(math.isfinite(error) for error in errors):
         return []
     largest, known = max(errors), ", ".join(f"{error:.2g}" for error in errors)
-    out = f"With {num} rows no method that assumes nothing of the densities can know these weights better than with standard errors of about {known} (in their order)."
+    out = (
+        f"With {num} rows no method that assumes nothing of the densities can know these weights"
+        f" better than with standard errors of about {known} (in their order)."
+    )
     if largest > WANTED:
         rows = report.num_rows * (largest / WANTED) ** 2
-        out += f" It would take some {_rounded(rows):,} rows to bring the largest down to {WANTED:g}; or assume more, as a Mixture with named laws does."
+        out += (
+            f" It would take some {_rounded(rows):,} rows to bring the largest down to {WANTED:g};"
+            " or assume more, as a Mixture with named laws does."
+        )
     return [out]
 
 
@@ -303,22 +388,38 @@ def _linear_independence(report: ClassifierIdentifiability, num: str) -> list[st
     if report.verdict == "supported":
         third = sorted(good, key=lambda own: own.lower)[-3]
         return [
-            f"Supported: the densities of the {len(report.weights)} components are linearly independent in {count}, and three are enough: no other mixture "
-            f"of as many components has the same law, up to their order (judged from {num} rows). No component need be certain anywhere for that.",
-            f"How well conditioned that is: of the three clearest variates the weakest is {report.variate_names[third.variate]}, with a smallest scaled "
-            f"eigenvalue of {third.smallest:.2g} (1 where densities do not overlap); small values mean that many rows are needed.",
+            (
+                f"Supported: the densities of the {len(report.weights)} components are linearly"
+                f" independent in {count}, and three are enough: no other mixture of as many"
+                f" components has the same law, up to their order (judged from {num} rows). No"
+                " component need be certain anywhere for that."
+            ),
+            (
+                "How well conditioned that is: of the three clearest variates the weakest is"
+                f" {report.variate_names[third.variate]}, with a smallest scaled eigenvalue of"
+                f" {third.smallest:.2g} (1 where densities do not overlap); small values mean that"
+                " many rows are needed."
+            ),
         ]
     weak = min(report.independence, key=lambda own: own.lower)
     return [
-        f"Open: the densities of the {len(report.weights)} components are shown to be linearly independent in {count} only, and three are needed. In variate "
-        f"{report.variate_names[weak.variate]} one of them is nearly a mixture of the others (smallest scaled eigenvalue {weak.smallest:.2g}, lower bound "
-        f"{weak.lower:.2g}), or looks different from them by no more than the noise of networks: fewer components, or more rows, would help."
+        f"Open: the densities of the {len(report.weights)} components are shown to be linearly"
+        f" independent in {count} only, and three are needed. In variate"
+        f" {report.variate_names[weak.variate]} one of them is nearly a mixture of the others"
+        f" (smallest scaled eigenvalue {weak.smallest:.2g}, lower bound {weak.lower:.2g}), or looks"
+        " different from them by no more than the noise of networks: fewer components, or more"
+        " rows, would help."
     ]
 
 
 def _purity_line(record: Purity, names: tuple[str, ...]) -> str:
-    what = f"component {record.component}" + ("" if record.against is None else f" against {record.against}")
+    what = f"component {record.component}" + (
+        "" if record.against is None else f" against {record.against}"
+    )
     start = f"variate {names[record.variate]}, {what}: {record.verdict}"
     if math.isnan(record.mean):
         return f"{start} (fewer than {LEAST_ROWS} rows in any share small enough)"
-    return f"{start}; mean {record.mean:.3f} (bounds {record.lower:.3f}, {record.upper:.3f}) over the surest {record.share:.2%}, {record.rows:.0f} rows"
+    return (
+        f"{start}; mean {record.mean:.3f} (bounds {record.lower:.3f}, {record.upper:.3f}) over the"
+        f" surest {record.share:.2%}, {record.rows:.0f} rows"
+    )

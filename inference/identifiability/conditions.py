@@ -1,13 +1,15 @@
-r"""Conditions A and B, under which a layer of binary latents is strictly identified, on plain arrays.
+r"""Conditions A and B, under which a layer of binary latents is strictly identified, on plain
+arrays.
 
 A layer has a graph G, bool (J, K): child j depends on latent k.
 
 * **A**: every latent has two *exclusive* children, rows of G equal to a unit vector.
-* **B**: for any two configurations :math:`a \ne a'` some child outside those 2 K has :math:`W_j a \ne W_j a'`; with
-  R the loadings of these children, no :math:`\delta \in \{-1, 0, 1\}^K \setminus \{0\}` has :math:`R \delta = 0`.
+* **B**: for any two configurations :math:`a \ne a'` some child outside those 2 K has :math:`W_j a
+  \ne W_j a'`; with R the loadings of these children, no :math:`\delta \in \{-1, 0, 1\}^K \setminus
+  \{0\}` has :math:`R \delta = 0`.
 
-Source: S. Lee and Y. Gu (2025), arXiv:2501.01414, Theorem 1. The measurement of
-:math:`\min_\delta \|R\delta\|_\infty` is ours. Condition C is in :mod:`inference.identifiability.coverage`.
+Source: S. Lee and Y. Gu (2025), arXiv:2501.01414, Theorem 1. The measurement of :math:`\min_\delta
+\|R\delta\|_\infty` is ours. Condition C is in :mod:`inference.identifiability.coverage`.
 """
 
 from __future__ import annotations
@@ -21,13 +23,16 @@ __all__ = ["Separation", "exclusive_children", "rest_of", "separate", "undetermi
 MAX_ENUMERATED = 10  # 3^10 differences of configurations are looked at one by one
 RELATIVE_ZERO = 1e-9  # of the largest loading
 SOLVER_ZERO = 1e-6  # the same, where a bound comes from the integer programming solver
-MAX_NODES = 500  # of one branch-and-bound search; a count, so that answers do not depend on the clock
+MAX_NODES = (
+    500  # of one branch-and-bound search; a count, so that answers do not depend on the clock
+)
 CHUNK = 2**22
 
 
 @dataclass(frozen=True)
 class Separation:
-    r"""Condition B, decided: the least :math:`\|R (a - a')\|_\infty` over two different configurations.
+    r"""Condition B, decided: the least :math:`\|R (a - a')\|_\infty` over two different
+    configurations.
 
     Args:
         holds: whether it is positive; None where neither could be proved.
@@ -59,13 +64,18 @@ def exclusive_children(graph: np.ndarray) -> list[np.ndarray]:
 
 
 def rest_of(graph: np.ndarray, loadings: np.ndarray | None) -> np.ndarray:
-    """The children left for condition B once each latent has spent two exclusive ones (as many as it has, if fewer).
+    """The children left for condition B once each latent has spent two exclusive ones (as many as
+    it has, if fewer).
 
     Which two does not matter for B, and the largest loading is kept, for the margin.
     """
     spent: list[int] = []
     for k, children in enumerate(exclusive_children(graph)):
-        order = children if loadings is None else children[np.argsort(np.abs(loadings[children, k]), kind="stable")]
+        order = (
+            children
+            if loadings is None
+            else children[np.argsort(np.abs(loadings[children, k]), kind="stable")]
+        )
         spent += order[:2].tolist()
     return np.setdiff1d(np.arange(len(graph)), spent)
 
@@ -74,9 +84,11 @@ def rest_of(graph: np.ndarray, loadings: np.ndarray | None) -> np.ndarray:
 
 
 def undetermined(graph: np.ndarray) -> np.ndarray:
-    r"""Latents whose difference is not forced to zero by :math:`R \delta = 0`, whatever the nonzero loadings are.
+    r"""Latents whose difference is not forced to zero by :math:`R \delta = 0`, whatever the nonzero
+    loadings are.
 
-    A row with one latent left forces it to zero; repeat. If none is left, B holds for every value of the loadings.
+    A row with one latent left forces it to zero; repeat. If none is left, B holds for every value
+    of the loadings.
 
     Args:
         graph: (num_rows, K), of the rows of R.
@@ -125,10 +137,14 @@ def separate(rows: np.ndarray, with_margin: bool = True) -> Separation:
 
 
 def _least_by_enumeration(rows: np.ndarray) -> tuple[float, np.ndarray]:
-    """The least distance and its difference, over half of all differences (the other half has opposite signs)."""
+    """The least distance and its difference, over half of all differences (the other half has
+    opposite signs).
+    """
     num_latents = rows.shape[1]
     powers = 3 ** np.arange(num_latents)
-    codes = np.arange((3**num_latents - 1) // 2)  # base-3 digits minus one; the middle code, all zeros, is left out
+    codes = np.arange(
+        (3**num_latents - 1) // 2
+    )  # base-3 digits minus one; the middle code, all zeros, is left out
     best, best_delta = float("inf"), np.zeros(num_latents)
     step = max(1, CHUNK // max(1, len(rows)))
     for start in range(0, len(codes), step):
@@ -141,16 +157,22 @@ def _least_by_enumeration(rows: np.ndarray) -> tuple[float, np.ndarray]:
 
 
 def _least_by_programming(rows: np.ndarray) -> tuple[float, np.ndarray]:
-    """A lower bound on the least distance, and the best difference found; equal unless a search was cut off.
+    """A lower bound on the least distance, and the best difference found; equal unless a search was
+    cut off.
 
-    For each k, the differences with entry k equal to 1 and zeros before it: a linear program bounds them from below,
-    and only where that bound does not settle it is the integer program solved.
+    For each k, the differences with entry k equal to 1 and zeros before it: a linear program bounds
+    them from below, and only where that bound does not settle it is the integer program solved.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
 
     num_latents = rows.shape[1]
     units = np.eye(num_latents)
-    pairs = [units[k] + s * units[m] for k in range(num_latents) for m in range(k + 1, num_latents) for s in (1, -1)]
+    pairs = [
+        units[k] + s * units[m]
+        for k in range(num_latents)
+        for m in range(k + 1, num_latents)
+        for s in (1, -1)
+    ]
     starts = np.stack([*units, *pairs])
     distances = np.abs(starts @ rows.T).max(1, initial=0.0)
     best, best_delta = float(distances.min()), starts[distances.argmin()]
@@ -166,7 +188,13 @@ def _least_by_programming(rows: np.ndarray) -> tuple[float, np.ndarray]:
         bound = float(relaxed.fun) if relaxed.status == 0 else 0.0
         if bound < best:
             options = {"node_limit": MAX_NODES, "mip_rel_gap": 0.0}
-            found = milp(cost, integrality=integral, bounds=Bounds(low, high), constraints=constraint, options=options)
+            found = milp(
+                cost,
+                integrality=integral,
+                bounds=Bounds(low, high),
+                constraints=constraint,
+                options=options,
+            )
             if found.x is not None:
                 delta = np.round(found.x[:num_latents])
                 distance = float(np.abs(rows @ delta).max(initial=0.0))

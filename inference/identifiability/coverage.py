@@ -1,8 +1,10 @@
-r"""Condition C, under which a layer of binary latents is generically identified, decided exactly; on plain arrays.
+r"""Condition C, under which a layer of binary latents is generically identified, decided exactly;
+on plain arrays.
 
 A layer has a graph G, bool (J, K): child j depends on latent k. C says that after reordering rows
-:math:`G = [G'; G''; G''']` with unit diagonals in the square G', G'' and no zero column in G'''. In words: every latent
-has two children that *represent* it, 2 K different ones, and a child among the rest that *covers* it.
+:math:`G = [G'; G''; G''']` with unit diagonals in the square G', G'' and no zero column in G'''. In
+words: every latent has two children that *represent* it, 2 K different ones, and a child among the
+rest that *covers* it.
 
 Source: S. Lee and Y. Gu (2025), arXiv:2501.01414, Theorem 2. The integer program is ours.
 """
@@ -42,8 +44,8 @@ class Coverage:
 
     Args:
         certificate: the proof that it holds; None if it fails.
-        new_children: the fewest children that must be added to make it hold, and for each the latents it must depend
-            on (it may depend on more); empty if C holds.
+        new_children: the fewest children that must be added to make it hold, and for each the
+            latents it must depend on (it may depend on more); empty if C holds.
         uncovered: latents that no spare child depends on, in the best choice of representatives.
         unrepresented: latents with fewer than two representatives there.
         num_missing: the fewest missing pieces (representatives and coverings) of any choice.
@@ -58,7 +60,10 @@ class Coverage:
 
 @dataclass(frozen=True)
 class HallViolator:
-    """A set of latents with too few children: T with fewer than ``2 |T| + 1``. It proves that C fails."""
+    """A set of latents with too few children: T with fewer than ``2 |T| + 1``.
+
+    It proves that C fails.
+    """
 
     latents: tuple[int, ...]
     children: tuple[int, ...]
@@ -70,18 +75,20 @@ class HallViolator:
 
 
 def cover(graph: np.ndarray) -> Coverage:
-    r"""Decide condition C exactly, with a proof, or with the fewest children that would make it hold.
+    r"""Decide condition C exactly, with a proof, or with the fewest children that would make it
+    hold.
 
-    Three disjoint children for every latent prove it (a matching); otherwise an integer program over the edges,
+    Three disjoint children for every latent prove it (a matching); otherwise an integer program
+    over the edges,
 
     .. math::
         \min \sum_k v_k + s + \epsilon \sum_k u_k : \quad
         \sum_j y_{jk} + v_k = 2, \quad \sum_k y_{jk} \le 1, \quad y_{jk} \le G_{jk}, \quad
         \sum_j G_{jk} (1 - \sum_l y_{jl}) + u_k \ge 1, \quad u_k \le s
 
-    with :math:`y_{jk} = 1` where child j represents latent k. C holds if and only if the minimum is 0; else
-    :math:`v_k` new children must represent latent k and, if s = 1, one more must cover the latents with
-    :math:`u_k = 1`.
+    with :math:`y_{jk} = 1` where child j represents latent k. C holds if and only if the minimum is
+    0; else :math:`v_k` new children must represent latent k and, if s = 1, one more must cover the
+    latents with :math:`u_k = 1`.
 
     Args:
         graph: bool (J, K).
@@ -91,7 +98,9 @@ def cover(graph: np.ndarray) -> Coverage:
         return Coverage(Certificate(*(tuple(rows) for rows in matched.T.tolist())), (), (), (), 0)
     solution = _solve(graph, np.zeros_like(graph), None)
     if solution is None:
-        raise RuntimeError("the integer program of condition C has no solution, though it always should")
+        raise RuntimeError(
+            "the integer program of condition C has no solution, though it always should"
+        )
     y, missing, uncovered = solution.represents, solution.missing, solution.uncovered
     if missing.sum() + uncovered.sum() == 0:
         first, second = (tuple(int(np.flatnonzero(column)[i]) for column in y.T) for i in (0, 1))
@@ -106,7 +115,8 @@ def cover(graph: np.ndarray) -> Coverage:
 
 
 def best_gain(graph: np.ndarray, size: np.ndarray) -> tuple[int, int] | None:
-    """The entry of largest size that, added to a graph where C fails, makes it hold; None if no single one does.
+    """The entry of largest size that, added to a graph where C fails, makes it hold; None if no
+    single one does.
 
     Args:
         graph: bool (J, K).
@@ -133,10 +143,11 @@ class _Solution:
 
 
 def _solve(graph: np.ndarray, candidates: np.ndarray, size: np.ndarray | None) -> _Solution | None:
-    """The integer program of :func:`cover`, or with ``size`` that of :func:`best_gain`; None if infeasible.
+    """The integer program of :func:`cover`, or with ``size`` that of :func:`best_gain`; None if
+    infeasible.
 
-    For the gain, one candidate entry may represent (more y) or cover (c), nothing may be missing, and the size of the
-    entry is maximised.
+    For the gain, one candidate entry may represent (more y) or cover (c), nothing may be missing,
+    and the size of the entry is maximised.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csr_array
@@ -155,16 +166,27 @@ def _solve(graph: np.ndarray, candidates: np.ndarray, size: np.ndarray | None) -
         value = np.concatenate([np.full(len(entry[0]), entry[2]) for entry in entries])
         return csr_array((value, (row, column)), shape=(num_rows, c + num_c))
 
-    taken, takes = np.nonzero(graph[children].T)  # y of child j takes j away from every latent l with an edge to j
+    taken, takes = np.nonzero(
+        graph[children].T
+    )  # y of child j takes j away from every latent l with an edge to j
     constraints = [
         LinearConstraint(matrix(num_latents, (latents, y, 1.0), (each, v + each, 1.0)), 2, 2),
         LinearConstraint(matrix(num_children, (children, y, 1.0)), -np.inf, 1),
         LinearConstraint(
-            matrix(num_latents, (taken, takes, -1.0), (each, u + each, 1.0), (gain_latents, c + gains, 1.0)),
+            matrix(
+                num_latents,
+                (taken, takes, -1.0),
+                (each, u + each, 1.0),
+                (gain_latents, c + gains, 1.0),
+            ),
             1 - graph.sum(0),
             np.inf,
         ),
-        LinearConstraint(matrix(num_latents, (each, u + each, 1.0), (each, np.full(num_latents, s), -1.0)), -np.inf, 0),
+        LinearConstraint(
+            matrix(num_latents, (each, u + each, 1.0), (each, np.full(num_latents, s), -1.0)),
+            -np.inf,
+            0,
+        ),
     ]
     high, cost = np.ones(c + num_c), np.zeros(c + num_c)
     if size is None:
@@ -172,11 +194,22 @@ def _solve(graph: np.ndarray, candidates: np.ndarray, size: np.ndarray | None) -
         cost[v:u], cost[u:s], cost[s] = 1.0, 1.0 / (2 * num_latents + 1), 1.0
     else:
         high[v:c] = 0
-        cost[:num_y], cost[c:] = -size[children, latents] * is_new, -size[gain_children, gain_latents]
+        cost[:num_y], cost[c:] = (
+            -size[children, latents] * is_new,
+            -size[gain_children, gain_latents],
+        )
         zeros = np.zeros(num_c, dtype=int)
-        constraints.append(LinearConstraint(matrix(1, (zeros, y[is_new], 1.0), (zeros, c + gains, 1.0)), -np.inf, 1))
-        same, other = np.nonzero(gain_children[:, None] == children)  # a child that represents covers nothing
-        constraints.append(LinearConstraint(matrix(num_c, (same, other, 1.0), (gains, c + gains, 1.0)), -np.inf, 1))
+        constraints.append(
+            LinearConstraint(
+                matrix(1, (zeros, y[is_new], 1.0), (zeros, c + gains, 1.0)), -np.inf, 1
+            )
+        )
+        same, other = np.nonzero(
+            gain_children[:, None] == children
+        )  # a child that represents covers nothing
+        constraints.append(
+            LinearConstraint(matrix(num_c, (same, other, 1.0), (gains, c + gains, 1.0)), -np.inf, 1)
+        )
     solution = milp(
         cost,
         integrality=np.ones(c + num_c),
@@ -203,15 +236,17 @@ def _three_each(graph: np.ndarray) -> np.ndarray | None:
     flow = _flow(_network(graph, np.full(num_latents, 3)))
     if flow.flow_value < 3 * num_latents:
         return None
-    block = flow.flow[1 : 1 + num_latents, 1 + num_latents : 1 + num_latents + num_children].toarray()
+    block = flow.flow[
+        1 : 1 + num_latents, 1 + num_latents : 1 + num_latents + num_children
+    ].toarray()
     return np.stack([np.flatnonzero(row > 0) for row in block])
 
 
 def hall_violators(graph: np.ndarray) -> tuple[HallViolator, ...]:
     """Sets of latents with too few children, the smallest first, none of them containing another.
 
-    For every latent k a minimum cut finds the T containing k with the least ``|N(T)| - 2 |T|``. An empty answer does not
-    prove condition C.
+    For every latent k a minimum cut finds the T containing k with the least ``|N(T)| - 2 |T|``. An
+    empty answer does not prove condition C.
     """
     from scipy.sparse.csgraph import breadth_first_order
 
@@ -243,11 +278,17 @@ def _network(graph: np.ndarray, capacities: np.ndarray) -> Any:
     num_children, num_latents = graph.shape
     children, latents = np.nonzero(graph)
     size = num_latents + num_children + 2
-    start = np.concatenate([np.zeros(num_latents, int), 1 + latents, 1 + num_latents + np.arange(num_children)])
-    end = np.concatenate([1 + np.arange(num_latents), 1 + num_latents + children, np.full(num_children, size - 1)])
+    start = np.concatenate(
+        [np.zeros(num_latents, int), 1 + latents, 1 + num_latents + np.arange(num_children)]
+    )
+    end = np.concatenate(
+        [1 + np.arange(num_latents), 1 + num_latents + children, np.full(num_children, size - 1)]
+    )
     unlimited = np.full(len(children), int(capacities.sum()) + 1)
     capacity = np.concatenate([capacities, unlimited, np.ones(num_children, int)]).astype(np.int32)
-    return csr_array((capacity, (start.astype(np.int32), end.astype(np.int32))), shape=(size, size))  # older scipy's flows take no others
+    return csr_array(
+        (capacity, (start.astype(np.int32), end.astype(np.int32))), shape=(size, size)
+    )  # older scipy's flows take no others
 
 
 def _flow(network: Any) -> Any:

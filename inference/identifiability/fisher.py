@@ -1,13 +1,16 @@
-r"""Local identification in numbers, for any model: rank and conditioning of the Fisher information at an estimate.
+r"""Local identification in numbers, for any model: rank and conditioning of the Fisher information
+at an estimate.
 
 With scores :math:`s(x) = \partial \log p(x; \theta) / \partial \theta` the Fisher information is
-:math:`F = E[s s^\top]`. A direction v with :math:`F v = 0` has :math:`v^\top s(x) = 0` for all x: to first order the
-distribution does not change along it. Parameters have units, so F is first scaled to a unit diagonal; the eigenvalues
-of the scaled F add up to the number of parameters, 1 each where no two parameters are confounded.
+:math:`F = E[s s^\top]`. A direction v with :math:`F v = 0` has :math:`v^\top s(x) = 0` for all x:
+to first order the distribution does not change along it. Parameters have units, so F is first
+scaled to a unit diagonal; the eigenvalues of the scaled F add up to the number of parameters, 1
+each where no two parameters are confounded.
 
-What this says is local: about a neighbourhood of the estimate, not about other labels of the latents or solutions far
-away. A model can satisfy every condition of :mod:`inference.identifiability.check` and still be badly conditioned here, and
-that is what limits how well N rows determine it.
+What this says is local: about a neighbourhood of the estimate, not about other labels of the
+latents or solutions far away. A model can satisfy every condition of
+:mod:`inference.identifiability.check` and still be badly conditioned here, and that is what limits
+how well N rows determine it.
 
 Source: T. J. Rothenberg (1971), Identification in parametric models, doi:10.2307/1913267.
 """
@@ -26,7 +29,9 @@ from ppl_models.parts.showing import counted, shows_briefly
 __all__ = ["Direction", "InformationReport", "information_from_jacobian", "information_from_scores"]
 
 JACOBIAN_ZERO = 1e-8  # singular values, relative to the largest
-SCORE_ZERO = 1e-8  # eigenvalues, relative to the largest: below it, and below the widest gap, is zero
+SCORE_ZERO = (
+    1e-8  # eigenvalues, relative to the largest: below it, and below the widest gap, is zero
+)
 SCORE_GAP = 1e4  # a gap between consecutive eigenvalues
 SILENT = 1e-12  # a column this small beside the largest carries no information
 SHOWN = 0.1  # entries of a direction worth naming, relative to its largest
@@ -40,8 +45,10 @@ class Direction:
 
     Args:
         eigenvalue: of the scaled information; 0 for a null direction.
-        coefficients: (P,), in the units of the parameters, the largest of the scaled ones set to 1 in those.
-        scaled: (P,), in units of each parameter's own standard error were the others known; largest entry 1.
+        coefficients: (P,), in the units of the parameters, the largest of the scaled ones set to 1
+            in those.
+        scaled: (P,), in units of each parameter's own standard error were the others known; largest
+            entry 1.
         names: the parameters with a scaled entry of at least a tenth, largest first.
     """
 
@@ -59,11 +66,13 @@ class InformationReport:
     Args:
         names: (P,), of the free parameters.
         rank: number of directions with information.
-        eigenvalues: (P,), of the information scaled to unit diagonal, rising; 0 where there is none.
+        eigenvalues: (P,), of the information scaled to unit diagonal, rising; 0 where there is
+            none.
         condition_number: largest over smallest eigenvalue; infinite if the rank is deficient.
         null_directions: a basis of the directions without information, each with few parameters.
         weakest: the direction of the smallest positive eigenvalue.
-        involvement: (P,), in [0, 1]: the share of each parameter (scaled) that lies in the null directions.
+        involvement: (P,), in [0, 1]: the share of each parameter (scaled) that lies in the null
+            directions.
         num_rows: rows the scores were taken from; None for a Jacobian.
     """
 
@@ -88,22 +97,31 @@ class InformationReport:
 
     def text(self) -> str:
         """The report in words."""
-        source = "" if self.num_rows is None else f", from the scores of {counted(self.num_rows, 'row')}"
+        source = (
+            "" if self.num_rows is None else f", from the scores of {counted(self.num_rows, 'row')}"
+        )
         if self.is_full_rank:
             lines = [
-                "The parameters are locally identified: no small change of them leaves the law of the data as it is.",
-                f"Fisher information: full rank, {self.rank} of {self.num_parameters} parameters{source}.",
+                (
+                    "The parameters are locally identified: no small change of them leaves the law"
+                    " of the data as it is."
+                ),
+                (
+                    f"Fisher information: full rank, {self.rank} of {self.num_parameters}"
+                    f" parameters{source}."
+                ),
             ]
         else:
             lines = [
-                f"Fisher information: rank {self.rank} of {self.num_parameters}{source}: not locally identified, "
-                f"{self.num_parameters - self.rank} direction(s) leave the distribution unchanged:"
+                f"Fisher information: rank {self.rank} of {self.num_parameters}{source}: not"
+                f" locally identified, {self.num_parameters - self.rank} direction(s) leave the"
+                " distribution unchanged:"
             ]
             lines += [f"  {_some(direction.names)}" for direction in self.null_directions]
         if self.weakest is not None:
             lines.append(
-                f"Weakest direction with information: {_some(self.weakest.names)}; its eigenvalue is "
-                f"{self.weakest.eigenvalue:.3g}, where 1 means not confounded."
+                f"Weakest direction with information: {_some(self.weakest.names)}; its eigenvalue"
+                f" is {self.weakest.eigenvalue:.3g}, where 1 means not confounded."
             )
         if self.is_full_rank:
             lines.append(f"Condition number: {self.condition_number:.3g}.")
@@ -117,7 +135,9 @@ class InformationReport:
             "is_full_rank": self.is_full_rank,
             "eigenvalues": self.eigenvalues.tolist(),
             "condition_number": self.condition_number if self.is_full_rank else None,
-            "null_directions": [_entries(direction, self.names) for direction in self.null_directions],
+            "null_directions": [
+                _entries(direction, self.names) for direction in self.null_directions
+            ],
             "weakest": None if self.weakest is None else _entries(self.weakest, self.names),
             "num_rows": self.num_rows,
             "text": self.text(),
@@ -128,10 +148,12 @@ class InformationReport:
 
 
 def information_from_scores(scores: Tensor, names: Sequence[str]) -> InformationReport:
-    r"""Rank and conditioning from the scores of rows simulated from the fit, :math:`\hat F = S^\top S / M`.
+    r"""Rank and conditioning from the scores of rows simulated from the fit, :math:`\hat F = S^\top
+    S / M`.
 
-    The rank is where the eigenvalues fall by more than 1e4 from one to the next and below 1e-8 of the largest; where
-    there is no such gap it is full, and the smallest eigenvalue says how nearly it is not.
+    The rank is where the eigenvalues fall by more than 1e4 from one to the next and below 1e-8 of
+    the largest; where there is no such gap it is full, and the smallest eigenvalue says how nearly
+    it is not.
 
     Args:
         scores: (M, P), one row a simulated row; M at least P, better 10 P and 2,000.
@@ -144,7 +166,8 @@ def information_from_scores(scores: Tensor, names: Sequence[str]) -> Information
     num_rows = len(scores)
     if num_rows < len(names):
         raise ValueError(
-            f"information_from_scores: at least {len(names)} rows (one a parameter) were expected, got {num_rows}"
+            f"information_from_scores: at least {len(names)} rows (one a parameter) were expected,"
+            f" got {num_rows}"
         )
     return _report(scores.detach().to(torch.float64), names, num_rows)
 
@@ -152,27 +175,33 @@ def information_from_scores(scores: Tensor, names: Sequence[str]) -> Information
 def information_from_jacobian(
     jacobian: Tensor, names: Sequence[str], probabilities: Tensor | None = None
 ) -> InformationReport:
-    r"""Rank and conditioning from the Jacobian of all cell probabilities, exact where they can be enumerated.
+    r"""Rank and conditioning from the Jacobian of all cell probabilities, exact where they can be
+    enumerated.
 
-    With cells of probability p the information is :math:`F = J^\top \mathrm{diag}(1/p) J`. Singular values below 1e-8
-    of the largest are zero.
+    With cells of probability p the information is :math:`F = J^\top \mathrm{diag}(1/p) J`. Singular
+    values below 1e-8 of the largest are zero.
 
     Args:
-        jacobian: (num_cells, P), derivatives of the cell probabilities, or of any statistics that determine the
-            distribution.
+        jacobian: (num_cells, P), derivatives of the cell probabilities, or of any statistics that
+            determine the distribution.
         names: P names of the free parameters.
-        probabilities: (num_cells,), positive; None for the Jacobian as it is (same rank, another conditioning).
+        probabilities: (num_cells,), positive; None for the Jacobian as it is (same rank, another
+            conditioning).
 
     Raises:
-        ValueError: if the Jacobian is not a finite matrix with a column a name, or the probabilities do not fit.
+        ValueError: if the Jacobian is not a finite matrix with a column a name, or the
+            probabilities do not fit.
     """
     _check("jacobian", jacobian, names)
     rows = jacobian.detach().to(torch.float64)
     if probabilities is not None:
-        if probabilities.shape != rows.shape[:1] or not (torch.isfinite(probabilities) & (probabilities > 0)).all():
+        if (
+            probabilities.shape != rows.shape[:1]
+            or not (torch.isfinite(probabilities) & (probabilities > 0)).all()
+        ):
             raise ValueError(
-                f"information_from_jacobian: probabilities must be {len(rows)} positive numbers, one a cell, got shape "
-                f"{tuple(probabilities.shape)}"
+                f"information_from_jacobian: probabilities must be {len(rows)} positive numbers,"
+                f" one a cell, got shape {tuple(probabilities.shape)}"
             )
         rows = rows / probabilities.detach().to(rows).sqrt()[:, None]
     return _report(rows, names, None)
@@ -197,12 +226,16 @@ def _report(rows: Tensor, names: Sequence[str], num_rows: int | None) -> Informa
     eigenvalues[rank:] = 0.0
     null = vectors[rank:].mT  # (P, P - rank)
     directions = tuple(_direction(0.0, column, scale, names) for column in _sparse_basis(null).mT)
-    weakest = _direction(float(eigenvalues[rank - 1]), vectors[rank - 1], scale, names) if rank else None
+    weakest = (
+        _direction(float(eigenvalues[rank - 1]), vectors[rank - 1], scale, names) if rank else None
+    )
     return InformationReport(
         names=tuple(names),
         rank=rank,
         eigenvalues=eigenvalues.flip(0),
-        condition_number=float(eigenvalues[0] / eigenvalues[-1]) if rank == num_parameters else float("inf"),
+        condition_number=(
+            float(eigenvalues[0] / eigenvalues[-1]) if rank == num_parameters else float("inf")
+        ),
         null_directions=directions,
         weakest=weakest,
         involvement=null.square().sum(1),
@@ -227,7 +260,9 @@ def _rank(singular: Tensor, is_exact: bool) -> int:
 
 
 def _sparse_basis(null: Tensor) -> Tensor:
-    """Another basis (P, n) of the same space: each column has a parameter of its own, found by pivoting."""
+    """Another basis (P, n) of the same space: each column has a parameter of its own, found by
+    pivoting.
+    """
     if null.shape[1] == 0:
         return null
     from scipy.linalg import qr
@@ -250,7 +285,8 @@ def _direction(eigenvalue: float, vector: Tensor, scale: Tensor, names: Sequence
 def _check(argument: str, value: Tensor, names: Sequence[str]) -> None:
     if value.dim() != 2 or value.shape[1] != len(names) or 0 in value.shape:
         raise ValueError(
-            f"{argument} must have shape (rows, {len(names)}), one column a name, got {tuple(value.shape)}"
+            f"{argument} must have shape (rows, {len(names)}), one column a name, got"
+            f" {tuple(value.shape)}"
         )
     if not torch.isfinite(value).all():
         column = int((~torch.isfinite(value)).any(0).nonzero()[0])
@@ -259,7 +295,10 @@ def _check(argument: str, value: Tensor, names: Sequence[str]) -> None:
 
 def _entries(direction: Direction, names: Sequence[str]) -> dict[str, Any]:
     values = dict(zip(names, direction.coefficients.tolist(), strict=True))
-    return {"eigenvalue": direction.eigenvalue, "coefficients": {name: values[name] for name in direction.names}}
+    return {
+        "eigenvalue": direction.eigenvalue,
+        "coefficients": {name: values[name] for name in direction.names},
+    }
 
 
 def _some(names: Sequence[str]) -> str:

@@ -1,14 +1,18 @@
-r"""Do categorical answers determine latent classes? The rank at the estimate, and a condition for almost all parameters.
+r"""Do categorical answers determine latent classes? The rank at the estimate, and a condition for
+almost all parameters.
 
-The probabilities of all cells (patterns of answers) are functions of the free parameters; at an estimate these are locally determined if and only if
-their derivatives have full rank. As many cells as free numbers are not enough: three classes of four yes-or-no items have 14 free numbers for 15 free
-cells, and rank 13 (Goodman 1974, doi:10.1093/biomet/61.2.215).
+The probabilities of all cells (patterns of answers) are functions of the free parameters; at an
+estimate these are locally determined if and only if their derivatives have full rank. As many cells
+as free numbers are not enough: three classes of four yes-or-no items have 14 free numbers for 15
+free cells, and rank 13 (Goodman 1974, doi:10.1093/biomet/61.2.215).
 
-For almost all parameters K classes are determined, but for their names, if the items can be split in three groups with
+For almost all parameters K classes are determined, but for their names, if the items can be split
+in three groups with
 
 .. math:: \sum_{g = 1}^{3} \min\Big(K, \prod_{j \in g} C_j\Big) \ge 2 K + 2
 
-(Allman, Matias and Rhodes 2009, doi:10.1214/09-AOS689). It is sufficient; where it fails nothing is said. It speaks of classes whose tables are free.
+(Allman, Matias and Rhodes 2009, doi:10.1214/09-AOS689). It is sufficient; where it fails nothing is
+said. It speaks of classes whose tables are free.
 """
 
 from __future__ import annotations
@@ -41,7 +45,8 @@ class LatentClassReport:
 
     Args:
         num_classes: K.
-        groups: items of three groups under which the condition holds; () where there are none; None where it does not apply.
+        groups: items of three groups under which the condition holds; () where there are none; None
+            where it does not apply.
         information: rank of the derivatives of all cells at the estimate.
         num_free: free numbers of the model.
         sizes: categories of every item.
@@ -60,7 +65,9 @@ class LatentClassReport:
 
     @property
     def is_too_small(self) -> bool:
-        """Whether the table of all answers has fewer free shares than the model has free numbers."""
+        """Whether the table of all answers has fewer free shares than the model has free
+        numbers.
+        """
         return self.num_free > self.num_cells - 1
 
     @property
@@ -80,7 +87,9 @@ class LatentClassReport:
 
     @property
     def verdict(self) -> str:
-        """In a word: "generic" where the condition holds, "local" where only the rank does, and "not identified" where that fails."""
+        """In a word: "generic" where the condition holds, "local" where only the rank does, and
+        "not identified" where that fails.
+        """
         if not self.is_full_rank:
             return "not identified"
         return "generic" if self.groups else "local"
@@ -89,14 +98,20 @@ class LatentClassReport:
         """Why the classes are not determined, where they are not."""
         small = table_too_small(self.num_free, self.sizes)
         return (
-            f"The answers do not determine these {self.num_classes} classes: {f'{small} Of' if small else 'of'} {self.num_parameters} free numbers only {self.rank} can "
-            "be learned, however many rows there are. Other classes describe the data exactly as well, so in these directions the estimates are arbitrary, and "
-            "errors mean nothing."
+            f"The answers do not determine these {self.num_classes} classes:"
+            f" {f'{small} Of' if small else 'of'} {self.num_parameters} free numbers only"
+            f" {self.rank} can be learned, however many rows there are. Other classes describe the"
+            " data exactly as well, so in these directions the estimates are arbitrary, and errors"
+            " mean nothing."
         )
 
     def remedy(self) -> str:
         """What to do about it."""
-        most = f" (by that count at most {most_classes(self.sizes)} from these items)" if self.is_too_small else ""
+        most = (
+            f" (by that count at most {most_classes(self.sizes)} from these items)"
+            if self.is_too_small
+            else ""
+        )
         return f"Take fewer classes{most}, or more items or categories."
 
     def text(self) -> str:
@@ -104,8 +119,9 @@ class LatentClassReport:
         found, lines = self.information, []
         if found.is_full_rank:
             lines.append(
-                f"Near this estimate the answers determine the {self.num_classes} classes: every small change of the {found.num_parameters} free numbers changes "
-                "how likely some pattern of answers is."
+                f"Near this estimate the answers determine the {self.num_classes} classes: every"
+                f" small change of the {found.num_parameters} free numbers changes how likely some"
+                " pattern of answers is."
             )
             if found.weakest is not None:
                 lines.append(f"Least sure: {', '.join(found.weakest.names[:6])}.")
@@ -115,35 +131,69 @@ class LatentClassReport:
         source = "(Allman, Matias and Rhodes 2009, doi:10.1214/09-AOS689)"
         if self.groups:
             parts = "; ".join(", ".join(group) for group in self.groups)
-            lines.append(f"In general, for almost all classes that items like these could have, they are determined but for their names {source}, by three groups of items: {parts}.")
+            lines.append(
+                "In general, for almost all classes that items like these could have, they are"
+                f" determined but for their names {source}, by three groups of items: {parts}."
+            )
         elif self.groups is not None:
-            lines.append(f"In general nothing is known: no three groups of the items are rich enough for {self.num_classes} classes by a condition that suffices {source}.")
+            lines.append(
+                "In general nothing is known: no three groups of the items are rich enough for"
+                f" {self.num_classes} classes by a condition that suffices {source}."
+            )
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain JSON values."""
         groups = None if self.groups is None else [list(group) for group in self.groups]
-        verdict = {"is_full_rank": self.is_full_rank, "why": None if self.is_full_rank else self.why(), "remedy": None if self.is_full_rank else self.remedy()}
-        counts = {"num_classes": self.num_classes, "num_free": self.num_free, "num_cells": self.num_cells}
-        return counts | verdict | {"groups": groups, "information": self.information.to_dict(), "text": self.text()}
+        verdict = {
+            "is_full_rank": self.is_full_rank,
+            "why": None if self.is_full_rank else self.why(),
+            "remedy": None if self.is_full_rank else self.remedy(),
+        }
+        counts = {
+            "num_classes": self.num_classes,
+            "num_free": self.num_free,
+            "num_cells": self.num_cells,
+        }
+        return (
+            counts
+            | verdict
+            | {
+                "groups": groups,
+                "information": self.information.to_dict(),
+                "text": self.text(),
+            }
+        )
 
 
-def check_latent_classes(fit: FitRecord, sizes: Sequence[int], free_tables: bool = True) -> LatentClassReport | None:
-    """The report of a fit of latent classes; None where there are too many cells or parameters to look at all.
+def check_latent_classes(
+    fit: FitRecord, sizes: Sequence[int], free_tables: bool = True
+) -> LatentClassReport | None:
+    """The report of a fit of latent classes; None where there are too many cells or parameters to
+    look at all.
 
     Args:
         fit: a point estimate; its items take the codes 0, ..., C_j - 1 and nothing else.
         sizes: C_j, (J,).
-        free_tables: whether every class has a table of its own for every item, which the condition asks for.
+        free_tables: whether every class has a table of its own for every item, which the condition
+            asks for.
     """
-    if math.prod(sizes) > MOST_CELLS or sum(value.numel() for value in fit.params.values()) > MOST_PARAMETERS or fit.draws is not None:
+    if (
+        math.prod(sizes) > MOST_CELLS
+        or sum(value.numel() for value in fit.params.values()) > MOST_PARAMETERS
+        or fit.draws is not None
+    ):
         return None
     cells = torch.tensor(list(itertools.product(*map(range, sizes))), dtype=torch.float64)
     scores, names = row_scores(fit, cells, hold_bounds=True)
     if not names:
         return None
     chances = log_likelihood_rows(fit, cells).double().exp()
-    information = information_from_jacobian(scores * chances.unsqueeze(-1), [_named(fit, name) for name in names], chances.clamp(min=1e-300))
+    information = information_from_jacobian(
+        scores * chances.unsqueeze(-1),
+        [_named(fit, name) for name in names],
+        chances.clamp(min=1e-300),
+    )
     items = list(fit.item_names) or [str(j) for j in range(len(sizes))]
     k = len(fit.params["weights"])
     groups = three_groups(sizes, k) if free_tables and k > 1 else None
@@ -152,12 +202,20 @@ def check_latent_classes(fit: FitRecord, sizes: Sequence[int], free_tables: bool
 
 
 def _named(fit: FitRecord, entry: str) -> str:
-    """An entry such as probabilities[0,3] by the names of its places, such as probabilities[0, smoker=yes]."""
+    """An entry such as probabilities[0,3] by the names of its places, such as probabilities[0,
+    smoker=yes].
+    """
     site, _, places = entry.partition("[")
     if not places:
         return entry
-    dims = zip(places.rstrip("]").split(","), dims_of(fit, site, fit.params[site].shape), fit.params[site].shape, strict=True)
-    return f"{site}[{', '.join(str(labels_of(fit, dim, size)[int(place)]) for place, dim, size in dims)}]"
+    dims = zip(
+        places.rstrip("]").split(","),
+        dims_of(fit, site, fit.params[site].shape),
+        fit.params[site].shape,
+        strict=True,
+    )
+    labels = [str(labels_of(fit, dim, size)[int(place)]) for place, dim, size in dims]
+    return f"{site}[{', '.join(labels)}]"
 
 
 def three_groups(sizes: Sequence[int], num_classes: int) -> tuple[tuple[int, ...], ...]:
@@ -167,12 +225,16 @@ def three_groups(sizes: Sequence[int], num_classes: int) -> tuple[tuple[int, ...
         sizes: categories of each item; num_classes: K.
     """
     wanted = 2 * num_classes + 2
-    reached: dict[tuple[int, ...], tuple[tuple[int, ...], ...]] = {(1, 1, 1): ((), (), ())}  # products, no larger than K
+    reached: dict[tuple[int, ...], tuple[tuple[int, ...], ...]] = {
+        (1, 1, 1): ((), (), ())
+    }  # products, no larger than K
     for j in sorted(range(len(sizes)), key=lambda j: -sizes[j]):
         new = dict(reached)
         for products, groups in reached.items():
             for g in range(3):
-                grown = tuple(min(num_classes, p * sizes[j]) if h == g else p for h, p in enumerate(products))
+                grown = tuple(
+                    min(num_classes, p * sizes[j]) if h == g else p for h, p in enumerate(products)
+                )
                 order = sorted(range(3), key=lambda h, grown=grown: -grown[h])  # type: ignore[misc]
                 members = tuple((*own, j) if h == g else own for h, own in enumerate(groups))
                 new.setdefault(tuple(grown[h] for h in order), tuple(members[h] for h in order))

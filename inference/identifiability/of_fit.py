@@ -1,4 +1,6 @@
-"""The identifiability report that belongs to a fit: the theorems of its kind where there are any, else the information at the estimate."""
+"""The identifiability report that belongs to a fit: the theorems of its kind where there are any,
+else the information at the estimate.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ class IdentifiabilityText(Protocol):
 
 
 def identifiability_of(fit: FitRecord, data: Any = None) -> IdentifiabilityText | None:
-    """What is known of the identifiability of a fit; None where nothing can be said at a reasonable cost.
+    """What is known of the identifiability of a fit; None where nothing can be said at a reasonable
+    cost.
 
     Args:
         fit: of any program.
@@ -42,15 +45,19 @@ def identifiability_of(fit: FitRecord, data: Any = None) -> IdentifiabilityText 
 
 @singledispatch
 def report_of(structure: Structure, fit: FitRecord, data: Any) -> IdentifiabilityText | None:
-    """Are the parameters locally identified? Rank and conditioning of the Fisher information, from the scores of the rows.
+    """Are the parameters locally identified? Rank and conditioning of the Fisher information, from
+    the scores of the rows.
 
-    A kind with theorems of its own registers a better answer in a file of :mod:`inference.identifiability.theorems`.
+    A kind with theorems of its own registers a better answer in a file of
+    :mod:`inference.identifiability.theorems`.
     """
     size = sum(value.numel() for value in fit.params.values())
     if data is None or fit.draws is not None or structure.local_sites or size > MOST_PARAMETERS:
         return None
     tensors = checked(fit.model, data)[0]
-    num_rows = len(first_tensor(tensors)) if checks_data(fit.model) else fit.num_rows  # which may be some of the fit's
+    num_rows = (
+        len(first_tensor(tensors)) if checks_data(fit.model) else fit.num_rows
+    )  # which may be some of the fit's
     if num_rows < ROWS_EACH * size or num_rows * size > MOST_WORK:
         return None
     program = Program(fit.model, tensors)
@@ -60,7 +67,10 @@ def report_of(structure: Structure, fit: FitRecord, data: Any) -> Identifiabilit
     try:
         scores, names = row_scores(fit, data, hold_bounds=True)
         found = information_from_scores(scores, names) if names else None
-    except (ValueError, RuntimeError):  # latents that cannot be summed out, rows outside a single plate, no derivative
+    except (
+        ValueError,
+        RuntimeError,
+    ):  # latents that cannot be summed out, rows outside a single plate, no derivative
         return None
     return found if found is None or found.is_full_rank else information_of_law(fit, data) or found
 

@@ -1,9 +1,11 @@
-"""Do three successive steps determine an options HMM? Decided at given parameters, by recovering them.
+"""Do three successive steps determine an options HMM? Decided at given parameters, by recovering
+them.
 
-The exact law of three steps at the parameters goes into the method of moments (:mod:`inference.structures.options.moments`). If the
-parameters come out, up to the names of the options, then no other parameters near or far, for which the method is
-defined, have the same law: it identifies them. If the method is not defined there, the condition that failed is named.
-The condition suffices and is not needed: longer windows may tell apart what three steps do not.
+The exact law of three steps at the parameters goes into the method of moments
+(:mod:`inference.structures.options.moments`). If the parameters come out, up to the names of the
+options, then no other parameters near or far, for which the method is defined, have the same law:
+it identifies them. If the method is not defined there, the condition that failed is named. The
+condition suffices and is not needed: longer windows may tell apart what three steps do not.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ class OptionIdentifiability:
         identified: whether the parameters were recovered from their own exact moments.
         reason: which condition failed, "" if none did.
         error: distance between the parameters and what was recovered, NaN if nothing was.
-        diagnostics: singular values by state and the gap between options; None if nothing was recovered.
+        diagnostics: singular values by state and the gap between options; None if nothing was
+            recovered.
     """
 
     identified: bool
@@ -53,16 +56,25 @@ class OptionIdentifiability:
             return "identified"
         state = int(np.nanargmin(numbers.singular_pairs))
         return (
-            "identified by the law of three successive steps, up to the names of the options (shown at these estimates; "
-            f"recovered with error {self.error:.1e}). Weakest: state {state}, where past and action are tied by a singular value of "
-            f"{numbers.singular_pairs[state]:.2g}; options differ by at least {numbers.smallest_gap:.2g} in their actions"
+            "identified by the law of three successive steps, up to the names of the options"
+            f" (shown at these estimates; recovered with error {self.error:.1e}). Weakest: state"
+            f" {state}, where past and action are tied by a singular value of"
+            f" {numbers.singular_pairs[state]:.2g}; options differ by at least"
+            f" {numbers.smallest_gap:.2g} in their actions"
         )
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        weakest = None if self.diagnostics is None else float(np.nanmin(self.diagnostics.singular_pairs))
+        weakest = (
+            None if self.diagnostics is None else float(np.nanmin(self.diagnostics.singular_pairs))
+        )
         error = None if np.isnan(self.error) else self.error
-        return {"identified": self.identified, "reason": self.reason, "error": error, "weakest_singular_value": weakest}
+        return {
+            "identified": self.identified,
+            "reason": self.reason,
+            "error": error,
+            "weakest_singular_value": weakest,
+        }
 
 
 def exact_moments(params: Mapping[str, Tensor], chain: ChainDescription) -> OptionMoments:
@@ -74,12 +86,15 @@ def exact_moments(params: Mapping[str, Tensor], chain: ChainDescription) -> Opti
     size = chain.num_actions**2 * chain.num_states**3
     if size > MOST_NUMBERS:
         raise ValueError(
-            f"this was not looked at: the law of three steps of {chain.num_states} states and {chain.num_actions} actions has {size:,} numbers "
-            f"({size * 8 / 2**30:.1f} GiB), more than {MOST_NUMBERS:,}; code fewer states to have it decided"
+            f"this was not looked at: the law of three steps of {chain.num_states} states and"
+            f" {chain.num_actions} actions has {size:,} numbers ({size * 8 / 2**30:.1f} GiB), more"
+            f" than {MOST_NUMBERS:,}; code fewer states to have it decided"
         )
     params = with_high(chain, params)
     names = (chain.initial, chain.low, chain.high, chain.environment)
-    initial, low, high, environment = (params[name].detach().cpu().double().numpy() for name in names)
+    initial, low, high, environment = (
+        params[name].detach().cpu().double().numpy() for name in names
+    )
     environment = np.where(environment < RARE, 0.0, environment)
     environment = environment / environment.sum(-1, keepdims=True)
     law = initial
@@ -88,7 +103,9 @@ def exact_moments(params: Mapping[str, Tensor], chain: ChainDescription) -> Opti
     for _ in range(num_rounds):
         average += law / num_rounds
         law = np.einsum("so,soa,ast,top->tp", law, low, environment, high, optimize=True)
-    middle = np.einsum("xo,xob,bxs,sop->sxp", average, low, environment, high, optimize=True)  # (middle, past, option)
+    middle = np.einsum(
+        "xo,xob,bxs,sop->sxp", average, low, environment, high, optimize=True
+    )  # (middle, past, option)
     ahead = np.einsum("tpq,tqc->tpc", high, low)  # (next, option, next action)
     windows = np.einsum("sxp,spa,ast,tpc->asxtc", middle, low, environment, ahead, optimize=True)
     return OptionMoments(windows, environment, 10**9)
@@ -108,11 +125,22 @@ def check_options(params: Mapping[str, Tensor], chain: ChainDescription) -> Opti
         reason = str(refusal).removeprefix("moments: ").split(": start at random instead")[0]
         return OptionIdentifiability(False, reason, float("nan"), None)
     seen = torch.from_numpy(~np.isnan(found.diagnostics.singular_pairs))
-    recovered = {**params, chain.low: torch.from_numpy(found.low), chain.high: torch.from_numpy(found.high)}
+    recovered = {
+        **params,
+        chain.low: torch.from_numpy(found.low),
+        chain.high: torch.from_numpy(found.high),
+    }
     for name in (chain.low, chain.high):  # a state that is never visited has no estimate
         own = params[name].detach().cpu().double()
         recovered[name] = torch.where(seen[:, None, None], recovered[name], own)
     error = policy_error(align_options(recovered, params, chain).params, params, chain)
     identified = error < RECOVERED
-    reason = "" if identified else f"the moments give other parameters, at a distance of {error:.2g}: options nearly alike in a state"
+    reason = (
+        ""
+        if identified
+        else (
+            f"the moments give other parameters, at a distance of {error:.2g}: options nearly alike"
+            " in a state"
+        )
+    )
     return OptionIdentifiability(identified, reason, error, found.diagnostics)

@@ -1,30 +1,42 @@
-r"""Is a latent attribute model identified? What a Q-matrix says of it, naming the items that prove it and the attributes that break it.
+r"""Is a latent attribute model identified? What a Q-matrix says of it, naming the items that prove
+it and the attributes that break it.
 
-An item is *pure* if it asks for one attribute alone; it is then the same under every rule. A pure item of k tells apart who has k and who
-has not, whatever else they have, and so does an item that does the same on the profiles that there are (under a hierarchy in which b needs
-a, a conjunctive item of a and b is a pure one of b). Up to the names of the attributes:
+An item is *pure* if it asks for one attribute alone; it is then the same under every rule. A pure
+item of k tells apart who has k and who has not, whatever else they have, and so does an item that
+does the same on the profiles that there are (under a hierarchy in which b needs a, a conjunctive
+item of a and b is a pure one of b). Up to the names of the attributes:
 
-* **conjunctive** items only (or disjunctive ones only), all :math:`2^K` profiles with a probability of their own: *strict* if every attribute
-  has a pure item (A), the columns of Q differ once one pure item of each is taken away (B), and every attribute is asked for by three items
-  (C). For 0/1 items the three are also necessary.
-* **any rules**: *strict* if every attribute has two pure items, and the other items tell any two profiles apart. The two blocks of K items have
-  linearly independent laws, and no two columns of the rest are equal: J. B. Kruskal's theorem, to which the rules of the rest do not matter.
-* **additive and saturated items**: *generic* (outside a set of parameters of measure zero) if there are two disjoint blocks of K items, each with
-  an item for every attribute (a matching), and the rest asks for every attribute. Beside items of other rules, the blocks are made of
-  additive, saturated and pure ones, and the rest must tell any two profiles apart for almost all parameters.
-* **continuous responses and counts**: *strict* as soon as the Normal, LogNormal, Poisson and negative binomial items hold one pure item of every attribute. Mixtures of
-  products of these families determine their components and weights, and one pure item an attribute says which component is which.
-* *not identified*, if two profiles that there are have the same law in every item whatever the parameters (Q is not *complete*); for 0/1 items
-  also if an attribute is asked for by one item alone, or there are more parameters than patterns of answers. All this where each profile has
-  a probability of its own.
+* **conjunctive** items only (or disjunctive ones only), all :math:`2^K` profiles with a probability
+  of their own: *strict* if every attribute has a pure item (A), the columns of Q differ once one
+  pure item of each is taken away (B), and every attribute is asked for by three items (C). For 0/1
+  items the three are also necessary.
+* **any rules**: *strict* if every attribute has two pure items, and the other items tell any two
+  profiles apart. The two blocks of K items have linearly independent laws, and no two columns of
+  the rest are equal: J. B. Kruskal's theorem, to which the rules of the rest do not matter.
+* **additive and saturated items**: *generic* (outside a set of parameters of measure zero) if there
+  are two disjoint blocks of K items, each with an item for every attribute (a matching), and the
+  rest asks for every attribute. Beside items of other rules, the blocks are made of additive,
+  saturated and pure ones, and the rest must tell any two profiles apart for almost all parameters.
+* **continuous responses and counts**: *strict* as soon as the Normal, LogNormal, Poisson and
+  negative binomial items hold one pure item of every attribute. Mixtures of products of these
+  families determine their components and weights, and one pure item an attribute says which
+  component is which.
+* *not identified*, if two profiles that there are have the same law in every item whatever the
+  parameters (Q is not *complete*); for 0/1 items also if an attribute is asked for by one item
+  alone, or there are more parameters than patterns of answers. All this where each profile has a
+  probability of its own.
 * else *not established*. That is no proof that it is not identified.
 
-All of this supposes that every profile has a positive probability, and that every attribute matters to its items. What fewer profiles, or a law with
-fewer parameters, can do without is not decided here: for those the conditions are sufficient, and no more.
+All of this supposes that every profile has a positive probability, and that every attribute matters
+to its items. What fewer profiles, or a law with fewer parameters, can do without is not decided
+here: for those the conditions are sufficient, and no more.
 
-Source: Y. Gu and G. Xu (2019), doi:10.1007/s11336-018-9619-8, and (2021), doi:10.5705/ss.202018.0410 (conjunctive items, necessity; two blocks; matchings);
-S. Lee and Y. Gu (2024), doi:10.1007/s11336-024-09983-4 (general responses); J. B. Kruskal (1977), doi:10.1016/0024-3795(77)90069-6; H. Teicher
-(1967), doi:10.1214/aoms/1177698805, and S. J. Yakowitz and J. D. Spragins (1968), doi:10.1214/aoms/1177698520 (mixtures of products). Rules side by side, profiles that there are not, and the consequence of Teicher's theorem are ours.
+Source: Y. Gu and G. Xu (2019), doi:10.1007/s11336-018-9619-8, and (2021),
+doi:10.5705/ss.202018.0410 (conjunctive items, necessity; two blocks; matchings); S. Lee and Y. Gu
+(2024), doi:10.1007/s11336-024-09983-4 (general responses); J. B. Kruskal (1977),
+doi:10.1016/0024-3795(77)90069-6; H. Teicher (1967), doi:10.1214/aoms/1177698805, and S. J. Yakowitz
+and J. D. Spragins (1968), doi:10.1214/aoms/1177698520 (mixtures of products). Rules side by side,
+profiles that there are not, and the consequence of Teicher's theorem are ours.
 """
 
 from __future__ import annotations
@@ -52,9 +64,18 @@ KINDS: dict[str, ItemKind] = {
 VERDICTS = ("not identified", "not established", "generic", "strict")  # weakest first
 MEANING = {
     "strict": "the law of the items determines every parameter",
-    "generic": "the law of the items determines every parameter, outside a set of parameter values of measure zero",
-    "not established": "no known sufficient condition holds; that is no proof that the parameters are not determined",
-    "not identified": "different parameters have the same law of the items, and no number of rows tells them apart",
+    "generic": (
+        "the law of the items determines every parameter, outside a set of parameter values of"
+        " measure zero"
+    ),
+    "not established": (
+        "no known sufficient condition holds; that is no proof that the parameters are not"
+        " determined"
+    ),
+    "not identified": (
+        "different parameters have the same law of the items, and no number of rows tells them"
+        " apart"
+    ),
 }
 MAX_LISTED = 14  # attributes whose profiles are listed
 MAX_PAIRS = 1024  # profiles whose pairs are looked at
@@ -72,10 +93,11 @@ class QMatrixReport:
         ground: the condition that the verdict rests on, a sentence.
         q_matrix: Q, (J, K) of 0 and 1.
         kinds: of each item: "pure", "conjunctive", "disjunctive", "additive" or "general".
-        first, second: an item for each attribute that makes up the two blocks of the proof; the second is empty where the proof has one block, and
-            both are where there is no proof.
-        alike: groups of profiles that no item tells apart whatever the parameters, (K,) of 0 and 1 each; None where there are too many
-            profiles to list. Q is complete where there are none.
+        first, second: an item for each attribute that makes up the two blocks of the proof; the
+            second is empty where the proof has one block, and both are where there is no proof.
+        alike: groups of profiles that no item tells apart whatever the parameters, (K,) of 0 and 1
+            each; None where there are too many profiles to list. Q is complete where there are
+            none.
         reasons: what breaks a better verdict, one sentence a piece.
         item_names, attribute_names: J and K names.
     """
@@ -101,14 +123,27 @@ class QMatrixReport:
         lines = [f"Identifiability: {self.verdict}: {MEANING[self.verdict]}.", self.ground]
         for name, block in (("first", self.first), ("second", self.second)):
             if block:
-                pairs = [f"{self.item_names[j]} for {self.attribute_names[k]}" for k, j in enumerate(block)]
+                pairs = [
+                    f"{self.item_names[j]} for {self.attribute_names[k]}"
+                    for k, j in enumerate(block)
+                ]
                 lines.append(f"Items of the {name} block: {', '.join(_some(pairs, 16))}.")
         if self.first and self.verdict in VERDICTS[2:]:
-            rest = [self.item_names[j] for j in range(len(self.kinds)) if j not in {*self.first, *self.second}]
+            rest = [
+                self.item_names[j]
+                for j in range(len(self.kinds))
+                if j not in {*self.first, *self.second}
+            ]
             lines.append(f"The rest: {', '.join(_some(rest, 16)) or 'none'}.")
         if self.alike:
-            lines.append("The Q-matrix is not complete. No item tells these profiles apart, whatever the parameters:")
-            groups = [" = ".join(_some([_profile(own, self.attribute_names) for own in group])) for group in self.alike]
+            lines.append(
+                "The Q-matrix is not complete. No item tells these profiles apart, whatever the"
+                " parameters:"
+            )
+            groups = [
+                " = ".join(_some([_profile(own, self.attribute_names) for own in group]))
+                for group in self.alike
+            ]
             lines += [f"  {group}" for group in _some(groups)]
         elif self.alike is not None:
             lines.append("The Q-matrix is complete: any two profiles differ in some item.")
@@ -124,7 +159,11 @@ class QMatrixReport:
             "first": list(self.first),
             "second": list(self.second),
             "complete": self.is_complete,
-            "alike": None if self.alike is None else [[list(own) for own in group] for group in self.alike],
+            "alike": (
+                None
+                if self.alike is None
+                else [[list(own) for own in group] for group in self.alike]
+            ),
             "reasons": list(self.reasons),
             "text": self.text(),
         }
@@ -137,23 +176,31 @@ def check_q_matrix(
     item_names: Sequence[str] | None = None,
     attribute_names: Sequence[str] | None = None,
 ) -> QMatrixReport:
-    r"""What a Q-matrix alone says of identifiability, before any fit, where each of the :math:`2^K` profiles has a probability of its own.
+    r"""What a Q-matrix alone says of identifiability, before any fit, where each of the :math:`2^K`
+    profiles has a probability of its own.
 
-    For a model (with its law of the attributes and its responses) or a fit of one: :func:`check_identifiability`.
+    For a model (with its law of the attributes and its responses) or a fit of one:
+    :func:`check_identifiability`.
 
     Args:
-        q_matrix: Q, (J, K) of 0 and 1: an array, or a data frame whose columns name the attributes and whose index names the items.
-        items: the rule of all items, or one for each: ``"additive"``, ``"acdm"``, ``"rrum"``, ``"dina"``, ``"dino"``, ``"gdm"``, ``"saturated"``.
-        binary: whether items are right or wrong, all alike or one for each; False for Normal, LogNormal and Poisson items.
-        item_names, attribute_names: J and K names; None for those of a data frame, else ``item 0``, ... and ``attribute 0``, ...
+        q_matrix: Q, (J, K) of 0 and 1: an array, or a data frame whose columns name the attributes
+            and whose index names the items.
+        items: the rule of all items, or one for each: ``"additive"``, ``"acdm"``, ``"rrum"``,
+            ``"dina"``, ``"dino"``, ``"gdm"``, ``"saturated"``.
+        binary: whether items are right or wrong, all alike or one for each; False for Normal,
+            LogNormal and Poisson items.
+        item_names, attribute_names: J and K names; None for those of a data frame, else ``item 0``,
+            ... and ``attribute 0``, ...
 
     Raises:
-        ValueError: for a Q-matrix that is not a table of 0 and 1 or has an empty row or column, a rule that there is none of, or
-            sizes that do not agree.
+        ValueError: for a Q-matrix that is not a table of 0 and 1 or has an empty row or column, a
+            rule that there is none of, or sizes that do not agree.
     """
     owner = "check_q_matrix"
     if hasattr(q_matrix, "columns") and hasattr(q_matrix, "to_numpy"):
-        attribute_names = [str(name) for name in q_matrix.columns] if attribute_names is None else attribute_names
+        attribute_names = (
+            [str(name) for name in q_matrix.columns] if attribute_names is None else attribute_names
+        )
         named = all(isinstance(name, str) for name in q_matrix.index)
         item_names = list(q_matrix.index) if item_names is None and named else item_names
         q_matrix = q_matrix.to_numpy()
@@ -162,19 +209,37 @@ def check_q_matrix(
     except (TypeError, ValueError):
         matrix = np.zeros(0)
     if matrix.ndim != 2 or not matrix.size or not np.isin(matrix, (0, 1)).all():
-        raise ValueError(f"{owner}: q_matrix must be a table (items, attributes) of 0 and 1, got {q_matrix!r}")
+        raise ValueError(
+            f"{owner}: q_matrix must be a table (items, attributes) of 0 and 1, got {q_matrix!r}"
+        )
     graph = matrix.astype(bool)
     for axis, what in ((1, "item"), (0, "attribute")):
         empty = np.flatnonzero(~graph.any(axis))
         if len(empty):
-            raise ValueError(f"{owner}: q_matrix has an empty {'row' if axis else 'column'}: {what} {empty[0]}; drop it or give it a 1")
+            raise ValueError(
+                f"{owner}: q_matrix has an empty {'row' if axis else 'column'}: {what} {empty[0]};"
+                " drop it or give it a 1"
+            )
     rules = _each(owner, "items", items, str, len(graph))
     unknown = [rule for rule in rules if rule not in KINDS]
     if unknown:
-        raise ValueError(f"{owner}: items must be of {', '.join(map(repr, KINDS))}, got {unknown[0]!r}")
-    kinds: list[ItemKind] = ["pure" if row.sum() == 1 else KINDS[rule] for row, rule in zip(graph, rules, strict=True)]
+        raise ValueError(
+            f"{owner}: items must be of {', '.join(map(repr, KINDS))}, got {unknown[0]!r}"
+        )
+    kinds: list[ItemKind] = [
+        "pure" if row.sum() == 1 else KINDS[rule] for row, rule in zip(graph, rules, strict=True)
+    ]
     bits = np.array(_each(owner, "binary", binary, bool, len(graph)))
-    return judge(graph, kinds, bits, None, True, None, _named(owner, "item", item_names, len(graph)), _named(owner, "attribute", attribute_names, graph.shape[1]))
+    return judge(
+        graph,
+        kinds,
+        bits,
+        None,
+        True,
+        None,
+        _named(owner, "item", item_names, len(graph)),
+        _named(owner, "attribute", attribute_names, graph.shape[1]),
+    )
 
 
 def judge(
@@ -193,13 +258,15 @@ def judge(
     Args:
         graph: Q, bool (J, K).
         kinds: of each item.
-        binary: bool (J,), whether an item is right or wrong, or one of several categories; the others are Normal, LogNormal or Poisson.
+        binary: bool (J,), whether an item is right or wrong, or one of several categories; the
+            others are Normal, LogNormal or Poisson.
         profiles: those that there are, (C, K) of 0 and 1; None for all.
         free: whether each has a probability of its own.
         predictors: (C, J) at an estimate; None to judge for all values.
         item_names, attribute_names: J and K names.
-        several: bool (J,), items of more than two categories. What is enough for right-wrong items is enough for them, for each of their splits in two is such
-            an item; what right-wrong items need, they may do without.
+        several: bool (J,), items of more than two categories. What is enough for right-wrong items
+            is enough for them, for each of their splits in two is such an item; what right-wrong
+            items need, they may do without.
     """
     num_items, size = graph.shape
     coarse = binary if several is None else binary & ~several
@@ -207,43 +274,91 @@ def judge(
     if profiles is None and size <= MAX_LISTED:
         profiles = (np.arange(2**size)[:, None] >> np.arange(size - 1, -1, -1)) & 1
     pure = _pure_items(graph, kinds, profiles)
-    alike = None if profiles is None else _alike(profiles, _signature(graph, kinds, profiles, np.ones(num_items, dtype=bool)))
+    alike = (
+        None
+        if profiles is None
+        else _alike(profiles, _signature(graph, kinds, profiles, np.ones(num_items, dtype=bool)))
+    )
 
-    def said(verdict: str, ground: str, first: Sequence[int] = (), second: Sequence[int] = (), reasons: Sequence[str] = ()) -> QMatrixReport:
+    def said(
+        verdict: str,
+        ground: str,
+        first: Sequence[int] = (),
+        second: Sequence[int] = (),
+        reasons: Sequence[str] = (),
+    ) -> QMatrixReport:
         matrix = tuple(tuple(int(v) for v in row) for row in graph)
         blocks = tuple(int(j) for j in first), tuple(int(j) for j in second)
-        return QMatrixReport(verdict, ground, matrix, tuple(kinds), *blocks, alike, tuple(reasons), item_names, attribute_names)
+        return QMatrixReport(
+            verdict,
+            ground,
+            matrix,
+            tuple(kinds),
+            *blocks,
+            alike,
+            tuple(reasons),
+            item_names,
+            attribute_names,
+        )
 
-    table = "" if free else " The law of the attributes has fewer parameters than the table of profiles that this speaks of; whether the table determines them is another question."
-    against = _against(graph, coarse, kinds, pure, profiles, alike, free, full, item_names, attribute_names)
+    table = (
+        ""
+        if free
+        else (
+            " The law of the attributes has fewer parameters than the table of profiles that this"
+            " speaks of; whether the table determines them is another question."
+        )
+    )
+    against = _against(
+        graph, coarse, kinds, pure, profiles, alike, free, full, item_names, attribute_names
+    )
     if against:
-        return said("not identified", "Every law of the items has many sets of parameters.", reasons=against)
+        return said(
+            "not identified", "Every law of the items has many sets of parameters.", reasons=against
+        )
     of_one_rule = {kind for kind in kinds if kind != "pure"}
     first = [own[0] for own in pure if own]
     if full and len(of_one_rule) <= 1 and of_one_rule <= {"conjunctive", "disjunctive"}:
         broken = _conjunctive(graph, pure, attribute_names)
         if not broken:
             ground = (
-                "A pure item for each attribute, different columns of Q once these are taken away, and three items for each attribute: Gu and "
-                f"Xu's conditions.{table}"
+                "A pure item for each attribute, different columns of Q once these are taken away,"
+                f" and three items for each attribute: Gu and Xu's conditions.{table}"
             )
             return said("strict", ground, first)
     else:
         broken = []
     if all(any(not binary[j] for j in own) for own in pure):
         block = [next(j for j in own if not binary[j]) for own in pure]
-        ground = "One pure item with a continuous response or a count for each attribute: mixtures of such items determine their parts (Teicher)."
+        ground = (
+            "One pure item with a continuous response or a count for each attribute: mixtures of"
+            " such items determine their parts (Teicher)."
+        )
         return said("strict", ground + table, block)
-    reasons = [*broken] if broken else [_lacking(attribute_names[k], own, item_names) for k, own in enumerate(pure) if len(own) < 2]
+    reasons = (
+        [*broken]
+        if broken
+        else [
+            _lacking(attribute_names[k], own, item_names)
+            for k, own in enumerate(pure)
+            if len(own) < 2
+        ]
+    )
     if broken and coarse.all() and free:
         reasons.append(
-            "For right-wrong items of this rule the conditions are necessary: some parameter values are not determined. Whether almost all others are is not decided here; "
-            "the information of the data at the estimate says whether yours are, locally."
+            "For right-wrong items of this rule the conditions are necessary: some parameter values"
+            " are not determined. Whether almost all others are is not decided here; the"
+            " information of the data at the estimate says whether yours are, locally."
         )
     if not broken and not reasons:
         first, second = [own[0] for own in pure], [own[1] for own in pure]
         rest = ~np.isin(np.arange(num_items), first + second)
-        apart = _told_apart(graph[rest], [k for k, r in zip(kinds, rest, strict=True) if r], profiles, None if predictors is None else predictors[:, rest])
+        apart = _told_apart(
+            graph[rest],
+            [k for k, r in zip(kinds, rest, strict=True) if r],
+            profiles,
+            None if predictors is None else predictors[:, rest],
+        )
         if apart is None:
             ground = "Two pure items for each attribute, and the rest tells any two profiles apart"
             where = ", at the estimate" if predictors is not None else ""
@@ -252,22 +367,36 @@ def judge(
     if not of_one_rule <= {"conjunctive", "disjunctive"} or len(of_one_rule) > 1:
         blocks = _generic_blocks(graph, kinds, profiles)
         if blocks is not None:
-            ground = "Two disjoint blocks with an item for each attribute, and the rest tells almost surely any two profiles apart (matchings)."
+            ground = (
+                "Two disjoint blocks with an item for each attribute, and the rest tells almost"
+                " surely any two profiles apart (matchings)."
+            )
             return said("generic", ground + table, *blocks, reasons=_some(reasons))
         reasons.append(_no_blocks(graph, kinds, attribute_names))
     if not full:
-        reasons.append("A hierarchy leaves fewer profiles, and may need fewer items than these conditions ask for; that is not decided here.")
+        reasons.append(
+            "A hierarchy leaves fewer profiles, and may need fewer items than these conditions ask"
+            " for; that is not decided here."
+        )
     if not free:
-        reasons.append("The law of the attributes has fewer parameters than a table of profiles, and may make up for missing items; that is not decided here.")
+        reasons.append(
+            "The law of the attributes has fewer parameters than a table of profiles, and may make"
+            " up for missing items; that is not decided here."
+        )
     return said("not established", "No sufficient condition holds.", reasons=_some(reasons, 12))
 
 
 # ---------------------------------------------------------------- conditions
 
 
-def _pure_items(graph: np.ndarray, kinds: Sequence[ItemKind], profiles: np.ndarray | None) -> list[list[int]]:
+def _pure_items(
+    graph: np.ndarray, kinds: Sequence[ItemKind], profiles: np.ndarray | None
+) -> list[list[int]]:
     """For each attribute the items that tell it alone, pure in Q first."""
-    out = [[j for j in np.flatnonzero(graph[:, k]).tolist() if kinds[j] == "pure"] for k in range(graph.shape[1])]
+    out = [
+        [j for j in np.flatnonzero(graph[:, k]).tolist() if kinds[j] == "pure"]
+        for k in range(graph.shape[1])
+    ]
     if profiles is not None and len(profiles) < 2 ** graph.shape[1]:
         for j, kind in enumerate(kinds):
             if kind in ("conjunctive", "disjunctive"):
@@ -283,7 +412,9 @@ def _ideal(row: np.ndarray, kind: ItemKind, profiles: np.ndarray) -> np.ndarray:
     return np.asarray(asked.any(1) if kind == "disjunctive" else asked.all(1))
 
 
-def _signature(graph: np.ndarray, kinds: Sequence[ItemKind], profiles: np.ndarray, use: np.ndarray) -> np.ndarray:
+def _signature(
+    graph: np.ndarray, kinds: Sequence[ItemKind], profiles: np.ndarray, use: np.ndarray
+) -> np.ndarray:
     """What the items can tell of each profile for almost all parameters, (C, S)."""
     seen = np.zeros(graph.shape[1], dtype=bool)
     columns = []
@@ -292,14 +423,21 @@ def _signature(graph: np.ndarray, kinds: Sequence[ItemKind], profiles: np.ndarra
             columns.append(_ideal(graph[j], kinds[j], profiles))
         else:
             seen |= graph[j]
-    return np.column_stack([profiles[:, seen].astype(bool), *columns]) if columns or seen.any() else np.zeros((len(profiles), 1), dtype=bool)
+    return (
+        np.column_stack([profiles[:, seen].astype(bool), *columns])
+        if columns or seen.any()
+        else np.zeros((len(profiles), 1), dtype=bool)
+    )
 
 
 def _alike(profiles: np.ndarray, signature: np.ndarray) -> tuple[tuple[tuple[int, ...], ...], ...]:
     """Groups of profiles with the same signature."""
     _, group, counts = np.unique(signature, axis=0, return_inverse=True, return_counts=True)
     group = group.ravel()
-    return tuple(tuple(tuple(int(v) for v in own) for own in profiles[group == g]) for g in np.flatnonzero(counts > 1))
+    return tuple(
+        tuple(tuple(int(v) for v in own) for own in profiles[group == g])
+        for g in np.flatnonzero(counts > 1)
+    )
 
 
 def _against(
@@ -324,15 +462,21 @@ def _against(
     if alike or (alike is None and missing and one_rule):
         out.append(
             "Of profiles that no item tells apart only the sum of the probabilities is determined."
-            + (f" No item asks for {_join(missing)} alone: add a pure item for {'it' if len(missing) == 1 else 'each'}." if missing else "")
+            + (
+                f" No item asks for {_join(missing)} alone: add a pure item for"
+                f" {'it' if len(missing) == 1 else 'each'}."
+                if missing
+                else ""
+            )
         )
     if full:
         for k in np.flatnonzero(graph.sum(0) == 1):
             (j,) = np.flatnonzero(graph[:, k])
             if binary[j]:
                 out.append(
-                    f"{attribute_names[k]} is asked for by {item_names[j]} alone: its share among the rows and its effect on that right-wrong item "
-                    "cannot be told apart. It needs three items."
+                    f"{attribute_names[k]} is asked for by {item_names[j]} alone: its share among"
+                    " the rows and its effect on that right-wrong item cannot be told apart. It"
+                    " needs three items."
                 )
     if binary.all() and graph.shape[0] < 60:
         num_profiles = 2 ** graph.shape[1] if profiles is None else len(profiles)
@@ -342,7 +486,8 @@ def _against(
         free_shares = 2 ** graph.shape[0] - 1
         if num_profiles - 1 + own > free_shares:
             out.append(
-                f"There are {num_profiles - 1 + own:,} parameters, and {graph.shape[0]} right-wrong items have only {free_shares:,} free shares of patterns."
+                f"There are {num_profiles - 1 + own:,} parameters, and {graph.shape[0]} right-wrong"
+                f" items have only {free_shares:,} free shares of patterns."
             )
     return out
 
@@ -359,7 +504,9 @@ def _num_coefficients(row: np.ndarray, kind: ItemKind, profiles: np.ndarray | No
     return 2**size if profiles is None else len(np.unique(profiles[:, row], axis=0))
 
 
-def _conjunctive(graph: np.ndarray, pure: Sequence[Sequence[int]], names: tuple[str, ...]) -> list[str]:
+def _conjunctive(
+    graph: np.ndarray, pure: Sequence[Sequence[int]], names: tuple[str, ...]
+) -> list[str]:
     """What Gu and Xu's conditions lack, one sentence a piece."""
     missing = [names[k] for k, own in enumerate(pure) if not own]
     out = [f"(A) fails: no item asks for {_join(missing)} alone."] if missing else []
@@ -369,18 +516,30 @@ def _conjunctive(graph: np.ndarray, pure: Sequence[Sequence[int]], names: tuple[
         for g in np.unique(group):
             same = [names[k] for k in np.flatnonzero(group.ravel() == g)]
             if len(same) > 1:
-                out.append(f"(B) fails: beside one pure item each, {_join(same)} are asked for by the same items.")
+                out.append(
+                    f"(B) fails: beside one pure item each, {_join(same)} are asked for by the same"
+                    " items."
+                )
     few = [f"{names[k]} ({n})" for k, n in enumerate(graph.sum(0).tolist()) if n < 3]
     return [*out, f"(C) fails: fewer than three items ask for {_join(few)}."] if few else out
 
 
-def _told_apart(graph: np.ndarray, kinds: Sequence[ItemKind], profiles: np.ndarray | None, predictors: np.ndarray | None) -> str | None:
+def _told_apart(
+    graph: np.ndarray,
+    kinds: Sequence[ItemKind],
+    profiles: np.ndarray | None,
+    predictors: np.ndarray | None,
+) -> str | None:
     """None if any two profiles differ in some item; else what is not told apart, in words."""
     alone = graph[[kind == "pure" for kind in kinds]]
     if len(alone) and alone.any(0).all():
         return None
     if profiles is None or len(profiles) > MAX_PAIRS:
-        return "there are too many profiles to see whether the rest tells all of them apart" if len(graph) else "there is no other item"
+        return (
+            "there are too many profiles to see whether the rest tells all of them apart"
+            if len(graph)
+            else "there is no other item"
+        )
     if predictors is not None:
         scale = np.abs(predictors).max(initial=0.0)
         apart = (np.abs(predictors[:, None] - predictors) > SAME * max(scale, 1e-300)).any(-1)
@@ -388,8 +547,12 @@ def _told_apart(graph: np.ndarray, kinds: Sequence[ItemKind], profiles: np.ndarr
         apart = np.zeros((len(profiles), len(profiles)), dtype=bool)
         for row, kind in zip(graph, kinds, strict=True):
             if kind == "additive":
-                apart |= (profiles[:, None, row] != profiles[None, :, row]).sum(-1) == 1  # effects of several may cancel
-            else:  # of a saturated item only that those with all of its attributes differ from the others
+                apart |= (profiles[:, None, row] != profiles[None, :, row]).sum(
+                    -1
+                ) == 1  # effects of several may cancel
+            else:
+                # of a saturated item only that those with all of its attributes differ from the
+                # others
                 ideal = _ideal(row, kind, profiles)
                 apart |= ideal[:, None] != ideal
     apart |= np.eye(len(apart), dtype=bool)
@@ -401,8 +564,12 @@ def _told_apart(graph: np.ndarray, kinds: Sequence[ItemKind], profiles: np.ndarr
     return f"the other items do not tell the profiles {codes[0]} and {codes[1]} apart {sure}"
 
 
-def _generic_blocks(graph: np.ndarray, kinds: Sequence[ItemKind], profiles: np.ndarray | None) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Two blocks of items whose laws are linearly independent for almost all parameters, so that the rest tells profiles apart."""
+def _generic_blocks(
+    graph: np.ndarray, kinds: Sequence[ItemKind], profiles: np.ndarray | None
+) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Two blocks of items whose laws are linearly independent for almost all parameters, so that
+    the rest tells profiles apart.
+    """
     from scipy.optimize import linear_sum_assignment
 
     rows = np.flatnonzero([kind not in ("conjunctive", "disjunctive") for kind in kinds])
@@ -434,8 +601,15 @@ def _no_blocks(graph: np.ndarray, kinds: Sequence[ItemKind], names: tuple[str, .
     needed = 3 if len(usable) == len(graph) else 2
     few = [f"{names[k]} ({int(n)})" for k, n in enumerate(counts) if n < needed]
     which = "items" if needed == 3 else "pure, additive or saturated items"
-    start = "Two blocks with an item for each attribute and a rest that tells profiles apart are not to be found"
-    return f"{start}: fewer than {needed} {which} ask for {_join(few)}." if few else f"{start}: several attributes share too few items."
+    start = (
+        "Two blocks with an item for each attribute and a rest that tells profiles apart are not to"
+        " be found"
+    )
+    return (
+        f"{start}: fewer than {needed} {which} ask for {_join(few)}."
+        if few
+        else f"{start}: several attributes share too few items."
+    )
 
 
 # ---------------------------------------------------------------- words
@@ -443,7 +617,10 @@ def _no_blocks(graph: np.ndarray, kinds: Sequence[ItemKind], names: tuple[str, .
 
 def _lacking(name: str, own: Sequence[int], item_names: tuple[str, ...]) -> str:
     has = f"one pure item ({item_names[own[0]]})" if own else "no pure item"
-    return f"{name} has {has}, and strict identification of these rules is known with two of each attribute."
+    return (
+        f"{name} has {has}, and strict identification of these rules is known with two of each"
+        " attribute."
+    )
 
 
 def _profile(bits: Sequence[int], names: tuple[str, ...]) -> str:
@@ -451,7 +628,9 @@ def _profile(bits: Sequence[int], names: tuple[str, ...]) -> str:
 
 
 def _some(texts: list[str], most: int = MOST_NAMES) -> list[str]:
-    return texts if len(texts) <= most else [*texts[: most - 1], f"and {len(texts) - most + 1} more"]
+    return (
+        texts if len(texts) <= most else [*texts[: most - 1], f"and {len(texts) - most + 1} more"]
+    )
 
 
 def _join(names: Sequence[str]) -> str:
@@ -464,7 +643,9 @@ def _each(owner: str, argument: str, given: Any, kind: type, size: int) -> list[
         return [given] * size
     values = list(given) if isinstance(given, Sequence | np.ndarray) else []
     if len(values) != size or not all(isinstance(value, kind | np.bool_) for value in values):
-        raise ValueError(f"{owner}: {argument} must be one value, or one for each of {size} items, got {given!r}")
+        raise ValueError(
+            f"{owner}: {argument} must be one value, or one for each of {size} items, got {given!r}"
+        )
     return values
 
 

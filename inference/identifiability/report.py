@@ -18,14 +18,29 @@ from inference.identifiability.verdicts import (
 )
 from ppl_models.parts.showing import shows_briefly
 
-__all__ = ["layer_text", "missing", "plain_values", "report_text", "IdentifiabilityReport", "LayerReport", "Violation"]
+__all__ = [
+    "layer_text",
+    "missing",
+    "plain_values",
+    "report_text",
+    "IdentifiabilityReport",
+    "LayerReport",
+    "Violation",
+]
 
 MEANING = {
-    "strict": "up to the labels of the latents (their order, and which value is called 1), the distribution of the "
-    "items determines every parameter.",
-    "generic": "up to the labels of the latents (their order, and which value is called 1), the distribution of the "
-    "items determines every parameter, outside a set of parameter values of measure zero.",
-    "not established": "no known sufficient condition holds. That is no proof that the model is not identified.",
+    "strict": (
+        "up to the labels of the latents (their order, and which value is called 1), the"
+        " distribution of the items determines every parameter."
+    ),
+    "generic": (
+        "up to the labels of the latents (their order, and which value is called 1), the"
+        " distribution of the items determines every parameter, outside a set of parameter values"
+        " of measure zero."
+    ),
+    "not established": (
+        "no known sufficient condition holds. That is no proof that the model is not identified."
+    ),
 }
 MOST_NAMES = 8
 
@@ -34,7 +49,11 @@ def report_text(verdict: str, layers: Sequence[LayerReport], thresholds: Sequenc
     """The verdict, what it means, and every layer."""
     lines = [f"Identifiability: {verdict}: {MEANING[verdict]}"]
     for d, (layer, threshold) in enumerate(zip(layers, thresholds, strict=True), start=1):
-        edges = f"loadings of at least {threshold:.3g} in size" if threshold > 0 else "all nonzero loadings"
+        edges = (
+            f"loadings of at least {threshold:.3g} in size"
+            if threshold > 0
+            else "all nonzero loadings"
+        )
         if layer.bottom != "additive":
             edges = "as given"
         title, *rest = layer.text().split("\n")
@@ -44,7 +63,10 @@ def report_text(verdict: str, layers: Sequence[LayerReport], thresholds: Sequenc
 
 def layer_text(layer: LayerReport) -> str:
     """One layer: title line, conditions, what is missing, violations, margins, repairs."""
-    sizes = f"{len(layer.child_names)} {_children(layer, len(layer.child_names))}, {_count(len(layer.parent_names), 'latent')}"
+    sizes = (
+        f"{len(layer.child_names)} {_children(layer, len(layer.child_names))},"
+        f" {_count(len(layer.parent_names), 'latent')}"
+    )
     lines = [f"{layer.title} ({sizes}): {layer.verdict}."]
     lines += [*_condition_a(layer), *_condition_b(layer), *_condition_c(layer), *_assumption(layer)]
     lines += [*_margins(layer), *_repairs(layer)]
@@ -69,12 +91,15 @@ def missing(layer: LayerReport) -> tuple[str, ...]:
         children = [layer.child_names[j] for j in violator.children]
         shown = f" ({_join(children)})" if children else ""
         count = f"{len(children) or 'no'} {_children(layer, len(children))}{shown}"
-        out.append(f"{owners} {count}, {'needs' if len(names) == 1 else 'need'} at least {violator.needed}")
+        out.append(
+            f"{owners} {count}, {'needs' if len(names) == 1 else 'need'} at least {violator.needed}"
+        )
     if not layer.decision.hall:
         lacking = [layer.parent_names[k] for k in (*coverage.unrepresented, *coverage.uncovered)]
         out.append(
-            f"two {_children(layer, 2)} that represent each latent and one more that depends on it cannot be found for "
-            f"all at once; in the best choice {_join(lacking)} {'lacks' if len(lacking) == 1 else 'lack'} one"
+            f"two {_children(layer, 2)} that represent each latent and one more that depends on it"
+            f" cannot be found for all at once; in the best choice {_join(lacking)}"
+            f" {'lacks' if len(lacking) == 1 else 'lack'} one"
         )
     return tuple(out)
 
@@ -98,7 +123,8 @@ def _condition_b(layer: LayerReport) -> list[str]:
     if separation is None:
         if decision.b_holds:
             return [
-                f"{name} holds whatever the values: the other {_children(layer, 2)} tell any two configurations apart."
+                f"{name} holds whatever the values: the other {_children(layer, 2)} tell any two"
+                " configurations apart."
             ]
         if layer.bottom == "dina":
             return [f"{name} fails: {'; '.join(_some(list(missing(layer))))}."]
@@ -108,11 +134,15 @@ def _condition_b(layer: LayerReport) -> list[str]:
     if decision.b_holds is False:
         return [f"{name} fails: the other {_children(layer, 2)} do not tell {pair} apart."]
     if decision.b_holds is None:
-        return [f"{name} was not decided: {pair} differ by {separation.distance:.3g} in the predictors of the others."]
+        return [
+            f"{name} was not decided: {pair} differ by {separation.distance:.3g} in the predictors"
+            " of the others."
+        ]
     least = "" if separation.is_exact else "at least "
     return [
-        f"{name} holds: the other {_children(layer, 2)} tell any two configurations apart by {least}"
-        f"{separation.margin:.3g} in some predictor; nearest found: {first} and {second}, {separation.distance:.3g}."
+        f"{name} holds: the other {_children(layer, 2)} tell any two configurations apart by"
+        f" {least}{separation.margin:.3g} in some predictor; nearest found: {first} and {second},"
+        f" {separation.distance:.3g}."
     ]
 
 
@@ -123,7 +153,10 @@ def _condition_c(layer: LayerReport) -> list[str]:
     if coverage is None:
         return ["C was not looked at: it proves nothing for this kind of layer."]
     if coverage.certificate is None:
-        return [f"C fails: {'; '.join(_some([text for text in missing(layer) if 'exclusive' not in text]))}."]
+        return [
+            "C fails:"
+            f" {'; '.join(_some([text for text in missing(layer) if 'exclusive' not in text]))}."
+        ]
     proof = [
         f"{name}: {layer.child_names[i]}, {layer.child_names[j]} and {layer.child_names[m]}"
         for name, i, j, m in zip(
@@ -134,7 +167,10 @@ def _condition_c(layer: LayerReport) -> list[str]:
             strict=True,
         )
     ]
-    return [f"C holds, by two {_children(layer, 2)} for each latent and one of the rest: {'; '.join(_some(proof))}."]
+    return [
+        f"C holds, by two {_children(layer, 2)} for each latent and one of the rest:"
+        f" {'; '.join(_some(proof))}."
+    ]
 
 
 def _assumption(layer: LayerReport) -> list[str]:
@@ -145,35 +181,41 @@ def _assumption(layer: LayerReport) -> list[str]:
             out.append(f"Assumption 1: no {_children(layer, 1)} depends on {names}.")
         elif violation.kind == "proportion on its bound":
             out.append(
-                f"Assumption 1: the proportion of {names} is {violation.value:.3g}, on its bound: it is constant."
+                f"Assumption 1: the proportion of {names} is {violation.value:.3g}, on its bound:"
+                " it is constant."
             )
         elif violation.kind == "equal columns":
             out.append(
-                f"Assumption 1: the loadings of {names} are equal up to sign; at these values nothing tells the two apart."
+                f"Assumption 1: the loadings of {names} are equal up to sign; at these values"
+                " nothing tells the two apart."
             )
         elif violation.kind == "not the highest":
             items = _join([layer.child_names[j] for j in violation.children])
             out.append(
-                f"Sign rule: the predictor of {items} is not highest where all of its latents are 1; the verdict supposes that "
-                "it is."
+                f"Sign rule: the predictor of {items} is not highest where all of its latents are"
+                " 1; the verdict supposes that it is."
             )
         else:
             sums.append(f"{names} ({violation.value:.3g})")
     if sums:
         out.append(
-            f"Assumption 1(c), a matter only of which value is called 1: the loadings do not sum to a positive number for "
-            f"{_join(sums)}."
+            "Assumption 1(c), a matter only of which value is called 1: the loadings do not sum to"
+            f" a positive number for {_join(sums)}."
         )
     return out
 
 
 def _margins(layer: LayerReport) -> list[str]:
     out = []
-    for change, found in ((layer.smallest_edge, "without the edge"), (layer.largest_gap, "with an edge")):
+    for change, found in (
+        (layer.smallest_edge, "without the edge"),
+        (layer.largest_gap, "with an edge"),
+    ):
         if change is not None:
             where = f"from {layer.parent_names[change.latent]} to {layer.child_names[change.child]}"
             out.append(
-                f"Nearest to a change: {found} {where} (loading {change.loading:.3g}) the layer is {change.verdict}."
+                f"Nearest to a change: {found} {where} (loading {change.loading:.3g}) the layer is"
+                f" {change.verdict}."
             )
     return out
 
@@ -185,11 +227,15 @@ def _repairs(layer: LayerReport) -> list[str]:
             continue
         counts = Counter(repair.new_children)
         alone = " alone" if repair.target == "strict" else ""
-        parts = [f"{n} on {_join([layer.parent_names[k] for k in latents])}{alone}" for latents, n in counts.items()]
+        parts = [
+            f"{n} on {_join([layer.parent_names[k] for k in latents])}{alone}"
+            for latents, n in counts.items()
+        ]
         number = len(repair.new_children)
         enough = "the fewest that do" if repair.is_least else "enough, perhaps not the fewest"
         out.append(
-            f"To make it {repair.target}: add {number} {_children(layer, number)} ({enough}): {'; '.join(_some(parts))}."
+            f"To make it {repair.target}: add {number} {_children(layer, number)} ({enough}):"
+            f" {'; '.join(_some(parts))}."
         )
     return out
 
@@ -219,12 +265,14 @@ class Violation:
     """A part of Assumption 1 that the parameters do not meet.
 
     Args:
-        kind: "empty column", "proportion on its bound", "equal columns", "not the highest" or "column sum not positive";
-            the last is a matter of labels only (see :func:`inference.structures.layers.alignment.canonical_signs`).
+        kind: "empty column", "proportion on its bound", "equal columns", "not the highest" or
+            "column sum not positive"; the last is a matter of labels only (see
+            :func:`inference.structures.layers.alignment.canonical_signs`).
         latents: the latents concerned.
         value: the proportion or the sum, where there is one.
-        children: the children concerned, of "not the highest": the predictor with all of their latents is not above
-            that with any other configuration, the sign rule of conjunctions and interactions.
+        children: the children concerned, of "not the highest": the predictor with all of their
+            latents is not above that with any other configuration, the sign rule of conjunctions
+            and interactions.
     """
 
     kind: str
@@ -236,7 +284,8 @@ class Violation:
 @shows_briefly
 @dataclass(frozen=True)
 class LayerReport:
-    """The verdict on one layer and what it rests on; latents and children by number, named by the two tuples of names.
+    """The verdict on one layer and what it rests on; latents and children by number, named by the
+    two tuples of names.
 
     Args:
         title: what the layer is.
@@ -246,9 +295,10 @@ class LayerReport:
         bottom: "additive", "dina" or "gdm".
         decision: conditions A, B and C with their proofs.
         violations: of Assumption 1.
-        smallest_edge: the smallest loading that is an edge and whose loss alone changes the verdict; None if no
-            single loss does, or only the graph is known.
-        largest_gap: the largest loading that is no edge and whose counting as one alone changes the verdict.
+        smallest_edge: the smallest loading that is an edge and whose loss alone changes the
+            verdict; None if no single loss does, or only the graph is known.
+        largest_gap: the largest loading that is no edge and whose counting as one alone changes the
+            verdict.
         repairs: children to add for a better verdict.
     """
 
@@ -310,7 +360,12 @@ class IdentifiabilityReport:
     def to_dict(self) -> dict[str, Any]:
         """The report as plain JSON values."""
         layers = [layer.to_dict() for layer in self.layers]
-        return {"verdict": self.verdict, "thresholds": list(self.thresholds), "layers": layers, "text": self.text()}
+        return {
+            "verdict": self.verdict,
+            "thresholds": list(self.thresholds),
+            "layers": layers,
+            "text": self.text(),
+        }
 
 
 def plain_values(value: Any) -> Any:

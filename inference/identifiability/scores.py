@@ -1,4 +1,6 @@
-"""Scores of rows, the derivatives of their log-likelihoods at an estimate: what information and standard errors are made of."""
+"""Scores of rows, the derivatives of their log-likelihoods at an estimate: what information and
+standard errors are made of.
+"""
 
 from __future__ import annotations
 
@@ -36,16 +38,21 @@ __all__ = [
     "simulated_data",
 ]
 
-MOST_PARAMETERS = 200  # entries up to which derivatives are worked out unasked: one of the likelihood each
+MOST_PARAMETERS = (
+    200  # entries up to which derivatives are worked out unasked: one of the likelihood each
+)
 MOST_WORK = 2e7  # rows times entries, likewise
-MOST_BITS = 32  # logarithm of numbers times rows times configurations of latents, up to which standard errors are worked out unasked
+# logarithm of numbers times rows times configurations of latents, up to which standard errors are
+# worked out unasked
+MOST_BITS = 32
 LEAST_DRAWN = 2000  # rows, or steps of sequences, drawn to judge the model by
 DRAWN_EACH = 10  # of them for each entry, at least
 LEAST_ROWS_EACH = 2  # of sequences, for each entry
 
 
 def rows_of_fit(fit: FitRecord, data: Any) -> Any:
-    """The rows of a fit under its columns; rows in blocks as they are, whose sums :func:`programs_of` makes block by block.
+    """The rows of a fit under its columns; rows in blocks as they are, whose sums
+    :func:`programs_of` makes block by block.
 
     Raises:
         ValueError: for rows that several processes share, of which each has a part.
@@ -53,21 +60,30 @@ def rows_of_fit(fit: FitRecord, data: Any) -> Any:
     if not isinstance(data, RowBlocks):
         return as_fitted(fit, data)
     if data.processes.size > 1:
-        raise ValueError("standard_errors: all rows were expected, got those of one process of several: give RowBlocks.of(source) without group, in one process")
+        raise ValueError(
+            "standard_errors: all rows were expected, got those of one process of several: give"
+            " RowBlocks.of(source) without group, in one process"
+        )
     return data
 
 
 def programs_of(fit: FitRecord, data: Any) -> Iterator[Program]:
-    """The program on consecutive rows, in double precision; of rows in blocks, one block after the other."""
+    """The program on consecutive rows, in double precision; of rows in blocks, one block after the
+    other.
+    """
     for part in data if isinstance(data, RowBlocks) else [data]:
         yield from data_chunks(fit.model, as_fitted(fit, part))
 
 
-def row_scores(fit: FitRecord, data: Any, hold_bounds: bool = False) -> tuple[Tensor, tuple[str, ...]]:
+def row_scores(
+    fit: FitRecord, data: Any, hold_bounds: bool = False
+) -> tuple[Tensor, tuple[str, ...]]:
     """Derivative of each row's log-likelihood at the estimate, (N, P), and the P names.
 
-    Coordinates: probabilities on the logit scale, positive numbers on the log scale, probability vectors as log-ratios to their last
-    entry (the largest where the last is as good as zero), all others as they are; entries that are exactly zero are held, and with ``hold_bounds`` those on a bound too.
+    Coordinates: probabilities on the logit scale, positive numbers on the log scale, probability
+    vectors as log-ratios to their last entry (the largest where the last is as good as zero), all
+    others as they are; entries that are exactly zero are held, and with ``hold_bounds`` those on a
+    bound too.
     """
     coordinates = coordinates_of(fit, data)
     coordinates = coordinates.without(coordinates.at_bound()) if hold_bounds else coordinates
@@ -86,7 +102,10 @@ def scores_along(fit: FitRecord, data: Any, coordinates: Coordinates) -> Tensor:
 
 def coordinates_of(fit: FitRecord, data: Any) -> Coordinates:
     if fit.draws is not None:
-        raise ValueError("standard_errors: a point estimate was expected, got posterior draws; their spread is their own")
+        raise ValueError(
+            "standard_errors: a point estimate was expected, got posterior draws; their spread is"
+            " their own"
+        )
     program = next(programs_of(fit, data))
     return Coordinates.of(program, {name: value.double() for name, value in fit.params.items()})
 
@@ -94,9 +113,11 @@ def coordinates_of(fit: FitRecord, data: Any) -> Coordinates:
 def derivatives(
     program: Program, coordinates: Coordinates, free: Tensor, kind: str, often: Tensor | None = None
 ) -> tuple[int, Tensor | None, Tensor | None]:
-    """Number of rows, scores (N, P) of each by itself and minus the Hessian (P, P), as far as ``kind`` asks for them.
+    """Number of rows, scores (N, P) of each by itself and minus the Hessian (P, P), as far as
+    ``kind`` asks for them.
 
-    ``often`` says how often each row counts in the Hessian, (N,) or more, of which the first N are meant; None for once.
+    ``often`` says how often each row counts in the Hessian, (N,) or more, of which the first N are
+    meant; None for once.
     """
     free = free.detach().clone().requires_grad_()
     scores = hessian = None
@@ -106,11 +127,17 @@ def derivatives(
             raise ValueError("standard_errors: a program with one plate over rows was expected")
         if kind != "hessian":
             weights = torch.ones_like(rows, requires_grad=True)
-            (gradient,) = torch.autograd.grad(rows, free, weights, create_graph=True)  # linear in the weights
-            columns = [torch.autograd.grad(entry, weights, retain_graph=True)[0] for entry in gradient]
+            (gradient,) = torch.autograd.grad(
+                rows, free, weights, create_graph=True
+            )  # linear in the weights
+            columns = [
+                torch.autograd.grad(entry, weights, retain_graph=True)[0] for entry in gradient
+            ]
             scores = torch.stack(columns, -1)
         if kind != "scores":
-            hessian = minus_second_derivatives((rows if often is None else rows * often[: len(rows)]).sum(), free)
+            hessian = minus_second_derivatives(
+                (rows if often is None else rows * often[: len(rows)]).sum(), free
+            )
     return len(rows), scores, hessian
 
 
@@ -123,7 +150,8 @@ def simulated_data(fit: FitRecord, num_rows: int, seed: int, like: Any = None) -
     observed = observed_sites(fit, like)
     if len(observed) != 1:
         raise ValueError(
-            f"a program with one observed site was expected, got {observed or 'no description of it; pass the data as like'}"
+            "a program with one observed site was expected, got"
+            f" {observed or 'no description of it; pass the data as like'}"
         )
     return simulate_rows(fit, num_rows, seed)[observed[0]]
 
@@ -146,7 +174,8 @@ def rows_like(fit: FitRecord, data: Any, seed: int = 0) -> Tensor:
     work = size * num_rows * steps
     if size > MOST_PARAMETERS or work > MOST_WORK or math.log2(work) + latent_bits(fit) > MOST_BITS:
         raise ValueError(
-            f"rows_like: {num_rows:,} rows for {size:,} entries, over all values of a row's latents, would take a while"
+            f"rows_like: {num_rows:,} rows for {size:,} entries, over all values of a row's"
+            " latents, would take a while"
         )
     data = as_fitted(fit, data)
     parts: list[Tensor] = []

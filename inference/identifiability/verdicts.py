@@ -1,6 +1,8 @@
-"""From the conditions to a verdict on one layer, how near it is to changing, and what would better it; plain arrays.
+"""From the conditions to a verdict on one layer, how near it is to changing, and what would better
+it; plain arrays.
 
-Conditions A and B are decided in :mod:`inference.identifiability.conditions`, C in :mod:`inference.identifiability.coverage`; names and words are in
+Conditions A and B are decided in :mod:`inference.identifiability.conditions`, C in
+:mod:`inference.identifiability.coverage`; names and words are in
 :mod:`inference.identifiability.check`.
 """
 
@@ -11,11 +13,32 @@ from typing import Literal
 
 import numpy as np
 
-from inference.identifiability.conditions import Separation, exclusive_children, rest_of, separate, undetermined
-from inference.identifiability.coverage import Coverage, HallViolator, best_gain, cover, hall_violators
+from inference.identifiability.conditions import (
+    Separation,
+    exclusive_children,
+    rest_of,
+    separate,
+    undetermined,
+)
+from inference.identifiability.coverage import (
+    Coverage,
+    HallViolator,
+    best_gain,
+    cover,
+    hall_violators,
+)
 from ppl_models.parts.showing import shows_briefly
 
-__all__ = ["VERDICTS", "Bottom", "Decision", "EntryChange", "Repair", "decide", "nearest_changes", "repairs"]
+__all__ = [
+    "VERDICTS",
+    "Bottom",
+    "Decision",
+    "EntryChange",
+    "Repair",
+    "decide",
+    "nearest_changes",
+    "repairs",
+]
 
 Bottom = Literal["additive", "dina", "gdm"]
 VERDICTS = ("not established", "generic", "strict")  # weakest first
@@ -31,8 +54,8 @@ class Decision:
         verdict: "strict", "generic" or "not established".
         exclusive: for each latent the children that depend on it alone.
         a_holds: condition A.
-        b_holds: condition B (B' for "dina" and "gdm"); None where it was not looked at because A fails, or could not
-            be decided (without values, or by bounds that do not meet).
+        b_holds: condition B (B' for "dina" and "gdm"); None where it was not looked at because A
+            fails, or could not be decided (without values, or by bounds that do not meet).
         separation: how far B holds, where it was measured, or which pair breaks it.
         coverage: condition C; None for "dina", where it proves nothing.
         hall: sets of latents with too few children, where C fails.
@@ -69,8 +92,8 @@ class Repair:
 
     Args:
         target: the verdict then.
-        new_children: for each new child the latents it depends on: exactly these for "strict", at least these for
-            "generic".
+        new_children: for each new child the latents it depends on: exactly these for "strict", at
+            least these for "generic".
         is_least: whether fewer would not do; otherwise these are enough.
     """
 
@@ -82,7 +105,9 @@ class Repair:
 # ---------------------------------------------------------------- the verdict
 
 
-def decide(graph: np.ndarray, loadings: np.ndarray | None, bottom: Bottom, table: np.ndarray | None) -> Decision:
+def decide(
+    graph: np.ndarray, loadings: np.ndarray | None, bottom: Bottom, table: np.ndarray | None
+) -> Decision:
     """The verdict on a layer.
 
     Args:
@@ -133,7 +158,9 @@ def _separate_table(table: np.ndarray) -> Separation:
         if distances[place] < best:
             best, pair = float(distances[place]), (first + 1 + place, first)
     holds = best > 1e-9 * float(np.abs(table).max(initial=0.0))
-    first_code, second_code = (tuple(int(bit) for bit in np.binary_repr(code, num_latents)) for code in pair)
+    first_code, second_code = (
+        tuple(int(bit) for bit in np.binary_repr(code, num_latents)) for code in pair
+    )
     return Separation(holds, best if holds else 0.0, True, (first_code, second_code), best)
 
 
@@ -143,7 +170,8 @@ def _separate_table(table: np.ndarray) -> Separation:
 def nearest_changes(
     graph: np.ndarray, loadings: np.ndarray, decision: Decision
 ) -> tuple[EntryChange | None, EntryChange | None]:
-    """The smallest edge whose loss, and the largest non-edge whose gain, alone changes the verdict (additive layers).
+    """The smallest edge whose loss, and the largest non-edge whose gain, alone changes the verdict
+    (additive layers).
 
     Args:
         graph: bool (J, K).
@@ -151,7 +179,9 @@ def nearest_changes(
         decision: the verdict on this graph.
     """
     size = np.abs(loadings)
-    if decision.verdict == "not established":  # fewer edges never help, and every verdict above needs C
+    if (
+        decision.verdict == "not established"
+    ):  # fewer edges never help, and every verdict above needs C
         gained = best_gain(graph, size)
         if gained is None:
             return None, None
@@ -168,7 +198,9 @@ def nearest_changes(
         places = places[np.argsort(order[tuple(places.T)], kind="stable")]
         change = None
         for j, k in places:
-            quiet = in_rest[j] and graph[j].sum() != 1 and size[j, k] < smallest  # the rank of the rest cannot fall
+            quiet = (
+                in_rest[j] and graph[j].sum() != 1 and size[j, k] < smallest
+            )  # the rank of the rest cannot fall
             if quiet and (not graph[j, k] or graph[j].sum() > 2):
                 continue
             verdict = _verdict_after(graph, loadings, decision, int(j), int(k))
@@ -179,7 +211,9 @@ def nearest_changes(
     return found[0], found[1]
 
 
-def _verdict_after(graph: np.ndarray, loadings: np.ndarray, decision: Decision, child: int, latent: int) -> str:
+def _verdict_after(
+    graph: np.ndarray, loadings: np.ndarray, decision: Decision, child: int, latent: int
+) -> str:
     """The verdict once entry (child, latent) has changed sides, with no more work than it takes."""
     changed = graph.copy()
     changed[child, latent] = is_gain = not graph[child, latent]
@@ -187,13 +221,19 @@ def _verdict_after(graph: np.ndarray, loadings: np.ndarray, decision: Decision, 
         before = decision.separation
         null = before.difference if before is not None and before.holds is False else None
         same_rest = decision.a_holds and graph[child].sum() > 1 and changed[child].sum() > 1
-        if not (null is not None and same_rest and null[latent] == 0):  # else the same pair is still not told apart
+        if not (
+            null is not None and same_rest and null[latent] == 0
+        ):  # else the same pair is still not told apart
             values = loadings * changed
             if separate(values[rest_of(changed, values)], with_margin=False).holds:
                 return "strict"
     certificate = None if decision.coverage is None else decision.coverage.certificate
     if certificate is not None:
-        used = child in (certificate.first[latent], certificate.second[latent], certificate.covering[latent])
+        used = child in (
+            certificate.first[latent],
+            certificate.second[latent],
+            certificate.covering[latent],
+        )
         if is_gain or not used:
             return "generic"
     return "generic" if cover(changed).certificate is not None else "not established"
@@ -202,7 +242,9 @@ def _verdict_after(graph: np.ndarray, loadings: np.ndarray, decision: Decision, 
 # ---------------------------------------------------------------- what would better it
 
 
-def repairs(graph: np.ndarray, loadings: np.ndarray | None, bottom: Bottom, decision: Decision) -> tuple[Repair, ...]:
+def repairs(
+    graph: np.ndarray, loadings: np.ndarray | None, bottom: Bottom, decision: Decision
+) -> tuple[Repair, ...]:
     """New children that would make the layer generic, and strict, where it is not."""
     out = []
     coverage = decision.coverage
@@ -213,8 +255,12 @@ def repairs(graph: np.ndarray, loadings: np.ndarray | None, bottom: Bottom, deci
     return tuple(out)
 
 
-def _strict_repair(graph: np.ndarray, loadings: np.ndarray | None, bottom: Bottom, decision: Decision) -> Repair:
-    needed = 2 if bottom == "additive" else 3  # without values a third exclusive child is what proves B'
+def _strict_repair(
+    graph: np.ndarray, loadings: np.ndarray | None, bottom: Bottom, decision: Decision
+) -> Repair:
+    needed = (
+        2 if bottom == "additive" else 3
+    )  # without values a third exclusive child is what proves B'
     latents = range(graph.shape[1])
     new = [k for k in latents for _ in range(needed - len(decision.exclusive[k]))]
     num_forced = sum(max(0, 2 - len(children)) for children in decision.exclusive)
@@ -229,7 +275,9 @@ def _strict_repair(graph: np.ndarray, loadings: np.ndarray | None, bottom: Botto
 
 
 def _not_told_apart(rest: np.ndarray, only_graph: bool) -> int | None:
-    """A latent whose configurations the remaining children do not tell apart; None if they tell all."""
+    """A latent whose configurations the remaining children do not tell apart; None if they tell
+    all.
+    """
     left = undetermined(rest != 0)
     if len(left) == 0:
         return None

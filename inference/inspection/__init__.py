@@ -1,10 +1,24 @@
 """What to make of fitted latents: topics, groups, causes, dictionaries, options, hidden states."""
 
 from inference.inspection.attributes import Reversal, reversals
-from inference.inspection.classification import ClassAccuracy, Classification, class_accuracy, classify_rows
+from inference.inspection.classification import (
+    ClassAccuracy,
+    Classification,
+    class_accuracy,
+    classify_rows,
+)
 from inference.inspection.classifier_curves import ClassifierCurves, classifier_curves
-from inference.inspection.classifier_ensemble import ClassifierEnsemble, CurveBands, WeightSpread, classifier_ensemble
-from inference.inspection.classifiers import ClassifierReadout, component_histogram, read_classifiers
+from inference.inspection.classifier_ensemble import (
+    ClassifierEnsemble,
+    CurveBands,
+    WeightSpread,
+    classifier_ensemble,
+)
+from inference.inspection.classifiers import (
+    ClassifierReadout,
+    component_histogram,
+    read_classifiers,
+)
 from inference.inspection.dictionary import ColumnRecovery, column_recovery, used_columns
 from inference.inspection.hidden_markov import (
     ChainTimes,

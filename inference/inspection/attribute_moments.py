@@ -1,12 +1,19 @@
-r"""First and second moments of items given profiles of attributes, and what they say of rows: shared by item fit and local dependence.
+r"""First and second moments of items given profiles of attributes, and what they say of rows:
+shared by item fit and local dependence.
 
-Items are taken on the scale of their statistic T (the answer itself; the logarithm of LogNormal items). Given a profile they are independent with
+Items are taken on the scale of their statistic T (the answer itself; the logarithm of LogNormal
+items). Given a profile they are independent with
 
-.. math:: \mu_{\alpha j} = E[T_j \mid \alpha] = A'(\eta_{\alpha j}), \qquad v_{\alpha j} = \mathrm{Var}[T_j \mid \alpha] = A''(\eta_{\alpha j}) / s_j,
-    \qquad \log p(\alpha \mid x) = \log p_\alpha + \sum_j s_j \{ T_j \eta_{\alpha j} - A(\eta_{\alpha j}) \} + \text{const},
+.. math::
 
-the sum over the items that were answered. Counts whose predictor is not the natural parameter (negative binomial) have :math:`\mu + \mu^2 / s` for v, and their
-natural parameter and partition for :math:`s \eta` and :math:`s A`.
+    \mu_{\alpha j} = E[T_j \mid \alpha] = A'(\eta_{\alpha j}), \qquad v_{\alpha j} =
+    \mathrm{Var}[T_j \mid \alpha] = A''(\eta_{\alpha j}) / s_j,
+    \qquad \log p(\alpha \mid x) = \log p_\alpha + \sum_j s_j \{ T_j \eta_{\alpha j} -
+    A(\eta_{\alpha j}) \} + \text{const},
+
+the sum over the items that were answered. Counts whose predictor is not the natural parameter
+(negative binomial) have :math:`\mu + \mu^2 / s` for v, and their natural parameter and partition
+for :math:`s \eta` and :math:`s A`.
 """
 
 from __future__ import annotations
@@ -28,7 +35,16 @@ from ppl_models.descriptions.layers import GeneralizedLinearLayer
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.responses import Bernoulli, NegativeBinomial, ResponseFamily, filled
 
-__all__ = ["Answers", "AttributeMoments", "all_bernoulli", "answers_of", "holm", "moments_of", "profiles_of", "refuse_penalty"]
+__all__ = [
+    "Answers",
+    "AttributeMoments",
+    "all_bernoulli",
+    "answers_of",
+    "holm",
+    "moments_of",
+    "profiles_of",
+    "refuse_penalty",
+]
 
 MAX_ATTRIBUTES = 14  # whose profiles are listed
 
@@ -39,7 +55,8 @@ class AttributeMoments:
 
     Args:
         log_weights: logarithms of the profiles' probabilities, (C,).
-        slopes: s times the natural parameter, (C, J); offsets: s times the log-partition, (C, J): log p(x | profile) is linear in them.
+        slopes: s times the natural parameter, (C, J); offsets: s times the log-partition, (C, J):
+            log p(x | profile) is linear in them.
         mean, variance: of the items' statistics, (C, J).
     """
 
@@ -51,7 +68,11 @@ class AttributeMoments:
 
     def log_joint(self, answers: Answers) -> Tensor:
         """log p(row, profile) up to a constant of the row, (N, C)."""
-        return (answers.statistic * answers.mask) @ self.slopes.mT - answers.mask @ self.offsets.mT + self.log_weights
+        return (
+            (answers.statistic * answers.mask) @ self.slopes.mT
+            - answers.mask @ self.offsets.mT
+            + self.log_weights
+        )
 
     @property
     def weights(self) -> Tensor:
@@ -60,7 +81,12 @@ class AttributeMoments:
 
     def detached(self) -> AttributeMoments:
         """The same, which nothing is derived from."""
-        return AttributeMoments(*(part.detach() for part in (self.log_weights, self.slopes, self.offsets, self.mean, self.variance)))
+        return AttributeMoments(
+            *(
+                part.detach()
+                for part in (self.log_weights, self.slopes, self.offsets, self.mean, self.variance)
+            )
+        )
 
     @property
     def expected(self) -> Tensor:
@@ -103,7 +129,10 @@ def profiles_of(structure: AttributeStructure, owner: str) -> Tensor:
     if root.profiles is not None:
         return root.profiles.double()
     if size > MAX_ATTRIBUTES:
-        raise ValueError(f"{owner}: it lists the profiles, and those of {size} attributes are too many; at most {MAX_ATTRIBUTES} attributes were expected")
+        raise ValueError(
+            f"{owner}: it lists the profiles, and those of {size} attributes are too many; at most"
+            f" {MAX_ATTRIBUTES} attributes were expected"
+        )
     return binary_configurations(size)
 
 
@@ -116,10 +145,18 @@ def moments_of(structure: AttributeStructure, params: Params, profiles: Tensor) 
     scale = layer.response.scale(dispersion, layer.num_children)
     scale = torch.ones_like(eta[0]) if scale is None else scale
     log_weights = structure.root.distribution(params).log_prob(profiles.to(loadings))
-    slopes, offsets = layer.response.natural(eta, dispersion) * scale, layer.response.partition(eta, dispersion) * scale
+    slopes, offsets = (
+        layer.response.natural(eta, dispersion) * scale,
+        layer.response.partition(eta, dispersion) * scale,
+    )
     variance = torch.cat(
         [
-            _variance(family, eta[:, columns], scale[columns], None if dispersion is None else dispersion[part])
+            _variance(
+                family,
+                eta[:, columns],
+                scale[columns],
+                None if dispersion is None else dispersion[part],
+            )
             for family, columns, part in layer.response.blocks(layer.num_children)
         ],
         -1,
@@ -127,7 +164,9 @@ def moments_of(structure: AttributeStructure, params: Params, profiles: Tensor) 
     return AttributeMoments(log_weights, slopes, offsets, layer.response.mean(eta), variance)
 
 
-def _variance(family: ResponseFamily, eta: Tensor, scale: Tensor, dispersion: Tensor | None) -> Tensor:
+def _variance(
+    family: ResponseFamily, eta: Tensor, scale: Tensor, dispersion: Tensor | None
+) -> Tensor:
     """Of the statistic of one family's items, (C, j)."""
     if isinstance(family, NegativeBinomial):
         assert dispersion is not None  # it has a size
@@ -139,12 +178,15 @@ def answers_of(fit: FitRecord, data: Any, owner: str) -> tuple[AttributeStructur
     """The structure of a fit of attributes, its parameters in double precision, and the rows.
 
     Raises:
-        ValueError: for another model, items that are categories, covariates, posterior draws, or data that do not fit the model.
+        ValueError: for another model, items that are categories, covariates, posterior draws, or
+            data that do not fit the model.
     """
     structure = moment_model(fit, owner)
     layer = structure.layers[0]
     if fit.draws is not None:
-        raise ValueError(f"{owner}: a point estimate was expected, got posterior draws; fit with EM()")
+        raise ValueError(
+            f"{owner}: a point estimate was expected, got posterior draws; fit with EM()"
+        )
     table, _ = checked_as_fitted(fit, data)
     if table.shape[0] < 2:
         raise ValueError(f"{owner}: the rows of the fit were expected, got {table.shape[0]}")
@@ -163,23 +205,28 @@ def refuse_penalty(layer: GeneralizedLinearLayer, owner: str) -> None:
     """
     if layer.penalty is not None:
         raise ValueError(
-            f"{owner}: the loadings are penalised, and the law of the statistic asks for maximum likelihood; refit fit.model.restricted([Q]) with "
-            "the Q-matrix that the penalty found"
+            f"{owner}: the loadings are penalised, and the law of the statistic asks for maximum"
+            " likelihood; refit fit.model.restricted([Q]) with the Q-matrix that the penalty found"
         )
 
 
 def all_bernoulli(structure: AttributeStructure) -> bool:
     """Whether every item is right or wrong."""
     layer = structure.layers[0]
-    return all(isinstance(family, Bernoulli) for family, _, _ in layer.response.blocks(layer.num_items))
+    return all(
+        isinstance(family, Bernoulli) for family, _, _ in layer.response.blocks(layer.num_items)
+    )
 
 
 def holm(p_values: np.ndarray) -> np.ndarray:
-    r"""P-values corrected for their number by Holm's rule, in their places; NaN stay and are not counted.
+    r"""P-values corrected for their number by Holm's rule, in their places; NaN stay and are not
+    counted.
 
-    With the m p-values in rising order, :math:`\tilde p_{(i)} = \max_{l \le i} \min\{1, (m - l + 1) p_{(l)}\}`.
+    With the m p-values in rising order, :math:`\tilde p_{(i)} = \max_{l \le i} \min\{1, (m - l + 1)
+    p_{(l)}\}`.
 
-    Source: S. Holm (1979), A simple sequentially rejective multiple test procedure, Scandinavian Journal of Statistics 6, 65-70.
+    Source: S. Holm (1979), A simple sequentially rejective multiple test procedure, Scandinavian
+    Journal of Statistics 6, 65-70.
     """
     out = np.full(p_values.shape, np.nan)
     known = np.flatnonzero(~np.isnan(p_values))

@@ -1,4 +1,6 @@
-"""What attributes add to the expected responses of items, and items that fall where they should rise."""
+"""What attributes add to the expected responses of items, and items that fall where they should
+rise.
+"""
 
 from __future__ import annotations
 
@@ -42,21 +44,31 @@ def attribute_model(fit: FitRecord, owner: str) -> AttributeStructure:
     """
     structure = fit.structure
     if not isinstance(structure, AttributeStructure):
-        raise ValueError(f"{owner}: a fit of a LatentAttributeModel was expected, got one of {fit.model_name}")
+        raise ValueError(
+            f"{owner}: a fit of a LatentAttributeModel was expected, got one of {fit.model_name}"
+        )
     return structure
 
 
 def moment_model(fit: FitRecord, owner: str) -> AttributeStructure:
-    """As :func:`attribute_model`, for questions about means and variances of items under one law of all rows.
+    """As :func:`attribute_model`, for questions about means and variances of items under one law of
+    all rows.
 
     Raises:
-        ValueError: for another model, items that are categories, or attributes that depend on covariates.
+        ValueError: for another model, items that are categories, or attributes that depend on
+            covariates.
     """
     structure = attribute_model(fit, owner)
     if structure.layers[0].tabled:
-        raise ValueError(f"{owner}: items that are right or wrong, counts or measurements were expected, and some here are categories")
+        raise ValueError(
+            f"{owner}: items that are right or wrong, counts or measurements were expected, and"
+            " some here are categories"
+        )
     if structure.covariates is not None:
-        raise ValueError(f"{owner}: one law of the attributes for all rows was expected, and here it depends on {', '.join(structure.covariates.names)}")
+        raise ValueError(
+            f"{owner}: one law of the attributes for all rows was expected, and here it depends on"
+            f" {', '.join(structure.covariates.names)}"
+        )
     return structure
 
 
@@ -65,7 +77,8 @@ class Rise:
     """What an attribute adds to the expected responses of items that ask for the same attributes.
 
     Args:
-        items: their numbers; attribute: the one that is added; others: the other attributes they ask for, numbers.
+        items: their numbers; attribute: the one that is added; others: the other attributes they
+            ask for, numbers.
         having: which of the others are present, bool (C, len(others)).
         rise: of the expected response, (C, len(items)).
     """
@@ -89,16 +102,25 @@ def rises(fit: FitRecord, owner: str) -> Iterator[Rise]:
     """
     structure = attribute_model(fit, owner)
     layer = structure.layers[0]
-    edges = layer.item_edges if layer.item_edges is not None else layer.by_item(fit.params[layer.loadings].cpu() != 0)  # the penalty's own zeros
+    edges = (
+        layer.item_edges
+        if layer.item_edges is not None
+        else layer.by_item(fit.params[layer.loadings].cpu() != 0)
+    )  # the penalty's own zeros
     for own in edges.unique(dim=0):
         asked = own.nonzero().ravel().tolist()
         if len(asked) > MAX_ATTRIBUTES:
-            raise ValueError(f"{owner}: items with at most {MAX_ATTRIBUTES} attributes were expected, got one with {len(asked)}")
+            raise ValueError(
+                f"{owner}: items with at most {MAX_ATTRIBUTES} attributes were expected, got one"
+                f" with {len(asked)}"
+            )
         items = (edges == own).all(-1).nonzero().ravel()
         values = structure.allowed(asked)
         profiles = torch.zeros(len(values), layer.num_parents, dtype=values.dtype)
         profiles[:, asked] = values
-        expected = structure.expected_responses(fit.params, profiles).detach().cpu()[:, items]  # (2^a, j)
+        expected = (
+            structure.expected_responses(fit.params, profiles).detach().cpu()[:, items]
+        )  # (2^a, j)
         codes = (2 ** torch.arange(len(asked) - 1, -1, -1)).to(values)
         numbers = values @ codes
         for place, attribute in enumerate(asked):
@@ -113,7 +135,8 @@ def rises(fit: FitRecord, owner: str) -> Iterator[Rise]:
 
 
 def reversals(fit: FitRecord) -> list[Reversal]:
-    """Where an attribute more lowers the expected response of an item that asks for it, the largest falls first.
+    """Where an attribute more lowers the expected response of an item that asks for it, the largest
+    falls first.
 
     Args:
         fit: of a :class:`~ppl_models.LatentAttributeModel`.
@@ -127,6 +150,14 @@ def reversals(fit: FitRecord) -> list[Reversal]:
     found = []
     for one in rises(fit, "reversals"):
         for c, j in (one.rise < -SLACK).nonzero().tolist():
-            having = tuple(attributes[k] for k, has in zip(one.others, one.having[c].tolist(), strict=True) if has)
-            found.append(Reversal(items[one.items[j]], attributes[one.attribute], having, -float(one.rise[c, j])))
+            having = tuple(
+                attributes[k]
+                for k, has in zip(one.others, one.having[c].tolist(), strict=True)
+                if has
+            )
+            found.append(
+                Reversal(
+                    items[one.items[j]], attributes[one.attribute], having, -float(one.rise[c, j])
+                )
+            )
     return sorted(found, key=lambda reversal: -reversal.fall)

@@ -1,7 +1,8 @@
 r"""Rows classified by their attributes, and how far to trust that.
 
-With :math:`\varphi_{i\alpha}(\theta) = P(\alpha \mid x_i; \theta)` and :math:`m_{ik} = P(\alpha_k = 1 \mid x_i)`, the expected shares of rows
-classified rightly by the most probable profile :math:`\hat\alpha_i`, and attribute by attribute, are
+With :math:`\varphi_{i\alpha}(\theta) = P(\alpha \mid x_i; \theta)` and :math:`m_{ik} = P(\alpha_k =
+1 \mid x_i)`, the expected shares of rows classified rightly by the most probable profile
+:math:`\hat\alpha_i`, and attribute by attribute, are
 
 .. math:: \hat\tau = \frac1N \sum_i \max_\alpha \varphi_{i\alpha}, \qquad
     \hat\tau_k = \frac1N \sum_i \max(m_{ik}, 1 - m_{ik}),
@@ -11,36 +12,55 @@ and the expected agreement of two independent draws from a row's posterior
 .. math:: \hat\gamma = \frac1N \sum_i \sum_\alpha \varphi_{i\alpha}^2, \qquad
     \hat\gamma_k = \frac1N \sum_i \{ m_{ik}^2 + (1 - m_{ik})^2 \}.
 
-At the true parameters :math:`\theta_0` they are right. At an estimate the shares are too high. What the classification really reaches is
-:math:`\tau = N^{-1} \sum_i \varphi_{i \hat\alpha_i}(\theta_0)`, and with :math:`\delta = \hat\theta - \theta_0`
+At the true parameters :math:`\theta_0` they are right. At an estimate the shares are too high. What
+the classification really reaches is :math:`\tau = N^{-1} \sum_i \varphi_{i
+\hat\alpha_i}(\theta_0)`, and with :math:`\delta = \hat\theta - \theta_0`
 
-.. math:: \hat\tau - \tau = \frac1N \sum_i \Bigl\{ \varphi_{i \hat\alpha_i}'(\hat\theta)^\top \delta - \tfrac12 \delta^\top \varphi_{i \hat\alpha_i}''(\hat\theta) \delta \Bigr\} + O_P(N^{-3/2}),
+.. math::
 
-whose mean is of the order of parameters over rows, and positive: row i has moved :math:`\hat\theta` towards what makes its own answers likely (:math:`\delta` holds
-:math:`I^{-1} s_i`), :math:`\hat\alpha_i` was chosen as the largest under the same error, and estimated effects are on average too large. That mean is a smooth function
-of :math:`\theta_0`, so that its value at :math:`\hat\theta` is right to the same order, and there it can be seen: for data sets :math:`x^b` simulated from
-:math:`\hat\theta`, with estimates :math:`\hat\theta^b`,
+    \hat\tau - \tau = \frac1N \sum_i \Bigl\{ \varphi_{i \hat\alpha_i}'(\hat\theta)^\top \delta -
+    \tfrac12 \delta^\top \varphi_{i \hat\alpha_i}''(\hat\theta) \delta \Bigr\} + O_P(N^{-3/2}),
 
-.. math:: o = \frac1B \sum_b \frac1N \sum_i \Bigl\{ \max_\alpha \varphi_\alpha(x_i^b; \hat\theta^b) - \varphi_{\hat\alpha_i^b}(x_i^b; \hat\theta) \Bigr\},
+whose mean is of the order of parameters over rows, and positive: row i has moved :math:`\hat\theta`
+towards what makes its own answers likely (:math:`\delta` holds :math:`I^{-1} s_i`),
+:math:`\hat\alpha_i` was chosen as the largest under the same error, and estimated effects are on
+average too large. That mean is a smooth function of :math:`\theta_0`, so that its value at
+:math:`\hat\theta` is right to the same order, and there it can be seen: for data sets :math:`x^b`
+simulated from :math:`\hat\theta`, with estimates :math:`\hat\theta^b`,
+
+.. math::
+
+    o = \frac1B \sum_b \frac1N \sum_i \Bigl\{ \max_\alpha \varphi_\alpha(x_i^b; \hat\theta^b) -
+    \varphi_{\hat\alpha_i^b}(x_i^b; \hat\theta) \Bigr\},
     \qquad \hat\tau - o,
 
-and likewise each entry of the tables of true against classified attributes. The posterior at :math:`\hat\theta` takes the place of the profiles that were simulated,
-whose mean it is, so that few data sets do. (Averaging :math:`\varphi` over the normal law of the estimate needs no data sets, but mends the second
-term alone.) ``benchmarks/attributes.py`` measures what is left.
+and likewise each entry of the tables of true against classified attributes. The posterior at
+:math:`\hat\theta` takes the place of the profiles that were simulated, whose mean it is, so that
+few data sets do. (Averaging :math:`\varphi` over the normal law of the estimate needs no data sets,
+but mends the second term alone.) ``benchmarks/attributes.py`` measures what is left.
 
-Of classes (components of a mixture, states, options) the same is done by :func:`class_accuracy`, but for where data are simulated. Few rows make classes of chance
-that lie far apart, and data simulated from these have real ones: on independent noise the first order takes 4 of 96 per cent off, where half of the rows are
-right. So parameters :math:`\theta(s)` are sought whose classes lie s times as far apart as in the fit, and alike at s = 0
-(:meth:`inference.base.structure.Structure.drawn_together`), such that fits to data simulated there gain as much as the fit itself over classes that are all alike,
+Of classes (components of a mixture, states, options) the same is done by :func:`class_accuracy`,
+but for where data are simulated. Few rows make classes of chance that lie far apart, and data
+simulated from these have real ones: on independent noise the first order takes 4 of 96 per cent
+off, where half of the rows are right. So parameters :math:`\theta(s)` are sought whose classes lie
+s times as far apart as in the fit, and alike at s = 0
+(:meth:`inference.base.structure.Structure.drawn_together`), such that fits to data simulated there
+gain as much as the fit itself over classes that are all alike,
 
-.. math:: \frac1B \sum_b \{ \ell(\hat\theta^b; x^b) - \ell(\theta^b(0); x^b) \} = \ell(\hat\theta; x) - \ell(\theta(0); x),
+.. math::
 
-and :math:`\tau` is the mean, there, of the true share that the classes of :math:`\hat\theta^b` reach under the best names for them. The gain grows with the distance of the
-classes, as the posterior's certainty does not, and a fit that gains no more than chance is judged at s = 0 (indirect inference; C. Gourieroux, A. Monfort and
-E. Renault 1993, doi:10.1002/jae.3950080507). ``benchmarks/class_accuracy.py`` measures what is left.
+    \frac1B \sum_b \{ \ell(\hat\theta^b; x^b) - \ell(\theta^b(0); x^b) \} = \ell(\hat\theta; x) -
+    \ell(\theta(0); x),
 
-Source: W. Wang, L. Song, P. Chen, Y. Meng and S. Ding (2015), doi:10.1111/jedm.12096; Y. Cui, M. J. Gierl and H.-H. Chang (2012),
-doi:10.1111/j.1745-3984.2011.00158.x; B. Efron (1983), doi:10.1080/01621459.1983.10477973 (the optimism of an error rate, by the bootstrap).
+and :math:`\tau` is the mean, there, of the true share that the classes of :math:`\hat\theta^b`
+reach under the best names for them. The gain grows with the distance of the classes, as the
+posterior's certainty does not, and a fit that gains no more than chance is judged at s = 0
+(indirect inference; C. Gourieroux, A. Monfort and E. Renault 1993, doi:10.1002/jae.3950080507).
+``benchmarks/class_accuracy.py`` measures what is left.
+
+Source: W. Wang, L. Song, P. Chen, Y. Meng and S. Ding (2015), doi:10.1111/jedm.12096; Y. Cui, M. J.
+Gierl and H.-H. Chang (2012), doi:10.1111/j.1745-3984.2011.00158.x; B. Efron (1983),
+doi:10.1080/01621459.1983.10477973 (the optimism of an error rate, by the bootstrap).
 """
 
 from __future__ import annotations
@@ -79,12 +99,27 @@ LEAST_ACCURACY = 0.8  # below it an attribute is flagged
 REPLICATES = 10
 MOST_CELLS = 2**22  # rows times profiles times items, up to which data sets are simulated unasked
 REFIT = EM(tolerance=1e-5, max_iterations=500)
-CLASS_REPLICATES = 8, 4  # data sets at each distance of the classes, where EM takes all as one batch and where it does not
+# data sets at each distance of the classes, where EM takes all as one batch and where it does not
+CLASS_REPLICATES = (
+    8,
+    4,
+)
 CLASS_REFIT = EM(tolerance=1e-4, max_iterations=300)
-STARTS = (3, 2)  # of a refit beside the truth: spread out, and at random; those of a plain call are more
+STARTS = (
+    3,
+    2,
+)  # of a refit beside the truth: spread out, and at random; those of a plain call are more
 MOST_DISTANCES = 4
-MOST_SIZES = 2**14, 2**11  # steps times classes times items, up to which data sets are simulated unasked, as a batch and one by one
-ENOUGH_ROWS, ENOUGH_GAIN = 100, 5  # a parameter; nats a parameter: together they leave less than half a per cent to take off
+# steps times classes times items, up to which data sets are simulated unasked, as a batch and one
+# by one
+MOST_SIZES = (
+    2**14,
+    2**11,
+)
+ENOUGH_ROWS, ENOUGH_GAIN = (
+    100,
+    5,
+)  # a parameter; nats a parameter: together they leave less than half a per cent to take off
 
 
 @shows_briefly
@@ -99,9 +134,12 @@ class Classification:
         probabilities: P(attribute = 1 | row), (N, K).
         accuracy: expected share of rows whose most probable profile is the true one.
         consistency: expected agreement of two draws of a row's profile from its posterior.
-        attribute_accuracy, attribute_consistency: the same attribute by attribute, with each classified by itself, (K,).
-        confusion: expected shares of rows, (K, 2, 2): attribute k truly 0 or 1 (rows) and classified 0 or 1 (columns).
-        overstated: what was taken off the mean of ``profile_probability`` for ``accuracy``, because parameters were estimated from the same rows.
+        attribute_accuracy, attribute_consistency: the same attribute by attribute, with each
+            classified by itself, (K,).
+        confusion: expected shares of rows, (K, 2, 2): attribute k truly 0 or 1 (rows) and
+            classified 0 or 1 (columns).
+        overstated: what was taken off the mean of ``profile_probability`` for ``accuracy``, because
+            parameters were estimated from the same rows.
         attribute_overstated: likewise of each attribute, (K,).
         note: why nothing was taken off; "" where it was.
     """
@@ -121,24 +159,34 @@ class Classification:
 
     @property
     def doubtful(self) -> tuple[str, ...]:
-        """The attributes that fewer than four rows in five are expected to be classified rightly on."""
-        return tuple(name for name, share in zip(self.attributes, self.attribute_accuracy, strict=True) if share < LEAST_ACCURACY)
+        """The attributes that fewer than four rows in five are expected to be classified rightly
+        on.
+        """
+        return tuple(
+            name
+            for name, share in zip(self.attributes, self.attribute_accuracy, strict=True)
+            if share < LEAST_ACCURACY
+        )
 
 
-def classify_rows(fit: FitRecord, data: Any, num_replicates: int | None = None, seed: int = 0) -> Classification:
-    """Attributes and profiles of rows, with the expected accuracy and consistency of the classification.
+def classify_rows(
+    fit: FitRecord, data: Any, num_replicates: int | None = None, seed: int = 0
+) -> Classification:
+    """Attributes and profiles of rows, with the expected accuracy and consistency of the
+    classification.
 
     Args:
         fit: of a :class:`~ppl_models.LatentAttributeModel`.
         data: (N, J), NaN where missing: the rows of the fit, or others.
-        num_replicates: data sets that are simulated and fitted to see by how much the posterior overstates its accuracy; 0 for none. Ten if None, where that
-            takes seconds: for the rows of the fit, up to four million rows times profiles times items. Accuracies of other rows are what the posterior says,
-            :attr:`Classification.note` tells.
+        num_replicates: data sets that are simulated and fitted to see by how much the posterior
+            overstates its accuracy; 0 for none. Ten if None, where that takes seconds: for the rows
+            of the fit, up to four million rows times profiles times items. Accuracies of other rows
+            are what the posterior says, :attr:`Classification.note` tells.
         seed: of the first data set.
 
     Raises:
-        ValueError: for another model, data that do not fit it, or more profiles than can be listed; where data sets are asked for, for other rows than those
-            of the fit, or posterior draws.
+        ValueError: for another model, data that do not fit it, or more profiles than can be listed;
+            where data sets are asked for, for other rows than those of the fit, or posterior draws.
     """
     layer = attribute_model(fit, "classify_rows").layers[0]
     if num_replicates is not None:
@@ -175,10 +223,13 @@ class ClassAccuracy:
     Args:
         accuracy: expected share of rows whose most probable class is the true one.
         said: the same as the posterior has it, which takes the estimates for the truth.
-        error: standard error of ``accuracy`` from the number of data sets; 0 where nothing was simulated.
-        by_class: expected share of the rows put into each class that belong there, (K,); NaN where no row is.
+        error: standard error of ``accuracy`` from the number of data sets; 0 where nothing was
+            simulated.
+        by_class: expected share of the rows put into each class that belong there, (K,); NaN where
+            no row is.
         guess: expected share that is right where all rows are put into the largest class.
-        entropy_r2: 1 - entropy of the true posterior over that of even chances; ``said_r2``: as the posterior has it.
+        entropy_r2: 1 - entropy of the true posterior over that of even chances; ``said_r2``: as the
+            posterior has it.
         apart: how far apart the classes are taken to be, 1 as far as in the fit.
         note: why nothing was taken off; "" where it was.
     """
@@ -200,23 +251,31 @@ class ClassAccuracy:
 
     @property
     def worthless(self) -> bool:
-        """Whether the classes are right hardly more often than the largest one alone would be, or what was taken off is more than that."""
+        """Whether the classes are right hardly more often than the largest one alone would be, or
+        what was taken off is more than that.
+        """
         return not self.note and self.accuracy - self.guess <= max(2 * self.error, self.overstated)
 
 
-def class_accuracy(fit: FitRecord, data: Any, num_replicates: int | None = None, seed: int = 0) -> ClassAccuracy:
-    """Expected share of rows whose class is right, for one latent with several values a row or step.
+def class_accuracy(
+    fit: FitRecord, data: Any, num_replicates: int | None = None, seed: int = 0
+) -> ClassAccuracy:
+    """Expected share of rows whose class is right, for one latent with several values a row or
+    step.
 
     Args:
         fit: of a mixture, a hidden Markov model or options.
         data: the rows of the fit, or others, of which the posterior alone is told.
-        num_replicates: data sets simulated and fitted at each of one to four distances of the classes; 0 for none. Eight, or four where they cannot be fitted as one
-            batch, if None, where that takes seconds, and unless there are a hundred rows and more for each parameter and classes that gain five nats for
-            each: what is left to take off is then below half a per cent. :attr:`ClassAccuracy.note` tells.
+        num_replicates: data sets simulated and fitted at each of one to four distances of the
+            classes; 0 for none. Eight, or four where they cannot be fitted as one batch, if None,
+            where that takes seconds, and unless there are a hundred rows and more for each
+            parameter and classes that gain five nats for each: what is left to take off is then
+            below half a per cent. :attr:`ClassAccuracy.note` tells.
         seed: of the first data set.
 
     Raises:
-        ValueError: for a model without such a latent; where data sets are asked for, for rows, engines or models that have none.
+        ValueError: for a model without such a latent; where data sets are asked for, for rows,
+            engines or models that have none.
     """
     owner = "class_accuracy"
     if num_replicates is not None:
@@ -226,7 +285,10 @@ def class_accuracy(fit: FitRecord, data: Any, num_replicates: int | None = None,
     own = _judged(chances, chances)
     refused = _refused(fit, data)
     if refused and num_replicates:
-        raise ValueError(f"{owner}: num_replicates={num_replicates} needs a point estimate of classes, and the rows of its fit: {refused}; num_replicates=0 was expected")
+        raise ValueError(
+            f"{owner}: num_replicates={num_replicates} needs a point estimate of classes, and the"
+            f" rows of its fit: {refused}; num_replicates=0 was expected"
+        )
     if refused or num_replicates == 0:
         return _as_said(own, refused or "num_replicates is 0")
     with quiet():
@@ -237,16 +299,44 @@ def class_accuracy(fit: FitRecord, data: Any, num_replicates: int | None = None,
         if num_replicates is None:
             size = chances.numel() * problem.data.shape[-1]
             if len(chances) >= ENOUGH_ROWS * params and gain >= ENOUGH_GAIN * params:
-                return _as_said(own, f"{len(chances) // params:,} rows for each parameter leave next to nothing to take off")
+                return _as_said(
+                    own,
+                    f"{len(chances) // params:,} rows for each parameter leave next to nothing to"
+                    " take off",
+                )
             if size > MOST_SIZES[0 if is_batch else 1]:
-                return _as_said(own, f"it would take a while; inference.inspection.class_accuracy(fit, data, num_replicates={usual}) works it out")
+                return _as_said(
+                    own,
+                    "it would take a while; inference.inspection.class_accuracy(fit, data,"
+                    f" num_replicates={usual}) works it out",
+                )
         mean, error, apart = _at_gain(problem, fit.params, gain, num_replicates or usual, seed)
     by_class = np.where(np.isnan(own[3:]), np.nan, mean[3:])
-    return ClassAccuracy(float(mean[0]), float(own[0]), error, by_class, float(mean[1]), float(mean[2]), float(own[2]), apart, "")
+    return ClassAccuracy(
+        float(mean[0]),
+        float(own[0]),
+        error,
+        by_class,
+        float(mean[1]),
+        float(mean[2]),
+        float(own[2]),
+        apart,
+        "",
+    )
 
 
 def _as_said(own: np.ndarray, note: str) -> ClassAccuracy:
-    return ClassAccuracy(float(own[0]), float(own[0]), 0.0, own[3:], float(own[1]), float(own[2]), float(own[2]), 1.0, note)
+    return ClassAccuracy(
+        float(own[0]),
+        float(own[0]),
+        0.0,
+        own[3:],
+        float(own[1]),
+        float(own[2]),
+        float(own[2]),
+        1.0,
+        note,
+    )
 
 
 def _refused(fit: FitRecord, data: Any) -> str:
@@ -258,33 +348,54 @@ def _refused(fit: FitRecord, data: Any) -> str:
         return "the fit has posterior draws"
     if fit.row_weights is not None:
         return "its rows are weighted"
-    return "" if num_rows == fit.num_rows else f"these are {num_rows:,} rows, and the fit is of {fit.num_rows:,}"
+    return (
+        ""
+        if num_rows == fit.num_rows
+        else f"these are {num_rows:,} rows, and the fit is of {fit.num_rows:,}"
+    )
 
 
 def _lines(posterior: Params, owner: str, name: str) -> Tensor:
     """P(class | data) of every row or step, (n, K)."""
     values = list(posterior.values())
-    lines = values[0].detach().cpu().double().flatten(0, -2) if len(values) == 1 and values[0].dim() > 1 else torch.zeros(0, 1)
+    lines = (
+        values[0].detach().cpu().double().flatten(0, -2)
+        if len(values) == 1 and values[0].dim() > 1
+        else torch.zeros(0, 1)
+    )
     lines = lines[lines.sum(-1) > 0]  # steps after the end of a sequence have none
-    if lines.shape[-1] < 2 or not len(lines) or not torch.allclose(lines.sum(-1), torch.ones(len(lines), dtype=lines.dtype), atol=1e-4):
-        raise ValueError(f"{owner}: a model with one latent of several values a row was expected, got {name}")
+    if (
+        lines.shape[-1] < 2
+        or not len(lines)
+        or not torch.allclose(lines.sum(-1), torch.ones(len(lines), dtype=lines.dtype), atol=1e-4)
+    ):
+        raise ValueError(
+            f"{owner}: a model with one latent of several values a row was expected, got {name}"
+        )
     return lines
 
 
 def _judged(said: Tensor, true: Tensor) -> np.ndarray:
-    """The share that is right, that of the largest class, entropy R2 under the true posterior, and by class the share that belongs there, (3 + K,).
+    """The share that is right, that of the largest class, entropy R2 under the true posterior, and
+    by class the share that belongs there, (3 + K,).
 
     Args:
         said: by which rows are put into classes, (n, K); true: by which they are judged.
     """
     size = true.shape[1]
-    table = torch.zeros(size, size, dtype=true.dtype).index_add_(0, said.argmax(-1), true).numpy() / len(true)  # said, true
+    table = torch.zeros(size, size, dtype=true.dtype).index_add_(
+        0, said.argmax(-1), true
+    ).numpy() / len(true)  # said, true
     rows, columns = linear_sum_assignment(-table)  # the best names
     right = np.full(size, np.nan)
     held = table.sum(1)
-    right[columns] = np.divide(table[rows, columns], held, out=np.full(size, np.nan), where=held > 0)
+    right[columns] = np.divide(
+        table[rows, columns], held, out=np.full(size, np.nan), where=held > 0
+    )
     entropy = -float(torch.special.xlogy(true, true).sum()) / len(true)
-    return np.array([table[rows, columns].sum(), table.sum(0).max(), 1 - entropy / math.log(size), *right])
+    return np.array(
+        [table[rows, columns].sum(), table.sum(0).max(), 1 - entropy / math.log(size), *right]
+    )
 
 
 def _log_likelihood(problem: Problem, params: Params) -> float:
@@ -302,7 +413,9 @@ def _gain(problem: Problem, params: Params) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Replicated:
-    """What refits to data sets of one truth reach on average: gain and what is judged, (3 + K,), and standard errors of the gain and of the share that is right."""
+    """What refits to data sets of one truth reach on average: gain and what is judged, (3 + K,),
+    and standard errors of the gain and of the share that is right.
+    """
 
     gain: float
     gain_error: float
@@ -310,16 +423,25 @@ class _Replicated:
     error: float
 
 
-def _at_gain(problem: Problem, params: Params, gain: float, num_sets: int, seed: int) -> tuple[np.ndarray, float, float]:
-    """What is judged where refits gain as much as the fit, the standard error of the share that is right, and how far apart the classes are there."""
+def _at_gain(
+    problem: Problem, params: Params, gain: float, num_sets: int, seed: int
+) -> tuple[np.ndarray, float, float]:
+    """What is judged where refits gain as much as the fit, the standard error of the share that is
+    right, and how far apart the classes are there.
+    """
     seen: dict[float, _Replicated] = {}
     apart = 1.0
     while True:
-        seen[apart] = found = _replicated(problem, params, apart, num_sets, seed + len(seen) * num_sets)
+        seen[apart] = found = _replicated(
+            problem, params, apart, num_sets, seed + len(seen) * num_sets
+        )
         if abs(found.gain - gain) <= found.gain_error:
             return found.judged, found.error, apart
         low = max((s for s, own in seen.items() if own.gain <= gain), default=None)
-        high = min((s for s, own in seen.items() if own.gain > gain and (low is None or s > low)), default=None)
+        high = min(
+            (s for s, own in seen.items() if own.gain > gain and (low is None or s > low)),
+            default=None,
+        )
         if high is None:  # refits gain less than the fit did, however far apart its classes are
             return seen[1.0].judged, seen[1.0].error, 1.0
         if low is None and high == 0:
@@ -330,7 +452,11 @@ def _at_gain(problem: Problem, params: Params, gain: float, num_sets: int, seed:
         if low is not None and (len(seen) == MOST_DISTANCES or apart in seen):
             one, two = seen[low], seen[high]
             share = (gain - one.gain) / (two.gain - one.gain)
-            return (1 - share) * one.judged + share * two.judged, (1 - share) * one.error + share * two.error, (1 - share) * low + share * high
+            return (
+                (1 - share) * one.judged + share * two.judged,
+                (1 - share) * one.error + share * two.error,
+                (1 - share) * low + share * high,
+            )
         if low is None and len(seen) >= MOST_DISTANCES - 1:
             apart = 0.0
 
@@ -345,7 +471,9 @@ def _between(low: float | None, high: float, seen: dict[float, _Replicated], gai
     return round(math.sqrt(low**2 + share * (high**2 - low**2)), 3)
 
 
-def _replicated(problem: Problem, params: Params, apart: float, num_sets: int, seed: int) -> _Replicated:
+def _replicated(
+    problem: Problem, params: Params, apart: float, num_sets: int, seed: int
+) -> _Replicated:
     """Refits to data simulated where classes lie so far apart."""
     structure = problem.structure
     truth = params if apart == 1 else structure.drawn_together(problem, params, apart)
@@ -356,27 +484,63 @@ def _replicated(problem: Problem, params: Params, apart: float, num_sets: int, s
     gains, found = [], []
     for own, best in zip(problems, _refits(problem, problems, sets, truth), strict=True):
         gains.append(_gain(own, best))
-        said, true = (_lines(structure.latent_means(own.program(), at), "class_accuracy", "") for at in (best, truth))
+        said, true = (
+            _lines(structure.latent_means(own.program(), at), "class_accuracy", "")
+            for at in (best, truth)
+        )
         found.append(_judged(said, true))
     judged = np.array(found)
     counts = (~np.isnan(judged)).sum(0)  # 0 for a class that no refit puts a row into
-    mean = np.divide(np.nansum(judged, 0), counts, out=np.full(judged.shape[1], np.nan), where=counts > 0)
+    mean = np.divide(
+        np.nansum(judged, 0), counts, out=np.full(judged.shape[1], np.nan), where=counts > 0
+    )
     spread = max(1, num_sets - 1) ** 0.5
-    return _Replicated(float(np.mean(gains)), float(np.std(gains) / spread), mean, float(judged[:, 0].std() / spread))
+    return _Replicated(
+        float(np.mean(gains)),
+        float(np.std(gains) / spread),
+        mean,
+        float(judged[:, 0].std() / spread),
+    )
 
 
-def _refits(problem: Problem, problems: Sequence[Problem], sets: Tensor, truth: Params) -> list[Params]:
-    """The best of several starts on each data set, all as one batch where EM has the steps for it."""
+def _refits(
+    problem: Problem, problems: Sequence[Problem], sets: Tensor, truth: Params
+) -> list[Params]:
+    """The best of several starts on each data set, all as one batch where EM has the steps for
+    it.
+    """
     starts = []
     for own in problems:
-        more = [own.structure.start(own, kind, number) for kind, number in zip(("spectral", "random"), STARTS, strict=True)]
-        starts.append({name: torch.cat([value.unsqueeze(0), *(part[name].to(value) for part in more if part is not None)]) for name, value in truth.items()})
+        more = [
+            own.structure.start(own, kind, number)
+            for kind, number in zip(("spectral", "random"), STARTS, strict=True)
+        ]
+        starts.append(
+            {
+                name: torch.cat(
+                    [
+                        value.unsqueeze(0),
+                        *(part[name].to(value) for part in more if part is not None),
+                    ]
+                )
+                for name, value in truth.items()
+            }
+        )
     num = 1 + sum(STARTS)
     with torch.enable_grad():
         if fits_sets(problem, CLASS_REFIT):
-            outcome = fit_sets(problem, CLASS_REFIT, sets, {name: torch.cat([start[name] for start in starts]) for name in truth})
-            best = outcome.objective.nan_to_num(nan=-torch.inf).reshape(-1, num).argmax(-1) + num * torch.arange(len(problems))
-            return [{name: value[at] for name, value in outcome.params.items()} for at in best.tolist()]
+            outcome = fit_sets(
+                problem,
+                CLASS_REFIT,
+                sets,
+                {name: torch.cat([start[name] for start in starts]) for name in truth},
+            )
+            best = outcome.objective.nan_to_num(nan=-torch.inf).reshape(-1, num).argmax(
+                -1
+            ) + num * torch.arange(len(problems))
+            return [
+                {name: value[at] for name, value in outcome.params.items()} for at in best.tolist()
+            ]
         found = []
         for own, start in zip(problems, starts, strict=True):
             outcome = CLASS_REFIT.run(own, start, NoProgress(), None)
@@ -392,8 +556,8 @@ def _posterior(fit: FitRecord, data: Any) -> tuple[Tensor, Tensor]:
     for program in chunks(fit, data):
         if not sums_out(fit, program):
             raise ValueError(
-                f"classify_rows: the profiles of {layer.num_parents} attributes are too many to list; fit.posterior_latents(data) has the "
-                "probability of each attribute"
+                f"classify_rows: the profiles of {layer.num_parents} attributes are too many to"
+                " list; fit.posterior_latents(data) has the probability of each attribute"
             )
         parts.append(program.latent_marginals(fit.params)[layer.parent])  # (n, C)
         values = program.latent_values(fit.params)[layer.parent].to(parts[0])
@@ -401,14 +565,19 @@ def _posterior(fit: FitRecord, data: Any) -> tuple[Tensor, Tensor]:
 
 
 def _shares(said: Tensor, true: Tensor, values: Tensor) -> Tensor:
-    """Expected shares of rows, (1 + 4 K,): with the right profile; and of each attribute, truly 0 or 1 (rows) and classified 0 or 1 (columns).
+    """Expected shares of rows, (1 + 4 K,): with the right profile; and of each attribute, truly 0
+    or 1 (rows) and classified 0 or 1 (columns).
 
     Args:
-        said: the posterior that rows are classified by, (N, C); true: that by which they are judged; values: (C, K).
+        said: the posterior that rows are classified by, (N, C); true: that by which they are
+            judged; values: (C, K).
     """
     right = true.gather(-1, said.argmax(-1, keepdim=True)).mean()
     chance, one = (true @ values).clamp(0, 1), ((said @ values) > 0.5).to(true)
-    table = torch.stack([torch.stack([(t * s).mean(0) for s in (1 - one, one)], -1) for t in (1 - chance, chance)], -2)  # (K, 2, 2)
+    table = torch.stack(
+        [torch.stack([(t * s).mean(0) for s in (1 - one, one)], -1) for t in (1 - chance, chance)],
+        -2,
+    )  # (K, 2, 2)
     return torch.cat([right.reshape(1), table.ravel()])
 
 
@@ -417,25 +586,44 @@ def _traces(shares: Tensor) -> Tensor:
     return shares[1:].reshape(-1, 2, 2).diagonal(dim1=-2, dim2=-1).sum(-1)
 
 
-def _replicates(fit: FitRecord, num_rows: int, cells_a_row: int, asked: int | None) -> tuple[int, str]:
+def _replicates(
+    fit: FitRecord, num_rows: int, cells_a_row: int, asked: int | None
+) -> tuple[int, str]:
     """How many data sets to simulate, and why none."""
     others = f"these are {num_rows:,} rows, and the fit is of {fit.num_rows:,}"
-    refused = others if num_rows != fit.num_rows else "the fit has posterior draws" if fit.draws is not None else ""
+    refused = (
+        others
+        if num_rows != fit.num_rows
+        else "the fit has posterior draws"
+        if fit.draws is not None
+        else ""
+    )
     if asked:
         if refused:
-            raise ValueError(f"classify_rows: num_replicates={asked} needs a point estimate and the rows of its fit: {refused}; num_replicates=0 was expected")
+            raise ValueError(
+                f"classify_rows: num_replicates={asked} needs a point estimate and the rows of its"
+                f" fit: {refused}; num_replicates=0 was expected"
+            )
         return asked, ""
     if asked == 0:
         return 0, "num_replicates is 0"
     if refused:
         return 0, refused
     if num_rows * cells_a_row > MOST_CELLS:
-        return 0, f"it would take a while; classify_rows(fit, data, num_replicates={REPLICATES}) works it out"
+        return (
+            0,
+            (
+                f"it would take a while; classify_rows(fit, data, num_replicates={REPLICATES})"
+                " works it out"
+            ),
+        )
     return REPLICATES, ""
 
 
 def _overstated(fit: FitRecord, data: Any, num_replicates: int, seed: int) -> Tensor:
-    """By how much the shares that an estimate expects exceed the true ones, on average over data sets simulated from it, (1 + 4 K,)."""
+    """By how much the shares that an estimate expects exceed the true ones, on average over data
+    sets simulated from it, (1 + 4 K,).
+    """
     with quiet():  # refits on bounds, or that are not quite done, are part of the answer
         problem = problem_of(fit.model, checked_as_fitted(fit, data)[0], seed)
         found = replicates(problem, fit.params, REFIT, num_replicates, seed, NoProgress(), None)
@@ -443,6 +631,9 @@ def _overstated(fit: FitRecord, data: Any, num_replicates: int, seed: int) -> Te
     for b in range(num_replicates):
         table = simulated_table(problem, fit.params, seed + b)
         true, values = _posterior(fit, table)
-        said, _ = _posterior(dataclasses.replace(fit, params={name: value[b] for name, value in found.items()}), table)
+        said, _ = _posterior(
+            dataclasses.replace(fit, params={name: value[b] for name, value in found.items()}),
+            table,
+        )
         gaps.append(_shares(said, said, values) - _shares(said, true, values))
     return torch.stack(gaps).mean(0)

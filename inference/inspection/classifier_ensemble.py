@@ -1,14 +1,20 @@
-r"""How far independent classifiers would differ had the rows been others, or training begun elsewhere.
+r"""How far independent classifiers would differ had the rows been others, or training begun
+elsewhere.
 
-Every member is trained on a random half of the rows, from several starts. A half, and no bootstrap sample: copies of a row in the training rows and among
-those held out would hide that a network learns rows by heart. The mean square deviation of an estimate from half of the rows about that from all is, to first order,
-:math:`(2/N - 1/N) \sigma^2 = \sigma^2 / N`: that of an estimate from all rows (the delete-half jackknife).
+Every member is trained on a random half of the rows, from several starts. A half, and no bootstrap
+sample: copies of a row in the training rows and among those held out would hide that a network
+learns rows by heart. The mean square deviation of an estimate from half of the rows about that from
+all is, to first order, :math:`(2/N - 1/N) \sigma^2 = \sigma^2 / N`: that of an estimate from all
+rows (the delete-half jackknife).
 
-Components are matched by the assignment in which a member's posterior of the rows agrees most with that of the estimate. A start that does clearly worse on rows that
-it has not seen than the best start of its half (by more than one standard error of the difference, row by row) has failed and counts no more.
+Components are matched by the assignment in which a member's posterior of the rows agrees most with
+that of the estimate. A start that does clearly worse on rows that it has not seen than the best
+start of its half (by more than one standard error of the difference, row by row) has failed and
+counts no more.
 
-Source: J. Shao and C. F. J. Wu (1989), A general theory for jackknife variance estimation, doi:10.1214/aos/1176347263; B. Lakshminarayanan, A. Pritzel and C.
-Blundell (2017), deep ensembles, arXiv:1612.01474.
+Source: J. Shao and C. F. J. Wu (1989), A general theory for jackknife variance estimation,
+doi:10.1214/aos/1176347263; B. Lakshminarayanan, A. Pritzel and C. Blundell (2017), deep ensembles,
+arXiv:1612.01474.
 """
 
 from __future__ import annotations
@@ -54,7 +60,8 @@ class WeightSpread:
         component: counted from 0.
         estimate, lower, upper: with its interval.
         between_rows: standard deviation over halves of the rows, starts averaged.
-        between_starts: standard deviation over starts on the same rows: of training, and of what the data leave open.
+        between_starts: standard deviation over starts on the same rows: of training, and of what
+            the data leave open.
     """
 
     component: int
@@ -94,7 +101,8 @@ class ClassifierEnsemble:
 
     Args:
         fit: the estimate, with the members as draws (starts, halves, ...): starts are its chains.
-        failed: (starts, halves), members that did clearly worse than the best start of their half; that start stands in their place.
+        failed: (starts, halves), members that did clearly worse than the best start of their half;
+            that start stands in their place.
         level: of all intervals.
     """
 
@@ -118,51 +126,87 @@ class ClassifierEnsemble:
         of_rows = (members.mean(0).var(0) - of_starts / num_starts).clamp(min=0)
         return tuple(
             WeightSpread(
-                i, float(value[i]), float(lower[i].clamp(min=0)), float(upper[i].clamp(max=1)), math.sqrt(float(of_rows[i])), math.sqrt(float(of_starts[i]))
+                i,
+                float(value[i]),
+                float(lower[i].clamp(min=0)),
+                float(upper[i].clamp(max=1)),
+                math.sqrt(float(of_rows[i])),
+                math.sqrt(float(of_starts[i])),
             )
             for i in range(len(value))
         )
 
     def curves(self, data: Any, variate: int | str) -> CurveBands:
-        """Classifiers and densities along a variate of one column, with bands; see :func:`classifier_curves`."""
+        """Classifiers and densities along a variate of one column, with bands; see
+        :func:`classifier_curves`.
+        """
         flat = _flat(self.members)
-        value, members = classifier_curves(self.fit, data, variate), classifier_curves(self.fit, data, variate, params=flat)
+        value, members = (
+            classifier_curves(self.fit, data, variate),
+            classifier_curves(self.fit, data, variate, params=flat),
+        )
         shape = self.failed.shape
         low, high = spread(value.classifiers, members.classifiers.unflatten(0, shape), self.level)
         least, most = spread(value.densities, members.densities.unflatten(0, shape), self.level)
         return CurveBands(
-            value.variate, value.places, value.classifiers, low.clamp(min=0), high.clamp(max=1), value.edges, value.densities, least.clamp(min=0), most
+            value.variate,
+            value.places,
+            value.classifiers,
+            low.clamp(min=0),
+            high.clamp(max=1),
+            value.edges,
+            value.densities,
+            least.clamp(min=0),
+            most,
         )
 
     def identifiability(self, data: Any, delta: float = 0.05) -> ClassifierIdentifiability:
-        """Theorems 1 and 2 (or linear independence) with the members as judges of each other; see :func:`check_classifiers`."""
+        """Theorems 1 and 2 (or linear independence) with the members as judges of each other; see
+        :func:`check_classifiers`.
+        """
         structure = classifier_structure("identifiability", self.fit)
-        best = {name: value[0] for name, value in self.members.items()}  # one member a half: starts on the same rows are no independent judges
-        return check_classifiers(complete_classifiers(structure, best, data), variate_names(self.fit), delta)
+        best = {
+            name: value[0] for name, value in self.members.items()
+        }  # one member a half: starts on the same rows are no independent judges
+        return check_classifiers(
+            complete_classifiers(structure, best, data), variate_names(self.fit), delta
+        )
 
     def text(self) -> str:
         """The weights and what they depend on, in words."""
         num_starts, num_halves = self.failed.shape
         lines = [
-            f"Weights with {self.level:.0%} intervals, from {num_halves} halves of the rows, each trained from {num_starts} starts"
-            + (f" ({int(self.failed.sum())} of {self.failed.numel()} failed):" if bool(self.failed.any()) else ":")
+            f"Weights with {self.level:.0%} intervals, from {num_halves} halves of the rows, each"
+            f" trained from {num_starts} starts"
+            + (
+                f" ({int(self.failed.sum())} of {self.failed.numel()} failed):"
+                if bool(self.failed.any())
+                else ":"
+            )
         ]
         for own in self.weights:
             lines.append(
-                f"  component {own.component}: {own.estimate:.3f} ({own.lower:.3f} to {own.upper:.3f}); {own.between_rows:.3f} between rows, "
-                f"{own.between_starts:.3f} between starts"
+                f"  component {own.component}: {own.estimate:.3f} ({own.lower:.3f} to"
+                f" {own.upper:.3f}); {own.between_rows:.3f} between rows, {own.between_starts:.3f}"
+                " between starts"
             )
-        rows, starts = max(own.between_rows for own in self.weights), max(own.between_starts for own in self.weights)
+        rows, starts = (
+            max(own.between_rows for own in self.weights),
+            max(own.between_starts for own in self.weights),
+        )
         if starts > 2 * rows and starts > 0.005:
             lines.append(
-                "  Starts differ more than rows do: more rows alone would not settle the weights. Either training is uneven (more epochs, larger networks), or the "
-                "data leave the weights open: see identifiability(data)."
+                "  Starts differ more than rows do: more rows alone would not settle the weights."
+                " Either training is uneven (more epochs, larger networks), or the data leave the"
+                " weights open: see identifiability(data)."
             )
         return "\n".join(lines)
 
 
 def spread(estimate: Tensor, members: Tensor, level: float) -> tuple[Tensor, Tensor]:
-    """Bounds of an estimate from the root mean square deviation of its members (starts, halves, ...), Student's t with one degree a half."""
+    """Bounds of an estimate from the root mean square deviation of its members (starts, halves,
+    ...), Student's t with one degree a half.
+    """
     from scipy.stats import t
 
     deviation = (members - estimate).square().mean((0, 1)).sqrt()
@@ -190,10 +234,12 @@ def classifier_ensemble(
         seed: of halves and starts; progress: show a bar on standard error.
 
     Returns:
-        The members as draws of the fit (``.fit.to_arviz(...)`` has them), with intervals of weights, bands of curves, and an identifiability report.
+        The members as draws of the fit (``.fit.to_arviz(...)`` has them), with intervals of
+            weights, bands of curves, and an identifiability report.
 
     Raises:
-        ValueError: for another kind of model, posterior draws, fewer than four rows a component, or settings out of range.
+        ValueError: for another kind of model, posterior draws, fewer than four rows a component, or
+            settings out of range.
     """
     owner = "classifier_ensemble"
     structure = classifier_structure(owner, estimate)
@@ -204,28 +250,47 @@ def classifier_ensemble(
     rows = checked(structure.model, data)[0]
     num_rows = len(first_tensor(rows))
     if num_rows < 4 * structure.about.num_components:
-        raise ValueError(f"{owner}: at least {4 * structure.about.num_components} rows were expected, got {num_rows}")
+        raise ValueError(
+            f"{owner}: at least {4 * structure.about.num_components} rows were expected, got"
+            f" {num_rows}"
+        )
     generator = torch.Generator().manual_seed(seed)
     step = max(1, num_rows // MATCHED_ROWS)
     looked = torch.arange(0, num_rows, step)
     shown = _some(rows, looked)
-    target = _posterior(structure, {name: value[None] for name, value in estimate.params.items()}, shown)[0]
+    target = _posterior(
+        structure, {name: value[None] for name, value in estimate.params.items()}, shown
+    )[0]
     members, failed = [], []
     with RichProgress("halves", num_halves) if progress else NoProgress() as bar:
         for half in range(num_halves):
             own = torch.randperm(num_rows, generator=generator)[: num_rows // 2].sort().values
             with quiet():  # of members: what they say is counted in ``failed`` and in the spread
-                result = fit(structure.model, _some(rows, own), on_rows(method or estimate.method, own), num_restarts=num_restarts, seed=seed + 1 + half)
+                result = fit(
+                    structure.model,
+                    _some(rows, own),
+                    on_rows(method or estimate.method, own),
+                    num_restarts=num_restarts,
+                    seed=seed + 1 + half,
+                )
             params = {name: result.restarts.params[name] for name in estimate.params}
             unseen = ~torch.isin(looked, own)
             worse, best = _worse(structure, params, _some(shown, unseen))
-            params = {name: torch.where(worse.reshape(-1, *[1] * (value.dim() - 1)), value[best], value) for name, value in params.items()}
-            params = {name: torch.cat([value[best : best + 1], value[:best], value[best + 1 :]]) for name, value in params.items()}
+            params = {
+                name: torch.where(worse.reshape(-1, *[1] * (value.dim() - 1)), value[best], value)
+                for name, value in params.items()
+            }
+            params = {
+                name: torch.cat([value[best : best + 1], value[:best], value[best + 1 :]])
+                for name, value in params.items()
+            }
             members.append(_named_alike(structure, params, target, shown))
             failed.append(torch.cat([worse[best : best + 1], worse[:best], worse[best + 1 :]]))
             bar.update(half + 1, objective=result.objective, active=num_halves - half - 1)
     draws = {name: torch.stack([member[name] for member in members], 1) for name in estimate.params}
-    return ClassifierEnsemble(dataclasses.replace(estimate, draws=draws), torch.stack(failed, 1), level)
+    return ClassifierEnsemble(
+        dataclasses.replace(estimate, draws=draws), torch.stack(failed, 1), level
+    )
 
 
 def _some(rows: Any, index: Tensor) -> Any:
@@ -238,7 +303,9 @@ def _flat(members: Params) -> Params:
 
 def _joint(structure: ClassifierStructure, params: Params, rows: Any) -> Tensor:
     with torch.no_grad():
-        joint: Tensor = structure.model.log_ratios(rows, params).sum(-3) + params["weights"].log().unsqueeze(-2)
+        joint: Tensor = structure.model.log_ratios(rows, params).sum(-3) + params[
+            "weights"
+        ].log().unsqueeze(-2)
     return joint  # (R, N, C)
 
 
@@ -247,7 +314,9 @@ def _posterior(structure: ClassifierStructure, params: Params, rows: Any) -> Ten
 
 
 def _worse(structure: ClassifierStructure, params: Params, unseen: Any) -> tuple[Tensor, int]:
-    """Which starts are clearly worse on unseen rows than the best of them, (R,), and which that is."""
+    """Which starts are clearly worse on unseen rows than the best of them, (R,), and which that
+    is.
+    """
     ratios = _joint(structure, params, unseen).logsumexp(-1)  # (R, N)
     best = int(ratios.mean(-1).argmax())
     difference = ratios[best] - ratios
@@ -255,8 +324,12 @@ def _worse(structure: ClassifierStructure, params: Params, unseen: Any) -> tuple
     return difference.mean(-1) > error, best
 
 
-def _named_alike(structure: ClassifierStructure, params: Params, target: Tensor, rows: Any) -> Params:
-    """Components of every start in the order in which its posterior of the rows agrees most with ``target`` (N, C)."""
+def _named_alike(
+    structure: ClassifierStructure, params: Params, target: Tensor, rows: Any
+) -> Params:
+    """Components of every start in the order in which its posterior of the rows agrees most with
+    ``target`` (N, C).
+    """
     from scipy.optimize import linear_sum_assignment
 
     labels = structure.labels()

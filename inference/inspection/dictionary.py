@@ -1,9 +1,11 @@
-r"""What to make of fitted columns of a dictionary: which are never used, which of a truth are found, and how near they come.
+r"""What to make of fitted columns of a dictionary: which are never used, which of a truth are
+found, and how near they come.
 
-Filter and match are those of Buhai et al. (2020, arXiv:1907.00030) with the constants of their released code: a column that
-no row uses under :math:`\max(0, A^+ x - 0.005)` is dropped; a true column is recovered if the Hungarian match on the squared
-distance of unit columns costs less than 0.002, which is 2.56 degrees. At 5 degrees the midpoint of a true pair would pass for
-either of its columns, so look at the angles as well.
+Filter and match are those of Buhai et al. (2020, arXiv:1907.00030) with the constants of their
+released code: a column that no row uses under :math:`\max(0, A^+ x - 0.005)` is dropped; a true
+column is recovered if the Hungarian match on the squared distance of unit columns costs less than
+0.002, which is 2.56 degrees. At 5 degrees the midpoint of a true pair would pass for either of its
+columns, so look at the angles as well.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ class ColumnRecovery:
     """An estimated dictionary beside a true one.
 
     Args:
-        num_recovered: true columns matched at a squared distance below the threshold; num_true: all of them.
+        num_recovered: true columns matched at a squared distance below the threshold; num_true: all
+            of them.
         match: true column -> estimated column, -1 where there is none left.
         angle: (m_true,), degrees between a true column and its match, NaN where there is none.
         error: sum of the matched squared distances, those above the threshold too.
@@ -57,8 +60,11 @@ def used_columns(dictionary: Tensor, data: Tensor, threshold: float = 0.005) -> 
     return (codes > 0).any(0).nonzero().ravel().tolist()
 
 
-def column_recovery(dictionary: Tensor, truth: Tensor, threshold: float = RECOVERED) -> ColumnRecovery:
-    """Match an estimated dictionary to a true one; the order of columns has no part in it, their sign has.
+def column_recovery(
+    dictionary: Tensor, truth: Tensor, threshold: float = RECOVERED
+) -> ColumnRecovery:
+    """Match an estimated dictionary to a true one; the order of columns has no part in it, their
+    sign has.
 
     Args:
         dictionary: (J, m); truth: (J, m_true); columns are brought to length 1.
@@ -71,18 +77,25 @@ def column_recovery(dictionary: Tensor, truth: Tensor, threshold: float = RECOVE
 
     if dictionary.dim() != 2 or truth.dim() != 2 or len(dictionary) != len(truth):
         raise ValueError(
-            f"column_recovery: matrices (J, m) with one J were expected, got {tuple(dictionary.shape)} and {tuple(truth.shape)}"
+            "column_recovery: matrices (J, m) with one J were expected, got"
+            f" {tuple(dictionary.shape)} and {tuple(truth.shape)}"
         )
     units = []
     for name, value in (("dictionary", dictionary), ("truth", truth)):
         length = value.double().norm(dim=0)
         if not (length > 0).all():
-            raise ValueError(f"column_recovery: column {int((~(length > 0)).nonzero()[0])} of {name} is zero")
+            raise ValueError(
+                f"column_recovery: column {int((~(length > 0)).nonzero()[0])} of {name} is zero"
+            )
         units.append(value.double() / length)
     found, true = units
     squared = (true.unsqueeze(-1) - found.unsqueeze(1)).square().sum(0)  # (m_true, m)
     rows, columns = linear_sum_assignment(squared.cpu().numpy())
-    match, angle, paid = [-1] * true.shape[1], torch.full((true.shape[1],), torch.nan, dtype=torch.float64), []
+    match, angle, paid = (
+        [-1] * true.shape[1],
+        torch.full((true.shape[1],), torch.nan, dtype=torch.float64),
+        [],
+    )
     for i, k in zip(rows, columns, strict=True):
         match[i] = int(k)
         paid.append(float(squared[i, k]))
@@ -90,4 +103,6 @@ def column_recovery(dictionary: Tensor, truth: Tensor, threshold: float = RECOVE
             max=1.0
         )  # of the chord: accurate at small angles, unlike the inner product
         angle[i] = torch.rad2deg(2 * torch.asin(half))
-    return ColumnRecovery(sum(cost < threshold for cost in paid), true.shape[1], tuple(match), angle, sum(paid))
+    return ColumnRecovery(
+        sum(cost < threshold for cost in paid), true.shape[1], tuple(match), angle, sum(paid)
+    )

@@ -1,4 +1,6 @@
-"""What a hidden Markov model says of sequences: states now, afterwards and ahead, how long they last, and residuals that test the model."""
+"""What a hidden Markov model says of sequences: states now, afterwards and ahead, how long they
+last, and residuals that test the model.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,14 @@ from ppl_models.descriptions.component_sites import law_given
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
 from ppl_models.descriptions.row_laws import MultivariateNormal, MultivariateT
 from ppl_models.parts.categorical import Categorical, joined
-from ppl_models.parts.responses import Bernoulli, LogNormal, NegativeBinomial, Normal, Poisson, ResponseFamily
+from ppl_models.parts.responses import (
+    Bernoulli,
+    LogNormal,
+    NegativeBinomial,
+    Normal,
+    Poisson,
+    ResponseFamily,
+)
 from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_size
 from ppl_models.sequences.hidden_chain import limit_law
@@ -33,9 +42,18 @@ if TYPE_CHECKING:
     from inference.fitting.result import Fit
 
 __all__ = [
-    "ChainTimes", "Filtered", "Forecast", "MostProbablePath", "chain_times", "filter_states", "forecast", "pseudo_residuals", "sample_states",
-    "smooth_states", "viterbi_states",
-]  # fmt: skip
+    "ChainTimes",
+    "Filtered",
+    "Forecast",
+    "MostProbablePath",
+    "chain_times",
+    "filter_states",
+    "forecast",
+    "pseudo_residuals",
+    "sample_states",
+    "smooth_states",
+    "viterbi_states",
+]
 
 DISCRETE = (Bernoulli, Poisson, NegativeBinomial, Categorical)
 EDGE = 1e-16  # chances are kept so far from 0 and 1 before their normal score is taken
@@ -44,7 +62,9 @@ EDGE = 1e-16  # chances are kept so far from 0 and 1 before their normal score i
 def _about(fit: Fit, caller: str) -> HiddenMarkovDescription:
     about = fit.structure.about
     if not isinstance(about, HiddenMarkovDescription):
-        raise ValueError(f"{caller}: a fit of a hidden Markov model was expected, got one of {fit.model_name}")
+        raise ValueError(
+            f"{caller}: a fit of a hidden Markov model was expected, got one of {fit.model_name}"
+        )
     return about
 
 
@@ -66,7 +86,8 @@ def smooth_states(fit: Fit, data: Any) -> Tensor:
 
 
 def filter_states(fit: Fit, data: Any) -> Filtered:
-    """P(state | the sequence up to this step) and before it, and the log-likelihood of every step given those before: what is known as it happens.
+    """P(state | the sequence up to this step) and before it, and the log-likelihood of every step
+    given those before: what is known as it happens.
 
     Raises:
         ValueError: if the model is no hidden Markov model, or ``data`` does not fit it.
@@ -75,7 +96,8 @@ def filter_states(fit: Fit, data: Any) -> Filtered:
 
 
 def viterbi_states(fit: Fit, data: Any) -> MostProbablePath:
-    """The most probable path of states of every sequence, and its log-density with the sequence; ties go to the smaller index.
+    """The most probable path of states of every sequence, and its log-density with the sequence;
+    ties go to the smaller index.
 
     Raises:
         ValueError: if the model is no hidden Markov model, or ``data`` does not fit it.
@@ -87,7 +109,8 @@ def sample_states(fit: Fit, data: Any, num_draws: int = 1, seed: int = 0) -> Ten
     """Exact joint draws of whole paths of states, (num_draws, B, T); -1 after the end.
 
     Raises:
-        ValueError: if the model is no hidden Markov model, ``data`` does not fit it, or ``num_draws`` is not positive.
+        ValueError: if the model is no hidden Markov model, ``data`` does not fit it, or
+            ``num_draws`` is not positive.
     """
     check_size("sample_states", "num_draws", num_draws)
     return path_draws(_about(fit, "sample_states"), fit.params, _packed(fit, data), num_draws, seed)
@@ -103,9 +126,11 @@ class ChainTimes:
 
     Args:
         shares: share of time in each state in the long run, (K,).
-        dwell: expected steps of a visit, :math:`1 / (1 - A_{kk})`, (K,); infinite for a state that is never left.
+        dwell: expected steps of a visit, :math:`1 / (1 - A_{kk})`, (K,); infinite for a state that
+            is never left.
         transitions: A, (K, K).
-        hitting: expected steps until a state (column) is reached from another (row), (K, K); 0 on the diagonal, infinite where it may never be.
+        hitting: expected steps until a state (column) is reached from another (row), (K, K); 0 on
+            the diagonal, infinite where it may never be.
     """
 
     shares: Tensor
@@ -114,7 +139,9 @@ class ChainTimes:
     hitting: Tensor
 
     def dwell_chances(self, most: int) -> Tensor:
-        r"""P(a visit lasts n steps), :math:`A_{kk}^{n-1} (1 - A_{kk})` for n = 1, ..., ``most``, (K, most)."""
+        r"""P(a visit lasts n steps), :math:`A_{kk}^{n-1} (1 - A_{kk})` for n = 1, ..., ``most``,
+        (K, most).
+        """
         check_size("dwell_chances", "most", most)
         stay = self.transitions.diagonal().unsqueeze(-1)
         return stay ** torch.arange(most).to(stay) * (1 - stay)
@@ -135,18 +162,29 @@ def chain_times(fit: Fit) -> ChainTimes:
     transitions = fit.params["transitions"].detach().double().cpu()
     size = len(transitions)
     hitting = torch.full((size, size), torch.inf, dtype=torch.float64)
-    reach = (torch.linalg.matrix_power((transitions > 0).double() + torch.eye(size).double(), size) > 0).numpy()
+    reach = (
+        torch.linalg.matrix_power((transitions > 0).double() + torch.eye(size).double(), size) > 0
+    ).numpy()
     for goal in range(size):
         hitting[goal, goal] = 0.0
-        # a state counts from which the goal is reached for certain: nothing that it leads to is cut off from the goal
+        # a state counts from which the goal is reached for certain: nothing that it leads to is cut
+        # off from the goal
         away = transitions.clone()
         away[goal] = torch.eye(size).double()[goal]
         leads = torch.linalg.matrix_power((away > 0).double() + torch.eye(size).double(), size) > 0
-        sure = [k for k in range(size) if k != goal and all(reach[m, goal] for m in range(size) if leads[k, m])]
+        sure = [
+            k
+            for k in range(size)
+            if k != goal and all(reach[m, goal] for m in range(size) if leads[k, m])
+        ]
         if sure:
             own = transitions[sure][:, sure]
-            hitting[sure, goal] = torch.linalg.solve(torch.eye(len(sure)).double() - own, torch.ones(len(sure)).double())
-    return ChainTimes(limit_law(transitions), 1 / (1 - transitions.diagonal()), transitions, hitting)
+            hitting[sure, goal] = torch.linalg.solve(
+                torch.eye(len(sure)).double() - own, torch.ones(len(sure)).double()
+            )
+    return ChainTimes(
+        limit_law(transitions), 1 / (1 - transitions.diagonal()), transitions, hitting
+    )
 
 
 # ---------------------------------------------------------------- ahead of the data
@@ -159,7 +197,8 @@ class Forecast:
 
     Args:
         state: P(state) one, two, ... steps after the end, (B, h, K).
-        mean: expected items, (B, h, J); of an item of categories 0, 1, ... its expected code, see ``state`` and the estimates for their probabilities.
+        mean: expected items, (B, h, J); of an item of categories 0, 1, ... its expected code, see
+            ``state`` and the estimates for their probabilities.
         low, high: limits that an item lies between with probability ``level``, (B, h, J).
         level: of these limits.
     """
@@ -171,16 +210,26 @@ class Forecast:
     level: float
 
 
-def forecast(fit: Fit, data: Any, num_steps: int = 1, level: float = 0.9, num_draws: int = 4000, seed: int = 0) -> Forecast:
-    """States and items after the end of every sequence, at the estimate: the law of the state now, moved on by the transitions.
+def forecast(
+    fit: Fit,
+    data: Any,
+    num_steps: int = 1,
+    level: float = 0.9,
+    num_draws: int = 4000,
+    seed: int = 0,
+) -> Forecast:
+    """States and items after the end of every sequence, at the estimate: the law of the state now,
+    moved on by the transitions.
 
     Args:
         fit: of a hidden Markov model; data: sequences, as the fit takes them.
         num_steps: h.
-        level: of the limits of items; these, and the means, come from ``num_draws`` rows drawn in every state by ``seed``.
+        level: of the limits of items; these, and the means, come from ``num_draws`` rows drawn in
+            every state by ``seed``.
 
     Raises:
-        ValueError: if the model is no hidden Markov model, ``data`` does not fit it, or a setting is out of range.
+        ValueError: if the model is no hidden Markov model, ``data`` does not fit it, or a setting
+            is out of range.
     """
     from inference.programs.alone import isolated
 
@@ -191,15 +240,23 @@ def forecast(fit: Fit, data: Any, num_steps: int = 1, level: float = 0.9, num_dr
         raise ValueError(f"forecast: level must lie in (0, 1), got {level!r}")
     filtered = filtered_states(about, fit.params, packed).state
     last = inside_of(packed).sum(1).cpu() - 1
-    now, transitions, states = filtered[torch.arange(len(last)), last], fit.params["transitions"].detach().double().cpu(), []
+    now, transitions, states = (
+        filtered[torch.arange(len(last)), last],
+        fit.params["transitions"].detach().double().cpu(),
+        [],
+    )
     for _ in range(num_steps):
         now = now @ transitions
         states.append(now)
     state = torch.stack(states, 1)  # (B, h, K)
     with isolated(seed), torch.no_grad():
-        rows = _law(fit, about).expand((num_draws, about.num_states)).sample().double().cpu()  # (S, K, J)
+        rows = (
+            _law(fit, about).expand((num_draws, about.num_states)).sample().double().cpu()
+        )  # (S, K, J)
     values, order = rows.flatten(0, 1).sort(0)  # (S K, J)
-    weight = (state / num_draws).repeat(1, 1, num_draws)  # (B, h, S K), a state after the other in every draw
+    weight = (state / num_draws).repeat(
+        1, 1, num_draws
+    )  # (B, h, S K), a state after the other in every draw
     limits = []
     for chance in ((1 - level) / 2, (1 + level) / 2):
         columns = []
@@ -216,7 +273,9 @@ def _means(fit: Fit, about: HiddenMarkovDescription, rows: Tensor) -> Tensor:
     component = about.emission.component
     if isinstance(component, MultivariateNormal | MultivariateT):
         return fit.params["means"].detach().double().cpu()
-    if isinstance(component, ResponseFamily) and not component.num_categories_of(about.emission.num_items):
+    if isinstance(component, ResponseFamily) and not component.num_categories_of(
+        about.emission.num_items
+    ):
         known: Tensor = _law(fit, about).mean.detach().double().cpu()
         return known
     return rows.mean(0)
@@ -224,10 +283,21 @@ def _means(fit: Fit, about: HiddenMarkovDescription, rows: Tensor) -> Tensor:
 
 def _law(fit: Fit, about: HiddenMarkovDescription) -> Any:
     """The law of a row in every state, of batch shape (K,)."""
-    own = {name: value.detach() for name, value in fit.params.items() if name not in ("initial", "transitions")}
+    own = {
+        name: value.detach()
+        for name, value in fit.params.items()
+        if name not in ("initial", "transitions")
+    }
     if isinstance(about.emission.component, ResponseFamily):
-        predictor = joined(about.emission.component, about.emission.num_items, own.get("predictors"), own.get("probabilities"))
-        own = {"predictor": predictor} | ({"dispersion": own["dispersion"]} if "dispersion" in own else {})
+        predictor = joined(
+            about.emission.component,
+            about.emission.num_items,
+            own.get("predictors"),
+            own.get("probabilities"),
+        )
+        own = {"predictor": predictor} | (
+            {"dispersion": own["dispersion"]} if "dispersion" in own else {}
+        )
     return law_given(about.emission, own)
 
 
@@ -235,34 +305,47 @@ def _law(fit: Fit, about: HiddenMarkovDescription) -> Any:
 
 
 def pseudo_residuals(
-    fit: Fit, data: Any, kind: Literal["forecast", "ordinary"] = "forecast", discrete: Literal["middle", "random"] = "middle", seed: int = 0
+    fit: Fit,
+    data: Any,
+    kind: Literal["forecast", "ordinary"] = "forecast",
+    discrete: Literal["middle", "random"] = "middle",
+    seed: int = 0,
 ) -> Tensor:
-    r"""Normal pseudo-residuals of every item (Zucchini, MacDonald and Langrock 2016, section 6.2), (B, T, J); NaN where an entry is missing.
+    r"""Normal pseudo-residuals of every item (Zucchini, MacDonald and Langrock 2016, section 6.2),
+    (B, T, J); NaN where an entry is missing.
 
     .. math:: z_{tj} = \Phi^{-1} \{ P(x_j \le x_{tj} \mid \text{the steps before t}) \},
 
-    or, for "ordinary", given all other steps. Standard normal where the model is right (of "forecast" ones independent from step to step, too): a few beyond
-    three in size are outliers, a pattern over time or in a QQ plot is misfit.
+    or, for "ordinary", given all other steps. Standard normal where the model is right (of
+    "forecast" ones independent from step to step, too): a few beyond three in size are outliers, a
+    pattern over time or in a QQ plot is misfit.
 
     Args:
         fit: of a hidden Markov model; data: sequences, as the fit takes them.
         kind: "forecast" or "ordinary".
-        discrete: of counts and categories the middle of the interval of :math:`P(x_j < x)` and :math:`P(x_j \le x)`, or a random point of it, by ``seed``,
-            which alone is standard normal.
+        discrete: of counts and categories the middle of the interval of :math:`P(x_j < x)` and
+            :math:`P(x_j \le x)`, or a random point of it, by ``seed``, which alone is standard
+            normal.
 
     Raises:
-        ValueError: if the model is no hidden Markov model, ``data`` does not fit it, a setting is none of those, or the law of a row has no known
-            distribution functions of its items.
+        ValueError: if the model is no hidden Markov model, ``data`` does not fit it, a setting is
+            none of those, or the law of a row has no known distribution functions of its items.
     """
     if kind not in ("forecast", "ordinary") or discrete not in ("middle", "random"):
-        raise ValueError(f"pseudo_residuals: kind 'forecast' or 'ordinary' and discrete 'middle' or 'random' were expected, got {kind!r} and {discrete!r}")
+        raise ValueError(
+            "pseudo_residuals: kind 'forecast' or 'ordinary' and discrete 'middle' or 'random'"
+            f" were expected, got {kind!r} and {discrete!r}"
+        )
     from scipy.special import ndtri
 
     about, packed = _about(fit, "pseudo_residuals"), _packed(fit, data)
     if kind == "forecast":
         weight = filtered_states(about, fit.params, packed).ahead
     else:
-        logs = smoothed_states(about, fit.params, packed).double().clamp(min=1e-300).log() - densities_of(about, fit.params, packed).double()
+        logs = (
+            smoothed_states(about, fit.params, packed).double().clamp(min=1e-300).log()
+            - densities_of(about, fit.params, packed).double()
+        )
         weight = logs.softmax(-1)
     x = torch.where(packed.isfinite(), packed, torch.nan).detach().double().cpu().numpy()
     generator = np.random.default_rng(seed)
@@ -284,22 +367,41 @@ def _chances(fit: Fit, about: HiddenMarkovDescription, x: np.ndarray) -> Any:
         scale = np.sqrt(np.diagonal(np.linalg.inv(own["precisions"]), axis1=-2, axis2=-1))  # (K, J)
         for j in range(x.shape[-1]):
             z = (x[..., j, None] - own["means"][:, j]) / scale[:, j]
-            value = stats.norm.cdf(z) if isinstance(component, MultivariateNormal) else stats.t.cdf(z, own["freedom"])
+            value = (
+                stats.norm.cdf(z)
+                if isinstance(component, MultivariateNormal)
+                else stats.t.cdf(z, own["freedom"])
+            )
             yield j, value, value
         return
     if not isinstance(component, ResponseFamily):
-        raise ValueError(f"pseudo_residuals: distribution functions of the items of {type(component).__name__} emissions are not known")
+        raise ValueError(
+            f"pseudo_residuals: distribution functions of the items of {type(component).__name__}"
+            " emissions are not known"
+        )
     predictor = _law(fit, about).predictor.double().cpu().numpy()
-    for (family, columns, dispersed), entries in zip(component.blocks(x.shape[-1]), component.predictors(x.shape[-1]), strict=True):
+    for (family, columns, dispersed), entries in zip(
+        component.blocks(x.shape[-1]), component.predictors(x.shape[-1]), strict=True
+    ):
         eta = predictor[:, entries]
         for i, j in enumerate(range(x.shape[-1])[columns]):
             value = x[..., j, None]
             if isinstance(family, Categorical):
                 items = family.segments(columns.stop - columns.start, torch.device("cpu"))
-                up_to = items.padded(family.mean(torch.from_numpy(eta)), 0.0).cumsum(-1).numpy()[:, i]  # (K, H)
+                up_to = (
+                    items.padded(family.mean(torch.from_numpy(eta)), 0.0).cumsum(-1).numpy()[:, i]
+                )  # (K, H)
                 code = np.nan_to_num(x[..., j]).astype(int)
                 high = np.moveaxis(up_to[:, code], 0, -1)
-                yield j, np.where(code[..., None] > 0, np.moveaxis(up_to[:, np.maximum(code - 1, 0)], 0, -1), 0.0), high
+                yield (
+                    j,
+                    np.where(
+                        code[..., None] > 0,
+                        np.moveaxis(up_to[:, np.maximum(code - 1, 0)], 0, -1),
+                        0.0,
+                    ),
+                    high,
+                )
                 continue
             gamma: Any = own["dispersion"][:, dispersed][:, i] if family.num_dispersed(1) else None
             mean = family.mean(torch.from_numpy(eta[:, i])).numpy()
@@ -308,7 +410,18 @@ def _chances(fit: Fit, about: HiddenMarkovDescription, x: np.ndarray) -> Any:
                 law: Any = stats.norm(eta[:, i], np.sqrt(gamma))
                 yield j, law.cdf(seen), law.cdf(seen)
             elif isinstance(family, DISCRETE):
-                law = stats.nbinom(gamma, gamma / (gamma + mean)) if isinstance(family, NegativeBinomial) else stats.poisson(mean) if isinstance(family, Poisson) else stats.bernoulli(mean)
+                law = (
+                    stats.nbinom(gamma, gamma / (gamma + mean))
+                    if isinstance(family, NegativeBinomial)
+                    else (
+                        stats.poisson(mean)
+                        if isinstance(family, Poisson)
+                        else stats.bernoulli(mean)
+                    )
+                )
                 yield j, law.cdf(value - 1), law.cdf(value)
             else:
-                raise ValueError(f"pseudo_residuals: the distribution function of {type(family).__name__} items is not known")
+                raise ValueError(
+                    f"pseudo_residuals: the distribution function of {type(family).__name__} items"
+                    " is not known"
+                )

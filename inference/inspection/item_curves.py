@@ -1,15 +1,19 @@
-r"""Expected answers of an item at each profile of its attributes, and probabilities of profiles, with standard errors and intervals.
+r"""Expected answers of an item at each profile of its attributes, and probabilities of profiles,
+with standard errors and intervals.
 
 Both are functions g of the parameters, of information I at the estimate; by the delta method
 
 .. math:: \mathrm{Var}\, g(\hat\theta) = g'(\hat\theta)\, I^{-1} g'(\hat\theta)^\top,
 
-and an interval is normal on a scale on which g has no ends, and taken back: log-odds of chances, logarithms of positive means, the mean itself of Normal
-items. So no interval leaves the range of what it is for. I is that of all parameters, items and law of the attributes together. What the data do
-not determine (a flat direction of I), and a profile whose estimated probability is zero, have NaN.
+and an interval is normal on a scale on which g has no ends, and taken back: log-odds of chances,
+logarithms of positive means, the mean itself of Normal items. So no interval leaves the range of
+what it is for. I is that of all parameters, items and law of the attributes together. What the data
+do not determine (a flat direction of I), and a profile whose estimated probability is zero, have
+NaN.
 
-Source: C. R. Rao (1973), Linear Statistical Inference and its Applications, section 6a.2 (delta method); M. Philipp, C. Strobl, J. de la Torre and A.
-Zeileis (2018), doi:10.3102/1076998617719728 (information of diagnosis models).
+Source: C. R. Rao (1973), Linear Statistical Inference and its Applications, section 6a.2 (delta
+method); M. Philipp, C. Strobl, J. de la Torre and A. Zeileis (2018), doi:10.3102/1076998617719728
+(information of diagnosis models).
 """
 
 from __future__ import annotations
@@ -71,8 +75,15 @@ class ItemCurves:
         import pandas as pd
 
         labels = [_label(profile) for profile in self.profiles]
-        index = pd.MultiIndex.from_arrays([[self.items[j] for j in self.item], labels], names=("item", "attributes"))
-        columns = {"expected": self.expected, "standard_error": self.standard_errors, "low": self.low, "high": self.high}
+        index = pd.MultiIndex.from_arrays(
+            [[self.items[j] for j in self.item], labels], names=("item", "attributes")
+        )
+        columns = {
+            "expected": self.expected,
+            "standard_error": self.standard_errors,
+            "low": self.low,
+            "high": self.high,
+        }
         return pd.DataFrame(columns, index=index)
 
 
@@ -84,7 +95,8 @@ class ProfileShares:
     Args:
         attributes: K names; profiles: (C, K) of 0 and 1.
         shares, standard_errors, low, high: (C,); level: of the intervals.
-        mastery: P(attribute = 1), (K,), and mastery_errors: its standard errors; mastery_low, mastery_high: limits.
+        mastery: P(attribute = 1), (K,), and mastery_errors: its standard errors; mastery_low,
+            mastery_high: limits.
     """
 
     attributes: tuple[str, ...]
@@ -104,16 +116,31 @@ class ProfileShares:
         """One line a profile, the most common first."""
         import pandas as pd
 
-        labels = [_label([name for name, bit in zip(self.attributes, row, strict=True) if bit > 0]) for row in self.profiles]
-        columns = {"share": self.shares, "standard_error": self.standard_errors, "low": self.low, "high": self.high}
-        return pd.DataFrame(columns, index=pd.Index(labels, name="attributes")).sort_values("share", ascending=False)
+        labels = [
+            _label([name for name, bit in zip(self.attributes, row, strict=True) if bit > 0])
+            for row in self.profiles
+        ]
+        columns = {
+            "share": self.shares,
+            "standard_error": self.standard_errors,
+            "low": self.low,
+            "high": self.high,
+        }
+        return pd.DataFrame(columns, index=pd.Index(labels, name="attributes")).sort_values(
+            "share", ascending=False
+        )
 
     @property
     def mastery_table(self) -> pd.DataFrame:
         """One line an attribute: the share of the population that has it."""
         import pandas as pd
 
-        columns = {"share": self.mastery, "standard_error": self.mastery_errors, "low": self.mastery_low, "high": self.mastery_high}
+        columns = {
+            "share": self.mastery,
+            "standard_error": self.mastery_errors,
+            "low": self.mastery_low,
+            "high": self.mastery_high,
+        }
         return pd.DataFrame(columns, index=pd.Index(self.attributes, name="attribute"))
 
 
@@ -127,15 +154,19 @@ def item_curves(fit: FitRecord, data: Any, level: float = 0.95) -> ItemCurves:
         level: of the intervals.
 
     Raises:
-        ValueError: for another model, a penalty, an item with more than ten attributes, data that do not fit, a level that is none, or an
-            estimate that is not at a maximum.
+        ValueError: for another model, a penalty, an item with more than ten attributes, data that
+            do not fit, a level that is none, or an estimate that is not at a maximum.
     """
     _check_level("item_curves", level)
     structure, _, answers = answers_of(fit, data, "item_curves")
     layer = structure.layers[0]
     refuse_penalty(layer, "item_curves")
     names = [str(name) for name in labels_of(fit, "attribute", layer.num_parents)]
-    edges = torch.ones(layer.num_children, layer.num_parents, dtype=torch.bool) if layer.edges is None else layer.edges
+    edges = (
+        torch.ones(layer.num_children, layer.num_parents, dtype=torch.bool)
+        if layer.edges is None
+        else layer.edges
+    )
     found = observed_information(fit, data)
     values, slopes, item, present = [], [], [], []
     free = found.estimate.clone().requires_grad_()
@@ -144,7 +175,10 @@ def item_curves(fit: FitRecord, data: Any, level: float = 0.95) -> ItemCurves:
         for own in edges.unique(dim=0):
             asked = own.nonzero().ravel().tolist()
             if len(asked) > MAX_ATTRIBUTES:
-                raise ValueError(f"item_curves: items with at most {MAX_ATTRIBUTES} attributes were expected, got one with {len(asked)}")
+                raise ValueError(
+                    f"item_curves: items with at most {MAX_ATTRIBUTES} attributes were expected,"
+                    f" got one with {len(asked)}"
+                )
             cells = structure.allowed(asked)
             profiles = torch.zeros(len(cells), layer.num_parents, dtype=cells.dtype)
             profiles[:, asked] = cells
@@ -154,18 +188,37 @@ def item_curves(fit: FitRecord, data: Any, level: float = 0.95) -> ItemCurves:
                     slopes.append(torch.autograd.grad(expected[c, j], free, retain_graph=True)[0])
                     values.append(float(expected[c, j].detach()))
                     item.append(j)
-                    present.append(tuple(names[k] for k, bit in zip(asked, cell.tolist(), strict=True) if bit))
+                    present.append(
+                        tuple(names[k] for k, bit in zip(asked, cell.tolist(), strict=True) if bit)
+                    )
     order = np.argsort(np.array(item), kind="stable")
     value, error = np.array(values), errors_of(torch.stack(slopes), found)
-    families = [family for family, columns, _ in layer.response.blocks(layer.num_children) for _ in range(layer.num_children)[columns]]
-    limits = np.array([_limits(_scale(families[j]), v, e, level) for j, v, e in zip(item, value, error, strict=True)])
+    families = [
+        family
+        for family, columns, _ in layer.response.blocks(layer.num_children)
+        for _ in range(layer.num_children)[columns]
+    ]
+    limits = np.array(
+        [
+            _limits(_scale(families[j]), v, e, level)
+            for j, v, e in zip(item, value, error, strict=True)
+        ]
+    )
     return ItemCurves(
-        answers.items, np.array(item)[order], tuple(present[i] for i in order), value[order], error[order], limits[order, 0], limits[order, 1], level
+        answers.items,
+        np.array(item)[order],
+        tuple(present[i] for i in order),
+        value[order],
+        error[order],
+        limits[order, 0],
+        limits[order, 1],
+        level,
     )
 
 
 def profile_shares(fit: FitRecord, data: Any, level: float = 0.95) -> ProfileShares:
-    """The share of the population that has each profile, and each attribute, with standard errors and intervals.
+    """The share of the population that has each profile, and each attribute, with standard errors
+    and intervals.
 
     Args:
         fit: of a :class:`~ppl_models.LatentAttributeModel` without a penalty.
@@ -173,35 +226,54 @@ def profile_shares(fit: FitRecord, data: Any, level: float = 0.95) -> ProfileSha
         level: of the intervals.
 
     Raises:
-        ValueError: for another model, a penalty, more than fourteen attributes, data that do not fit, a level that is none, or an estimate that is not at
-            a maximum.
+        ValueError: for another model, a penalty, more than fourteen attributes, data that do not
+            fit, a level that is none, or an estimate that is not at a maximum.
     """
     _check_level("profile_shares", level)
     structure = attribute_model(fit, "profile_shares")
     layer = structure.layers[0]
     if fit.draws is not None:
-        raise ValueError("profile_shares: a point estimate was expected, got posterior draws; fit with EM()")
+        raise ValueError(
+            "profile_shares: a point estimate was expected, got posterior draws; fit with EM()"
+        )
     refuse_penalty(layer, "profile_shares")
     profiles = profiles_of(structure, "profile_shares")
     found = observed_information(fit, data)
     free = found.estimate.clone().requires_grad_()
     with torch.enable_grad():
-        shares = structure.root.distribution(found.coordinates.params(free)).log_prob(profiles).exp()
-        slopes = torch.stack([torch.autograd.grad(share, free, retain_graph=True)[0] for share in shares])
+        shares = (
+            structure.root.distribution(found.coordinates.params(free)).log_prob(profiles).exp()
+        )
+        slopes = torch.stack(
+            [torch.autograd.grad(share, free, retain_graph=True)[0] for share in shares]
+        )
     share, mastery = shares.detach().numpy(), (profiles.mT @ shares.detach()).numpy()
     error = np.where(share < ABSENT, np.nan, errors_of(slopes, found))
     mastery_error = errors_of(profiles.mT @ slopes, found)
     by_profile, by_attribute = (
-        np.array([_limits("logit", v, e, level) for v, e in zip(value, own, strict=True)]) for value, own in ((share, error), (mastery, mastery_error))
+        np.array([_limits("logit", v, e, level) for v, e in zip(value, own, strict=True)])
+        for value, own in ((share, error), (mastery, mastery_error))
     )
     names = tuple(str(name) for name in labels_of(fit, "attribute", layer.num_parents))
     return ProfileShares(
-        names, profiles.numpy(), share, error, by_profile[:, 0], by_profile[:, 1], level, mastery, mastery_error, by_attribute[:, 0], by_attribute[:, 1]
+        names,
+        profiles.numpy(),
+        share,
+        error,
+        by_profile[:, 0],
+        by_profile[:, 1],
+        level,
+        mastery,
+        mastery_error,
+        by_attribute[:, 0],
+        by_attribute[:, 1],
     )
 
 
 def errors_of(slopes: Tensor, found: Information) -> np.ndarray:
-    """Standard errors of functions with these derivatives, (M, P); NaN for those that move along a flat direction, or not at all."""
+    """Standard errors of functions with these derivatives, (M, P); NaN for those that move along a
+    flat direction, or not at all.
+    """
     covariance, flat = found.covariance()
     error = ((slopes @ covariance) * slopes).sum(-1).clamp(min=0).sqrt()
     scale = found.matrix.diagonal().clamp(min=0).sqrt()
@@ -212,7 +284,15 @@ def errors_of(slopes: Tensor, found: Information) -> np.ndarray:
 
 def _scale(family: ResponseFamily) -> str:
     """On which an expected answer has no ends."""
-    return "logit" if isinstance(family, Bernoulli) else "identity" if bool(family.expected_response(torch.tensor([-1.0]), torch.ones(1)) < 0) else "log"
+    return (
+        "logit"
+        if isinstance(family, Bernoulli)
+        else (
+            "identity"
+            if bool(family.expected_response(torch.tensor([-1.0]), torch.ones(1)) < 0)
+            else "log"
+        )
+    )
 
 
 def _limits(scale: str, value: float, error: float, level: float) -> tuple[float, float]:

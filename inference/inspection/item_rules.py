@@ -1,34 +1,39 @@
-r"""Does an item need its saturated rule, or would all-or-nothing, any-one, or additive do? Wald tests item by item.
+r"""Does an item need its saturated rule, or would all-or-nothing, any-one, or additive do? Wald
+tests item by item.
 
-A saturated item has a predictor :math:`\eta_c` of its own for each of the :math:`2^q` profiles c of the q attributes that it asks for. Simpler rules
-are linear restrictions :math:`R f(\eta) = 0`:
+A saturated item has a predictor :math:`\eta_c` of its own for each of the :math:`2^q` profiles c of
+the q attributes that it asks for. Simpler rules are linear restrictions :math:`R f(\eta) = 0`:
 
-============== ======================== =================================================== ==========
-rule           f                        restrictions                                        parameters
-============== ======================== =================================================== ==========
-``"dina"``     :math:`\eta`             profiles that lack an attribute are all alike       2
-``"dino"``     :math:`\eta`             profiles that have an attribute are all alike       2
-``"additive"`` :math:`\eta`             no interaction (LLM; on the predictor's scale)      1 + q
-``"acdm"``     :math:`P = \sigma(\eta)` no interaction of the chances (right-wrong items)   1 + q
-``"rrum"``     :math:`\log P`           no interaction of their logarithms (likewise)       1 + q
-============== ======================== =================================================== ==========
+============== ======================== ================================================= ==========
+rule           f                        restrictions                                      parameters
+============== ======================== ================================================= ==========
+``"dina"``     :math:`\eta`             profiles that lack an attribute are all alike     2
+``"dino"``     :math:`\eta`             profiles that have an attribute are all alike     2
+``"additive"`` :math:`\eta`             no interaction (LLM; on the predictor's scale)    1 + q
+``"acdm"``     :math:`P = \sigma(\eta)` no interaction of the chances (right-wrong items) 1 + q
+``"rrum"``     :math:`\log P`           no interaction of their logarithms (likewise)     1 + q
+============== ======================== ================================================= ==========
 
-With C the item's block of the inverse of the information of all parameters (items and the law of the attributes together) and :math:`G = R \, \partial f /
-\partial \eta`,
+With C the item's block of the inverse of the information of all parameters (items and the law of
+the attributes together) and :math:`G = R \, \partial f / \partial \eta`,
 
 .. math:: W = (R f)^\top (G C G^\top)^{-1} R f
 
-is about :math:`\chi^2` under the rule, with as many degrees of freedom as restrictions. Blocks of the inverse that leave other items, or the law of the
-attributes, out understate C, and the test then rejects too often. Where all or none of a profile's rows solve an item and nothing else holds the chance
-(``bound=15.0`` asks for no prior), the data do not say how far out its predictor lies: restrictions that need it are left out, and the degrees of freedom
-say so. Under a hierarchy the profiles are those that it allows, and a rule that restricts none of
-their predictors is the saturated one and has no test.
+is about :math:`\chi^2` under the rule, with as many degrees of freedom as restrictions. Blocks of
+the inverse that leave other items, or the law of the attributes, out understate C, and the test
+then rejects too often. Where all or none of a profile's rows solve an item and nothing else holds
+the chance (``bound=15.0`` asks for no prior), the data do not say how far out its predictor lies:
+restrictions that need it are left out, and the degrees of freedom say so. Under a hierarchy the
+profiles are those that it allows, and a rule that restricts none of their predictors is the
+saturated one and has no test.
 
-The suggestion is the rule with the fewest parameters among those that are not rejected, of these the one with the largest p; the saturated rule where all
-are rejected. A rule that is kept is one that these rows cannot tell from the saturated one, which with few rows is no proof.
+The suggestion is the rule with the fewest parameters among those that are not rejected, of these
+the one with the largest p; the saturated rule where all are rejected. A rule that is kept is one
+that these rows cannot tell from the saturated one, which with few rows is no proof.
 
-Source: J. de la Torre and Y.-S. Lee (2013), doi:10.1111/jedm.12022; W. Ma, C. Iaconangelo and J. de la Torre (2016),
-doi:10.1177/0146621615621717; M. Philipp, C. Strobl, J. de la Torre and A. Zeileis (2018), doi:10.3102/1076998617719728 (the whole information).
+Source: J. de la Torre and Y.-S. Lee (2013), doi:10.1111/jedm.12022; W. Ma, C. Iaconangelo and J. de
+la Torre (2016), doi:10.1177/0146621615621717; M. Philipp, C. Strobl, J. de la Torre and A. Zeileis
+(2018), doi:10.3102/1076998617719728 (the whole information).
 """
 
 from __future__ import annotations
@@ -56,7 +61,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ItemRules", "item_rules"]
 
-LEAST_INFORMATION = 0.05  # of a predictor on the scale of log-odds or of a log mean: a standard error of 4.5
+LEAST_INFORMATION = (
+    0.05  # of a predictor on the scale of log-odds or of a log mean: a standard error of 4.5
+)
 RANK_TOLERANCE = 1e-9
 
 
@@ -66,7 +73,8 @@ class RuleTest:
 
     Args:
         item, rule: names.
-        statistic: W; degrees: its restrictions; p_value: of the rule; p_holm: corrected for all tests of the table. NaN where no restriction is left.
+        statistic: W; degrees: its restrictions; p_value: of the rule; p_holm: corrected for all
+            tests of the table. NaN where no restriction is left.
         num_parameters: of the rule.
     """
 
@@ -87,7 +95,8 @@ class ItemRules:
     Args:
         items: J names.
         tests: of items with two attributes or more, rule by rule.
-        rules: the suggestion, J names, for ``items=`` of the model; "additive" where an item asks for one attribute.
+        rules: the suggestion, J names, for ``items=`` of the model; "additive" where an item asks
+            for one attribute.
         level: at which a rule is rejected; corrected: whether by Holm's p-values.
     """
 
@@ -102,7 +111,9 @@ class ItemRules:
         """One line an item and rule."""
         import pandas as pd
 
-        frame = pd.DataFrame([vars(test) for test in self.tests], columns=list(RuleTest.__dataclass_fields__))
+        frame = pd.DataFrame(
+            [vars(test) for test in self.tests], columns=list(RuleTest.__dataclass_fields__)
+        )
         chosen = dict(zip(self.items, self.rules, strict=True))
         frame["chosen"] = [chosen[test.item] == test.rule for test in self.tests]
         return frame.set_index(["item", "rule"])
@@ -113,25 +124,34 @@ class ItemRules:
         if not tested:
             return "Every item asks for one attribute, and all rules are then the same."
         chosen = [rule for name, rule in zip(self.items, self.rules, strict=True) if name in tested]
-        shown = ", ".join(f"{chosen.count(rule)} {rule}" for rule in dict.fromkeys(sorted(chosen, key=chosen.count, reverse=True)))
+        shown = ", ".join(
+            f"{chosen.count(rule)} {rule}"
+            for rule in dict.fromkeys(sorted(chosen, key=chosen.count, reverse=True))
+        )
         return (
-            f"Of {len(tested)} items with several attributes these rules are not rejected at {self.level:g}: {shown}. dataclasses.replace(fit.model, "
-            "items=found.rules) is the model with them."
+            f"Of {len(tested)} items with several attributes these rules are not rejected at"
+            f" {self.level:g}: {shown}. dataclasses.replace(fit.model, items=found.rules) is the"
+            " model with them."
         )
 
 
-def item_rules(fit: FitRecord, data: Any, level: float = 0.05, corrected: bool = False) -> ItemRules:
-    """Wald tests of simpler rules of a model whose items are saturated, and the rules that they leave.
+def item_rules(
+    fit: FitRecord, data: Any, level: float = 0.05, corrected: bool = False
+) -> ItemRules:
+    """Wald tests of simpler rules of a model whose items are saturated, and the rules that they
+    leave.
 
     Args:
         fit: of a :class:`~ppl_models.LatentAttributeModel` with ``items="saturated"``.
         data: the rows it was fitted to, (N, J).
         level: at which a rule is rejected.
-        corrected: decide by p-values that are corrected for the number of tests in the table (Holm), not one by one.
+        corrected: decide by p-values that are corrected for the number of tests in the table
+            (Holm), not one by one.
 
     Raises:
-        ValueError: for another model, an item with several attributes that is not saturated, a penalty, data that do not fit, a level that is none, or an
-            estimate that is not at a maximum.
+        ValueError: for another model, an item with several attributes that is not saturated, a
+            penalty, data that do not fit, a level that is none, or an estimate that is not at a
+            maximum.
     """
     if not (is_number(level) and 0 < level < 1):
         raise ValueError(f"item_rules: level must lie in (0, 1), got {level!r}")
@@ -139,10 +159,16 @@ def item_rules(fit: FitRecord, data: Any, level: float = 0.05, corrected: bool =
     layer = structure.layers[0]
     refuse_penalty(layer, "item_rules")
     cells = [_Cells.of(structure, j, answers.items[j]) for j in range(layer.num_children)]
-    families = [family for family, columns, _ in layer.response.blocks(layer.num_children) for _ in range(layer.num_children)[columns]]
+    families = [
+        family
+        for family, columns, _ in layer.response.blocks(layer.num_children)
+        for _ in range(layer.num_children)[columns]
+    ]
     found = observed_information(fit, data)
     place = {name: p for p, name in enumerate(found.names)}
-    back = torch.eye(len(found.names), dtype=found.matrix.dtype)  # from predictors of cells to intercepts and loadings
+    back = torch.eye(
+        len(found.names), dtype=found.matrix.dtype
+    )  # from predictors of cells to intercepts and loadings
     own = [torch.tensor([place[name] for name in cell.names]) for cell in cells]
     for cell, places in zip(cells, own, strict=True):
         back[places.unsqueeze(-1), places] = torch.linalg.inv(cell.features)
@@ -154,7 +180,9 @@ def item_rules(fit: FitRecord, data: Any, level: float = 0.05, corrected: bool =
     kept = known.nonzero().ravel()
     names = tuple(found.names[p] for p in kept.tolist())
     covariance = torch.full_like(matrix, torch.nan)
-    covariance[kept.unsqueeze(-1), kept] = generalised_inverse(matrix[kept.unsqueeze(-1), kept], names)[0]
+    covariance[kept.unsqueeze(-1), kept] = generalised_inverse(
+        matrix[kept.unsqueeze(-1), kept], names
+    )[0]
     raw: list[tuple[int, str, float, int, int]] = []
     for j, (cell, places) in enumerate(zip(cells, own, strict=True)):
         if cell.size > 1:
@@ -162,17 +190,31 @@ def item_rules(fit: FitRecord, data: Any, level: float = 0.05, corrected: bool =
             for rule, (value, slope, restrictions) in _rules(
                 families[j], cell.profiles, eta
             ).items():
-                statistic, degrees = _wald(restrictions, value, slope, covariance[places.unsqueeze(-1), places], known[places])
-                raw.append((j, rule, statistic, degrees, 2 if rule in ("dina", "dino") else 1 + cell.size))
+                statistic, degrees = _wald(
+                    restrictions,
+                    value,
+                    slope,
+                    covariance[places.unsqueeze(-1), places],
+                    known[places],
+                )
+                raw.append(
+                    (j, rule, statistic, degrees, 2 if rule in ("dina", "dino") else 1 + cell.size)
+                )
     p_values = np.array([chi2.sf(statistic, degrees) for _, _, statistic, degrees, _ in raw])
     corrections = holm(p_values)
     tests = tuple(
         RuleTest(answers.items[j], rule, statistic, degrees, float(p), float(p_holm), num)
-        for (j, rule, statistic, degrees, num), p, p_holm in zip(raw, p_values, corrections, strict=True)
+        for (j, rule, statistic, degrees, num), p, p_holm in zip(
+            raw, p_values, corrections, strict=True
+        )
     )
     chosen = ["additive" if cell.size == 1 else "saturated" for cell in cells]
     for j, name in enumerate(answers.items):
-        left = [test for test in tests if test.item == name and (test.p_holm if corrected else test.p_value) >= level]
+        left = [
+            test
+            for test in tests
+            if test.item == name and (test.p_holm if corrected else test.p_value) >= level
+        ]
         if left:
             chosen[j] = min(left, key=lambda test: (test.num_parameters, -test.p_value)).rule
     return ItemRules(answers.items, tests, tuple(chosen), level, corrected)
@@ -201,19 +243,25 @@ class _Cells:
     def of(cls, structure: AttributeStructure, j: int, item: str) -> _Cells:
         layer = structure.layers[0]
         if layer.edges is None or layer.graph is None:
-            raise ValueError("item_rules: a model with a Q-matrix was expected; refit fit.model.restricted([Q])")
+            raise ValueError(
+                "item_rules: a model with a Q-matrix was expected; refit fit.model.restricted([Q])"
+            )
         asked, columns = layer.edges[j].nonzero().ravel(), layer.graph[j].nonzero().ravel()
         curved = any(j in group.items.tolist() for group in layer.curved)
         own = structure.allowed(asked.tolist())
         if len(columns) != len(own) - 1 or curved:
             raise ValueError(
-                f"item_rules: simpler rules are tested against saturated items, and item {item!r} is not one; fit the model "
-                "dataclasses.replace(model, items='saturated') and ask of that fit"
+                f"item_rules: simpler rules are tested against saturated items, and item {item!r}"
+                " is not one; fit the model dataclasses.replace(model, items='saturated') and ask"
+                " of that fit"
             )
         whole = own.new_zeros(len(own), layer.num_parents)
         whole[:, asked] = own
         features = torch.nn.functional.pad(layer.features(whole)[:, columns], (1, 0), value=1.0)
-        names = (f"{layer.intercepts}[{j}]", *(f"{layer.loadings}[{j},{t}]" for t in columns.tolist()))
+        names = (
+            f"{layer.intercepts}[{j}]",
+            *(f"{layer.loadings}[{j},{t}]" for t in columns.tolist()),
+        )
         return cls(own, names, features)
 
 
@@ -238,11 +286,17 @@ def _rules(
     return {rule: found for rule, found in rules.items() if len(found[-1])}
 
 
-def _wald(restrictions: Tensor, value: Tensor, slope: Tensor, covariance: Tensor, known: Tensor) -> tuple[float, int]:
-    """W and its degrees of freedom, from the combinations of restrictions that need no unknown cell; NaN and 0 where there are none."""
+def _wald(
+    restrictions: Tensor, value: Tensor, slope: Tensor, covariance: Tensor, known: Tensor
+) -> tuple[float, int]:
+    """W and its degrees of freedom, from the combinations of restrictions that need no unknown
+    cell; NaN and 0 where there are none.
+    """
     if not bool(known.all()):
         values, vectors = torch.linalg.eigh(restrictions[:, ~known] @ restrictions[:, ~known].mT)
-        restrictions = vectors[:, values <= RANK_TOLERANCE * values[-1].clamp(min=1.0)].mT @ restrictions
+        restrictions = (
+            vectors[:, values <= RANK_TOLERANCE * values[-1].clamp(min=1.0)].mT @ restrictions
+        )
     if not len(restrictions):
         return float("nan"), 0
     moved = restrictions[:, known] * slope[known]

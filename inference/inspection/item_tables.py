@@ -1,15 +1,22 @@
-r"""Items as tables over the profiles of attributes: a light EM, and every possible set of attributes of one item, judged by likelihood.
+r"""Items as tables over the profiles of attributes: a light EM, and every possible set of
+attributes of one item, judged by likelihood.
 
-Each item has a predictor for each profile, the same for profiles that its attributes and its rule do not tell apart. With
-:math:`\varphi_{i\alpha} = P(\alpha \mid x_i)`, the M-step of an item is a weighted mean of each group of profiles (of an additive item, a
-generalised linear model on the profiles).
+Each item has a predictor for each profile, the same for profiles that its attributes and its rule
+do not tell apart. With :math:`\varphi_{i\alpha} = P(\alpha \mid x_i)`, the M-step of an item is a
+weighted mean of each group of profiles (of an additive item, a generalised linear model on the
+profiles).
 
-The candidates of item j are judged with everything else held: with :math:`\varphi^{-j}_{i\alpha}`, the posterior without item j,
+The candidates of item j are judged with everything else held: with :math:`\varphi^{-j}_{i\alpha}`,
+the posterior without item j,
 
-.. math:: \ell_j(q) = \max_{\theta} \sum_i \log \sum_\alpha \varphi^{-j}_{i\alpha} \, f\{x_{ij} \mid \theta_{g_q(\alpha)}\},
+.. math::
 
-where :math:`g_q` is the group of a profile under q. Up to a constant that is the log-likelihood of all items as a function of those of item j,
-so that a gain of it is a gain of the whole model's. What the item now asks for does not enter the posterior that it is judged by.
+    \ell_j(q) = \max_{\theta} \sum_i \log \sum_\alpha \varphi^{-j}_{i\alpha} \, f\{x_{ij} \mid
+    \theta_{g_q(\alpha)}\},
+
+where :math:`g_q` is the group of a profile under q. Up to a constant that is the log-likelihood of
+all items as a function of those of item j, so that a gain of it is a gain of the whole model's.
+What the item now asks for does not enter the posterior that it is judged by.
 """
 
 from __future__ import annotations
@@ -48,8 +55,10 @@ class Answers:
     """The data, ready for use.
 
     Args:
-        x: (N, J), a valid value where missing; statistic: T(x), (N, J), 0 where missing; seen: (N, J) of 0 and 1.
-        family: of the items; blocks: of each item its elementary family, and its place in the dispersion, or -1.
+        x: (N, J), a valid value where missing; statistic: T(x), (N, J), 0 where missing; seen: (N,
+            J) of 0 and 1.
+        family: of the items; blocks: of each item its elementary family, and its place in the
+            dispersion, or -1.
         profiles: (C, K); root: their law.
     """
 
@@ -68,14 +77,30 @@ class Answers:
         seen = torch.ones_like(complete) if mask is None else mask.double()
         parts = []
         for family, columns, part in layer.response.blocks(layer.num_children):
-            places = range(part.start, part.stop) if part.stop > part.start else [-1] * (columns.stop - columns.start)
+            places = (
+                range(part.start, part.stop)
+                if part.stop > part.start
+                else [-1] * (columns.stop - columns.start)
+            )
             parts += [(family, place) for place in places]
-        statistic = torch.cat([family.statistic(complete[:, c]) for family, c, _ in layer.response.blocks(layer.num_children)], 1)
-        profiles = binary_configurations(layer.num_parents) if root.profiles is None else root.profiles.double().cpu()
+        statistic = torch.cat(
+            [
+                family.statistic(complete[:, c])
+                for family, c, _ in layer.response.blocks(layer.num_children)
+            ],
+            1,
+        )
+        profiles = (
+            binary_configurations(layer.num_parents)
+            if root.profiles is None
+            else root.profiles.double().cpu()
+        )
         return cls(complete, statistic * seen, seen, layer.response, tuple(parts), profiles, root)
 
     def rows(self, chosen: Tensor) -> Answers:
-        return replace(self, x=self.x[chosen], statistic=self.statistic[chosen], seen=self.seen[chosen])
+        return replace(
+            self, x=self.x[chosen], statistic=self.statistic[chosen], seen=self.seen[chosen]
+        )
 
     @property
     def num_items(self) -> int:
@@ -110,17 +135,31 @@ class ItemTables:
         """Free coefficients of the items, dispersions left out."""
         sizes = self.q_matrix.sum(1) + 1
         own = self.groups.amax(1) + 1
-        return int(sum(int(s) if rule == "additive" else int(g) for s, g, rule in zip(sizes, own, self.rules, strict=True)))
+        return int(
+            sum(
+                int(s) if rule == "additive" else int(g)
+                for s, g, rule in zip(sizes, own, self.rules, strict=True)
+            )
+        )
 
-    def under(self, answers: Answers, q_matrix: Tensor, rules: Sequence[str] | None = None) -> ItemTables:
+    def under(
+        self, answers: Answers, q_matrix: Tensor, rules: Sequence[str] | None = None
+    ) -> ItemTables:
         """The maximum under another Q, by EM from this estimate's posterior."""
         rules = self.rules if rules is None else tuple(rules)
-        groups = torch.stack([groups_of(answers.profiles, row, rule) for row, rule in zip(q_matrix, rules, strict=True)])
+        groups = torch.stack(
+            [
+                groups_of(answers.profiles, row, rule)
+                for row, rule in zip(q_matrix, rules, strict=True)
+            ]
+        )
         return _climb(answers, replace(self, q_matrix=q_matrix, rules=rules, groups=groups))
 
     def without(self, answers: Answers, j: int, rows: Tensor) -> Tensor:
         """The posterior of the profiles without item j of some rows, (n, C)."""
-        logits = self.posterior[rows].clamp(min=TINY).log() - answers.seen[rows][:, [j]] * _log_density(answers, j, rows, self.eta[j], self.dispersion)
+        logits = self.posterior[rows].clamp(min=TINY).log() - answers.seen[rows][
+            :, [j]
+        ] * _log_density(answers, j, rows, self.eta[j], self.dispersion)
         return torch.softmax(logits, -1)
 
 
@@ -131,7 +170,8 @@ class Candidates:
     Args:
         vectors: bool (M, K); rule: one of ``RULES``.
         groups: of each profile, (M, C) long.
-        design: (M, C, 1 + K), a one and the attributes of the candidate, what additive items are linear in.
+        design: (M, C, 1 + K), a one and the attributes of the candidate, what additive items are
+            linear in.
         num_free: coefficients of each, (M,).
     """
 
@@ -145,13 +185,21 @@ class Candidates:
     def of(cls, vectors: Tensor, profiles: Tensor, rule: str) -> Candidates:
         groups = torch.stack([groups_of(profiles, row, rule) for row in vectors])
         design = torch.nn.functional.pad(profiles * vectors.unsqueeze(1), (1, 0), value=1.0)
-        return cls(vectors, rule, groups, design, vectors.sum(1) + 1 if rule == "additive" else groups.amax(1) + 1)
+        return cls(
+            vectors,
+            rule,
+            groups,
+            design,
+            vectors.sum(1) + 1 if rule == "additive" else groups.amax(1) + 1,
+        )
 
     def screen(self, item: OneItem) -> Tensor:
-        r"""Minus twice the log-likelihood of each candidate by weighted least squares, (M,), up to one constant.
+        r"""Minus twice the log-likelihood of each candidate by weighted least squares, (M,), up to
+        one constant.
 
-        The mean answer of row i is linear in the means of the groups, :math:`E t_i = \sum_\ell (\sum_{\alpha \in \ell} \varphi^{-j}_{i\alpha}) \mu_\ell`. An additive
-        item is taken as additive in the means.
+        The mean answer of row i is linear in the means of the groups, :math:`E t_i = \sum_\ell
+        (\sum_{\alpha \in \ell} \varphi^{-j}_{i\alpha}) \mu_\ell`. An additive item is taken as
+        additive in the means.
         """
         out = torch.empty(len(self.vectors), dtype=torch.float64)
         for place, basis in self._bases():
@@ -163,7 +211,9 @@ class Candidates:
         return out
 
     def _bases(self) -> list[tuple[Tensor, Tensor]]:
-        """Numbers of candidates with as many coefficients, and what their means are linear in, (M, C, d)."""
+        """Numbers of candidates with as many coefficients, and what their means are linear in, (M,
+        C, d).
+        """
         if self.rule == "additive":
             return [(torch.arange(len(self.vectors)), self.design)]
         sizes = self.groups.amax(1) + 1
@@ -174,13 +224,19 @@ class Candidates:
         return out
 
     def log_likelihood(self, item: OneItem, m: int) -> float:
-        """Of the item under one candidate with everything else held, up to one constant of the item."""
+        """Of the item under one candidate with everything else held, up to one constant of the
+        item.
+        """
         size = int(self.groups[m].max()) + 1
         inside = torch.nn.functional.one_hot(self.groups[m], size).mT.double()  # (L, C)
         share = inside @ item.weights  # (L, n)
-        design = self.design[m][inside.argmax(1)][:, torch.nn.functional.pad(self.vectors[m], (1, 0), value=True)]
+        design = self.design[m][inside.argmax(1)][
+            :, torch.nn.functional.pad(self.vectors[m], (1, 0), value=True)
+        ]
         inner = inside @ item.squares @ inside.mT
-        start = torch.linalg.solve(inner + torch.diag(LEAST_SHARE * inner.diagonal() + TINY), inside @ item.products).squeeze(-1)
+        start = torch.linalg.solve(
+            inner + torch.diag(LEAST_SHARE * inner.diagonal() + TINY), inside @ item.products
+        ).squeeze(-1)
         low, high = float(item.t.min()), float(item.t.max())
         edge = EDGE * (high - low)
         mean = start.clamp(low + edge, high - edge)
@@ -191,29 +247,51 @@ class Candidates:
             value, count, sums = item.expect(share, mean, gamma)
             if value - before < TOLERANCE / 2:
                 break
-            mean = sums / count.clamp(min=TINY) if self.rule != "additive" else self._additive(design, item, count, sums, mean)
+            mean = (
+                sums / count.clamp(min=TINY)
+                if self.rule != "additive"
+                else self._additive(design, item, count, sums, mean)
+            )
             if gamma is not None and item.family.is_canonical:
                 total = item.t.square().sum() + (count * mean.square() - 2 * sums * mean).sum()
                 gamma = (total / len(item.t)).clamp(min=LEAST_VARIANCE)
         return value
 
-    def _additive(self, design: Tensor, item: OneItem, count: Tensor, sums: Tensor, mean: Tensor) -> Tensor:
-        """Expected statistics of the groups under a model linear in the attributes, after a Newton step."""
+    def _additive(
+        self, design: Tensor, item: OneItem, count: Tensor, sums: Tensor, mean: Tensor
+    ) -> Tensor:
+        """Expected statistics of the groups under a model linear in the attributes, after a Newton
+        step.
+        """
         eta = item.family.linearise(mean, EPSILON)
         beta = torch.linalg.lstsq(design, eta.unsqueeze(-1)).solution.squeeze(-1)
         cross, counts = (sums @ design)[None, None], count[None, None]
-        return item.family.mean(design @ maximise_rows(item.family, cross, counts, design, beta[None, None], bound=item.family.bound, num_steps=1)[0, 0])
+        return item.family.mean(
+            design
+            @ maximise_rows(
+                item.family,
+                cross,
+                counts,
+                design,
+                beta[None, None],
+                bound=item.family.bound,
+                num_steps=1,
+            )[0, 0]
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class OneItem:
-    """One item, and what the others say of the profiles of the rows that answered it, in the order of their answers.
+    """One item, and what the others say of the profiles of the rows that answered it, in the order
+    of their answers.
 
     Args:
         family: of its responses; gamma: its variance, where it has one.
-        t: statistics, (n,) rising; runs: each distinct one with its first and last row, None where there are many.
+        t: statistics, (n,) rising; runs: each distinct one with its first and last row, None where
+            there are many.
         weights: the posterior of the profiles without the item, (C, n).
-        squares, products: of the weights with themselves (C, C) and with the statistics (C, 1), each row by the inverse of its variance.
+        squares, products: of the weights with themselves (C, C) and with the statistics (C, 1),
+            each row by the inverse of its variance.
     """
 
     family: ResponseFamily
@@ -230,27 +308,44 @@ class OneItem:
         t, order = answers.statistic[rows, j].sort(stable=True)
         values, counts = torch.unique_consecutive(t, return_counts=True)
         ends = counts.cumsum(0).tolist()
-        runs = tuple(zip(values.tolist(), [0, *ends[:-1]], ends, strict=True)) if len(values) <= MOST_VALUES else None
+        runs = (
+            tuple(zip(values.tolist(), [0, *ends[:-1]], ends, strict=True))
+            if len(values) <= MOST_VALUES
+            else None
+        )
         family, part = answers.blocks[j]
         weights = tables.without(answers, j, rows[order]).mT.contiguous()
         gamma = tables.dispersion[part] if part >= 0 and tables.dispersion is not None else None
         inner = weights @ weights.mT
         size = len(inner)
-        pilot = torch.linalg.solve(inner + PILOT_RIDGE * inner.diagonal().mean() * torch.eye(size, dtype=torch.float64), weights @ t + PILOT_RIDGE * inner.diagonal().mean() * t.mean())
+        pilot = torch.linalg.solve(
+            inner + PILOT_RIDGE * inner.diagonal().mean() * torch.eye(size, dtype=torch.float64),
+            weights @ t + PILOT_RIDGE * inner.diagonal().mean() * t.mean(),
+        )
         low, high = float(t.min()), float(t.max())
         pilot = pilot.clamp(low + EDGE * (high - low), high - EDGE * (high - low))
         eta = family.linearise(pilot, EPSILON)
         expected, own = family.mean(eta), _variance(family, eta, gamma)
         mean = expected @ weights
-        inverse = ((own + expected.square()) @ weights - mean.square()).clamp(min=LEAST_VARIANCE).reciprocal()
+        inverse = (
+            ((own + expected.square()) @ weights - mean.square())
+            .clamp(min=LEAST_VARIANCE)
+            .reciprocal()
+        )
         weighted = weights * inverse
-        return cls(family, gamma, t, runs, weights, weighted @ weights.mT, (weighted @ t).unsqueeze(-1))
+        return cls(
+            family, gamma, t, runs, weights, weighted @ weights.mT, (weighted @ t).unsqueeze(-1)
+        )
 
-    def expect(self, share: Tensor, mean: Tensor, gamma: Tensor | None) -> tuple[float, Tensor, Tensor]:
-        """Log-likelihood, and expected rows and expected sums of statistics of each group, both (L,).
+    def expect(
+        self, share: Tensor, mean: Tensor, gamma: Tensor | None
+    ) -> tuple[float, Tensor, Tensor]:
+        """Log-likelihood, and expected rows and expected sums of statistics of each group, both
+        (L,).
 
         Args:
-            share: (L, n), the chance of each group before the item is seen; mean: (L,); gamma: the variance, or None.
+            share: (L, n), the chance of each group before the item is seen; mean: (L,); gamma: the
+                variance, or None.
         """
         if self.runs is None:
             joint = self._density(mean.unsqueeze(-1), gamma, self.t).mul_(share)
@@ -258,7 +353,9 @@ class OneItem:
             own = joint.div_(total)
             return float(total.log().sum()), own.sum(-1), own @ self.t
         value, count, sums = 0.0, torch.zeros_like(mean), torch.zeros_like(mean)
-        density = self._density(mean.unsqueeze(-1), gamma, self.t.new_tensor([at for at, _, _ in self.runs]))  # (L, U)
+        density = self._density(
+            mean.unsqueeze(-1), gamma, self.t.new_tensor([at for at, _, _ in self.runs])
+        )  # (L, U)
         for u, (at, first, last) in enumerate(self.runs):
             part = share[:, first:last]
             total = (density[:, u] @ part).clamp_(min=TINY)
@@ -267,7 +364,9 @@ class OneItem:
         return value, count, sums
 
     def _density(self, mean: Tensor, gamma: Tensor | None, t: Tensor) -> Tensor:
-        """Of statistics t (n,) for expected ones (L, 1), (L, n), up to a constant of each t; a new tensor."""
+        """Of statistics t (n,) for expected ones (L, 1), (L, n), up to a constant of each t; a new
+        tensor.
+        """
         eta = self.family.linearise(mean, EPSILON)
         value = self.family.natural(eta, gamma) * t - self.family.partition(eta, gamma)
         if gamma is not None and self.family.is_canonical:
@@ -280,14 +379,18 @@ def groups_of(profiles: Tensor, row: Tensor, rule: str) -> Tensor:
     """The group of each profile, (C,) long, that an item with these attributes tells apart."""
     asked = profiles[:, row.bool()]
     if rule == "conjunctive":
-        return asked.all(1).long() if bool(row.any()) else torch.zeros(len(profiles), dtype=torch.long)
+        return (
+            asked.all(1).long() if bool(row.any()) else torch.zeros(len(profiles), dtype=torch.long)
+        )
     if rule == "disjunctive":
         return asked.any(1).long()
     powers = 2 ** torch.arange(asked.shape[1] - 1, -1, -1)
     return torch.unique((asked.long() * powers).sum(1), return_inverse=True)[1]
 
 
-def tables_of(fit: FitRecord, structure: AttributeStructure, answers: Answers, rules: Sequence[str]) -> ItemTables:
+def tables_of(
+    fit: FitRecord, structure: AttributeStructure, answers: Answers, rules: Sequence[str]
+) -> ItemTables:
     """The estimate of a fit."""
     layer = structure.layers[0]
     edges = layer.edges
@@ -298,7 +401,9 @@ def tables_of(fit: FitRecord, structure: AttributeStructure, answers: Answers, r
     eta = loadings @ layer.features(answers.profiles).mT + intercepts.unsqueeze(-1)
     dispersion = params[layer.dispersion] if layer.dispersion else None
     law = {name: params[name].unsqueeze(0) for name in structure.root.sites()}
-    groups = torch.stack([groups_of(answers.profiles, row, rule) for row, rule in zip(edges, rules, strict=True)])
+    groups = torch.stack(
+        [groups_of(answers.profiles, row, rule) for row, rule in zip(edges, rules, strict=True)]
+    )
     empty = torch.zeros(0)
     first = ItemTables(edges.bool().cpu(), tuple(rules), groups, eta, dispersion, law, 0.0, empty)
     posterior, log_likelihood = _expect(answers, first)
@@ -314,7 +419,11 @@ def _expect(answers: Answers, tables: ItemTables) -> tuple[Tensor, float]:
     linear, constant = torch.empty_like(eta), torch.empty_like(eta)
     base = torch.zeros((), dtype=torch.float64)
     for family, columns, part in answers.family.blocks(answers.num_items):
-        gamma = tables.dispersion[part] if tables.dispersion is not None and part.stop > part.start else None
+        gamma = (
+            tables.dispersion[part]
+            if tables.dispersion is not None and part.stop > part.start
+            else None
+        )
         scale = family.scale(gamma, columns.stop - columns.start)
         factor = torch.ones((), dtype=torch.float64) if scale is None else scale.unsqueeze(-1)
         each = None if gamma is None else gamma.unsqueeze(-1)
@@ -335,7 +444,9 @@ def _maximise(answers: Answers, tables: ItemTables) -> ItemTables:
     counts = rows.expand_as(sums) if complete else answers.seen.mT @ phi
     size = int(tables.groups.max()) + 1
     own = torch.zeros(len(sums), size, dtype=torch.float64)
-    mean = own.scatter_add(1, tables.groups, sums) / own.scatter_add(1, tables.groups, counts).clamp(min=TINY)
+    mean = own.scatter_add(1, tables.groups, sums) / own.scatter_add(
+        1, tables.groups, counts
+    ).clamp(min=TINY)
     whole = (sums.sum(1) / counts.sum(1).clamp(min=TINY)).unsqueeze(-1)
     mean = torch.where(own.scatter_add(1, tables.groups, counts) > 1e-8, mean, whole)
     eta = torch.empty_like(sums)
@@ -348,16 +459,34 @@ def _maximise(answers: Answers, tables: ItemTables) -> ItemTables:
             dispersions.append(tables.dispersion[part])  # sizes stay as the fit has them
         elif part.stop > part.start:
             fitted, n = eta[columns], counts[columns]
-            left = squares[columns] - 2 * (sums[columns] * fitted).sum(1) + (n * fitted.square()).sum(1)
+            left = (
+                squares[columns]
+                - 2 * (sums[columns] * fitted).sum(1)
+                + (n * fitted.square()).sum(1)
+            )
             dispersions.append((left / n.sum(1)).clamp(min=LEAST_VARIANCE))
     statistic = answers.root.expected(answers.profiles, rows.unsqueeze(0), tables.law)
     law = tables.law | answers.root.maximise(statistic, tables.law)
-    return replace(tables, eta=eta, dispersion=torch.cat(dispersions) if dispersions else None, law=law)
+    return replace(
+        tables, eta=eta, dispersion=torch.cat(dispersions) if dispersions else None, law=law
+    )
 
 
-def _additive(answers: Answers, tables: ItemTables, family: ResponseFamily, columns: slice, sums: Tensor, counts: Tensor, eta: Tensor) -> None:
+def _additive(
+    answers: Answers,
+    tables: ItemTables,
+    family: ResponseFamily,
+    columns: slice,
+    sums: Tensor,
+    counts: Tensor,
+    eta: Tensor,
+) -> None:
     """Predictors of the additive items with several attributes, written into ``eta``."""
-    items = [j for j in range(answers.num_items)[columns] if tables.rules[j] == "additive" and int(tables.q_matrix[j].sum()) > 1]
+    items = [
+        j
+        for j in range(answers.num_items)[columns]
+        if tables.rules[j] == "additive" and int(tables.q_matrix[j].sum()) > 1
+    ]
     if not items:
         return
     design = torch.nn.functional.pad(answers.profiles, (1, 0), value=1.0)
@@ -365,7 +494,14 @@ def _additive(answers: Answers, tables: ItemTables, family: ResponseFamily, colu
     wide = torch.nn.functional.pad(free.double(), (1, 0), value=1.0)
     beta = torch.linalg.lstsq(design, tables.eta[items].mT).solution.mT * wide
     new = maximise_rows(
-        family, (sums[items] @ design).unsqueeze(0), counts[items].unsqueeze(0), design, beta.unsqueeze(0), free=free, bound=family.bound, num_steps=2
+        family,
+        (sums[items] @ design).unsqueeze(0),
+        counts[items].unsqueeze(0),
+        design,
+        beta.unsqueeze(0),
+        free=free,
+        bound=family.bound,
+        num_steps=2,
     )
     eta[items] = (new @ design.mT)[0]
 
@@ -383,17 +519,23 @@ def _climb(answers: Answers, tables: ItemTables) -> ItemTables:
     return tables
 
 
-def _log_density(answers: Answers, j: int, rows: Tensor, eta: Tensor, dispersion: Tensor | None) -> Tensor:
+def _log_density(
+    answers: Answers, j: int, rows: Tensor, eta: Tensor, dispersion: Tensor | None
+) -> Tensor:
     """Of item j for some rows and each profile, (n, C), up to a constant of each row."""
     family, place = answers.blocks[j]
     gamma = dispersion[place] if place >= 0 and dispersion is not None else None
-    value = answers.statistic[rows][:, [j]] * family.natural(eta, gamma) - family.partition(eta, gamma)
+    value = answers.statistic[rows][:, [j]] * family.natural(eta, gamma) - family.partition(
+        eta, gamma
+    )
     scale = None if gamma is None else family.scale(gamma.reshape(1), 1)
     return value if scale is None else value * scale
 
 
 def _variance(family: ResponseFamily, eta: Tensor, gamma: Tensor | None) -> Tensor:
-    """Of the statistic at a predictor; a family that is not canonical has the logarithm of its mean as predictor."""
+    """Of the statistic at a predictor; a family that is not canonical has the logarithm of its mean
+    as predictor.
+    """
     if not family.is_canonical:
         mean = family.mean(eta)
         return mean.square() / family.expansion(eta, mean, gamma)[1]

@@ -1,31 +1,46 @@
-r"""Do two items share more than the attributes? Residual correlations, standardised residuals of pairs, and Q3.
+r"""Do two items share more than the attributes? Residual correlations, standardised residuals of
+pairs, and Q3.
 
-Given a profile of attributes items are independent. Over the population, on the scale of the items' statistics (logarithms of LogNormal items),
+Given a profile of attributes items are independent. Over the population, on the scale of the items'
+statistics (logarithms of LogNormal items),
 
-.. math:: m_j = \sum_\alpha p_\alpha \mu_{\alpha j}, \qquad C_{jk} = \sum_\alpha p_\alpha (\mu_{\alpha j} - m_j)(\mu_{\alpha k} - m_k),
+.. math::
 
-and what a pair has beyond that is the residual correlation, observed minus the model's. The residual product of a pair,
+    m_j = \sum_\alpha p_\alpha \mu_{\alpha j}, \qquad C_{jk} = \sum_\alpha p_\alpha (\mu_{\alpha j}
+    - m_j)(\mu_{\alpha k} - m_k),
+
+and what a pair has beyond that is the residual correlation, observed minus the model's. The
+residual product of a pair,
 
 .. math:: r_{jk} = \frac1n \sum_i (T_{ij} - m_j)(T_{ik} - m_k) - C_{jk}, \qquad
-    n \, \mathrm{Var}(r_{jk}) = \sum_\alpha p_\alpha \{v_{\alpha j} + (\mu_{\alpha j} - m_j)^2\} \{v_{\alpha k} + (\mu_{\alpha k} - m_k)^2\}
+    n \, \mathrm{Var}(r_{jk}) = \sum_\alpha p_\alpha \{v_{\alpha j} + (\mu_{\alpha j} - m_j)^2\}
+    \{v_{\alpha k} + (\mu_{\alpha k} - m_k)^2\}
     - C_{jk}^2 - n \, d^\top I^{-1} d,
 
-with :math:`d = \partial C_{jk} / \partial \theta` and I the information of all parameters, is standard normal when divided by its standard error: z, and
-:math:`z^2` is :math:`\chi^2` with one degree of freedom. Beside it, for right-wrong items, stands the usual Pearson statistic of the pair's 2 x 2 table,
+with :math:`d = \partial C_{jk} / \partial \theta` and I the information of all parameters, is
+standard normal when divided by its standard error: z, and :math:`z^2` is :math:`\chi^2` with one
+degree of freedom. Beside it, for right-wrong items, stands the usual Pearson statistic of the
+pair's 2 x 2 table,
 
 .. math:: X_{jk}^2 = n \sum_{a, b} \{P_{ab} - \pi_{ab}\}^2 / \pi_{ab},
 
-for comparison with other programs: held against :math:`\chi^2` with one degree of freedom it hardly ever rejects, because parameters were fitted to
-the same tables (``benchmarks/attributes.py``).
+for comparison with other programs: held against :math:`\chi^2` with one degree of freedom it hardly
+ever rejects, because parameters were fitted to the same tables (``benchmarks/attributes.py``).
 
-Yen's :math:`Q_{3,jk}` is the correlation over rows of the residuals :math:`T_{ij} - \sum_\alpha P(\alpha \mid x_i) \mu_{\alpha j}`. Each answer moves the
-posterior that it is held against, so that for independent items it is centred below 0: at :math:`-1/(J - 1)` where rows are placed on one continuous trait,
-and nearer to 0 for profiles. So it is centred by its mean over pairs here (Christensen, Makransky and Horton), not by that figure.
+Yen's :math:`Q_{3,jk}` is the correlation over rows of the residuals :math:`T_{ij} - \sum_\alpha
+P(\alpha \mid x_i) \mu_{\alpha j}`. Each answer moves the posterior that it is held against, so that
+for independent items it is centred below 0: at :math:`-1/(J - 1)` where rows are placed on one
+continuous trait, and nearer to 0 for profiles. So it is centred by its mean over pairs here
+(Christensen, Makransky and Horton), not by that figure.
 
-Rows that miss one answer of a pair are left out of it, which is right where answers are missing at random whatever the row's attributes.
+Rows that miss one answer of a pair are left out of it, which is right where answers are missing at
+random whatever the row's attributes.
 
-Source: W. M. Yen (1984), doi:10.1177/014662168400800201, and (1993), doi:10.1111/j.1745-3984.1993.tb00423.x (the bias); W.-H. Chen and D. Thissen
-(1997), doi:10.3102/10769986022003265 (2 x 2 tables); K. B. Christensen, G. Makransky and M. Horton (2017), doi:10.1177/0146621616677520; A. Maydeu-Olivares and Y. Liu (2015), doi:10.1037/a0039015 (standardised residuals of pairs).
+Source: W. M. Yen (1984), doi:10.1177/014662168400800201, and (1993),
+doi:10.1111/j.1745-3984.1993.tb00423.x (the bias); W.-H. Chen and D. Thissen (1997),
+doi:10.3102/10769986022003265 (2 x 2 tables); K. B. Christensen, G. Makransky and M. Horton (2017),
+doi:10.1177/0146621616677520; A. Maydeu-Olivares and Y. Liu (2015), doi:10.1037/a0039015
+(standardised residuals of pairs).
 """
 
 from __future__ import annotations
@@ -58,19 +73,23 @@ if TYPE_CHECKING:
 __all__ = ["LocalDependence", "local_dependence"]
 
 LEVEL = 0.05
-NOTHING_LEFT = 0.05  # share of a residual's variance: below it the estimates fit it whatever the data
+NOTHING_LEFT = (
+    0.05  # share of a residual's variance: below it the estimates fit it whatever the data
+)
 MAX_PAIRS = 20_000
 
 
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class LocalDependence:
-    """What pairs of items have in common beyond the attributes, one entry a pair (P of them, in the order of the upper triangle).
+    """What pairs of items have in common beyond the attributes, one entry a pair (P of them, in the
+    order of the upper triangle).
 
     Args:
         items: J names; pairs: (P, 2), numbers of the items.
         residual_correlation: observed minus the model's.
-        z: the standardised residual product; NaN where the parameters of the pair leave nothing to see.
+        z: the standardised residual product; NaN where the parameters of the pair leave nothing to
+            see.
         p_value: two-sided, of z; p_holm: corrected for the number of pairs.
         x2: Pearson's statistic of the 2 x 2 table; NaN for other than right-wrong items.
         q3: correlation of the residuals of rows.
@@ -89,14 +108,22 @@ class LocalDependence:
 
     @property
     def q3_bias(self) -> float:
-        """-1 / (J - 1), where Q3 of independent items is centred with one continuous trait; with profiles it lies nearer to 0."""
+        """-1 / (J - 1), where Q3 of independent items is centred with one continuous trait; with
+        profiles it lies nearer to 0.
+        """
         return -1 / (len(self.items) - 1)
 
     @property
     def dependent(self) -> tuple[tuple[str, str], ...]:
-        """Pairs that share more, or less, than the model says, at 5 % for all of them together; the largest ``|z|`` first."""
+        """Pairs that share more, or less, than the model says, at 5 % for all of them together; the
+        largest ``|z|`` first.
+        """
         order = np.argsort(-np.nan_to_num(np.abs(self.z)), kind="stable")
-        return tuple((self.items[self.pairs[c, 0]], self.items[self.pairs[c, 1]]) for c in order if self.p_holm[c] < LEVEL)
+        return tuple(
+            (self.items[self.pairs[c, 0]], self.items[self.pairs[c, 1]])
+            for c in order
+            if self.p_holm[c] < LEVEL
+        )
 
     @property
     def table(self) -> pd.DataFrame:
@@ -104,39 +131,51 @@ class LocalDependence:
         import pandas as pd
 
         names = ("residual_correlation", "z", "p_value", "p_holm", "x2", "q3")
-        columns = {name: getattr(self, name) for name in names} | {"q3_centred": self.q3 - self.q3.mean(), "num_rows": self.num_rows}
-        index = pd.MultiIndex.from_tuples([(self.items[j], self.items[k]) for j, k in self.pairs], names=("item", "other"))
+        columns = {name: getattr(self, name) for name in names} | {
+            "q3_centred": self.q3 - self.q3.mean(),
+            "num_rows": self.num_rows,
+        }
+        index = pd.MultiIndex.from_tuples(
+            [(self.items[j], self.items[k]) for j, k in self.pairs], names=("item", "other")
+        )
         return pd.DataFrame(columns, index=index)
 
     @property
     def matrix(self) -> np.ndarray:
         """Residual correlations, (J, J), 0 on the diagonal."""
         out = np.zeros((len(self.items), len(self.items)))
-        out[self.pairs[:, 0], self.pairs[:, 1]] = out[self.pairs[:, 1], self.pairs[:, 0]] = self.residual_correlation
+        out[self.pairs[:, 0], self.pairs[:, 1]] = out[self.pairs[:, 1], self.pairs[:, 0]] = (
+            self.residual_correlation
+        )
         return out
 
     def text(self) -> str:
         """What was found, in a sentence or two."""
         if not self.dependent:
-            return f"No pair of the {len(self.items)} items shares more than the attributes explain."
+            return (
+                f"No pair of the {len(self.items)} items shares more than the attributes explain."
+            )
         shown = ", ".join(f"{one} and {other}" for one, other in self.dependent[:8])
         more = f" and {len(self.dependent) - 8} more" if len(self.dependent) > 8 else ""
         return (
-            f"{len(self.dependent)} of {len(self.pairs)} pairs of items share more or less than the attributes explain: {shown}{more}. A common text or "
-            "picture, an attribute that is missing from the Q-matrix, or a wrong entry in it would do that."
+            f"{len(self.dependent)} of {len(self.pairs)} pairs of items share more or less than the"
+            f" attributes explain: {shown}{more}. A common text or picture, an attribute that is"
+            " missing from the Q-matrix, or a wrong entry in it would do that."
         )
 
 
 def local_dependence(fit: FitRecord, data: Any) -> LocalDependence:
-    """Pairs of items that are not independent given the attributes; for every family, by first and second moments.
+    """Pairs of items that are not independent given the attributes; for every family, by first and
+    second moments.
 
     Args:
-        fit: of a :class:`~ppl_models.LatentAttributeModel` without a penalty (its weak priors are allowed for).
+        fit: of a :class:`~ppl_models.LatentAttributeModel` without a penalty (its weak priors are
+            allowed for).
         data: the rows it was fitted to, (N, J), NaN where missing.
 
     Raises:
-        ValueError: for another model, a penalty, data that do not fit, one item, more than 20,000 pairs, a pair that no row answered, or an estimate
-            that is not at a maximum.
+        ValueError: for another model, a penalty, data that do not fit, one item, more than 20,000
+            pairs, a pair that no row answered, or an estimate that is not at a maximum.
     """
     structure, _, answers = answers_of(fit, data, "local_dependence")
     layer = structure.layers[0]
@@ -144,18 +183,26 @@ def local_dependence(fit: FitRecord, data: Any) -> LocalDependence:
     size = layer.num_children
     pairs = torch.triu_indices(size, size, 1)
     if not 1 <= pairs.shape[1] <= MAX_PAIRS:
-        raise ValueError(f"local_dependence: from 1 to {MAX_PAIRS:,} pairs of items were expected, {size} items have {pairs.shape[1]:,}")
+        raise ValueError(
+            f"local_dependence: from 1 to {MAX_PAIRS:,} pairs of items were expected, {size} items"
+            f" have {pairs.shape[1]:,}"
+        )
     profiles = profiles_of(structure, "local_dependence")
     both = (answers.mask.mT @ answers.mask)[pairs[0], pairs[1]]
     if bool((both < 2).any()):
         one, other = pairs[:, int(both.argmin())].tolist()
-        raise ValueError(f"local_dependence: items {answers.items[one]!r} and {answers.items[other]!r} were not answered by the same rows; drop one of them")
+        raise ValueError(
+            f"local_dependence: items {answers.items[one]!r} and {answers.items[other]!r} were not"
+            " answered by the same rows; drop one of them"
+        )
     found = observed_information(fit, data)
     free = found.estimate.clone().requires_grad_()
     with torch.enable_grad():
         moving = moments_of(structure, found.coordinates.params(free), profiles)
         implied = moving.covariance[pairs[0], pairs[1]]
-        slopes = torch.stack([torch.autograd.grad(one, free, retain_graph=True)[0] for one in implied])
+        slopes = torch.stack(
+            [torch.autograd.grad(one, free, retain_graph=True)[0] for one in implied]
+        )
     moments, (covariance, _) = moving.detached(), found.covariance()
     implied = implied.detach()
     centred = (answers.statistic - moments.expected) * answers.mask
@@ -163,7 +210,11 @@ def local_dependence(fit: FitRecord, data: Any) -> LocalDependence:
     around = moments.variance + (moments.mean - moments.expected).square()
     whole = (around.mT * moments.weights @ around)[pairs[0], pairs[1]] - implied.square()
     left = whole - both * ((slopes @ covariance) * slopes).sum(-1)
-    z = torch.where(left > NOTHING_LEFT * whole, (products - implied) * (both / left.clamp(min=1e-300)).sqrt(), torch.nan).numpy()
+    z = torch.where(
+        left > NOTHING_LEFT * whole,
+        (products - implied) * (both / left.clamp(min=1e-300)).sqrt(),
+        torch.nan,
+    ).numpy()
     p_value = 2 * norm.sf(np.abs(z))
     spread = moments.covariance.diagonal().sqrt()
     x2 = np.full(pairs.shape[1], np.nan)
@@ -172,12 +223,19 @@ def local_dependence(fit: FitRecord, data: Any) -> LocalDependence:
     return LocalDependence(
         answers.items,
         pairs.mT.numpy(),
-        (_correlations(answers.statistic, answers.mask, pairs) - implied / (spread[pairs[0]] * spread[pairs[1]])).numpy(),
+        (
+            _correlations(answers.statistic, answers.mask, pairs)
+            - implied / (spread[pairs[0]] * spread[pairs[1]])
+        ).numpy(),
         z,
         p_value,
         holm(p_value),
         x2,
-        _correlations(answers.statistic - torch.softmax(moments.log_joint(answers), -1) @ moments.mean, answers.mask, pairs).numpy(),
+        _correlations(
+            answers.statistic - torch.softmax(moments.log_joint(answers), -1) @ moments.mean,
+            answers.mask,
+            pairs,
+        ).numpy(),
         both.long().numpy(),
     )
 

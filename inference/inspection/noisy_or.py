@@ -1,21 +1,29 @@
-r"""What to make of fitted latents of a noisy-OR network: which to discard, which are doubles, which of a truth are found.
+r"""What to make of fitted latents of a noisy-OR network: which to discard, which are doubles, which
+of a truth are found.
 
-The filter and the matching are those of Buhai et al. (2020, arXiv:1907.00030) with the constants of their released code:
-a latent is discarded unless its prior exceeds 0.02 and some failure is below 0.80; it is a double of an earlier one (by
-falling prior) if the failures differ by at most 4 in L1; a true latent is recovered if the Hungarian match on
-:math:`\max_j |\log f_{ij} - \log \hat f_{kj}|` costs at most 1.
+The filter and the matching are those of Buhai et al. (2020, arXiv:1907.00030) with the constants of
+their released code: a latent is discarded unless its prior exceeds 0.02 and some failure is below
+0.80; it is a double of an earlier one (by falling prior) if the failures differ by at most 4 in L1;
+a true latent is recovered if the Hungarian match on :math:`\max_j |\log f_{ij} - \log \hat f_{kj}|`
+costs at most 1.
 
 That cost judges a latent by its worst single failure, whose log has a standard error of
-:math:`\sqrt{(1 - f) / (f N \pi)}`: with N = 1,000 rows, a prior of 0.03 and a failure of 0.1 that is 0.55 for each of the items, and
-the largest of many exceeds 1 though the estimate is as good as an estimate can be. Beside it stands what is lost in the rows. Where latent i is
-on (alone), item j is one with probability :math:`p_{ij} = 1 - (1 - l_j) f_{ij}`, with :math:`\hat p_{kj}` under the estimate, and with
-:math:`l_j` had there been no such latent. To second order the log-likelihood that a row loses in expectation is
+:math:`\sqrt{(1 - f) / (f N \pi)}`: with N = 1,000 rows, a prior of 0.03 and a failure of 0.1 that
+is 0.55 for each of the items, and the largest of many exceeds 1 though the estimate is as good as
+an estimate can be. Beside it stands what is lost in the rows. Where latent i is on (alone), item j
+is one with probability :math:`p_{ij} = 1 - (1 - l_j) f_{ij}`, with :math:`\hat p_{kj}` under the
+estimate, and with :math:`l_j` had there been no such latent. To second order the log-likelihood
+that a row loses in expectation is
 
-.. math:: d_i(\hat p) = 2 \sum_j \bigl(\sqrt{p_{ij}} - \sqrt{\hat p_j}\bigr)^2 + \bigl(\sqrt{1 - p_{ij}} - \sqrt{1 - \hat p_j}\bigr)^2
+.. math::
 
-(twice the squared Hellinger distance, which stays finite where a Kullback-Leibler divergence does not), in the :math:`\pi_i` of the
-rows that use it. ``lost`` is the share :math:`\min(1, d_i(\hat p_k) / d_i(l))` of what latent i says of its items, 0 for an exact estimate and 1 where
-no estimate is better than leaving it out; the match is that of the least :math:`\sum_i \pi_i d_i`.
+    d_i(\hat p) = 2 \sum_j \bigl(\sqrt{p_{ij}} - \sqrt{\hat p_j}\bigr)^2 + \bigl(\sqrt{1 - p_{ij}} -
+    \sqrt{1 - \hat p_j}\bigr)^2
+
+(twice the squared Hellinger distance, which stays finite where a Kullback-Leibler divergence does
+not), in the :math:`\pi_i` of the rows that use it. ``lost`` is the share :math:`\min(1, d_i(\hat
+p_k) / d_i(l))` of what latent i says of its items, 0 for an exact estimate and 1 where no estimate
+is better than leaving it out; the match is that of the least :math:`\sum_i \pi_i d_i`.
 """
 
 from __future__ import annotations
@@ -64,7 +72,8 @@ class LatentFilter:
         kept: latents that survive, by falling prior.
         discarded: latents with a small prior or no effect.
         doubles: latent -> the kept one (with ``chain``: the earlier one) it repeats.
-        distance: (m,), L1 distance of the failures to the nearest earlier survivor; infinite where there is none.
+        distance: (m,), L1 distance of the failures to the nearest earlier survivor; infinite where
+            there is none.
     """
 
     kept: tuple[int, ...]
@@ -80,11 +89,14 @@ class Recovery:
 
     Args:
         num_recovered: true latents matched at a cost of at most 1; num_true: all of them.
-        match: true latent -> estimated latent, -1 where there is none left; cost: (m_true,), infinite there.
+        match: true latent -> estimated latent, -1 where there is none left; cost: (m_true,),
+            infinite there.
         mean_cost: over matched latents, capped at 10.
         prior_error: largest absolute error of a recovered latent's prior; NaN if none is recovered.
-        edge_f1: harmonic mean of precision and recall of edges (failure below one half) over matched latents.
-        lost: share of what every true latent says of its items that the estimate loses (above), (m_true,).
+        edge_f1: harmonic mean of precision and recall of edges (failure below one half) over
+            matched latents.
+        lost: share of what every true latent says of its items that the estimate loses (above),
+            (m_true,).
         lost_share: the same of all latents, each weighted by its prior.
         num_explained: true latents of which at most a tenth is lost.
     """
@@ -115,13 +127,14 @@ def filter_latents(
 ) -> LatentFilter:
     """Discardable and duplicate latents by the paper's thresholds.
 
-    The threshold of doubles grows with the number of items: look at ``distance``, not at the verdict alone.
+    The threshold of doubles grows with the number of items: look at ``distance``, not at the
+    verdict alone.
 
     Args:
         params: ``prior`` (m,) and ``failure`` (m, J).
         smallest_prior, largest_failure, double_distance: the thresholds.
-        chain: compare with every earlier survivor of the first step, doubles too, as the released code does; else with
-            the kept ones only.
+        chain: compare with every earlier survivor of the first step, doubles too, as the released
+            code does; else with the kept ones only.
     """
     prior, failure = params["prior"], params["failure"]
     useful = (prior > smallest_prior) & (failure.amin(1) < largest_failure)
@@ -143,7 +156,9 @@ def filter_latents(
 
 
 def merge_latents(params: Params, verdict: LatentFilter) -> Params:
-    r"""The kept latents, each with the priors of its doubles: :math:`1 - \prod (1 - \pi)`; failures averaged by prior."""
+    r"""The kept latents, each with the priors of its doubles: :math:`1 - \prod (1 - \pi)`; failures
+    averaged by prior.
+    """
     prior, failure = params["prior"], params["failure"]
     groups = {i: [i] for i in verdict.kept}
     for double, original in verdict.doubles.items():
@@ -151,7 +166,10 @@ def merge_latents(params: Params, verdict: LatentFilter) -> Params:
             original = verdict.doubles[original]
         groups[original].append(double)
     chances = [1 - (1 - prior[members]).prod() for members in groups.values()]
-    averages = [(prior[members, None] * failure[members]).sum(0) / prior[members].sum() for members in groups.values()]
+    averages = [
+        (prior[members, None] * failure[members]).sum(0) / prior[members].sum()
+        for members in groups.values()
+    ]
     if not groups:
         return {**params, "prior": prior[:0], "failure": failure[:0]}
     return {**params, "prior": torch.stack(chances), "failure": torch.stack(averages)}
@@ -161,9 +179,10 @@ def recovery(params: Params, truth: Params, excluded_cost: float = COST_CAP) -> 
     """Match an estimate to a truth; label switching has no part in it.
 
     Args:
-        params, truth: ``prior`` (m,) and ``failure`` (m, J) of both; ``leak`` (J,) of the truth, no leak where it is left out.
-        excluded_cost: cost of a pair of which one prior is below 0.02, and the largest cost in the matching; 1000
-            without that cap replicates the paper.
+        params, truth: ``prior`` (m,) and ``failure`` (m, J) of both; ``leak`` (J,) of the truth, no
+            leak where it is left out.
+        excluded_cost: cost of a pair of which one prior is below 0.02, and the largest cost in the
+            matching; 1000 without that cap replicates the paper.
 
     Raises:
         ValueError: if the numbers of items differ.
@@ -172,12 +191,15 @@ def recovery(params: Params, truth: Params, excluded_cost: float = COST_CAP) -> 
 
     if params["failure"].shape[1] != truth["failure"].shape[1]:
         raise ValueError(
-            f"recovery: the truth has {truth['failure'].shape[1]} items, the estimate {params['failure'].shape[1]}"
+            f"recovery: the truth has {truth['failure'].shape[1]} items, the estimate"
+            f" {params['failure'].shape[1]}"
         )
     # a failure of zero is an infinite weight: kept finite, for inf - inf is not a cost
     log_true, log_found = (p["failure"].double().clamp(min=1e-30).log() for p in (truth, params))
     exact = (log_true.unsqueeze(1) - log_found.unsqueeze(0)).abs().amax(-1)
-    rare = (truth["prior"].unsqueeze(1) < SMALLEST_PRIOR) | (params["prior"].unsqueeze(0) < SMALLEST_PRIOR)
+    rare = (truth["prior"].unsqueeze(1) < SMALLEST_PRIOR) | (
+        params["prior"].unsqueeze(0) < SMALLEST_PRIOR
+    )
     capped = exact if excluded_cost > COST_CAP else exact.clamp(max=COST_CAP)
     cost = torch.where(rare, excluded_cost, capped)
     rows, columns = linear_sum_assignment(cost.numpy())
@@ -185,7 +207,10 @@ def recovery(params: Params, truth: Params, excluded_cost: float = COST_CAP) -> 
     for i, k in zip(rows, columns, strict=True):
         match[i], paid[i] = int(k), cost[i, k]
     good = [i for i in range(len(match)) if float(paid[i]) <= RECOVERED]
-    error = max((abs(float(truth["prior"][i] - params["prior"][match[i]])) for i in good), default=float("nan"))
+    error = max(
+        (abs(float(truth["prior"][i] - params["prior"][match[i]])) for i in good),
+        default=float("nan"),
+    )
     matched = [i for i, k in enumerate(match) if k >= 0]
     true_edge = truth["failure"][matched] < EDGE
     found_edge = params["failure"][[match[i] for i in matched]] < EDGE
@@ -193,13 +218,23 @@ def recovery(params: Params, truth: Params, excluded_cost: float = COST_CAP) -> 
     f1 = 2 * int((true_edge & found_edge).sum()) / total if total else 1.0
     lost, lost_share = _lost(params, truth)
     return Recovery(
-        len(good), len(match), tuple(match), paid, float(paid[matched].clamp(max=COST_CAP).mean()), error, f1,
-        lost, lost_share, int((lost <= EXPLAINED).sum()),
-    )  # fmt: skip
+        len(good),
+        len(match),
+        tuple(match),
+        paid,
+        float(paid[matched].clamp(max=COST_CAP).mean()),
+        error,
+        f1,
+        lost,
+        lost_share,
+        int((lost <= EXPLAINED).sum()),
+    )
 
 
 def _lost(params: Params, truth: Params) -> tuple[Tensor, float]:
-    """What the estimate loses of every true latent (m_true,), and of all by their use, under the match that loses least."""
+    """What the estimate loses of every true latent (m_true,), and of all by their use, under the
+    match that loses least.
+    """
     from scipy.optimize import linear_sum_assignment
 
     own, found = truth["failure"].double(), params["failure"].double()
@@ -218,7 +253,9 @@ def _lost(params: Params, truth: Params) -> tuple[Tensor, float]:
     left = without.squeeze(1).clone()
     left[rows] = paid[rows, columns]
     said = without.squeeze(1)
-    lost = torch.where(said > 0, left / said.clamp(min=1e-300), 0.0)  # a latent that says nothing loses nothing
+    lost = torch.where(
+        said > 0, left / said.clamp(min=1e-300), 0.0
+    )  # a latent that says nothing loses nothing
     return lost, float((prior * left).sum() / (prior * said).sum().clamp(min=1e-300))
 
 
@@ -246,7 +283,8 @@ def matching_stability(snapshots: Params, truth: Params) -> Tensor:
 
 
 def trim(result: Fit) -> Fit:
-    """The fit without its empty latents, as a model of that size; nothing is fitted again, for they change no probability.
+    """The fit without its empty latents, as a model of that size; nothing is fitted again, for they
+    change no probability.
 
     Raises:
         ValueError: if every latent is empty.
@@ -260,15 +298,32 @@ def trim(result: Fit) -> Fit:
     kept = {**result.params, **{name: result.params[name][used] for name in ("prior", "failure")}}
     best = slice(result.restarts.best, result.restarts.best + 1)
     alone = Restarts(
-        result.restarts.objective[best], result.restarts.log_likelihood[best], result.restarts.converged[best],
-        result.restarts.num_iterations[best], {name: value.unsqueeze(0) for name, value in kept.items()}, 0,
-    )  # fmt: skip
-    latents = None if result.latents is None else {name: (len(used), *values) for name, (_, *values) in result.latents.items()}
-    return replace(result, model=replace(result.model, num_latents=len(used)), params=kept, restarts=alone, latents=latents)  # type: ignore[type-var]
+        result.restarts.objective[best],
+        result.restarts.log_likelihood[best],
+        result.restarts.converged[best],
+        result.restarts.num_iterations[best],
+        {name: value.unsqueeze(0) for name, value in kept.items()},
+        0,
+    )
+    latents = (
+        None
+        if result.latents is None
+        else {name: (len(used), *values) for name, (_, *values) in result.latents.items()}
+    )
+    return replace(
+        result,
+        model=replace(result.model, num_latents=len(used)),  # type: ignore[type-var]
+        params=kept,
+        restarts=alone,
+        latents=latents,
+    )
 
 
-def choose_num_latents(model: Any, data: Any, method: GrowAndPrune | None = None, num_restarts: int = 1, seed: int = 0) -> Fit:
-    """The number of latents by description length, without a truth or thresholds on parameters: a trimmed fit.
+def choose_num_latents(
+    model: Any, data: Any, method: GrowAndPrune | None = None, num_restarts: int = 1, seed: int = 0
+) -> Fit:
+    """The number of latents by description length, without a truth or thresholds on parameters: a
+    trimmed fit.
 
     Args:
         model: with the largest number of latents to consider (up to 16 is quick).
@@ -278,12 +333,17 @@ def choose_num_latents(model: Any, data: Any, method: GrowAndPrune | None = None
     """
     from inference.fitting.fit import fit
 
-    result = fit(model, data, method or GrowAndPrune(), init="random", num_restarts=num_restarts, seed=seed)
+    result = fit(
+        model, data, method or GrowAndPrune(), init="random", num_restarts=num_restarts, seed=seed
+    )
     return trim(result)
 
 
-def filter_merge_refit(result: Fit, data: Any, verdict: LatentFilter | None = None) -> tuple[Fit, Fit]:
-    """Discardable latents dropped, doubles merged, the rest refitted by exact EM; the fit before and after.
+def filter_merge_refit(
+    result: Fit, data: Any, verdict: LatentFilter | None = None
+) -> tuple[Fit, Fit]:
+    """Discardable latents dropped, doubles merged, the rest refitted by exact EM; the fit before
+    and after.
 
     Args:
         result: of any engine.

@@ -1,4 +1,6 @@
-"""What the data say of the options of every step: filtering, smoothing, most probable paths, draws, prediction, for a fit."""
+"""What the data say of the options of every step: filtering, smoothing, most probable paths, draws,
+prediction, for a fit.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,15 @@ from torch import Tensor
 from inference.fitting.columns import checked_as_fitted
 from inference.programs.alone import isolated
 from inference.structures.options.forward_backward import Along, parts_of, steps_along, steps_of
-from inference.structures.options.paths import MostProbable, Smoothed, filter_, predict, sample_paths, smooth, viterbi
+from inference.structures.options.paths import (
+    MostProbable,
+    Smoothed,
+    filter_,
+    predict,
+    sample_paths,
+    smooth,
+    viterbi,
+)
 from ppl_models.descriptions.options import ChainDescription, PolicyDescription
 from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_size
@@ -21,7 +31,16 @@ from ppl_models.sequences.policy_chain import draw_along
 if TYPE_CHECKING:
     from inference.fitting.result import Fit
 
-__all__ = ["LikelihoodParts", "filter_options", "log_likelihood_parts", "predict_actions", "sample_options", "simulate_actions", "smooth_options", "viterbi_options"]
+__all__ = [
+    "LikelihoodParts",
+    "filter_options",
+    "log_likelihood_parts",
+    "predict_actions",
+    "sample_options",
+    "simulate_actions",
+    "smooth_options",
+    "viterbi_options",
+]
 
 
 @shows_briefly
@@ -30,8 +49,8 @@ class LikelihoodParts:
     """Log-likelihood of every sequence in parts, each (B,); their sum is the program's.
 
     Args:
-        actions: of the actions given the states, options summed out: the one to compare with other codes; where an
-            action is missing, of the next state.
+        actions: of the actions given the states, options summed out: the one to compare with other
+            codes; where an action is missing, of the next state.
         first_state: of the first state.
         moves: of the next states given states and actions.
     """
@@ -43,7 +62,9 @@ class LikelihoodParts:
 
 def _checked(fit: Fit, data: Any, caller: str) -> Tensor:
     if not isinstance(fit.structure.about, ChainDescription | PolicyDescription):
-        raise ValueError(f"{caller}: a model of hidden options was expected, got {type(fit.model).__name__}")
+        raise ValueError(
+            f"{caller}: a model of hidden options was expected, got {type(fit.model).__name__}"
+        )
     packed: Tensor = checked_as_fitted(fit, data)[0]
     return packed
 
@@ -88,7 +109,8 @@ def sample_options(fit: Fit, data: Any, num_draws: int = 1, seed: int = 0) -> Te
     """Exact joint draws of whole paths of options, (num_draws, B, T); -1 after the end.
 
     Raises:
-        ValueError: if the model has no options, ``data`` does not fit it, or ``num_draws`` is not positive.
+        ValueError: if the model has no options, ``data`` does not fit it, or ``num_draws`` is not
+            positive.
     """
     check_size("sample_options", "num_draws", num_draws)
     return sample_paths(_of_fit(fit, data, "sample_options"), num_draws, seed)
@@ -104,7 +126,8 @@ def predict_actions(fit: Fit, data: Any) -> Tensor:
 
 
 def simulate_actions(fit: Fit, data: Any, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Options and actions drawn along the continuous states of ``data``, whose actions are not looked at.
+    """Options and actions drawn along the continuous states of ``data``, whose actions are not
+    looked at.
 
     Returns:
         Options and actions, (B, T) each, -1 after the end.
@@ -115,11 +138,16 @@ def simulate_actions(fit: Fit, data: Any, seed: int = 0) -> tuple[Tensor, Tensor
     about = fit.structure.about
     if not isinstance(about, PolicyDescription):
         raise ValueError(
-            "simulate_actions: a model along continuous states was expected; fit.simulate draws states too"
+            "simulate_actions: a model along continuous states was expected; fit.simulate draws"
+            " states too"
         )
     checked = _checked(fit, data, "simulate_actions")
     with isolated(seed), torch.no_grad():
-        drawn = draw_along({name: value[None] for name, value in fit.params.items()}, checked[..., :-1], about.policy)
+        drawn = draw_along(
+            {name: value[None] for name, value in fit.params.items()},
+            checked[..., :-1],
+            about.policy,
+        )
     after = checked[..., 0].isnan()
     return drawn[0].masked_fill(after, -1), drawn[1].masked_fill(after, -1)
 

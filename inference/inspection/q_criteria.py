@@ -1,17 +1,26 @@
-r"""Ways to choose what an item asks for, given a table of means over profiles and the likelihood of each candidate.
+r"""Ways to choose what an item asks for, given a table of means over profiles and the likelihood of
+each candidate.
 
-With :math:`w_\ell` the share of rows in sub-profile :math:`\ell` of a q-vector and :math:`\mu_{j\ell}` the mean response there (of a LogNormal item the mean logarithm),
+With :math:`w_\ell` the share of rows in sub-profile :math:`\ell` of a q-vector and
+:math:`\mu_{j\ell}` the mean response there (of a LogNormal item the mean logarithm),
 
-.. math:: \varsigma^2_j(q) = \sum_\ell w_\ell (\mu_{j\ell} - \bar\mu_j)^2, \qquad \mathrm{PVAF}_j(q) = \varsigma^2_j(q) / \varsigma^2_j(1, \dots, 1).
+.. math::
 
-:class:`VarianceShare` takes the fewest attributes whose best vector has a PVAF of at least a cutoff, :class:`VarianceHull` the corner of the convex hull of best
-PVAF against parameters, :class:`WaldSteps` and :class:`LikelihoodRatioSteps` add and drop single attributes by tests, and :class:`ItemBIC`
-minimises :math:`-2 \ell_j(q) + d_j(q) \log N + 2 \gamma \log \sum_{s \le |q|} \binom{K}{s}` over all vectors, with :math:`\ell_j` of
-:mod:`inference.inspection.item_tables` and :math:`d_j` the coefficients of the item.
+    \varsigma^2_j(q) = \sum_\ell w_\ell (\mu_{j\ell} - \bar\mu_j)^2, \qquad \mathrm{PVAF}_j(q) =
+    \varsigma^2_j(q) / \varsigma^2_j(1, \dots, 1).
 
-Source: J. de la Torre and C.-Y. Chiu (2016), doi:10.1007/s11336-015-9467-8 (PVAF); P. Nájera, M. A. Sorrel and F. J. Abad (2019),
-doi:10.1177/0013164418822700 (predicted cutoff); P. Nájera, M. A. Sorrel, J. de la Torre and F. J. Abad (2021), doi:10.1111/bmsp.12228 (hull); W. Ma and J. de la
-Torre (2020), doi:10.1111/bmsp.12156 (steps by Wald tests). The choice by the likelihood without the item's own answers is ours.
+:class:`VarianceShare` takes the fewest attributes whose best vector has a PVAF of at least a
+cutoff, :class:`VarianceHull` the corner of the convex hull of best PVAF against parameters,
+:class:`WaldSteps` and :class:`LikelihoodRatioSteps` add and drop single attributes by tests, and
+:class:`ItemBIC` minimises :math:`-2 \ell_j(q) + d_j(q) \log N + 2 \gamma \log \sum_{s \le |q|}
+\binom{K}{s}` over all vectors, with :math:`\ell_j` of :mod:`inference.inspection.item_tables` and
+:math:`d_j` the coefficients of the item.
+
+Source: J. de la Torre and C.-Y. Chiu (2016), doi:10.1007/s11336-015-9467-8 (PVAF); P. Nájera, M. A.
+Sorrel and F. J. Abad (2019), doi:10.1177/0013164418822700 (predicted cutoff); P. Nájera, M. A.
+Sorrel, J. de la Torre and F. J. Abad (2021), doi:10.1111/bmsp.12228 (hull); W. Ma and J. de la
+Torre (2020), doi:10.1111/bmsp.12156 (steps by Wald tests). The choice by the likelihood without the
+item's own answers is ours.
 """
 
 from __future__ import annotations
@@ -27,15 +36,34 @@ import torch
 from scipy.stats import chi2
 from torch import Tensor
 
-from inference.inspection.item_tables import TINY, Answers, Candidates, ItemTables, OneItem, groups_of
+from inference.inspection.item_tables import (
+    TINY,
+    Answers,
+    Candidates,
+    ItemTables,
+    OneItem,
+    groups_of,
+)
 from ppl_models.parts.responses import Bernoulli
 from ppl_models.parts.validation import check_flag, check_number, plain_fields
 
-__all__ = ["ItemBIC", "ItemEvidence", "LikelihoodRatioSteps", "QCriterion", "VarianceHull", "VarianceShare", "WaldSteps"]
+__all__ = [
+    "ItemBIC",
+    "ItemEvidence",
+    "LikelihoodRatioSteps",
+    "QCriterion",
+    "VarianceHull",
+    "VarianceShare",
+    "WaldSteps",
+]
 
 # of the predicted cutoff (Nájera, Sorrel and Abad 2019): intercept, item quality, rows, items
 TIE = 0.1  # of BIC
-FINALISTS, MARGIN = 8, 25.0  # candidates whose likelihood is worked out, and how far they may be from the least by least squares
+# candidates whose likelihood is worked out, and how far they may be from the least by least squares
+FINALISTS, MARGIN = (
+    8,
+    25.0,
+)
 LEAST_CHANCE = 1e-4
 PREDICTED = (-0.405, 2.867, 4.840e-4, -3.316e-3)
 
@@ -48,8 +76,8 @@ class ItemEvidence:
         answers, tables: the data and the estimate.
         j: the item's number; rules: those that it may follow.
         vectors: candidates, bool (M, K).
-        made: candidates by rule, which items share; known: log-likelihoods, by rule and candidate; moments: means
-            of the groups of a candidate and their covariance.
+        made: candidates by rule, which items share; known: log-likelihoods, by rule and candidate;
+            moments: means of the groups of a candidate and their covariance.
     """
 
     answers: Answers
@@ -84,14 +112,18 @@ class ItemEvidence:
 
     @cached_property
     def pvaf(self) -> np.ndarray:
-        r"""Share of the variance of the item's mean responses over all profiles that each candidate accounts for, (M,)."""
+        r"""Share of the variance of the item's mean responses over all profiles that each candidate
+        accounts for, (M,).
+        """
         weight = self.answers.seen[:, self.j] @ self.tables.posterior
         total = self.answers.statistic[:, self.j] @ self.tables.posterior  # (C,)
         deviation = total - weight * total.sum() / weight.sum()
         whole = (deviation.square() / weight.clamp(min=TINY)).sum()
         own = torch.zeros(len(self.vectors), len(weight), dtype=torch.float64)
         groups = self.candidates("saturated").groups
-        between = own.scatter_add(1, groups, deviation.expand_as(own)).square() / own.scatter_add(1, groups, weight.expand_as(own)).clamp(min=TINY)
+        between = own.scatter_add(1, groups, deviation.expand_as(own)).square() / own.scatter_add(
+            1, groups, weight.expand_as(own)
+        ).clamp(min=TINY)
         return np.asarray(between.sum(1) / whole.clamp(min=TINY))
 
     def log_likelihood(self, rule: str, m: int) -> float:
@@ -104,19 +136,29 @@ class ItemEvidence:
     def least_bic(self, m: int) -> float:
         """BIC of candidate m under the best of the item's rules, up to one constant."""
         price = math.log(len(self.answers.x))
-        return min(-2 * self.log_likelihood(rule, m) + price * float(self.candidates(rule).num_free[m]) for rule in self.rules)
+        return min(
+            -2 * self.log_likelihood(rule, m) + price * float(self.candidates(rule).num_free[m])
+            for rule in self.rules
+        )
 
     def bic(self, prices: np.ndarray) -> np.ndarray:
-        """Of each candidate under each rule that the item may follow, everything else held, (rules, M), up to one constant.
+        """Of each candidate under each rule that the item may follow, everything else held, (rules,
+        M), up to one constant.
 
-        All by weighted least squares; the likelihood decides between the best of these and what the item has, and the others are left at infinity:
-        they are far from the least.
+        All by weighted least squares; the likelihood decides between the best of these and what the
+        item has, and the others are left at infinity: they are far from the least.
 
         Args:
             prices: added to each, (M,).
         """
-        free = np.stack([self.candidates(rule).num_free.numpy() for rule in self.rules]) * math.log(len(self.answers.x)) + prices
-        rough = np.stack([self.candidates(rule).screen(self.one).numpy() for rule in self.rules]) + free
+        free = (
+            np.stack([self.candidates(rule).num_free.numpy() for rule in self.rules])
+            * math.log(len(self.answers.x))
+            + prices
+        )
+        rough = (
+            np.stack([self.candidates(rule).screen(self.one).numpy() for rule in self.rules]) + free
+        )
         order = np.argsort(rough, axis=None)[:FINALISTS]
         finalists = set(order[rough.ravel()[order] <= rough.min() + MARGIN].tolist())
         finalists.add(self.rules.index(self.tables.rules[self.j]) * rough.shape[1] + self.given)
@@ -127,12 +169,17 @@ class ItemEvidence:
         return out
 
     def wald(self, m: int, k: int) -> tuple[float, int]:
-        """Statistic and degrees of freedom of "attribute k of candidate m does not matter", of a saturated item."""
+        """Statistic and degrees of freedom of "attribute k of candidate m does not matter", of a
+        saturated item.
+        """
         if m not in self.moments:
             self.moments[m] = self._means(self.candidates("saturated").groups[m])
         mean, covariance = self.moments[m]
         less = self.vectors[m] & (torch.arange(self.vectors.shape[1]) != k)
-        groups, merged = self.candidates("saturated").groups[m].tolist(), groups_of(self.answers.profiles, less, "saturated").tolist()
+        groups, merged = (
+            self.candidates("saturated").groups[m].tolist(),
+            groups_of(self.answers.profiles, less, "saturated").tolist(),
+        )
         together: dict[int, list[int]] = {}
         for group, of in sorted(set(zip(groups, merged, strict=True))):
             together.setdefault(of, []).append(group)
@@ -147,9 +194,13 @@ class ItemEvidence:
         return float(apart @ np.linalg.pinv(inner, hermitian=True) @ apart), len(pairs)
 
     def _means(self, groups: Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """Means of the groups, and their covariance: the inverse of the outer product of the scores."""
+        """Means of the groups, and their covariance: the inverse of the outer product of the
+        scores.
+        """
         seen = self.answers.seen[:, self.j] > 0
-        share = (self.tables.posterior[seen] @ torch.nn.functional.one_hot(groups).double()).numpy()  # (n, G)
+        share = (
+            self.tables.posterior[seen] @ torch.nn.functional.one_hot(groups).double()
+        ).numpy()  # (n, G)
         t = self.answers.statistic[seen, self.j].numpy()
         count = share.sum(0).clip(TINY)
         mean = share.T @ t / count
@@ -166,7 +217,9 @@ class ItemEvidence:
 
     @cached_property
     def quality(self) -> float:
-        """Mean rise of the chance of a right answer from none to all attributes, over the items; NaN where not all are 0/1."""
+        """Mean rise of the chance of a right answer from none to all attributes, over the items;
+        NaN where not all are 0/1.
+        """
         if not all(isinstance(family, Bernoulli) for family, _ in self.answers.blocks):
             return float("nan")
         ends = [int((self.answers.profiles == value).all(1).nonzero()[0]) for value in (0.0, 1.0)]
@@ -180,14 +233,22 @@ class ItemEvidence:
 
     @cached_property
     def best_of_each_size(self) -> list[int]:
-        """The candidate of largest PVAF with 1, 2, ... attributes; of equal ones that which the item has."""
+        """The candidate of largest PVAF with 1, 2, ... attributes; of equal ones that which the
+        item has.
+        """
         sizes = self.sets.sum(1)
         own = self.pvaf + 1e-9 * (np.arange(len(self.pvaf)) == self.given)
-        return [int(np.flatnonzero(sizes == s)[own[sizes == s].argmax()]) for s in range(1, int(sizes.max()) + 1) if (sizes == s).any()]
+        return [
+            int(np.flatnonzero(sizes == s)[own[sizes == s].argmax()])
+            for s in range(1, int(sizes.max()) + 1)
+            if (sizes == s).any()
+        ]
 
 
 class Choice(NamedTuple):
-    """A candidate by its index, under a rule, and by how much it is preferred to what the item has, to order items by."""
+    """A candidate by its index, under a rule, and by how much it is preferred to what the item has,
+    to order items by.
+    """
 
     place: int
     rule: str
@@ -209,10 +270,12 @@ class QCriterion(Protocol):
 
 @dataclass(frozen=True)
 class VarianceShare:
-    """The fewest attributes that account for a share of the variance of the item's means (PVAF, also called GDI).
+    """The fewest attributes that account for a share of the variance of the item's means (PVAF,
+    also called GDI).
 
     Args:
-        cutoff: the share; None for that which Nájera, Sorrel and Abad predict from the items' quality, N and J (0/1 items; .95 for others).
+        cutoff: the share; None for that which Nájera, Sorrel and Abad predict from the items'
+            quality, N and J (0/1 items; .95 for others).
 
     Raises:
         ValueError: for a cutoff outside (0, 1).
@@ -224,7 +287,14 @@ class VarianceShare:
     def __post_init__(self) -> None:
         plain_fields(self)
         if self.cutoff is not None:
-            check_number("VarianceShare", "cutoff", self.cutoff, "lie between 0 and 1, or be None", above=0, below=1)
+            check_number(
+                "VarianceShare",
+                "cutoff",
+                self.cutoff,
+                "lie between 0 and 1, or be None",
+                above=0,
+                below=1,
+            )
 
     def choose(self, item: ItemEvidence) -> Choice:
         cutoff = self.cutoff
@@ -238,13 +308,18 @@ class VarianceShare:
 
 @dataclass(frozen=True)
 class VarianceHull:
-    """The corner of the upper convex hull of the best PVAF of each number of attributes, against the coefficients that they take."""
+    """The corner of the upper convex hull of the best PVAF of each number of attributes, against
+    the coefficients that they take.
+    """
 
     saturated = True
 
     def choose(self, item: ItemEvidence) -> Choice:
         best = item.best_of_each_size
-        points = [(0.0, 0.0, -1), *((2.0 ** int(item.sets[m].sum()), float(item.pvaf[m]), m) for m in best)]
+        points = [
+            (0.0, 0.0, -1),
+            *((2.0 ** int(item.sets[m].sum()), float(item.pvaf[m]), m) for m in best),
+        ]
         hull: list[tuple[float, float, int]] = []
         for point in points:
             while len(hull) > 1 and _slope(hull[-2], hull[-1]) <= _slope(hull[-1], point):
@@ -252,7 +327,10 @@ class VarianceHull:
             hull.append(point)
         if len(hull) < 3:
             return _saturated(item, hull[-1][2])
-        bends = [_slope(hull[i - 1], hull[i]) / max(_slope(hull[i], hull[i + 1]), 1e-12) for i in range(1, len(hull) - 1)]
+        bends = [
+            _slope(hull[i - 1], hull[i]) / max(_slope(hull[i], hull[i + 1]), 1e-12)
+            for i in range(1, len(hull) - 1)
+        ]
         return _saturated(item, hull[1 + int(np.argmax(bends))][2])
 
 
@@ -273,12 +351,15 @@ class _Steps:
 
     def __post_init__(self) -> None:
         plain_fields(self)
-        check_number(type(self).__name__, "level", self.level, "lie between 0 and 1", above=0, below=1)
+        check_number(
+            type(self).__name__, "level", self.level, "lie between 0 and 1", above=0, below=1
+        )
 
 
 @dataclass(frozen=True)
 class WaldSteps(_Steps):
-    """Attributes added one by one while a Wald test says that they matter, the one of largest PVAF first, and dropped where they no longer do.
+    """Attributes added one by one while a Wald test says that they matter, the one of largest PVAF
+    first, and dropped where they no longer do.
 
     Args:
         level: of the tests.
@@ -293,7 +374,8 @@ class WaldSteps(_Steps):
 
 @dataclass(frozen=True)
 class LikelihoodRatioSteps(_Steps):
-    """As :class:`WaldSteps`, with the likelihood ratio of the item in the place of the Wald statistic.
+    """As :class:`WaldSteps`, with the likelihood ratio of the item in the place of the Wald
+    statistic.
 
     Args:
         level: of the tests.
@@ -315,8 +397,12 @@ class LikelihoodRatioSteps(_Steps):
         return _saturated(item, _stepwise(item, self.level, ratio))
 
 
-def _stepwise(item: ItemEvidence, level: float, test: Callable[[int, int], tuple[float, int]]) -> int:
-    """From the single attribute of largest PVAF, one attribute in and insignificant ones out, while anything changes."""
+def _stepwise(
+    item: ItemEvidence, level: float, test: Callable[[int, int], tuple[float, int]]
+) -> int:
+    """From the single attribute of largest PVAF, one attribute in and insignificant ones out, while
+    anything changes.
+    """
     at = item.best_of_each_size[0]
     met = {at}
     for _ in range(4 * item.sets.shape[1]):
@@ -331,7 +417,9 @@ def _stepwise(item: ItemEvidence, level: float, test: Callable[[int, int], tuple
             return at
         at = max(larger, key=lambda m: item.pvaf[m])
         while item.sets[at].sum() > 1:
-            chances = {k: float(chi2.sf(*test(at, k))) for k in np.flatnonzero(item.sets[at]).tolist()}
+            chances = {
+                k: float(chi2.sf(*test(at, k))) for k in np.flatnonzero(item.sets[at]).tolist()
+            }
             worst = max(chances, key=lambda k: chances[k])
             if chances[worst] < level:
                 break
@@ -346,14 +434,17 @@ def _stepwise(item: ItemEvidence, level: float, test: Callable[[int, int], tuple
 
 @dataclass(frozen=True)
 class ItemBIC:
-    """The least extended BIC of the item, by the likelihood without the item's own answers in the posterior.
+    """The least extended BIC of the item, by the likelihood without the item's own answers in the
+    posterior.
 
-    An item that is given as saturated may turn out conjunctive, disjunctive or additive on the way, whichever has the least BIC: a saturated
-    item pays for all its interactions, and would lose attributes whose effects are plain.
+    An item that is given as saturated may turn out conjunctive, disjunctive or additive on the way,
+    whichever has the least BIC: a saturated item pays for all its interactions, and would lose
+    attributes whose effects are plain.
 
     Args:
         gamma: weight of the number of vectors with at most as many attributes; 0 is BIC.
-        own_rule: compare under the item's own rule; if False, every item is taken as one given as saturated.
+        own_rule: compare under the item's own rule; if False, every item is taken as one given as
+            saturated.
 
     Raises:
         ValueError: for a gamma that is not a number of 0 or more.
@@ -378,7 +469,9 @@ class ItemBIC:
         return np.asarray(2 * self.gamma * np.log(numbers[sets.sum(1) - 1]))
 
     def scores(self, item: ItemEvidence) -> np.ndarray:
-        """Extended BIC by rule and candidate, (rules, M), up to one constant; infinite where it is clear that it is not the least."""
+        """Extended BIC by rule and candidate, (rules, M), up to one constant; infinite where it is
+        clear that it is not the least.
+        """
         return item.bic(self.prices(item.sets))
 
     def choose(self, item: ItemEvidence) -> Choice:
@@ -387,5 +480,11 @@ class ItemBIC:
         given = item.tables.rules[item.j]
         gain = float(score[item.rules.index(given), item.given] - score[rule, place])
         price = self.prices(item.sets[[item.given, place]])
-        is_same = gain - float(price[0] - price[1]) <= TIE  # by the answers alone; laws may be the same where there are fewer profiles
-        return Choice(item.given, given, 0.0) if gain <= TIE or is_same else Choice(place, item.rules[rule], gain)
+        is_same = (
+            gain - float(price[0] - price[1]) <= TIE
+        )  # by the answers alone; laws may be the same where there are fewer profiles
+        return (
+            Choice(item.given, given, 0.0)
+            if gain <= TIE or is_same
+            else Choice(place, item.rules[rule], gain)
+        )

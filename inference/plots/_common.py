@@ -11,11 +11,21 @@ if TYPE_CHECKING:
     from inference.fitting.result import Fit
     from ppl_models.descriptions.layers import GeneralizedLinearLayer
 
-__all__ = ["check_image_shape", "layers_of", "present_edges", "short_name", "site_matrix", "symmetric_limit", "tick_labels"]
+__all__ = [
+    "check_image_shape",
+    "layers_of",
+    "present_edges",
+    "short_name",
+    "site_matrix",
+    "symmetric_limit",
+    "tick_labels",
+]
 
 
 def short_name(name: str, most: int = 24) -> str:
-    """A name cut in its middle to ``most`` characters (its end often tells it from others), safe to draw."""
+    """A name cut in its middle to ``most`` characters (its end often tells it from others), safe to
+    draw.
+    """
     head = (most - 1) * 2 // 3
     text = name if len(name) <= most else name[:head] + "…" + name[len(name) - (most - 1 - head) :]
     return text.replace("$", r"\$")  # a dollar in a name is not mathematics
@@ -31,15 +41,18 @@ def tick_labels(labels: Sequence[str | int], most: int) -> tuple[list[int], list
 def check_image_shape(image_shape: tuple[int, int], num_items: int, caller: str) -> tuple[int, int]:
     """``image_shape`` as two integers that hold ``num_items`` pixels, else a ValueError."""
     if len(image_shape) != 2 or image_shape[0] * image_shape[1] != num_items:
-        raise ValueError(f"{caller}: image_shape must be (height, width) of {num_items} items, got {image_shape}")
+        raise ValueError(
+            f"{caller}: image_shape must be (height, width) of {num_items} items, got {image_shape}"
+        )
     return int(image_shape[0]), int(image_shape[1])
 
 
 def symmetric_limit(values: np.ndarray) -> tuple[float, bool]:
     """Half-width of a symmetric colour range, and whether some values lie beyond it.
 
-    The largest size; but where that is more than twice the 90 % quantile of the sizes that differ from zero (a few
-    entries at their bound, say), that quantile, so that the others keep their colours.
+    The largest size; but where that is more than twice the 90 % quantile of the sizes that differ
+    from zero (a few entries at their bound, say), that quantile, so that the others keep their
+    colours.
     """
     sizes = np.abs(values[np.isfinite(values)])
     largest = float(sizes.max(initial=0.0))
@@ -52,9 +65,11 @@ def symmetric_limit(values: np.ndarray) -> tuple[float, bool]:
 def present_edges(
     layer: GeneralizedLinearLayer, weights: np.ndarray, threshold: float | None = None
 ) -> tuple[np.ndarray, float]:
-    """Which loadings or mean effects (num_children, num_parents) count as edges, and the size they must exceed.
+    """Which loadings or mean effects (num_children, num_parents) count as edges, and the size they
+    must exceed.
 
-    By default that is the penalty's own threshold, for a graph that was estimated none, and else a tenth of the layer's largest loading.
+    By default that is the penalty's own threshold, for a graph that was estimated none, and else a
+    tenth of the layer's largest loading.
     """
     if threshold is None and layer.penalty is not None:
         threshold = float(layer.penalty.threshold)
@@ -69,7 +84,10 @@ def present_edges(
 def layers_of(fit: Fit, caller: str) -> tuple[GeneralizedLinearLayer, ...]:
     """The layers a model describes, bottom-up, else a ValueError that names the caller."""
     if not fit.structure.layers:
-        raise ValueError(f"{caller}: a model that describes its layers was expected, got {type(fit.model).__name__}")
+        raise ValueError(
+            f"{caller}: a model that describes its layers was expected, got"
+            f" {type(fit.model).__name__}"
+        )
     return fit.structure.layers
 
 
@@ -80,5 +98,7 @@ def site_matrix(fit: Fit, site: str | None, caller: str) -> tuple[str, np.ndarra
         raise ValueError(f"{caller}: site must be one of {sorted(fit.params)}, got {name!r}")
     values = fit.params[name].detach().cpu().numpy()
     if values.ndim != 2:
-        raise ValueError(f"{caller}: a site with two dims was expected, got {name!r} with shape {values.shape}")
+        raise ValueError(
+            f"{caller}: a site with two dims was expected, got {name!r} with shape {values.shape}"
+        )
     return name, values

@@ -37,16 +37,33 @@ def plot_group_mastery(comparison: GroupComparison, ax: Axes | None = None) -> A
         reach = np.nan_to_num(WIDTH * comparison.errors[g])
         low = np.minimum(reach, comparison.mastery[g])
         high = np.minimum(reach, 1 - comparison.mastery[g])
-        ax.errorbar(places + shift, comparison.mastery[g], np.stack([low, high]), fmt="o", capsize=3, label=f"{short_name(group, 24)} ({counted(int(comparison.sizes[g]), 'row')})")
-    ax.set_xticks(places, [short_name(name, 18) for name in comparison.attributes], rotation=30 if size > 4 else 0, ha="right" if size > 4 else "center")
-    ax.set(ylim=(0, 1), ylabel="share that has the attribute", title="Attributes by group, with 95 % intervals")
+        ax.errorbar(
+            places + shift,
+            comparison.mastery[g],
+            np.stack([low, high]),
+            fmt="o",
+            capsize=3,
+            label=f"{short_name(group, 24)} ({counted(int(comparison.sizes[g]), 'row')})",
+        )
+    ax.set_xticks(
+        places,
+        [short_name(name, 18) for name in comparison.attributes],
+        rotation=30 if size > 4 else 0,
+        ha="right" if size > 4 else "center",
+    )
+    ax.set(
+        ylim=(0, 1),
+        ylabel="share that has the attribute",
+        title="Attributes by group, with 95 % intervals",
+    )
     ax.grid(axis="y", alpha=0.3)
     ax.legend(fontsize=8)
     return ax
 
 
 def plot_item_scores(scores: ItemScores, ax: Axes | None = None) -> Axes:
-    """How clearly each shared item functions differently: bars of p-values, the clearest on top; red where it holds for all items together (Holm).
+    """How clearly each shared item functions differently: bars of p-values, the clearest on top;
+    red where it holds for all items together (Holm).
 
     Args:
         scores: from :func:`inference.selection.item_scores`.
@@ -58,6 +75,11 @@ def plot_item_scores(scores: ItemScores, ax: Axes | None = None) -> Axes:
     colours = ["#c44e52" if scores.p_adjusted[i] < LEVEL else "#9aa7b8" for i in order]
     ax.barh(np.arange(len(order)), lengths, color=colours)
     ax.axvline(-np.log10(LEVEL / len(scores.items)), color="#555555", linestyle="--", linewidth=1)
-    ax.set_yticks(np.arange(len(order)), [short_name(scores.items[i], 24) for i in order], fontsize=8)
-    ax.set(xlabel="evidence: -log10 of p", title="Do items function differently? Red: yes, at 5 % for all items together")
+    ax.set_yticks(
+        np.arange(len(order)), [short_name(scores.items[i], 24) for i in order], fontsize=8
+    )
+    ax.set(
+        xlabel="evidence: -log10 of p",
+        title="Do items function differently? Red: yes, at 5 % for all items together",
+    )
     return ax

@@ -1,4 +1,6 @@
-"""Pictures of attribute models: what each item asks for and gains by it, and the most common profiles."""
+"""Pictures of attribute models: what each item asks for and gains by it, and the most common
+profiles.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ WIDTH = 44  # characters of a line of names
 
 
 def plot_q_matrix(fit: Fit, ax: Axes | None = None, names: Names | None = None) -> Axes:
-    """The Q-matrix, each of its ones coloured by what the attribute adds to the expected response, on average over the item's others.
+    """The Q-matrix, each of its ones coloured by what the attribute adds to the expected response,
+    on average over the item's others.
 
     Args:
         fit: of a :class:`~ppl_models.LatentAttributeModel`.
@@ -40,9 +43,13 @@ def plot_q_matrix(fit: Fit, ax: Axes | None = None, names: Names | None = None) 
     mean = np.full((layer.num_items, layer.num_parents), np.nan)
     for one in rises(fit, "plot_q_matrix"):
         mean[one.items, one.attribute] = one.rise.mean(0).numpy()
-    ax = _axes(ax, min(14.0, 3.5 + 0.45 * layer.num_parents), min(12.0, 2.0 + 0.2 * layer.num_items))
+    ax = _axes(
+        ax, min(14.0, 3.5 + 0.45 * layer.num_parents), min(12.0, 2.0 + 0.2 * layer.num_items)
+    )
     limit, clipped = symmetric_limit(mean)
-    image = ax.imshow(mean, cmap=DIVERGING, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
+    image = ax.imshow(
+        mean, cmap=DIVERGING, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest"
+    )
     ax.set_yticks(*tick_labels(labels_of(fit, "item", layer.num_items, names), 50), fontsize=8)
     attributes = labels_of(fit, "attribute", layer.num_parents, names)
     ax.set_xticks(*tick_labels(attributes, 30), fontsize=8)
@@ -53,7 +60,13 @@ def plot_q_matrix(fit: Fit, ax: Axes | None = None, names: Names | None = None) 
     return ax
 
 
-def plot_profiles(fit: Fit, ax: Axes | None = None, names: Names | None = None, max_profiles: int = 16, data: Any = None) -> Axes:
+def plot_profiles(
+    fit: Fit,
+    ax: Axes | None = None,
+    names: Names | None = None,
+    max_profiles: int = 16,
+    data: Any = None,
+) -> Axes:
     """The most common profiles of attributes in the population, as bars.
 
     Args:
@@ -61,17 +74,25 @@ def plot_profiles(fit: Fit, ax: Axes | None = None, names: Names | None = None, 
         ax: where to draw; a new figure if None.
         names: names of the entries by dim, ``"attribute"``.
         max_profiles: bars, at most.
-        data: the rows that the model was fitted to; where they are given the bars have 95 % intervals.
+        data: the rows that the model was fitted to; where they are given the bars have 95 %
+            intervals.
 
     Raises:
-        ValueError: for another model, or more profiles than can be listed; with ``data``, what :func:`inference.inspection.profile_shares` refuses.
+        ValueError: for another model, or more profiles than can be listed; with ``data``, what
+            :func:`inference.inspection.profile_shares` refuses.
     """
     structure = attribute_model(fit, "plot_profiles")
     size, root, params = structure.layers[0].num_parents, structure.root, fit.params
     if root.profiles is None and size > MAX_LISTED:
-        raise ValueError(f"plot_profiles: at most {MAX_LISTED} attributes were expected, got {size}")
+        raise ValueError(
+            f"plot_profiles: at most {MAX_LISTED} attributes were expected, got {size}"
+        )
     like = next(iter(params.values()))
-    profiles = root.profiles if root.profiles is not None else binary_configurations(size, like.dtype, like.device)
+    profiles = (
+        root.profiles
+        if root.profiles is not None
+        else binary_configurations(size, like.dtype, like.device)
+    )
     chances = root.distribution(params).log_prob(profiles.to(like)).exp().detach()
     order = chances.argsort(descending=True)[:max_profiles].tolist()
     attributes = [str(name) for name in labels_of(fit, "attribute", size, names)]
@@ -84,12 +105,25 @@ def plot_profiles(fit: Fit, ax: Axes | None = None, names: Names | None = None, 
     reach = None
     if data is not None:
         found = profile_shares(fit, data)
-        reach = np.nan_to_num(np.stack([found.shares - found.low, found.high - found.shares]))[:, order]
-    ax.barh(np.arange(len(order)), chances[order].cpu().numpy(), color="#4c72b0", xerr=reach, ecolor="#222222", capsize=2.5)
+        reach = np.nan_to_num(np.stack([found.shares - found.low, found.high - found.shares]))[
+            :, order
+        ]
+    ax.barh(
+        np.arange(len(order)),
+        chances[order].cpu().numpy(),
+        color="#4c72b0",
+        xerr=reach,
+        ecolor="#222222",
+        capsize=2.5,
+    )
     ax.set_yticks(np.arange(len(order)), texts, fontsize=8)
     ax.invert_yaxis()
     rest = float(1 - chances[order].sum())
-    more = f" (the other {len(chances) - len(order):,} hold {rest:.2f})" if len(chances) > len(order) else ""
+    more = (
+        f" (the other {len(chances) - len(order):,} hold {rest:.2f})"
+        if len(chances) > len(order)
+        else ""
+    )
     ax.set(xlabel="share of the population", title=f"Attributes that a row has{more}")
     return ax
 
@@ -97,5 +131,7 @@ def plot_profiles(fit: Fit, ax: Axes | None = None, names: Names | None = None, 
 def _wrapped(names: Sequence[str]) -> str:
     """Names on one line or two, each cut short rather than one of them left out."""
     most = max(6, 2 * WIDTH // len(names) - 2)
-    lines = textwrap.wrap(", ".join(short_name(name, most) for name in names), WIDTH, break_long_words=False)
+    lines = textwrap.wrap(
+        ", ".join(short_name(name, most) for name in names), WIDTH, break_long_words=False
+    )
     return "\n".join([*lines[:1], " ".join(lines[1:])]) if len(lines) > 1 else lines[0]

@@ -1,4 +1,6 @@
-"""Picture of categorical items: how likely every answer is in every class, as bars that fill up to one."""
+"""Picture of categorical items: how likely every answer is in every class, as bars that fill up to
+one.
+"""
 
 from __future__ import annotations
 
@@ -37,17 +39,30 @@ def plot_categories(fit: Fit, names: Names | None = None) -> Figure:
 
     categories = fit.category_names
     if not categories:
-        raise ValueError(f"plot_categories: a fit with categorical items was expected, got one of {fit.model_name}")
+        raise ValueError(
+            "plot_categories: a fit with categorical items was expected, got one of"
+            f" {fit.model_name}"
+        )
     tables = fit.structure.category_chances(fit.params).detach().cpu().numpy()  # (K, P)
     classes = [str(label) for label in labels_of(fit, "component", len(tables), names)]
     weights = fit.params.get("weights")  # none where classes depend on covariates
-    shares = [""] * len(classes) if weights is None else [f" ({share:.0%})" for share in weights.tolist()]
+    shares = (
+        [""] * len(classes)
+        if weights is None
+        else [f" ({share:.0%})" for share in weights.tolist()]
+    )
     first = np.cumsum([0, *(len(own) for own in categories.values())])
     items = list(categories.items())[:MOST_ITEMS]
     width = min(MOST_COLUMNS, len(items))
     height = -(-len(items) // width)
-    deep = 0.32 * len(classes) + 1.3 + 0.16 * max(min(len(own), MOST_IN_LEGEND) for _, own in items) / 3
-    figure = Figure(figsize=(3.6 * width + 0.6, max(deep, 1.6) * height + 0.3), layout="constrained")
+    deep = (
+        0.32 * len(classes)
+        + 1.3
+        + 0.16 * max(min(len(own), MOST_IN_LEGEND) for _, own in items) / 3
+    )
+    figure = Figure(
+        figsize=(3.6 * width + 0.6, max(deep, 1.6) * height + 0.3), layout="constrained"
+    )
     panels = figure.subplots(height, width, squeeze=False, sharey=True)
     for axes, (item, own), begin in zip(panels.ravel(), items, first, strict=False):
         _draw_item(axes, tables[:, begin : begin + len(own)], own)
@@ -55,10 +70,16 @@ def plot_categories(fit: Fit, names: Names | None = None) -> Figure:
     for axes in panels.ravel()[len(items) :]:
         axes.set_visible(False)
     for axes in panels[:, 0]:
-        axes.set_yticks(range(len(classes)), [f"{short_name(label)}{share}" for label, share in zip(classes, shares, strict=True)], fontsize=8)
+        axes.set_yticks(
+            range(len(classes)),
+            [f"{short_name(label)}{share}" for label, share in zip(classes, shares, strict=True)],
+            fontsize=8,
+        )
         axes.set_ylabel("class" if weights is None else "class (share of rows)", fontsize=8)
     if len(categories) > len(items):
-        figure.suptitle(f"the first {len(items)} of {len(categories)} categorical items", fontsize=9)
+        figure.suptitle(
+            f"the first {len(items)} of {len(categories)} categorical items", fontsize=9
+        )
     return figure
 
 
@@ -68,20 +89,43 @@ def _draw_item(axes: Axes, table: np.ndarray, names: tuple[str, ...]) -> None:
     for h, (name, colour) in enumerate(zip(names, _colours(len(names)), strict=True)):
         label = short_name(name) if h < MOST_IN_LEGEND else "_hidden"
         axes.barh(range(len(table)), table[:, h], left=left, color=colour, height=0.75, label=label)
-        dark = sum(weight * part for weight, part in zip((0.3, 0.6, 0.1), colour, strict=False)) < 0.5
+        dark = (
+            sum(weight * part for weight, part in zip((0.3, 0.6, 0.1), colour, strict=False)) < 0.5
+        )
         for k in np.flatnonzero(table[:, h] >= LEGIBLE):
-            axes.text(left[k] + table[k, h] / 2, float(k), f"{table[k, h]:.2f}", ha="center", va="center", fontsize=7, color="white" if dark else "black")
+            axes.text(
+                left[k] + table[k, h] / 2,
+                float(k),
+                f"{table[k, h]:.2f}",
+                ha="center",
+                va="center",
+                fontsize=7,
+                color="white" if dark else "black",
+            )
         left = left + table[:, h]
     axes.set_xlim(0, 1)
     axes.set_ylim(len(table) - 0.5, -0.5)  # the largest class on top
     axes.tick_params(labelsize=8)
     axes.set_xlabel("probability of each answer", fontsize=8)
     # under the label of the axis, whatever the height of the panel
-    axes.legend(fontsize=7, ncols=3, loc="upper center", bbox_to_anchor=(0.5, 0.0), borderaxespad=4.6, frameon=False, handlelength=1, columnspacing=1)
+    axes.legend(
+        fontsize=7,
+        ncols=3,
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0.0),
+        borderaxespad=4.6,
+        frameon=False,
+        handlelength=1,
+        columnspacing=1,
+    )
 
 
 def _colours(number: int) -> list[tuple[float, ...]]:
     """One a category, neighbours told apart and legible in grey."""
     from matplotlib import colormaps
 
-    return [tuple(colormaps["viridis"](place)) for place in np.linspace(0.05, 0.95, number)] if number > 1 else [tuple(colormaps["viridis"](0.3))]
+    return (
+        [tuple(colormaps["viridis"](place)) for place in np.linspace(0.05, 0.95, number)]
+        if number > 1
+        else [tuple(colormaps["viridis"](0.3))]
+    )

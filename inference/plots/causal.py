@@ -30,7 +30,8 @@ def plot_causal_graph(
     open_edges: np.ndarray | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Attributes on a circle, in their order from the top clockwise, so that graphs of the same attributes compare at a glance.
+    """Attributes on a circle, in their order from the top clockwise, so that graphs of the same
+    attributes compare at a glance.
 
     Args:
         graph: arrows and lines.
@@ -43,9 +44,15 @@ def plot_causal_graph(
         ValueError: for matrices of another shape.
     """
     size = len(graph.names)
-    for name, matrix in (("weights", weights), ("open_arrows", open_arrows), ("open_edges", open_edges)):
+    for name, matrix in (
+        ("weights", weights),
+        ("open_arrows", open_arrows),
+        ("open_edges", open_edges),
+    ):
         if matrix is not None and np.shape(matrix) != (size, size):
-            raise ValueError(f"plot_causal_graph: {name} must have shape {(size, size)}, got {np.shape(matrix)}")
+            raise ValueError(
+                f"plot_causal_graph: {name} must have shape {(size, size)}, got {np.shape(matrix)}"
+            )
     if ax is None:
         ax = Figure(figsize=(6.2, 5.4), layout="constrained").subplots()
     angles = np.pi / 2 - 2 * np.pi * np.arange(size) / size
@@ -62,17 +69,27 @@ def plot_causal_graph(
         styles.add(style)
         ax.add_patch(
             FancyArrowPatch(
-                tuple(places[i]), tuple(places[j]), arrowstyle="-|>" if points else "-", linestyle=style, mutation_scale=16,
-                linewidth=WIDTHS[0] + share * (WIDTHS[1] - WIDTHS[0]), color="tab:blue", patchA=boxes[i], patchB=boxes[j], shrinkA=ROOM,
-                shrinkB=ROOM, zorder=2,  # after the boxes, which are placed when they are drawn
-
+                tuple(places[i]),
+                tuple(places[j]),
+                arrowstyle="-|>" if points else "-",
+                linestyle=style,
+                mutation_scale=16,
+                linewidth=WIDTHS[0] + share * (WIDTHS[1] - WIDTHS[0]),
+                color="tab:blue",
+                patchA=boxes[i],
+                patchB=boxes[j],
+                shrinkA=ROOM,
+                shrinkB=ROOM,
+                zorder=2,  # after the boxes, which are placed when they are drawn
             )
-        )  # fmt: skip
+        )
     meaning = {"--": "direction left open", ":": "may not be there"}
     for style in sorted(styles - {"-"}):
         ax.plot([], [], style, color="tab:blue", label=meaning[style])
     if styles - {"-"}:
-        ax.legend(loc="lower center", bbox_to_anchor=(0.5, -0.1), ncols=2, fontsize=8, frameon=False)
+        ax.legend(
+            loc="lower center", bbox_to_anchor=(0.5, -0.1), ncols=2, fontsize=8, frameon=False
+        )
     ax.set(xlim=(-1.5, 1.5), ylim=(-1.25, 1.25), aspect="equal")
     ax.set_axis_off()
     return ax
@@ -82,9 +99,15 @@ def _node(ax: Axes, name: str, place: np.ndarray) -> FancyBboxPatch:
     """A box with a name, on as many lines as it needs."""
     lines = textwrap.wrap(short_name(name, LINE * MOST_LINES), LINE) or [""]
     text = ax.text(
-        float(place[0]), float(place[1]), "\n".join(lines[:MOST_LINES]), ha="center", va="center", fontsize=9, zorder=1,
+        float(place[0]),
+        float(place[1]),
+        "\n".join(lines[:MOST_LINES]),
+        ha="center",
+        va="center",
+        fontsize=9,
+        zorder=1,
         bbox={"boxstyle": "round,pad=0.45", "facecolor": "white", "edgecolor": "0.3"},
-    )  # fmt: skip
+    )
     box = text.get_bbox_patch()
     if box is None:
         raise RuntimeError("a text with a box was expected")

@@ -1,6 +1,8 @@
-"""Pictures of independent classifiers: along a variate with bands, densities, certainty by share, cost by number of components.
+"""Pictures of independent classifiers: along a variate with bands, densities, certainty by share,
+cost by number of components.
 
-As in :mod:`inference.plots.fit`, every function draws on the ``ax`` it is given or on a figure of its own and returns it.
+As in :mod:`inference.plots.fit`, every function draws on the ``ax`` it is given or on a figure of
+its own and returns it.
 """
 
 from __future__ import annotations
@@ -30,35 +32,56 @@ if TYPE_CHECKING:
 __all__ = ["plot_certainty", "plot_classifiers", "plot_component_densities", "plot_saturation"]
 
 
-def plot_classifiers(fit: Fit | ClassifierEnsemble, data: Any, variate: int | str = 0, ax: Axes | None = None) -> Axes:
+def plot_classifiers(
+    fit: Fit | ClassifierEnsemble, data: Any, variate: int | str = 0, ax: Axes | None = None
+) -> Axes:
     """The chance of every component along a variate of one column.
 
     Args:
-        fit: a fit of independent classifiers, or an ensemble around it, which brings pointwise bands.
+        fit: a fit of independent classifiers, or an ensemble around it, which brings pointwise
+            bands.
         data: its rows; variate: number (from 0) or name.
 
     Raises:
         ValueError: for another kind of model, or a variate of several columns.
     """
     curves = _curves(fit, data, variate)
-    bands = (curves.classifiers_lower, curves.classifiers_upper) if isinstance(curves, CurveBands) else None
-    ax = _by_component(ax, curves.variate, curves.places, curves.classifiers, bands, "chance of the component")
+    bands = (
+        (curves.classifiers_lower, curves.classifiers_upper)
+        if isinstance(curves, CurveBands)
+        else None
+    )
+    ax = _by_component(
+        ax, curves.variate, curves.places, curves.classifiers, bands, "chance of the component"
+    )
     ax.set_ylim(-0.02, 1.02)
     return ax
 
 
-def plot_component_densities(fit: Fit | ClassifierEnsemble, data: Any, variate: int | str = 0, ax: Axes | None = None) -> Axes:
-    """The density of a variate of one column in every component, as a histogram of the reweighted rows. Arguments and errors as of :func:`plot_classifiers`."""
+def plot_component_densities(
+    fit: Fit | ClassifierEnsemble, data: Any, variate: int | str = 0, ax: Axes | None = None
+) -> Axes:
+    """The density of a variate of one column in every component, as a histogram of the reweighted
+    rows.
+
+    Arguments and errors as of :func:`plot_classifiers`.
+    """
     curves = _curves(fit, data, variate)
-    bands = (curves.densities_lower, curves.densities_upper) if isinstance(curves, CurveBands) else None
+    bands = (
+        (curves.densities_lower, curves.densities_upper) if isinstance(curves, CurveBands) else None
+    )
     return _by_component(ax, curves.variate, curves.edges, curves.densities, bands, "density")
 
 
-def plot_certainty(fit: Fit | ClassifierEnsemble, data: Any, variate: int | str = 0, ax: Axes | None = None) -> Axes:
-    """How sure a variate is of every component, over the share of rows where it is surest: theorem 2 asks that every line reaches one.
+def plot_certainty(
+    fit: Fit | ClassifierEnsemble, data: Any, variate: int | str = 0, ax: Axes | None = None
+) -> Axes:
+    """How sure a variate is of every component, over the share of rows where it is surest: theorem
+    2 asks that every line reaches one.
 
     Args:
-        fit: a fit of independent classifiers; or an ensemble, whose members judge each other, with one-sided bounds.
+        fit: a fit of independent classifiers; or an ensemble, whose members judge each other, with
+            one-sided bounds.
         data: its rows; variate: number (from 0) or name.
 
     Raises:
@@ -68,8 +91,15 @@ def plot_certainty(fit: Fit | ClassifierEnsemble, data: Any, variate: int | str 
     structure, names = classifier_structure("plot_certainty", own), variate_names(own)
     place = names.index(variate) if isinstance(variate, str) and variate in names else variate
     if not isinstance(place, int) or not 0 <= place < len(names):
-        raise ValueError(f"plot_certainty: variate must be one of {', '.join(names)} or its number, counted from 0, got {variate!r}")
-    params = {name: value[0] for name, value in fit.members.items()} if isinstance(fit, ClassifierEnsemble) else own.params
+        raise ValueError(
+            f"plot_certainty: variate must be one of {', '.join(names)} or its number, counted from"
+            f" 0, got {variate!r}"
+        )
+    params = (
+        {name: value[0] for name, value in fit.members.items()}
+        if isinstance(fit, ClassifierEnsemble)
+        else own.params
+    )
     alphas = complete_classifiers(structure, params, data)[place]
     members = alphas if alphas.ndim == 3 else alphas[None]
     ax = _axes(ax)
@@ -95,17 +125,33 @@ def plot_certainty(fit: Fit | ClassifierEnsemble, data: Any, variate: int | str 
 
 
 def plot_saturation(saturation: Saturation, ax: Axes | None = None) -> Axes:
-    """Held-out cost against the number of components with standard errors, the choice, and the bound of the data.
+    """Held-out cost against the number of components with standard errors, the choice, and the
+    bound of the data.
 
     Args:
         saturation: what :func:`inference.selection.saturation.saturation` returned.
     """
     ax = _axes(ax)
-    ax.errorbar(saturation.sizes, saturation.costs, saturation.errors, fmt="o-", capsize=3, label="held-out cost")
-    ax.axvline(saturation.chosen, color="tab:orange", linestyle="--", label=f"chosen: {saturation.chosen}")
+    ax.errorbar(
+        saturation.sizes,
+        saturation.costs,
+        saturation.errors,
+        fmt="o-",
+        capsize=3,
+        label="held-out cost",
+    )
+    ax.axvline(
+        saturation.chosen, color="tab:orange", linestyle="--", label=f"chosen: {saturation.chosen}"
+    )
     if saturation.bound is not None:
         level, error = -saturation.bound.estimate, saturation.bound.error
-        ax.axhline(level, color="0.3", linestyle=":", label="minus the total correlation" + (" (found so far)" if saturation.bound.is_bound else ""))
+        ax.axhline(
+            level,
+            color="0.3",
+            linestyle=":",
+            label="minus the total correlation"
+            + (" (found so far)" if saturation.bound.is_bound else ""),
+        )
         ax.axhspan(level - 2 * error, level + 2 * error, color="0.3", alpha=0.12, linewidth=0)
     ax.set_xticks(list(saturation.sizes))
     ax.set_xlabel("components")
@@ -118,12 +164,27 @@ def _axes(ax: Axes | None) -> Axes:
     return Figure(figsize=(5.2, 3.4), layout="constrained").subplots() if ax is None else ax
 
 
-def _curves(fit: Fit | ClassifierEnsemble, data: Any, variate: int | str) -> ClassifierCurves | CurveBands:
-    return fit.curves(data, variate) if isinstance(fit, ClassifierEnsemble) else classifier_curves(fit, data, variate)
+def _curves(
+    fit: Fit | ClassifierEnsemble, data: Any, variate: int | str
+) -> ClassifierCurves | CurveBands:
+    return (
+        fit.curves(data, variate)
+        if isinstance(fit, ClassifierEnsemble)
+        else classifier_curves(fit, data, variate)
+    )
 
 
-def _by_component(ax: Axes | None, variate: str, places: Any, values: Any, bands: tuple[Any, Any] | None, what: str) -> Axes:
-    """One line a component along a variate, with its band; steps where there is one place more than values."""
+def _by_component(
+    ax: Axes | None,
+    variate: str,
+    places: Any,
+    values: Any,
+    bands: tuple[Any, Any] | None,
+    what: str,
+) -> Axes:
+    """One line a component along a variate, with its band; steps where there is one place more than
+    values.
+    """
     ax = _axes(ax)
     in_steps = len(places) > len(values)
     for i in range(values.shape[-1]):
@@ -134,7 +195,15 @@ def _by_component(ax: Axes | None, variate: str, places: Any, values: Any, bands
             ax.plot(places, values[:, i], label=name, color=colour)
         if bands is not None:
             low, high = (_repeated(own[:, i]) if in_steps else own[:, i] for own in bands)
-            ax.fill_between(places, low, high, step="post" if in_steps else None, color=colour, alpha=0.2, linewidth=0)
+            ax.fill_between(
+                places,
+                low,
+                high,
+                step="post" if in_steps else None,
+                color=colour,
+                alpha=0.2,
+                linewidth=0,
+            )
     ax.set_xlabel(f"variate {short_name(variate)}")
     ax.set_ylabel(what)
     ax.legend(fontsize=8)

@@ -19,10 +19,12 @@ __all__ = ["plot_comparison", "plot_ranks"]
 
 
 def plot_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes | Figure:
-    """Predictive density of unseen rows, fit by fit, as the difference to the best with two standard errors; beside it BIC and test
-    rows as differences to the best where the latents are summed out, the largest discrepancy of a component, and seconds.
+    """Predictive density of unseen rows, fit by fit, as the difference to the best with two
+    standard errors; beside it BIC and test rows as differences to the best where the latents are
+    summed out, the largest discrepancy of a component, and seconds.
 
-    Fits whose prediction stands on untrustworthy weights or on another method than the best one's are drawn hollow.
+    Fits whose prediction stands on untrustworthy weights or on another method than the best one's
+    are drawn hollow.
 
     Args:
         comparison: what :func:`inference.comparison.compare` returned.
@@ -35,15 +37,21 @@ def plot_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes | Fi
         return ax
     panels = [(key, label, _column(records, key)) for key, label in PANELS]
     panels = [panel for panel in panels if np.isfinite(panel[2]).any()]
-    figure = Figure(figsize=(5.4 + 1.9 * len(panels), 1.4 + 0.5 * len(records)), layout="constrained")
-    axes = figure.subplots(1, 1 + len(panels), sharey=True, squeeze=False, width_ratios=[2.4] + [1.0] * len(panels))[0]
+    figure = Figure(
+        figsize=(5.4 + 1.9 * len(panels), 1.4 + 0.5 * len(records)), layout="constrained"
+    )
+    axes = figure.subplots(
+        1, 1 + len(panels), sharey=True, squeeze=False, width_ratios=[2.4] + [1.0] * len(panels)
+    )[0]
     _predictive(comparison, axes[0])
     places = np.arange(len(records))
     for panel, (key, label, values) in zip(axes[1:], panels, strict=True):
         panel.plot(values, places, "o", color="tab:blue")
         if key == "seconds":
             panel.set_xscale("log" if values.max() > WIDE * values.min() > 0 else "linear")
-            panel.set_xlim(*((None, None) if panel.get_xscale() == "log" else (0, 1.2 * values.max() or 1.0)))
+            panel.set_xlim(
+                *((None, None) if panel.get_xscale() == "log" else (0, 1.2 * values.max() or 1.0))
+            )
         else:
             panel.axvline(0.0, color="#222222", linewidth=0.8, linestyle="--")
         panel.set_xlabel(label)
@@ -67,7 +75,9 @@ WIDE = 30  # times, from which on seconds need a scale of powers
 
 
 def _column(records: tuple[dict[str, Any], ...], key: str) -> np.ndarray:
-    """One number a fit, NaN where it cannot be held against the others; likelihoods as differences to the best."""
+    """One number a fit, NaN where it cannot be held against the others; likelihoods as differences
+    to the best.
+    """
     values = np.array([float(record[key]) for record in records])
     if key in ("bic", "test_log_likelihood"):
         values[[record["likelihood"] != "marginal" for record in records]] = np.nan
@@ -80,19 +90,37 @@ def _predictive(comparison: Comparison, ax: Axes) -> None:
     first = comparison.records[0]
     for place, record in enumerate(comparison.records):
         if record["how"] == "none":
-            ax.text(0.02, place, "no prediction of unseen rows", transform=ax.get_yaxis_transform(), va="center", color="#888888")
+            ax.text(
+                0.02,
+                place,
+                "no prediction of unseen rows",
+                transform=ax.get_yaxis_transform(),
+                va="center",
+                color="#888888",
+            )
             continue
         doubtful = record["bad_rows"] > 0 or record["how"] != first["how"]
         colour = "tab:orange" if doubtful else "tab:blue"
         face = "white" if doubtful else colour
-        ax.errorbar(-record["elpd_diff"], place, xerr=2 * record["diff_se"], fmt="o", capsize=3, color=colour, markerfacecolor=face)
+        ax.errorbar(
+            -record["elpd_diff"],
+            place,
+            xerr=2 * record["diff_se"],
+            fmt="o",
+            capsize=3,
+            color=colour,
+            markerfacecolor=face,
+        )
     ax.axvline(0.0, color="#222222", linewidth=0.8, linestyle="--")
-    ax.set_xlabel("log predictive density of unseen rows,\ndifference to the best (two standard errors)")
+    ax.set_xlabel(
+        "log predictive density of unseen rows,\ndifference to the best (two standard errors)"
+    )
 
 
 def _name_lines(comparison: Comparison, ax: Axes) -> None:
     lines = [
-        f"{short_name(name)}\n{record['engine']}" + ("" if record["how"] == "none" else f", {record['how']}")
+        f"{short_name(name)}\n{record['engine']}"
+        + ("" if record["how"] == "none" else f", {record['how']}")
         for name, record in zip(comparison.names, comparison.records, strict=True)
     ]
     ax.set_yticks(np.arange(len(lines)), lines)
@@ -100,7 +128,8 @@ def _name_lines(comparison: Comparison, ax: Axes) -> None:
 
 
 def plot_ranks(calibration: Calibration, max_panels: int = 12) -> Figure:
-    """Histograms of the ranks of the truth among the draws, one panel a parameter group, with the band of a uniform law.
+    """Histograms of the ranks of the truth among the draws, one panel a parameter group, with the
+    band of a uniform law.
 
     Args:
         calibration: what :func:`inference.calibration.simulation_based_calibration` returned.
@@ -115,13 +144,24 @@ def plot_ranks(calibration: Calibration, max_panels: int = 12) -> Figure:
         counts = calibration.histogram(group)
         expected = counts.sum() / len(counts)
         low, high = calibration.band(group)
-        ax.bar(np.arange(len(counts)), counts, width=1.0, color="tab:blue", edgecolor="white", label="counts")
-        ax.axhspan(low, high, color="#dddddd", zorder=0, label="where counts of a right sampler mostly lie")
+        ax.bar(
+            np.arange(len(counts)),
+            counts,
+            width=1.0,
+            color="tab:blue",
+            edgecolor="white",
+            label="counts",
+        )
+        ax.axhspan(
+            low, high, color="#dddddd", zorder=0, label="where counts of a right sampler mostly lie"
+        )
         ax.axhline(expected, color="#222222", linewidth=0.8, label="their mean")
         ax.set_title(f"{short_name(group)}, p = {calibration.p_values[group]:.2g}", fontsize=9)
         ax.set_xticks([])
     for ax in panels[len(groups) :]:
         ax.set_axis_off()
     figure.supxlabel("rank of the truth among the draws")
-    figure.legend(*panels[0].get_legend_handles_labels(), fontsize=8, loc="outside upper center", ncols=3)
+    figure.legend(
+        *panels[0].get_legend_handles_labels(), fontsize=8, loc="outside upper center", ncols=3
+    )
     return figure

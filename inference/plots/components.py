@@ -1,4 +1,6 @@
-"""Pictures of component selection: clear steps and loss against cutoff, components' discrepancies, signatures over channels, scree plot."""
+"""Pictures of component selection: clear steps and loss against cutoff, components' discrepancies,
+signatures over channels, scree plot.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,15 @@ if TYPE_CHECKING:
     from inference.selection.components import ParallelAnalysis
     from inference.selection.reproducibility import Reproducibility
 
-__all__ = ["plot_abundances", "plot_choice", "plot_discrepancies", "plot_groups", "plot_return", "plot_scree", "plot_signatures"]
+__all__ = [
+    "plot_abundances",
+    "plot_choice",
+    "plot_discrepancies",
+    "plot_groups",
+    "plot_return",
+    "plot_scree",
+    "plot_signatures",
+]
 
 MAX_TICKS = 12  # names of columns that fit below each other
 CLASSES = ("C>A", "C>G", "C>T", "T>A", "T>C", "T>G")
@@ -29,9 +39,10 @@ MOST_NUMBERED = 200  # cells that have room for a number
 CLEAR = 2.0  # standard deviations at which a colour is full
 
 
-
 def plot_choice(result: AcdcResult) -> Figure:
-    """What every K leaves unexplained, steps named by the share they take away; and the loss of every K against the cutoff."""
+    """What every K leaves unexplained, steps named by the share they take away; and the loss of
+    every K against the cutoff.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 4.3), layout="constrained")
@@ -48,10 +59,25 @@ def _draw_steps(axes: Axes, result: AcdcResult) -> None:
     floor = discrepancy_left({k: np.zeros(k) for k in left}, result.null_sd, result.weights)
     if max(floor.values()) > 1e-6:  # not without calibration
         axes.plot(sizes, list(floor.values()), ":", color="0.5", label="exact noise alone")
-    axes.plot(choice.num_components, left[choice.num_components], "o", ms=11, color="C3", zorder=3, label="chosen")
+    axes.plot(
+        choice.num_components,
+        left[choice.num_components],
+        "o",
+        ms=11,
+        color="C3",
+        zorder=3,
+        label="chosen",
+    )
     for k, share in shares.items():
         if share > result.min_share:
-            axes.annotate(f"-{100 * share:.0f} %", (k, left[k]), xytext=(-8, -10), textcoords="offset points", ha="right", fontsize=8)
+            axes.annotate(
+                f"-{100 * share:.0f} %",
+                (k, left[k]),
+                xytext=(-8, -10),
+                textcoords="offset points",
+                ha="right",
+                fontsize=8,
+            )
     axes.set_yscale("log")
     axes.set_xticks(sizes)
     axes.set_xlabel("number of components")
@@ -74,14 +100,24 @@ def _draw_loss(axes: Axes, result: AcdcResult) -> None:
     for k, colour in zip(sizes, colours, strict=True):
         value = np.maximum(result.loss(k, rho), 1e-4)
         chosen = k == choice.num_components
-        axes.plot(rho, value, color=colour, lw=2.5 if chosen else 1.0, label=f"K = {k}" + (" (chosen)" if chosen else ""))
+        axes.plot(
+            rho,
+            value,
+            color=colour,
+            lw=2.5 if chosen else 1.0,
+            label=f"K = {k}" + (" (chosen)" if chosen else ""),
+        )
     if choice.segment is not None:
         axes.axvspan(choice.segment.start, min(choice.segment.end, end), color="0.9", zorder=0)
     for segment in result.segments:
         if segment.start < end and segment.width > end / 40:
             middle = (segment.start + min(segment.end, end)) / 2
             axes.annotate(
-                str(segment.num_components), (middle, 1.01), xycoords=("data", "axes fraction"), ha="center", fontsize=8
+                str(segment.num_components),
+                (middle, 1.01),
+                xycoords=("data", "axes fraction"),
+                ha="center",
+                fontsize=8,
             )
     axes.set_yscale("log")
     axes.set_xlim(0, end)
@@ -91,8 +127,14 @@ def _draw_loss(axes: Axes, result: AcdcResult) -> None:
     axes.legend(fontsize=7, ncols=2)
 
 
-def plot_discrepancies(result: AcdcResult, num_components: int | None = None, noun: str = "component", unit: str = "row") -> Figure:
-    """Raw discrepancy of each component of one fit, beside the band that exact noise would give (mean, two sd).
+def plot_discrepancies(
+    result: AcdcResult,
+    num_components: int | None = None,
+    noun: str = "component",
+    unit: str = "row",
+) -> Figure:
+    """Raw discrepancy of each component of one fit, beside the band that exact noise would give
+    (mean, two sd).
 
     Raises:
         ValueError: for a number of components that was not compared.
@@ -101,16 +143,26 @@ def plot_discrepancies(result: AcdcResult, num_components: int | None = None, no
 
     k = result.chosen if num_components is None else num_components
     if k not in result.raw:
-        raise ValueError(f"plot_discrepancies: num_components must be one of {sorted(result.raw)}, got {k!r}")
+        raise ValueError(
+            f"plot_discrepancies: num_components must be one of {sorted(result.raw)}, got {k!r}"
+        )
     figure = Figure(figsize=(max(4.0, 0.6 * k + 2), 3.5), layout="constrained")
     axes = figure.subplots()
     place = np.arange(k)
     axes.errorbar(
-        place, result.null_mean[k], yerr=2 * np.nan_to_num(result.null_sd[k]), fmt="_", color="0.5", lw=6, alpha=0.5,
+        place,
+        result.null_mean[k],
+        yerr=2 * np.nan_to_num(result.null_sd[k]),
+        fmt="_",
+        color="0.5",
+        lw=6,
+        alpha=0.5,
         label="exact noise, two sd",
-    )  # fmt: skip
+    )
     axes.plot(place, result.raw[k], "o", color="C3", label=noun)
-    axes.set_xticks(place, [f"{i}\nn={n:.0f}" for i, n in enumerate(result.num_used[k])], fontsize=7)
+    axes.set_xticks(
+        place, [f"{i}\nn={n:.0f}" for i, n in enumerate(result.num_used[k])], fontsize=7
+    )
     axes.set_xlabel(f"{noun}, {unit}s that use it")
     axes.set_ylabel("divergence (nats)")
     figure.legend(fontsize=8, loc="outside upper center", ncols=2)
@@ -118,27 +170,44 @@ def plot_discrepancies(result: AcdcResult, num_components: int | None = None, no
 
 
 def plot_return(halves: Reproducibility, threshold: float = RETURNS) -> Figure:
-    """Cosine error of every component fitted to halves of the rows, one dot a component, by number of components."""
+    """Cosine error of every component fitted to halves of the rows, one dot a component, by number
+    of components.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.5, 3.8), layout="constrained")
     axes = figure.subplots()
     for k, errors in sorted(halves.by_component.items()):
         lost = errors >= threshold
-        axes.plot(np.full((~lost).sum(), k), errors[~lost], "o", color="C0", ms=5, alpha=0.7, label="a component that returns")
-        axes.plot(np.full(lost.sum(), k), errors[lost], "x", color="C3", ms=6, label="one that does not")
+        axes.plot(
+            np.full((~lost).sum(), k),
+            errors[~lost],
+            "o",
+            color="C0",
+            ms=5,
+            alpha=0.7,
+            label="a component that returns",
+        )
+        axes.plot(
+            np.full(lost.sum(), k), errors[lost], "x", color="C3", ms=6, label="one that does not"
+        )
     axes.axhline(threshold, color="0.6", lw=1, ls="--", label=f"limit, {threshold:g}")
     axes.set_xticks(sorted(halves.by_component))
     axes.set_xlabel("number of components")
     axes.set_ylabel("cosine error, worse half of a pair")
-    axes.set_title(f"all components return: K = {', '.join(map(str, halves.numbers(threshold)))}", fontsize=10)
+    axes.set_title(
+        f"all components return: K = {', '.join(map(str, halves.numbers(threshold)))}", fontsize=10
+    )
     words = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))  # once each
     figure.legend(words.values(), words.keys(), fontsize=8, loc="outside lower center", ncols=3)
     return figure
 
 
-def plot_signatures(signatures: object, channels: Sequence[str], names: Sequence[str] | None = None) -> Figure:
-    """Bars over the channels, one panel a signature; the 96 substitution channels (A[C>A]A) are grouped and coloured; other columns stay in order.
+def plot_signatures(
+    signatures: object, channels: Sequence[str], names: Sequence[str] | None = None
+) -> Figure:
+    """Bars over the channels, one panel a signature; the 96 substitution channels (A[C>A]A) are
+    grouped and coloured; other columns stay in order.
 
     Raises:
         ValueError: if the number of channels or names does not match.
@@ -147,15 +216,22 @@ def plot_signatures(signatures: object, channels: Sequence[str], names: Sequence
 
     values = np.asarray(signatures, float)
     if values.ndim != 2 or values.shape[1] != len(channels):
-        raise ValueError(f"plot_signatures: signatures (K, {len(channels)}) were expected, got shape {values.shape}")
+        raise ValueError(
+            f"plot_signatures: signatures (K, {len(channels)}) were expected, got shape"
+            f" {values.shape}"
+        )
     labels = [f"component {k}" for k in range(len(values))] if names is None else list(names)
     if len(labels) != len(values):
         raise ValueError(f"plot_signatures: {len(values)} names were expected, got {len(labels)}")
     kinds = [name[2:5] if len(name) == 7 else "" for name in channels]
     order = list(range(len(channels)))
     if any(kind in CLASSES for kind in kinds):
-        order.sort(key=lambda j: (CLASSES.index(kinds[j]) if kinds[j] in CLASSES else -1, channels[j]))
-    colours = [CLASS_COLOURS[CLASSES.index(kinds[j])] if kinds[j] in CLASSES else "C0" for j in order]
+        order.sort(
+            key=lambda j: (CLASSES.index(kinds[j]) if kinds[j] in CLASSES else -1, channels[j])
+        )
+    colours = [
+        CLASS_COLOURS[CLASSES.index(kinds[j])] if kinds[j] in CLASSES else "C0" for j in order
+    ]
     figure = Figure(figsize=(9, 1.1 * len(values) + 0.8), layout="constrained")
     panels = figure.subplots(len(values), 1, sharex=True, squeeze=False)[:, 0]
     for axes, row, label in zip(panels, values, labels, strict=True):
@@ -164,18 +240,23 @@ def plot_signatures(signatures: object, channels: Sequence[str], names: Sequence
         axes.margins(x=0.005)
     if any(kinds):
         starts = [i for i, j in enumerate(order) if i == 0 or kinds[j] != kinds[order[i - 1]]]
-        panels[-1].set_xticks(starts, [kinds[order[i]] or channels[order[i]] for i in starts], fontsize=8, ha="left")
+        panels[-1].set_xticks(
+            starts, [kinds[order[i]] or channels[order[i]] for i in starts], fontsize=8, ha="left"
+        )
     else:
         shown = range(0, len(order), -(-len(order) // MAX_TICKS))
         panels[-1].set_xticks(list(shown), [channels[i] for i in shown], fontsize=8)
     return figure
 
 
-def plot_abundances(activities: object, shape: tuple[int, int], names: Sequence[str] | None = None) -> Figure:
+def plot_abundances(
+    activities: object, shape: tuple[int, int], names: Sequence[str] | None = None
+) -> Figure:
     """One map a component of its share of every pixel; pixels row by row.
 
     Args:
-        activities: (height width, K), not negative; shape: (height, width); names: of the components.
+        activities: (height width, K), not negative; shape: (height, width); names: of the
+            components.
 
     Raises:
         ValueError: for other shapes, or negative activities.
@@ -184,16 +265,25 @@ def plot_abundances(activities: object, shape: tuple[int, int], names: Sequence[
 
     values = np.asarray(activities, float)
     if values.ndim != 2 or len(values) != shape[0] * shape[1] or not (values >= 0).all():
-        raise ValueError(f"plot_abundances: activities ({shape[0] * shape[1]}, K), not negative, were expected, got {values.shape}")
+        raise ValueError(
+            f"plot_abundances: activities ({shape[0] * shape[1]}, K), not negative, were expected,"
+            f" got {values.shape}"
+        )
     labels = [f"component {k}" for k in range(values.shape[1])] if names is None else list(names)
     if len(labels) != values.shape[1]:
-        raise ValueError(f"plot_abundances: {values.shape[1]} names were expected, got {len(labels)}")
+        raise ValueError(
+            f"plot_abundances: {values.shape[1]} names were expected, got {len(labels)}"
+        )
     share = values / np.maximum(values.sum(1, keepdims=True), 1e-300)
     num = len(labels)
-    figure = Figure(figsize=(2.4 * num + 0.8, 2.4 * shape[0] / shape[1] + 0.6), layout="constrained")
+    figure = Figure(
+        figsize=(2.4 * num + 0.8, 2.4 * shape[0] / shape[1] + 0.6), layout="constrained"
+    )
     panels = figure.subplots(1, num, squeeze=False)[0]
     for k, axes in enumerate(panels):
-        image = axes.imshow(share[:, k].reshape(shape), vmin=0, vmax=1, cmap="viridis", interpolation="nearest")
+        image = axes.imshow(
+            share[:, k].reshape(shape), vmin=0, vmax=1, cmap="viridis", interpolation="nearest"
+        )
         axes.set_title(labels[k], fontsize=9)
         axes.set_axis_off()
     figure.colorbar(image, ax=panels, label="share of the pixel", shrink=0.8)
@@ -210,7 +300,13 @@ def plot_scree(analysis: ParallelAnalysis, num_shown: int = 20) -> Figure:
     shown = slice(0, min(num_shown, len(analysis.eigenvalues)))
     place = np.arange(1, shown.stop + 1)
     axes.plot(place, analysis.eigenvalues[shown], "o-", label="data")
-    axes.fill_between(place, analysis.null_mean[shown], analysis.null_quantile[shown], color="0.7", label="permuted: mean to quantile")
+    axes.fill_between(
+        place,
+        analysis.null_mean[shown],
+        analysis.null_quantile[shown],
+        color="0.7",
+        label="permuted: mean to quantile",
+    )
     axes.set_yscale("log")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("factor")
@@ -220,8 +316,15 @@ def plot_scree(analysis: ParallelAnalysis, num_shown: int = 20) -> Figure:
     return figure
 
 
-def plot_groups(means: np.ndarray, overall: np.ndarray, spread: np.ndarray, items: Sequence[str], groups: Sequence[str]) -> Figure:
-    """A heat map, one line a group, of (mean in the group - mean of all rows) / standard deviation of all rows.
+def plot_groups(
+    means: np.ndarray,
+    overall: np.ndarray,
+    spread: np.ndarray,
+    items: Sequence[str],
+    groups: Sequence[str],
+) -> Figure:
+    """A heat map, one line a group, of (mean in the group - mean of all rows) / standard deviation
+    of all rows.
 
     Args:
         means: (K, J); overall: (J,); spread: (J,), 0 for a constant column.
@@ -233,16 +336,37 @@ def plot_groups(means: np.ndarray, overall: np.ndarray, spread: np.ndarray, item
     from matplotlib.figure import Figure
 
     if means.shape != (len(groups), len(items)) or overall.shape != spread.shape != (len(items),):
-        raise ValueError(f"plot_groups: means ({len(groups)}, {len(items)}) of the groups and items were expected, got {means.shape}")
+        raise ValueError(
+            f"plot_groups: means ({len(groups)}, {len(items)}) of the groups and items were"
+            f" expected, got {means.shape}"
+        )
     off = ((means - overall) / np.where(spread > 0, spread, 1.0))[:, :MOST_GROUP_ITEMS]
-    figure = Figure(figsize=(min(9.0, 2.6 + 0.62 * off.shape[1]), 1.3 + 0.34 * len(off)), layout="constrained")
+    figure = Figure(
+        figsize=(min(9.0, 2.6 + 0.62 * off.shape[1]), 1.3 + 0.34 * len(off)), layout="constrained"
+    )
     axes = figure.subplots()
     image = axes.imshow(off, cmap="RdBu_r", vmin=-CLEAR, vmax=CLEAR, aspect="auto")
-    bar = figure.colorbar(image, ax=axes, extend="both" if np.abs(off).max(initial=0.0) > CLEAR else "neither")
+    bar = figure.colorbar(
+        image, ax=axes, extend="both" if np.abs(off).max(initial=0.0) > CLEAR else "neither"
+    )
     bar.set_label("standard deviations", fontsize=8)
-    axes.set_xticks(range(off.shape[1]), [short_name(name) for name in items[:MOST_GROUP_ITEMS]], rotation=45, ha="right", fontsize=8)
+    axes.set_xticks(
+        range(off.shape[1]),
+        [short_name(name) for name in items[:MOST_GROUP_ITEMS]],
+        rotation=45,
+        ha="right",
+        fontsize=8,
+    )
     axes.set_yticks(range(len(off)), [f"group {short_name(name)}" for name in groups], fontsize=8)
     if off.size <= MOST_NUMBERED:
         for (k, j), value in np.ndenumerate(off):
-            axes.text(j, k, f"{round(value, 1) + 0.0:+.1f}", ha="center", va="center", fontsize=7, color="white" if abs(value) > 0.7 * CLEAR else "black")
+            axes.text(
+                j,
+                k,
+                f"{round(value, 1) + 0.0:+.1f}",
+                ha="center",
+                va="center",
+                fontsize=7,
+                color="white" if abs(value) > 0.7 * CLEAR else "black",
+            )
     return figure

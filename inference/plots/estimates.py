@@ -1,4 +1,6 @@
-"""A forest picture: every estimate as a point with its interval, one panel a site, since sites have units of their own."""
+"""A forest picture: every estimate as a point with its interval, one panel a site, since sites have
+units of their own.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ MOST_SITES = 9
 
 
 def plot_estimates(table: EstimateTable) -> Figure:
-    """Points with intervals, without what is held at zero; of a site with more than 30 entries the first 30, and of more than nine sites the first nine.
+    """Points with intervals, without what is held at zero; of a site with more than 30 entries the
+    first 30, and of more than nine sites the first nine.
 
     Args:
         table: from :func:`inference.estimates.estimates_of`.
@@ -37,14 +40,22 @@ def plot_estimates(table: EstimateTable) -> Figure:
         ax.set_axis_off()
     for ax, site, entries in zip(grid.ravel(), sites, shown, strict=False):
         places = np.arange(len(entries))
-        values, low, high = (np.array([getattr(entry, name) for entry in entries]) for name in ("value", "low", "high"))
+        values, low, high = (
+            np.array([getattr(entry, name) for entry in entries])
+            for name in ("value", "low", "high")
+        )
         known = np.isfinite(low) & np.isfinite(high)
         ax.hlines(places[known], low[known], high[known], color=NEGATIVE, linewidth=2.2, alpha=0.6)
         ax.plot(values, places, "o", color=OBSERVED, markersize=4)
-        ax.set_yticks(places, [short_name(", ".join(entry.entry) or site) for entry in entries], fontsize=8)
+        ax.set_yticks(
+            places, [short_name(", ".join(entry.entry) or site) for entry in entries], fontsize=8
+        )
         ax.set_ylim(len(entries) - 0.5, -0.5)
         total = len(table.of(site))
-        ax.set_title(short_name(site) + ("" if total == len(entries) else f" ({len(entries)} of {total})"), fontsize=10)
+        ax.set_title(
+            short_name(site) + ("" if total == len(entries) else f" ({len(entries)} of {total})"),
+            fontsize=10,
+        )
         ax.grid(axis="x", alpha=0.3)
         if np.nanmin(np.append(values, low)) < 0 < np.nanmax(np.append(values, high)):
             ax.axvline(0.0, color=OBSERVED, linewidth=0.8)
@@ -52,7 +63,13 @@ def plot_estimates(table: EstimateTable) -> Figure:
 
 
 def _free(table: EstimateTable, site: str) -> tuple[Estimate, ...]:
-    """The entries of a site but those that are held at zero while others have intervals; all where none is left."""
+    """The entries of a site but those that are held at zero while others have intervals; all where
+    none is left.
+    """
     entries = table.of(site)
-    free = tuple(entry for entry in entries if not (table.source and entry.value == 0 and np.isnan(entry.low)))
+    free = tuple(
+        entry
+        for entry in entries
+        if not (table.source and entry.value == 0 and np.isnan(entry.low))
+    )
     return free or entries

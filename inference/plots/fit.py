@@ -1,9 +1,11 @@
-"""Pictures of a fit: loadings, latent graph, convergence, restarts, posterior predictive check, reconstructions.
+"""Pictures of a fit: loadings, latent graph, convergence, restarts, posterior predictive check,
+reconstructions.
 
-Every function draws with Matplotlib's object interface (no pyplot, no display, no global state), on the ``ax`` it is
-given or on a figure of its own, and returns what it drew on: ``plot_loadings(fit).figure.savefig("picture.png")``.
-Colours are safe for colour-blind readers: red (solid) for positive, blue (dashed) for negative; black for what was
-observed, orange for what was simulated.
+Every function draws with Matplotlib's object interface (no pyplot, no display, no global state), on
+the ``ax`` it is given or on a figure of its own, and returns what it drew on:
+``plot_loadings(fit).figure.savefig("picture.png")``. Colours are safe for colour-blind readers: red
+(solid) for positive, blue (dashed) for negative; black for what was observed, orange for what was
+simulated.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ def _colour_bar(ax: Axes, image: AxesImage, label: str, clipped: bool) -> None:
 
 
 def plot_trace(fit: Fit, ax: Axes | None = None) -> Axes:
-    """The objective over iterations, under its own name; the log-likelihood too where it differs; where restarts ended.
+    """The objective over iterations, under its own name; the log-likelihood too where it differs;
+    where restarts ended.
 
     Args:
         fit: the fit.
@@ -54,17 +57,37 @@ def plot_trace(fit: Fit, ax: Axes | None = None) -> Axes:
     ax.plot(steps, objective, color=OBSERVED, linewidth=1.8, label=fit.trace.name)
     differs = log_likelihood.shape == objective.shape and np.isfinite(log_likelihood).all()
     if differs and not np.allclose(objective, log_likelihood):
-        ax.plot(steps, log_likelihood, color=NEGATIVE, linewidth=1.4, linestyle="--", label="log-likelihood")
+        ax.plot(
+            steps,
+            log_likelihood,
+            color=NEGATIVE,
+            linewidth=1.4,
+            linestyle="--",
+            label="log-likelihood",
+        )
     ends = np.asarray(fit.restarts.objective, dtype=np.float64)
     lengths = np.asarray(fit.restarts.num_iterations)
-    style: dict[str, Any] = {"s": 28, "color": SIMULATED, "edgecolor": "white", "linewidth": 0.5, "zorder": 3}
-    ax.scatter(lengths, ends, label=f"end of each of {len(ends)} starts" if len(ends) > 1 else "end", **style)
+    style: dict[str, Any] = {
+        "s": 28,
+        "color": SIMULATED,
+        "edgecolor": "white",
+        "linewidth": 0.5,
+        "zorder": 3,
+    }
+    ax.scatter(
+        lengths,
+        ends,
+        label=f"end of each of {len(ends)} starts" if len(ends) > 1 else "end",
+        **style,
+    )
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.legend(fontsize=8)
     ax.grid(alpha=0.3)
     state = "converged" if fit.converged else "not converged"
     ax.set(
-        xlabel="iteration", ylabel=fit.trace.name, title=f"Convergence: {state} after {fit.num_iterations} iterations"
+        xlabel="iteration",
+        ylabel=fit.trace.name,
+        title=f"Convergence: {state} after {fit.num_iterations} iterations",
     )
     return ax
 
@@ -84,9 +107,15 @@ def plot_restarts(fit: Fit, ax: Axes | None = None) -> Axes:
     if not len(order):
         raise ValueError(f"plot_restarts: no start ended with a finite {fit.objective_name}")
     ax = _axes(ax, 6.5, 3.2)
-    gap, converged = (ends[order[0]] - ends)[order], np.asarray(fit.restarts.converged, dtype=bool)[order]
+    gap, converged = (
+        (ends[order[0]] - ends)[order],
+        np.asarray(fit.restarts.converged, dtype=bool)[order],
+    )
     rank = np.arange(1, len(order) + 1)
-    for kept, face, label in ((converged, SIMULATED, "converged"), (~converged, "white", "not converged")):
+    for kept, face, label in (
+        (converged, SIMULATED, "converged"),
+        (~converged, "white", "not converged"),
+    ):
         style: dict[str, Any] = {"s": 36, "facecolor": face, "edgecolor": SIMULATED}
         ax.scatter(rank[kept], gap[kept], label=f"{label} ({kept.sum()})", **style)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -94,17 +123,26 @@ def plot_restarts(fit: Fit, ax: Axes | None = None) -> Axes:
     ax.set_ylim(1.07 * reach, -0.07 * reach)
     ax.legend(fontsize=8)
     ax.grid(alpha=0.3)
-    ax.set(xlabel="start, best first", ylabel=f"{fit.objective_name}:\nnats below the best", title="Spread over starts")
+    ax.set(
+        xlabel="start, best first",
+        ylabel=f"{fit.objective_name}:\nnats below the best",
+        title="Spread over starts",
+    )
     return ax
 
 
 def plot_posterior_predictive(
-    fit: Fit, data: Any, axes: Sequence[Axes] | None = None, num_simulations: int = 20, seed: int = 0
+    fit: Fit,
+    data: Any,
+    axes: Sequence[Axes] | None = None,
+    num_simulations: int = 20,
+    seed: int = 0,
 ) -> Figure:
-    """Data simulated from the fit beside the data: item means, sums of rows, correlations of pairs of items.
+    """Data simulated from the fit beside the data: item means, sums of rows, correlations of pairs
+    of items.
 
-    The simulated data sets have the rows (at most 5,000) and the missing entries of the data. Bars span the simulated
-    item means' central 95 %.
+    The simulated data sets have the rows (at most 5,000) and the missing entries of the data. Bars
+    span the simulated item means' central 95 %.
 
     Args:
         fit: the fit; its point estimate is simulated from.
@@ -114,7 +152,8 @@ def plot_posterior_predictive(
         seed: seed of the first.
 
     Raises:
-        ValueError: if ``axes`` does not hold three, or as :func:`inference.predictive.predictive_check`.
+        ValueError: if ``axes`` does not hold three, or as
+            :func:`inference.predictive.predictive_check`.
     """
     if axes is not None and len(axes) != 3:
         raise ValueError(f"plot_posterior_predictive: axes must hold 3 axes, got {len(axes)}")
@@ -122,8 +161,11 @@ def plot_posterior_predictive(
     return plot_check(check, axes)
 
 
-def plot_check(check: PredictiveCheck, axes: Sequence[Axes] | None = None, name: str = "") -> Figure:
-    """A predictive check, from :func:`inference.predictive.predictive_checks`: means, sums of rows, correlations.
+def plot_check(
+    check: PredictiveCheck, axes: Sequence[Axes] | None = None, name: str = ""
+) -> Figure:
+    """A predictive check, from :func:`inference.predictive.predictive_checks`: means, sums of rows,
+    correlations.
 
     Args:
         check: the check; name: what is compared, for the title.
@@ -138,15 +180,31 @@ def plot_check(check: PredictiveCheck, axes: Sequence[Axes] | None = None, name:
     low, high = check.interval()
     centre = simulated.mean(0)
     bars = np.stack([np.clip(centre - low, 0, None), np.clip(high - centre, 0, None)])
-    left.errorbar(observed, centre, bars, fmt="o", color=SIMULATED, ecolor=SIMULATED, markersize=3.5, linewidth=0.8)
+    left.errorbar(
+        observed,
+        centre,
+        bars,
+        fmt="o",
+        color=SIMULATED,
+        ecolor=SIMULATED,
+        markersize=3.5,
+        linewidth=0.8,
+    )
     num_varying = int((np.nanmin(check.observed, 0) < np.nanmax(check.observed, 0)).sum())
-    by_chance = 2 * num_varying / (num_simulations + 1)  # observed as likely as any to be the least or the largest
-    outside = f"{check.num_outside()} of {len(observed)} outside all simulations, {by_chance:.2g} by chance"
+    by_chance = (
+        2 * num_varying / (num_simulations + 1)
+    )  # observed as likely as any to be the least or the largest
+    outside = (
+        f"{check.num_outside()} of {len(observed)} outside all simulations, {by_chance:.2g} by"
+        " chance"
+    )
     left.set(xlabel="observed", ylabel="simulated", title=f"Mean of each item\n({outside})")
     _draw_sums(middle, check)
     pairs, simulated_pairs = check.correlations()
     step = max(1, len(pairs) // 3000)  # enough to see
-    right.plot(pairs[::step], simulated_pairs[::step], ".", color=SIMULATED, markersize=3, alpha=0.5)
+    right.plot(
+        pairs[::step], simulated_pairs[::step], ".", color=SIMULATED, markersize=3, alpha=0.5
+    )
     right.set(xlabel="observed", ylabel="simulated", title="Correlation of each pair of items")
     for ax, values in ((left, (observed, centre)), (right, (pairs, simulated_pairs))):
         joint = np.concatenate(values)
@@ -160,38 +218,71 @@ def plot_check(check: PredictiveCheck, axes: Sequence[Axes] | None = None, name:
 
 
 def _draw_sums(ax: Axes, check: PredictiveCheck) -> None:
-    """Distribution of the sums of rows; in words where all are one, as those of shares of two kinds."""
+    """Distribution of the sums of rows; in words where all are one, as those of shares of two
+    kinds.
+    """
     sums, simulated = check.row_sums()
     ax.set(title="Sums of rows")
     known = sums[np.isfinite(sums)]
     if not check.is_discrete and known.size and np.ptp(known) < SAME_SUM:
-        ax.text(0.5, 0.5, "The items of every row\nadd up to the same.", ha="center", va="center", transform=ax.transAxes)
+        ax.text(
+            0.5,
+            0.5,
+            "The items of every row\nadd up to the same.",
+            ha="center",
+            va="center",
+            transform=ax.transAxes,
+        )
         ax.set_axis_off()
         return
     bins = check.sum_bins()
     ax.hist(sums, bins, density=True, color="#bbbbbb", label="observed")
-    style: dict[str, Any] = {"histtype": "step", "density": True, "color": SIMULATED, "linewidth": 1.8}
+    style: dict[str, Any] = {
+        "histtype": "step",
+        "density": True,
+        "color": SIMULATED,
+        "linewidth": 1.8,
+    }
     ax.hist(simulated.ravel(), bins, label="simulated", **style)
     ax.legend(fontsize=8)
-    ax.set(xlabel=f"sum of {'items' if check.is_discrete else 'standardised items'} in a row", ylabel="share of rows")
+    ax.set(
+        xlabel=f"sum of {'items' if check.is_discrete else 'standardised items'} in a row",
+        ylabel="share of rows",
+    )
 
 
 def _plot_one_column(check: PredictiveCheck, name: str) -> Figure:
-    """One number a row: its distribution, and its quantiles with the simulated ones' central 95 %."""
+    """One number a row: its distribution, and its quantiles with the simulated ones' central 95
+    %.
+    """
     figure = Figure(figsize=(8.5, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
     observed, simulated = check.observed[:, 0], check.simulated[..., 0]
     pooled = np.append(observed, simulated.ravel())
     pooled = pooled[np.isfinite(pooled)]
     few = check.is_discrete and np.ptp(pooled) < 60
-    bins = np.arange(pooled.min() - 0.5, pooled.max() + 1.0) if few else np.linspace(pooled.min(), pooled.max(), 31)
+    bins = (
+        np.arange(pooled.min() - 0.5, pooled.max() + 1.0)
+        if few
+        else np.linspace(pooled.min(), pooled.max(), 31)
+    )
     left.hist(observed, bins, density=True, color="#bbbbbb", label="observed")
-    left.hist(simulated.ravel(), bins, density=True, histtype="step", color=SIMULATED, linewidth=1.8, label="simulated")
+    left.hist(
+        simulated.ravel(),
+        bins,
+        density=True,
+        histtype="step",
+        color=SIMULATED,
+        linewidth=1.8,
+        label="simulated",
+    )
     left.legend(fontsize=8)
     left.set(xlabel="value", ylabel="density", title="Distribution over the rows")
     levels = np.linspace(0.02, 0.98, 49)
     own = np.nanquantile(observed, levels)
-    low, middle, high = np.quantile(np.nanquantile(simulated, levels, axis=1), [0.025, 0.5, 0.975], axis=1)
+    low, middle, high = np.quantile(
+        np.nanquantile(simulated, levels, axis=1), [0.025, 0.5, 0.975], axis=1
+    )
     right.fill_between(own, low, high, color=SIMULATED, alpha=0.3, linewidth=0)
     right.plot(own, middle, color=SIMULATED, linewidth=1.8)
     right.plot([own[0], own[-1]], [own[0], own[-1]], color=OBSERVED, linewidth=0.8)
@@ -203,8 +294,13 @@ def _plot_one_column(check: PredictiveCheck, name: str) -> Figure:
 
 def _title(figure: Figure, check: PredictiveCheck, name: str) -> None:
     rows = len(check.observed)
-    of = counted(rows, "row") if rows == check.num_rows else f"{rows:,} of {counted(check.num_rows, 'row')}"
+    of = (
+        counted(rows, "row")
+        if rows == check.num_rows
+        else f"{rows:,} of {counted(check.num_rows, 'row')}"
+    )
     of = f"{name}: {of}" if name else of
-    figure.suptitle(f"Data simulated from the fit beside the data ({counted(len(check.simulated), 'simulation')}, {of})")
-
-
+    figure.suptitle(
+        "Data simulated from the fit beside the data"
+        f" ({counted(len(check.simulated), 'simulation')}, {of})"
+    )

@@ -1,6 +1,8 @@
-"""Pictures of hidden Markov models: the transition matrix, how long states last, and the decoded path of a sequence.
+"""Pictures of hidden Markov models: the transition matrix, how long states last, and the decoded
+path of a sequence.
 
-As in :mod:`inference.plots.fit`, everything is drawn on the ``ax`` given or on a figure of its own, and returned.
+As in :mod:`inference.plots.fit`, everything is drawn on the ``ax`` given or on a figure of its own,
+and returned.
 """
 
 from __future__ import annotations
@@ -23,7 +25,16 @@ if TYPE_CHECKING:
 
 __all__ = ["plot_decoded_path", "plot_dwell_times", "plot_transitions"]
 
-OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442", "#000000")  # colour-blind safe
+OKABE_ITO = (
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#CC79A7",
+    "#D55E00",
+    "#56B4E9",
+    "#F0E442",
+    "#000000",
+)  # colour-blind safe
 MOST_ITEMS = 4  # panels of a decoded path
 MOST_NUMBERS = 12  # states whose transitions are written into the cells
 MOST_DWELL = 200  # steps of a visit that are drawn
@@ -44,7 +55,8 @@ def plot_transitions(fit: Fit, names: Names | None = None, ax: Axes | None = Non
 
     Args:
         fit: of a hidden Markov model.
-        names: for example ``{"state": ["calm", "storm"]}``; ax: where to draw; a new figure if None.
+        names: for example ``{"state": ["calm", "storm"]}``; ax: where to draw; a new figure if
+            None.
 
     Raises:
         ValueError: if the model is no hidden Markov model, or ``names`` do not fit its states.
@@ -52,12 +64,24 @@ def plot_transitions(fit: Fit, names: Names | None = None, ax: Axes | None = Non
     moves = chain_times(fit).transitions.numpy()
     labels = [short_name(label, 14) for label in state_names(fit, names)]
     size = len(moves)
-    ax = Figure(figsize=(2.4 + 0.62 * size, 1.5 + 0.5 * size), layout="constrained").subplots() if ax is None else ax
+    ax = (
+        Figure(figsize=(2.4 + 0.62 * size, 1.5 + 0.5 * size), layout="constrained").subplots()
+        if ax is None
+        else ax
+    )
     image = ax.imshow(moves, vmin=0, vmax=1, cmap="viridis")
     if size <= MOST_NUMBERS:
         for (k, m), chance in np.ndenumerate(moves):
             text = "–" if chance == 0 else f"{chance:.2f}"
-            ax.text(m, k, text, ha="center", va="center", fontsize="small", color="black" if chance > 0.6 else "white")
+            ax.text(
+                m,
+                k,
+                text,
+                ha="center",
+                va="center",
+                fontsize="small",
+                color="black" if chance > 0.6 else "white",
+            )
     ax.set(xticks=range(size), yticks=range(size), xlabel="next state", ylabel="state")
     ax.set_xticklabels(labels, rotation=45, ha="right")
     ax.set_yticklabels(labels)
@@ -66,7 +90,8 @@ def plot_transitions(fit: Fit, names: Names | None = None, ax: Axes | None = Non
 
 
 def plot_dwell_times(fit: Fit, names: Names | None = None, ax: Axes | None = None) -> Axes:
-    """The chance that a visit to each state lasts longer than so many steps; states that are never left stay at one.
+    """The chance that a visit to each state lasts longer than so many steps; states that are never
+    left stay at one.
 
     Args, Raises: as :func:`plot_transitions`.
     """
@@ -78,17 +103,34 @@ def plot_dwell_times(fit: Fit, names: Names | None = None, ax: Axes | None = Non
     ax = Figure(figsize=(6.0, 3.0), layout="constrained").subplots() if ax is None else ax
     for k, label in enumerate(state_names(fit, names)):
         dwell = float(times.dwell[k])
-        long = f"{dwell:.3g} step{'' if round(dwell, 2) == 1 else 's'} on average" if np.isfinite(dwell) else "never left"
-        ax.step(steps, stay[k] ** steps, where="post", color=_colour(k), label=f"{short_name(label)}: {long}")
+        long = (
+            f"{dwell:.3g} step{'' if round(dwell, 2) == 1 else 's'} on average"
+            if np.isfinite(dwell)
+            else "never left"
+        )
+        ax.step(
+            steps,
+            stay[k] ** steps,
+            where="post",
+            color=_colour(k),
+            label=f"{short_name(label)}: {long}",
+        )
     ax.set(xlabel="steps", ylabel="P(the visit lasts longer)", ylim=(0, 1.02), xlim=(0, most))
     ax.legend(fontsize="small")
     return ax
 
 
 def plot_decoded_path(
-    fit: Fit, data: Any, sequence: int = 0, items: Sequence[str] | None = None, names: Names | None = None, first: int = 0, max_steps: int = 500
+    fit: Fit,
+    data: Any,
+    sequence: int = 0,
+    items: Sequence[str] | None = None,
+    names: Names | None = None,
+    first: int = 0,
+    max_steps: int = 500,
 ) -> Figure:
-    """One sequence with the most probable path of states behind it, and below the probability of every state at every step.
+    """One sequence with the most probable path of states behind it, and below the probability of
+    every state at every step.
 
     Args:
         fit: of a hidden Markov model; data: sequences, as the fit takes them.
@@ -98,21 +140,31 @@ def plot_decoded_path(
         first: step to begin with; max_steps: steps drawn at most.
 
     Raises:
-        ValueError: if the model is no hidden Markov model, ``data`` does not fit it, or ``sequence``, ``items`` or ``first`` are none of its.
+        ValueError: if the model is no hidden Markov model, ``data`` does not fit it, or
+            ``sequence``, ``items`` or ``first`` are none of its.
     """
     packed = checked_as_fitted(fit, data)[0]
     if not 0 <= sequence < len(packed):
-        raise ValueError(f"plot_decoded_path: sequence must lie in 0 to {len(packed) - 1}, got {sequence}")
+        raise ValueError(
+            f"plot_decoded_path: sequence must lie in 0 to {len(packed) - 1}, got {sequence}"
+        )
     known = list(fit.item_names)
     shown = known[:MOST_ITEMS] if items is None else [str(item) for item in items]
     if not shown or any(item not in known for item in shown):
-        raise ValueError(f"plot_decoded_path: items of the fit, such as {known[0]!r}, were expected, got {shown}")
+        raise ValueError(
+            f"plot_decoded_path: items of the fit, such as {known[0]!r}, were expected, got {shown}"
+        )
     own = packed[sequence : sequence + 1, : int(inside_of(packed)[sequence].sum())]
     if not 0 <= first < own.shape[1]:
-        raise ValueError(f"plot_decoded_path: first must lie in 0 to {own.shape[1] - 1}, got {first}")
+        raise ValueError(
+            f"plot_decoded_path: first must lie in 0 to {own.shape[1] - 1}, got {first}"
+        )
     part = slice(first, min(first + max_steps, own.shape[1]))
     given = {"items": own, "length": [own.shape[1]]}
-    path, chances = viterbi_states(fit, given).state[0, part].numpy(), smooth_states(fit, given)[0, part].numpy()
+    path, chances = (
+        viterbi_states(fit, given).state[0, part].numpy(),
+        smooth_states(fit, given)[0, part].numpy(),
+    )
     values, time = own[0, part].double().cpu().numpy(), np.arange(part.start, part.stop)
     labels = state_names(fit, names)
     figure = Figure(figsize=(8.5, 1.6 * len(shown) + 1.9), layout="constrained")
@@ -121,14 +173,26 @@ def plot_decoded_path(
     ends = np.append(starts[1:], len(path))
     for panel, item in zip(panels, shown, strict=False):
         for start, end in zip(starts, ends, strict=True):
-            panel.axvspan(time[start] - 0.5, time[end - 1] + 0.5, color=_colour(path[start]), alpha=0.28, linewidth=0)
+            panel.axvspan(
+                time[start] - 0.5,
+                time[end - 1] + 0.5,
+                color=_colour(path[start]),
+                alpha=0.28,
+                linewidth=0,
+            )
         column = values[:, known.index(item)]
         panel.plot(time, column, color="#333333", linewidth=0.8)
         panel.plot(time, column, ".", color="#111111", markersize=3)
         panel.set_ylabel(short_name(item, 18))
     last = panels[-1]
     edges = np.append(time, time[-1] + 1) - 0.5
-    last.stackplot(edges, np.concatenate([chances, chances[-1:]]).T, colors=[_colour(k) for k in range(len(labels))], step="post", labels=[short_name(name) for name in labels])
+    last.stackplot(
+        edges,
+        np.concatenate([chances, chances[-1:]]).T,
+        colors=[_colour(k) for k in range(len(labels))],
+        step="post",
+        labels=[short_name(name) for name in labels],
+    )
     last.set(ylim=(0, 1), xlim=(edges[0], edges[-1]), xlabel="step", ylabel="P(state)")
     figure.legend(loc="outside upper center", ncols=min(len(labels), 6), fontsize="small")
     return figure

@@ -1,4 +1,6 @@
-"""Pictures of what items and rows say of attributes: expected answers with intervals, and who has mastered what."""
+"""Pictures of what items and rows say of attributes: expected answers with intervals, and who has
+mastered what.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,13 @@ ALIKE = 1e-9  # expected answers that differ by less are one
 BAR = "#4c72b0"
 
 
-def plot_item_curves(fit: Fit, data: Any, items: Sequence[str] | None = None, level: float = 0.95) -> Figure:
-    """The expected answer of each item at each profile of its attributes, as bars with intervals; one panel an item. Items that ask for all of their
-    attributes, or any, have two bars.
+def plot_item_curves(
+    fit: Fit, data: Any, items: Sequence[str] | None = None, level: float = 0.95
+) -> Figure:
+    """The expected answer of each item at each profile of its attributes, as bars with intervals;
+    one panel an item.
+
+    Items that ask for all of their attributes, or any, have two bars.
 
     Args:
         fit: of a :class:`~ppl_models.LatentAttributeModel`.
@@ -39,13 +45,17 @@ def plot_item_curves(fit: Fit, data: Any, items: Sequence[str] | None = None, le
         level: of the intervals.
 
     Raises:
-        ValueError: for another model, an item that there is not, or what :func:`inference.inspection.item_curves` refuses.
+        ValueError: for another model, an item that there is not, or what
+            :func:`inference.inspection.item_curves` refuses.
     """
     curves = item_curves(fit, data, level)
     wanted = list(curves.items[:MAX_ITEMS]) if items is None else [str(name) for name in items]
     unknown = [name for name in wanted if name not in curves.items]
     if unknown or not wanted:
-        raise ValueError(f"plot_item_curves: items must be names of the fit's items, {', '.join(curves.items[:8])}, ..., got {unknown or wanted!r}")
+        raise ValueError(
+            "plot_item_curves: items must be names of the fit's items,"
+            f" {', '.join(curves.items[:8])}, ..., got {unknown or wanted!r}"
+        )
     across = min(COLUMNS, len(wanted))
     down = -(-len(wanted) // across)
     figure = Figure(figsize=(2.6 * across, 2.2 * down), layout="constrained")
@@ -57,7 +67,12 @@ def plot_item_curves(fit: Fit, data: Any, items: Sequence[str] | None = None, le
         value = curves.expected[own]
         reach = np.nan_to_num(np.stack([value - curves.low[own], curves.high[own] - value]))
         ax.bar(np.arange(len(own)), value, color=BAR, yerr=reach, ecolor="#222222", capsize=2.5)
-        ax.set_xticks(np.arange(len(own)), labels, fontsize=6, rotation=60 if max(map(len, labels)) > 4 or len(own) > 4 else 0)
+        ax.set_xticks(
+            np.arange(len(own)),
+            labels,
+            fontsize=6,
+            rotation=60 if max(map(len, labels)) > 4 or len(own) > 4 else 0,
+        )
         if bool(((curves.expected >= 0) & (curves.expected <= 1)).all()):
             ax.set_ylim(0, 1)
         ax.tick_params("y", labelsize=7)
@@ -68,18 +83,26 @@ def plot_item_curves(fit: Fit, data: Any, items: Sequence[str] | None = None, le
 
 
 def _bars(curves: ItemCurves, own: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """The entries of an item that are drawn, and their names: where all profiles but that with all, or with none, of its attributes are alike, two."""
+    """The entries of an item that are drawn, and their names: where all profiles but that with all,
+    or with none, of its attributes are alike, two.
+    """
     sizes, value = np.array([len(curves.profiles[i]) for i in own]), curves.expected[own]
     if len(own) > 2:
-        for end, others, texts in ((sizes.argmax(), sizes < sizes.max(), ["not all", "all"]), (sizes.argmin(), sizes > 0, ["any", "none"])):
+        for end, others, texts in (
+            (sizes.argmax(), sizes < sizes.max(), ["not all", "all"]),
+            (sizes.argmin(), sizes > 0, ["any", "none"]),
+        ):
             if np.ptp(value[others]) < ALIKE * max(1.0, float(np.abs(value).max())):
                 pair = [int(np.flatnonzero(others)[0]), int(end)]
-                return own[pair if texts[0] == "not all" else pair[::-1]], texts if texts[0] == "not all" else texts[::-1]
+                return own[pair if texts[0] == "not all" else pair[::-1]], (
+                    texts if texts[0] == "not all" else texts[::-1]
+                )
     return own, [short_name(" + ".join(curves.profiles[i]) or "none", 16) for i in own]
 
 
 def plot_mastery(fit: Fit, data: Any, ax: Axes | None = None, names: Names | None = None) -> Axes:
-    """The chance that each row has each attribute, as a heat map; rows in the order of how many they are expected to have.
+    """The chance that each row has each attribute, as a heat map; rows in the order of how many
+    they are expected to have.
 
     Args:
         fit: of a :class:`~ppl_models.LatentAttributeModel`.
@@ -94,11 +117,17 @@ def plot_mastery(fit: Fit, data: Any, ax: Axes | None = None, names: Names | Non
     chances = classify_rows(fit, data, num_replicates=0).probabilities
     order = np.lexsort((*chances.T[::-1], chances.sum(1)))[::-1]
     ax = _axes(ax, min(12.0, 3.0 + 0.5 * size), 5.0)
-    image = ax.imshow(chances[order], cmap="viridis", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+    image = ax.imshow(
+        chances[order], cmap="viridis", vmin=0, vmax=1, aspect="auto", interpolation="nearest"
+    )
     attributes = labels_of(fit, "attribute", size, names)
     ax.set_xticks(*tick_labels(attributes, 30), fontsize=8)
     if max(len(str(name)) for name in attributes) > 3:
         ax.tick_params("x", rotation=60)
-    ax.set(xlabel="attribute", ylabel=f"{counted(len(chances), 'row')}, from the most attributes to the fewest", title="Who has which attribute")
+    ax.set(
+        xlabel="attribute",
+        ylabel=f"{counted(len(chances), 'row')}, from the most attributes to the fewest",
+        title="Who has which attribute",
+    )
     _colour_bar(ax, image, "probability given the row's answers", False)
     return ax

@@ -1,4 +1,6 @@
-"""Pictures of layers: loadings, loadings as images, the graph of latents and items, reconstructions."""
+"""Pictures of layers: loadings, loadings as images, the graph of latents and items,
+reconstructions.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ if TYPE_CHECKING:
 __all__ = ["plot_latent_graph", "plot_loading_images", "plot_loadings", "plot_reconstructions"]
 
 
-def plot_loadings(fit: Fit, site: str | None = None, ax: Axes | None = None, names: Names | None = None) -> Axes:
+def plot_loadings(
+    fit: Fit, site: str | None = None, ax: Axes | None = None, names: Names | None = None
+) -> Axes:
     """Heat map of a matrix of parameters, by default the bottom layer's loadings, white at zero.
 
     Args:
@@ -43,14 +47,17 @@ def plot_loadings(fit: Fit, site: str | None = None, ax: Axes | None = None, nam
         names: names of the entries by dim, for example ``{"latent_1": ["stroke", "loop"]}``.
 
     Raises:
-        ValueError: if the site is unknown or has not two dims, or none is named and the model describes no layers.
+        ValueError: if the site is unknown or has not two dims, or none is named and the model
+            describes no layers.
     """
     site, values = site_matrix(fit, site, "plot_loadings")
     rows, columns = dims_of(fit, site, values.shape)
     num_rows, num_columns = values.shape
     ax = _axes(ax, min(14.0, 3.5 + 0.35 * num_columns), min(12.0, 2.0 + 0.2 * num_rows))
     limit, clipped = symmetric_limit(values)
-    image = ax.imshow(values, cmap=DIVERGING, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
+    image = ax.imshow(
+        values, cmap=DIVERGING, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest"
+    )
     ax.set_yticks(*tick_labels(labels_of(fit, rows, num_rows, names), 50), fontsize=8)
     column_names = labels_of(fit, columns, num_columns, names)
     ax.set_xticks(*tick_labels(column_names, 30), fontsize=8)
@@ -62,14 +69,23 @@ def plot_loadings(fit: Fit, site: str | None = None, ax: Axes | None = None, nam
     return ax
 
 
-def _tile(ax: Axes, image: np.ndarray, row: int, column: int, cmap: Any, limits: tuple[float, float]) -> AxesImage:
+def _tile(
+    ax: Axes, image: np.ndarray, row: int, column: int, cmap: Any, limits: tuple[float, float]
+) -> AxesImage:
     """Draw an image of one pixel unit a pixel at a place of a grid inside one axes."""
     height, width = image.shape
     left, top = column * (width * 1.12), row * (height * 1.3)
     extent = (left, left + width, top + height, top)
-    tile = ax.imshow(image, cmap=cmap, vmin=limits[0], vmax=limits[1], extent=extent, interpolation="nearest")
+    tile = ax.imshow(
+        image, cmap=cmap, vmin=limits[0], vmax=limits[1], extent=extent, interpolation="nearest"
+    )
     right, bottom = left + width, top + height
-    ax.plot([left, right, right, left, left], [top, top, bottom, bottom, top], color="#999999", linewidth=0.6)
+    ax.plot(
+        [left, right, right, left, left],
+        [top, top, bottom, bottom, top],
+        color="#999999",
+        linewidth=0.6,
+    )
     return tile
 
 
@@ -82,9 +98,14 @@ def _frame_grid(ax: Axes, num_rows: int, num_columns: int, shape: tuple[int, int
 
 
 def plot_loading_images(
-    fit: Fit, image_shape: tuple[int, int], ax: Axes | None = None, names: Names | None = None, num_columns: int = 8
+    fit: Fit,
+    image_shape: tuple[int, int],
+    ax: Axes | None = None,
+    names: Names | None = None,
+    num_columns: int = 8,
 ) -> Axes:
-    """The bottom layer's intercepts, and each latent's loadings, as pictures with one colour range for all.
+    """The bottom layer's intercepts, and each latent's loadings, as pictures with one colour range
+    for all.
 
     The range is that of the loadings; intercepts beyond it are drawn in its darkest colours.
 
@@ -103,8 +124,13 @@ def plot_loading_images(
     site, loadings = site_matrix(fit, None, "plot_loading_images")
     intercepts = fit.params[layer.intercepts].detach().cpu().numpy()
     latent = dims_of(fit, site, loadings.shape)[1]
-    titles = ["intercept", *(short_name(str(name), 14) for name in labels_of(fit, latent, layer.num_features, names))]
-    pictures = np.concatenate([intercepts[None], loadings.T]).reshape(-1, *shape)  # (1 + K, height, width)
+    titles = [
+        "intercept",
+        *(short_name(str(name), 14) for name in labels_of(fit, latent, layer.num_features, names)),
+    ]
+    pictures = np.concatenate([intercepts[None], loadings.T]).reshape(
+        -1, *shape
+    )  # (1 + K, height, width)
     lines = -(-len(pictures) // num_columns)
     columns = -(-len(pictures) // lines)  # lines of equal length
     ax = _axes(ax, 1.35 * columns + 1.2, 1.6 * lines * shape[0] / shape[1] + 0.6)
@@ -122,19 +148,25 @@ def plot_loading_images(
 
 
 def plot_latent_graph(
-    fit: Fit, ax: Axes | None = None, threshold: float | None = None, names: Names | None = None, max_items: int = 40
+    fit: Fit,
+    ax: Axes | None = None,
+    threshold: float | None = None,
+    names: Names | None = None,
+    max_items: int = 40,
 ) -> Axes:
-    """The layers as rows of nodes, deepest on top; an edge a loading, its width the loading's size within its layer.
+    """The layers as rows of nodes, deepest on top; an edge a loading, its width the loading's size
+    within its layer.
 
     Where items depend on products of latents, an edge is the mean effect of a latent.
 
     Args:
         fit: the fit.
         ax: where to draw; a new figure if None.
-        threshold: loadings up to this size are left out; by default the penalty's own threshold, or without a penalty
-            a tenth of the layer's largest.
+        threshold: loadings up to this size are left out; by default the penalty's own threshold, or
+            without a penalty a tenth of the layer's largest.
         names: names of the entries by dim.
-        max_items: with more items, the bottom row is one box, and each latent shows how many items it is tied to.
+        max_items: with more items, the bottom row is one box, and each latent shows how many items
+            it is tied to.
 
     Raises:
         ValueError: if the model describes no layers.
@@ -145,7 +177,14 @@ def plot_latent_graph(
     ax = _axes(ax, min(16.0, 3.0 + 0.5 * widest), 1.3 + 1.7 * len(layers))
     shown = []
     for depth, layer in enumerate(layers):
-        weights = layer.effects(layer.coefficients(fit.params[layer.intercepts], fit.params[layer.loadings])[1]).detach().cpu().numpy()
+        weights = (
+            layer.effects(
+                layer.coefficients(fit.params[layer.intercepts], fit.params[layer.loadings])[1]
+            )
+            .detach()
+            .cpu()
+            .numpy()
+        )
         present, cut = present_edges(layer, weights, threshold)
         shown.append(f"|{layer.loadings}| > {cut:.3g}")
         upper = _places(layer.num_parents)
@@ -158,11 +197,25 @@ def plot_latent_graph(
         ax.barh(0, 1, 0.26, color="#eeeeee", edgecolor="#333333")
         ax.text(0.5, 0, f"{layers[0].num_items} items", ha="center", va="center", fontsize=10)
     else:
-        site = layers[0].child if layers[0].items is None and not fit.structure.num_given else layers[0].intercepts  # beside covariates columns are more than items
+        site = (
+            layers[0].child
+            if layers[0].items is None and not fit.structure.num_given
+            else layers[0].intercepts
+        )  # beside covariates columns are more than items
         _draw_nodes(ax, 0, site, layers[0].num_children, fit, names)
     solid = Line2D([], [], color=POSITIVE, linewidth=2.5, label="positive")
-    handles = [solid, Line2D([], [], color=NEGATIVE, linewidth=2.5, linestyle="--", label="negative")]
-    ax.legend(handles=handles, loc="upper right", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8, ncols=2)
+    handles = [
+        solid,
+        Line2D([], [], color=NEGATIVE, linewidth=2.5, linestyle="--", label="negative"),
+    ]
+    ax.legend(
+        handles=handles,
+        loc="upper right",
+        bbox_to_anchor=(1.0, 1.0),
+        frameon=False,
+        fontsize=8,
+        ncols=2,
+    )
     ax.set(xlim=(-0.16, 1.02), ylim=(-0.25 if counted else -0.55, len(layers) + 0.55))
     ax.set_title(f"Latent graph (edges: {', '.join(shown)})")
     ax.set_axis_off()
@@ -197,33 +250,54 @@ def _draw_nodes(ax: Axes, depth: int, site: str, size: int, fit: Fit, names: Nam
 
 
 def _draw_edges(
-    ax: Axes, lower: np.ndarray, upper: np.ndarray, depth: int, weights: np.ndarray, present: np.ndarray
+    ax: Axes,
+    lower: np.ndarray,
+    upper: np.ndarray,
+    depth: int,
+    weights: np.ndarray,
+    present: np.ndarray,
 ) -> None:
     largest = float(np.abs(weights).max(initial=0.0)) or 1.0
     for chosen, colour, style in ((weights > 0, POSITIVE, "-"), (weights < 0, NEGATIVE, "--")):
         pairs = np.argwhere(present & chosen)
         segments = [[(lower[j], depth), (upper[k], depth + 1)] for j, k in pairs]
         widths = [0.4 + 4.0 * abs(weights[j, k]) / largest for j, k in pairs]
-        ax.add_collection(LineCollection(segments, colors=colour, linewidths=widths, linestyles=style, alpha=0.75))
+        ax.add_collection(
+            LineCollection(segments, colors=colour, linewidths=widths, linestyles=style, alpha=0.75)
+        )
 
 
 def _draw_counts(ax: Axes, upper: np.ndarray, weights: np.ndarray, present: np.ndarray) -> None:
-    """Two strokes from each latent to the box of items, as wide as the number of items of that sign."""
+    """Two strokes from each latent to the box of items, as wide as the number of items of that
+    sign.
+    """
     step = 0.12 / len(upper)
-    sides = ((weights > 0, POSITIVE, "-", -step, "+", 0.35), (weights < 0, NEGATIVE, "--", step, "−", 0.22))
+    sides = (
+        (weights > 0, POSITIVE, "-", -step, "+", 0.35),
+        (weights < 0, NEGATIVE, "--", step, "−", 0.22),
+    )
     for chosen, colour, style, shift, sign, height in sides:
         counts = (chosen & present).sum(0)
-        segments = [[(x + shift, 0.45), (x + shift, 1.0)] for x, n in zip(upper, counts, strict=True) if n]
+        segments = [
+            [(x + shift, 0.45), (x + shift, 1.0)] for x, n in zip(upper, counts, strict=True) if n
+        ]
         widths = [0.6 + 5.0 * n / len(weights) for n in counts if n]
-        ax.add_collection(LineCollection(segments, colors=colour, linewidths=widths, linestyles=style))
+        ax.add_collection(
+            LineCollection(segments, colors=colour, linewidths=widths, linestyles=style)
+        )
         for x, n in zip(upper, counts, strict=True):
             ax.text(x, height, f"{sign}{n}", color=colour, fontsize=8, va="center", ha="center")
 
 
 def plot_reconstructions(
-    fit: Fit, data: Any, image_shape: tuple[int, int], rows: Sequence[int] | None = None, ax: Axes | None = None
+    fit: Fit,
+    data: Any,
+    image_shape: tuple[int, int],
+    rows: Sequence[int] | None = None,
+    ax: Axes | None = None,
 ) -> Axes:
-    """Rows of the data as pictures, and below each its expected items given the row; missing entries amber.
+    """Rows of the data as pictures, and below each its expected items given the row; missing
+    entries amber.
 
     Args:
         fit: the fit; its items are pixels, row by row.
@@ -241,19 +315,32 @@ def plot_reconstructions(
     if rows is None:
         rows = np.unique(np.linspace(0, len(values) - 1, 10).astype(int)).tolist()
     if not len(rows) or min(rows) < 0 or max(rows) >= len(values):
-        raise ValueError(f"plot_reconstructions: rows must lie in 0..{len(values) - 1}, got {list(rows)}")
+        raise ValueError(
+            f"plot_reconstructions: rows must lie in 0..{len(values) - 1}, got {list(rows)}"
+        )
     ax = _axes(ax, 1.1 * len(rows) + 1.2, 2.9 * shape[0] / shape[1] + 0.5)
     picked = torch.as_tensor(values[list(rows)])
-    rebuilt, values = fit.reconstruct(picked).detach().cpu().numpy()[:, :num_items], values[:, :num_items]
+    rebuilt, values = (
+        fit.reconstruct(picked).detach().cpu().numpy()[:, :num_items],
+        values[:, :num_items],
+    )
     seen = values[np.isfinite(values)]
     cmap = colormaps["gray_r"].with_extremes(bad="#f1b24a")
     limits = float(min(seen.min(), rebuilt.min())), float(max(seen.max(), rebuilt.max()))
     for column, pair in enumerate(zip(values[list(rows)], rebuilt, strict=True)):
         for row, picture in enumerate(pair):
             _tile(ax, picture.reshape(shape), row, column, cmap, limits)
-        ax.text((column * 1.12 + 0.5) * shape[1], -0.03 * shape[0], f"row {rows[column]}", ha="center", fontsize=8)
+        ax.text(
+            (column * 1.12 + 0.5) * shape[1],
+            -0.03 * shape[0],
+            f"row {rows[column]}",
+            ha="center",
+            fontsize=8,
+        )
     for row, name in enumerate(("data", "recon-\nstructed")):
-        ax.text(-0.1 * shape[1], (row * 1.3 + 0.5) * shape[0], name, ha="right", va="center", fontsize=9)
+        ax.text(
+            -0.1 * shape[1], (row * 1.3 + 0.5) * shape[0], name, ha="right", va="center", fontsize=9
+        )
     _frame_grid(ax, 2, len(rows), shape)
     ax.set_title("Data (amber: missing), and the expected items given each row")
     return ax

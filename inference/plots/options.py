@@ -1,6 +1,8 @@
-"""Pictures of options: policies as arrows on a map, which option is on over time, where options are kept.
+"""Pictures of options: policies as arrows on a map, which option is on over time, where options are
+kept.
 
-As in :mod:`inference.plots.fit`, everything is drawn on the ``ax`` given or on a figure of its own, and returned.
+As in :mod:`inference.plots.fit`, everything is drawn on the ``ax`` given or on a figure of its own,
+and returned.
 """
 
 from __future__ import annotations
@@ -29,13 +31,24 @@ __all__ = ["plot_option_occupancy", "plot_option_switches", "plot_policies", "pl
 MOST_ROWS = 40  # states that are numbered one by one
 LONG = 3  # letters of a name that stands across
 
-OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442", "#000000")  # colour-blind safe
+OKABE_ITO = (
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#CC79A7",
+    "#D55E00",
+    "#56B4E9",
+    "#F0E442",
+    "#000000",
+)  # colour-blind safe
 
 
 def _chain(fit: Fit, caller: str) -> ChainDescription:
     about = fit.structure.about
     if not isinstance(about, ChainDescription):
-        raise ValueError(f"{caller}: a model of hidden options was expected, got {type(fit.model).__name__}")
+        raise ValueError(
+            f"{caller}: a model of hidden options was expected, got {type(fit.model).__name__}"
+        )
     return about
 
 
@@ -50,7 +63,8 @@ def plot_policies(
     goals: Sequence[int] = (),
     figure: Figure | None = None,
 ) -> Figure:
-    """The low-level policy of every option as arrows on a map: the mean move, as long as the policy is decided.
+    """The low-level policy of every option as arrows on a map: the mean move, as long as the policy
+    is decided.
 
     Args:
         fit: a fit of an options HMM whose states are cells of a map.
@@ -64,20 +78,48 @@ def plot_policies(
     """
     chain = _chain(fit, "plot_policies")
     place, move = np.asarray(cells, dtype=float), np.asarray(moves, dtype=float)
-    for name, value, size in (("cells", place, chain.num_states), ("moves", move, chain.num_actions)):
+    for name, value, size in (
+        ("cells", place, chain.num_states),
+        ("moves", move, chain.num_actions),
+    ):
         if value.shape != (size, 2):
-            raise ValueError(f"plot_policies: {name} must hold {size} pairs (row, column), got shape {value.shape}")
+            raise ValueError(
+                f"plot_policies: {name} must hold {size} pairs (row, column), got shape"
+                f" {value.shape}"
+            )
     low = fit.params[chain.low].detach().cpu().numpy()
     height, width = np.ptp(place, axis=0) + 1
-    figure = Figure(figsize=(2.0 + 0.45 * width * chain.num_options, 1.5 + 0.45 * height), layout="constrained") if figure is None else figure
+    figure = (
+        Figure(
+            figsize=(2.0 + 0.45 * width * chain.num_options, 1.5 + 0.45 * height),
+            layout="constrained",
+        )
+        if figure is None
+        else figure
+    )
     axes = figure.subplots(1, chain.num_options, squeeze=False)[0]
     for option, ax in enumerate(axes):
         step = low[:, option] @ move  # (S, 2)
         ax.scatter(place[:, 1], place[:, 0], s=4, color="#bbbbbb")
         ax.quiver(
-            place[:, 1], place[:, 0], step[:, 1], step[:, 0], color=_colour(option), angles="xy", scale_units="xy", scale=1.1, width=0.012
+            place[:, 1],
+            place[:, 0],
+            step[:, 1],
+            step[:, 0],
+            color=_colour(option),
+            angles="xy",
+            scale_units="xy",
+            scale=1.1,
+            width=0.012,
         )
-        ax.scatter(place[list(goals), 1], place[list(goals), 0], s=120, facecolors="none", edgecolors="black", label="goal")
+        ax.scatter(
+            place[list(goals), 1],
+            place[list(goals), 0],
+            s=120,
+            facecolors="none",
+            edgecolors="black",
+            label="goal",
+        )
         ax.set(title=f"option {option}", xticks=[], yticks=[], aspect="equal")
         ax.set_xlim(place[:, 1].min() - 0.8, place[:, 1].max() + 0.8)
         ax.set_ylim(place[:, 0].max() + 0.8, place[:, 0].min() - 0.8)  # rows go down, as on the map
@@ -85,9 +127,15 @@ def plot_policies(
 
 
 def plot_option_occupancy(
-    fit: Fit, data: Any, sequence: int | None = None, tasks: Any = None, max_steps: int = 300, ax: Axes | None = None
+    fit: Fit,
+    data: Any,
+    sequence: int | None = None,
+    tasks: Any = None,
+    max_steps: int = 300,
+    ax: Axes | None = None,
 ) -> Axes:
-    """P(option | the whole sequence) over time, stacked: of one sequence, or averaged over those that last so long.
+    """P(option | the whole sequence) over time, stacked: of one sequence, or averaged over those
+    that last so long.
 
     Args:
         fit: a fit of an options HMM.
@@ -98,17 +146,27 @@ def plot_option_occupancy(
         ax: where to draw; a new figure if None.
 
     Raises:
-        ValueError: if the model has no options, ``data`` does not fit it, or ``sequence`` is out of range.
+        ValueError: if the model has no options, ``data`` does not fit it, or ``sequence`` is out of
+            range.
     """
     about = fit.structure.about
     if not isinstance(about, ChainDescription | PolicyDescription):
-        raise ValueError(f"plot_option_occupancy: a model of hidden options was expected, got {type(fit.model).__name__}")
+        raise ValueError(
+            "plot_option_occupancy: a model of hidden options was expected, got"
+            f" {type(fit.model).__name__}"
+        )
     num_options = about.num_options
     packed, _ = fit.model.check_data(data, for_fit=False)  # type: ignore[attr-defined]
     if sequence is not None and not 0 <= sequence < len(packed):
-        raise ValueError(f"plot_option_occupancy: sequence must lie in 0 to {len(packed) - 1}, got {sequence}")
+        raise ValueError(
+            f"plot_option_occupancy: sequence must lie in 0 to {len(packed) - 1}, got {sequence}"
+        )
     chosen = packed if sequence is None else packed[sequence : sequence + 1]
-    lengths = trajectory_lengths(chosen) if isinstance(about, ChainDescription) else feature_lengths(chosen)
+    lengths = (
+        trajectory_lengths(chosen)
+        if isinstance(about, ChainDescription)
+        else feature_lengths(chosen)
+    )
     steps = min(int(lengths.max()), max_steps)
     chosen = chosen[:, : int(lengths.max())]
     posterior = smooth_options(fit, chosen).option[:, :steps].numpy()
@@ -116,11 +174,24 @@ def plot_option_occupancy(
     ax = Figure(figsize=(8.0, 2.6), layout="constrained").subplots() if ax is None else ax
     colours = [_colour(option) for option in range(num_options)]
     time = np.append(np.arange(steps), steps)
-    ax.stackplot(time, np.concatenate([share, share[-1:]]).T, colors=colours, step="post", labels=[f"option {o}" for o in range(num_options)])
+    ax.stackplot(
+        time,
+        np.concatenate([share, share[-1:]]).T,
+        colors=colours,
+        step="post",
+        labels=[f"option {o}" for o in range(num_options)],
+    )
     bottom = 0.0
     if sequence is not None and tasks is not None:
         strip = np.asarray(tasks)[sequence, :steps]
-        ax.imshow(strip[None], extent=(0, steps, -0.14, -0.04), aspect="auto", cmap=colormaps["Greys"], interpolation="nearest", vmin=-1)
+        ax.imshow(
+            strip[None],
+            extent=(0, steps, -0.14, -0.04),
+            aspect="auto",
+            cmap=colormaps["Greys"],
+            interpolation="nearest",
+            vmin=-1,
+        )
         bottom = -0.16
     ax.set(xlim=(0, steps), ylim=(bottom, 1), xlabel="step", ylabel="P(option | sequence)")
     ax.legend(loc="upper right", fontsize="small")
@@ -128,11 +199,13 @@ def plot_option_occupancy(
 
 
 def plot_policy_tables(fit: Fit, names: Sequence[str] | Names = ()) -> Figure:
-    """The low-level policy of every option: P(action | state) as a table, or the weights of softmax-linear policies.
+    """The low-level policy of every option: P(action | state) as a table, or the weights of
+    softmax-linear policies.
 
     Args:
         fit: a fit of a model of hidden options.
-        names: of the columns of a continuous state; of other states and actions by dim, as in ``{"state": ["hall", "yard"], "action": ["stay", "go"]}``.
+        names: of the columns of a continuous state; of other states and actions by dim, as in
+            ``{"state": ["hall", "yard"], "action": ["stay", "go"]}``.
 
     Raises:
         ValueError: if the model has no options, or hidden units stand between states and actions.
@@ -140,8 +213,13 @@ def plot_policy_tables(fit: Fit, names: Sequence[str] | Names = ()) -> Figure:
     about = fit.structure.about
     if isinstance(about, PolicyDescription):
         if about.policy.sites(about.num_features):
-            raise ValueError(f"plot_policy_tables: weights on the state were expected, {about.policy!r} has hidden units between")
-        weights = torch.cat([fit.params["low_weights"], fit.params["low_intercepts"][..., None]], -1)
+            raise ValueError(
+                f"plot_policy_tables: weights on the state were expected, {about.policy!r} has"
+                " hidden units between"
+            )
+        weights = torch.cat(
+            [fit.params["low_weights"], fit.params["low_intercepts"][..., None]], -1
+        )
         tables = weights.mT.detach().cpu().numpy()  # (O, F + 1, A - 1)
         rows = [*(names or [str(i) for i in range(about.num_features)]), "intercept"]
         columns, title = [str(a) for a in range(1, about.num_actions)], "log-odds against action 0"
@@ -152,7 +230,10 @@ def plot_policy_tables(fit: Fit, names: Sequence[str] | Names = ()) -> Figure:
         tables = fit.params[chain.low].transpose(0, 1).detach().cpu().numpy()  # (O, S, A)
         by_dim = names if isinstance(names, Mapping) else None
         rows = [short_name(str(s)) for s in labels_of(fit, "state", chain.num_states, by_dim)]
-        columns, title = [short_name(str(a)) for a in labels_of(fit, "action", chain.num_actions, by_dim)], "P(action | state)"
+        columns, title = (
+            [short_name(str(a)) for a in labels_of(fit, "action", chain.num_actions, by_dim)],
+            "P(action | state)",
+        )
         low, high, colours = 0.0, 1.0, "viridis"
     height, width = tables.shape[1:]
     size = (1.6 + len(tables) * (0.9 + 0.3 * width), min(9.0, 1.3 + 0.26 * height))
@@ -173,14 +254,26 @@ def plot_option_switches(fit: Fit, ax: Axes | None = None, names: Names | None =
     """P(an option is kept) in every state (rows) for every option (columns): where options end.
 
     Args:
-        fit: a fit of a model of hidden options; ax: drawn on; names: of states, ``{"state": [...]}``.
+        fit: a fit of a model of hidden options; ax: drawn on; names: of states, ``{"state":
+            [...]}``.
     """
     chain = _chain(fit, "plot_option_switches")
-    kept = np.diagonal(with_high(chain, fit.params)[chain.high].detach().cpu().numpy(), axis1=1, axis2=2)  # (S, O)
-    ax = Figure(figsize=(2.5 + 0.4 * kept.shape[1], 1.5 + 0.16 * kept.shape[0]), layout="constrained").subplots() if ax is None else ax
+    kept = np.diagonal(
+        with_high(chain, fit.params)[chain.high].detach().cpu().numpy(), axis1=1, axis2=2
+    )  # (S, O)
+    ax = (
+        Figure(
+            figsize=(2.5 + 0.4 * kept.shape[1], 1.5 + 0.16 * kept.shape[0]), layout="constrained"
+        ).subplots()
+        if ax is None
+        else ax
+    )
     image = ax.imshow(kept, vmin=0, vmax=1, cmap="viridis", aspect="auto")
     ax.figure.colorbar(image, ax=ax).set_label("P(option is kept)")
     ax.set(xlabel="option", ylabel="new state", xticks=range(kept.shape[1]))
     if len(kept) <= MOST_ROWS:
-        ax.set_yticks(range(len(kept)), [short_name(str(s)) for s in labels_of(fit, "state", len(kept), names)])
+        ax.set_yticks(
+            range(len(kept)),
+            [short_name(str(s)) for s in labels_of(fit, "state", len(kept), names)],
+        )
     return ax

@@ -1,4 +1,6 @@
-"""The first picture of a fit: what its kind of model is best shown as, else every estimate as a point with its interval."""
+"""The first picture of a fit: what its kind of model is best shown as, else every estimate as a
+point with its interval.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +36,15 @@ __all__ = ["plot_fit"]
 
 
 def plot_fit(fit: Fit, data: Any = None, names: Names | None = None) -> Figure:
-    """One picture of what was found: the loadings of an encoder, the signatures of a factorization, what the latents of a noisy-OR network switch on,
-    the policies of options, the answers of latent classes, the decoded path of a sequence; of any other program its estimates, with intervals where there are draws or ``data`` is given.
+    """One picture of what was found: the loadings of an encoder, the signatures of a factorization,
+    what the latents of a noisy-OR network switch on, the policies of options, the answers of latent
+    classes, the decoded path of a sequence; of any other program its estimates, with intervals
+    where there are draws or ``data`` is given.
 
     Args:
         fit: of any program.
-        data: the rows of the fit, by which standard errors are worked out where the picture shows intervals.
+        data: the rows of the fit, by which standard errors are worked out where the picture shows
+            intervals.
         names: names of the entries by dim, for example ``{"latent_1": ["stroke", "loop"]}``.
 
     Raises:
@@ -73,7 +78,11 @@ def _(structure: MixtureStructure, fit: Fit, data: Any, names: Names | None) -> 
 
 @_picture.register
 def _(structure: HiddenMarkovStructure, fit: Fit, data: Any, names: Names | None) -> Any:
-    return plot_transitions(fit, names).figure if data is None else plot_decoded_path(fit, data, names=names)
+    return (
+        plot_transitions(fit, names).figure
+        if data is None
+        else plot_decoded_path(fit, data, names=names)
+    )
 
 
 @_picture.register
@@ -83,7 +92,9 @@ def _(structure: DictionaryStructure, fit: Fit, data: Any, names: Names | None) 
 
 @_picture.register(FactorizationStructure)
 @_picture.register(UsageStructure)
-def _(structure: FactorizationStructure | UsageStructure, fit: Fit, data: Any, names: Names | None) -> Any:
+def _(
+    structure: FactorizationStructure | UsageStructure, fit: Fit, data: Any, names: Names | None
+) -> Any:
     signatures = fit.params["signatures"].detach().cpu().numpy()
     channels = fit.item_names or [str(j) for j in range(signatures.shape[1])]
     return plot_signatures(signatures, channels, None if names is None else names.get("component"))

@@ -1,4 +1,6 @@
-"""The mesa picture of an item: what each number of attributes accounts for, and where more of them add nothing."""
+"""The mesa picture of an item: what each number of attributes accounts for, and where more of them
+add nothing.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,13 @@ CUTOFF = 0.95
 
 
 def plot_mesa(validation: QValidation, item: Any = None, ax: Axes | None = None) -> Axes:
-    """Shares of variance of an item's sets of attributes by their size: the best of each size make the mesa, and the q-vector to take is at its edge.
+    """Shares of variance of an item's sets of attributes by their size: the best of each size make
+    the mesa, and the q-vector to take is at its edge.
 
     Args:
         validation: from :func:`inference.inspection.validate_q`.
-        item: name or number; None for the item with the largest gain of BIC by a change, the first if none changes.
+        item: name or number; None for the item with the largest gain of BIC by a change, the first
+            if none changes.
         ax: where to draw; a new figure if None.
 
     Raises:
@@ -34,25 +38,73 @@ def plot_mesa(validation: QValidation, item: Any = None, ax: Axes | None = None)
         j = int(np.where(changed, validation.gain, -np.inf).argmax()) if changed.any() else 0
     elif isinstance(item, str) and item in validation.items:
         j = validation.items.index(item)
-    elif isinstance(item, int | np.integer) and not isinstance(item, bool) and 0 <= item < len(validation.items):
+    elif (
+        isinstance(item, int | np.integer)
+        and not isinstance(item, bool)
+        and 0 <= item < len(validation.items)
+    ):
         j = int(item)
     else:
-        raise ValueError(f"plot_mesa: item must be the name or number of one of {len(validation.items)} items, got {item!r}")
+        raise ValueError(
+            f"plot_mesa: item must be the name or number of one of {len(validation.items)} items,"
+            f" got {item!r}"
+        )
     candidates, share = validation.candidates[j], validation.pvaf[j]
     sizes = candidates.sum(1)
-    best = [int(np.flatnonzero(sizes == size)[share[sizes == size].argmax()]) for size in np.unique(sizes)]
+    best = [
+        int(np.flatnonzero(sizes == size)[share[sizes == size].argmax()])
+        for size in np.unique(sizes)
+    ]
     ax = _axes(ax, 7.0, 4.0)
     ax.plot(sizes, share, ".", color="#bbbbbb", label="every set of attributes")
     ax.plot(sizes[best], share[best], "-", color="#4c72b0", label="best of its size")
-    for row, marker, colour, label in ((validation.given[j], "s", "#c44e52", "given"), (validation.suggested[j], "o", "#55a868", "suggested")):
+    for row, marker, colour, label in (
+        (validation.given[j], "s", "#c44e52", "given"),
+        (validation.suggested[j], "o", "#55a868", "suggested"),
+    ):
         place = int(np.flatnonzero((candidates == row).all(1))[0])
-        ax.plot(sizes[place], share[place], marker, color=colour, fillstyle="none", markersize=12, markeredgewidth=2, label=label)
+        ax.plot(
+            sizes[place],
+            share[place],
+            marker,
+            color=colour,
+            fillstyle="none",
+            markersize=12,
+            markeredgewidth=2,
+            label=label,
+        )
     ax.axhline(CUTOFF, color="#777777", linestyle="--", linewidth=1, label=f"cutoff, {CUTOFF:g}")
     for m in best:
-        text = short_name(", ".join(name for name, asked in zip(validation.attributes, candidates[m], strict=True) if asked), 28)
-        ax.annotate(text, (sizes[m], share[m]), textcoords="offset points", xytext=(0, 12), ha="center", fontsize=7)
+        text = short_name(
+            ", ".join(
+                name
+                for name, asked in zip(validation.attributes, candidates[m], strict=True)
+                if asked
+            ),
+            28,
+        )
+        ax.annotate(
+            text,
+            (sizes[m], share[m]),
+            textcoords="offset points",
+            xytext=(0, 12),
+            ha="center",
+            fontsize=7,
+        )
     ax.set_xticks(np.unique(sizes))
     ax.margins(x=0.12)
-    ax.set(xlabel="attributes", ylabel="share of the variance (PVAF)", ylim=(0, 1.15), title=f"Item {validation.items[j]}")
-    ax.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=5, frameon=False, columnspacing=1)  # on no name of a set
+    ax.set(
+        xlabel="attributes",
+        ylabel="share of the variance (PVAF)",
+        ylim=(0, 1.15),
+        title=f"Item {validation.items[j]}",
+    )
+    ax.legend(
+        fontsize=8,
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.14),
+        ncols=5,
+        frameon=False,
+        columnspacing=1,
+    )  # on no name of a set
     return ax

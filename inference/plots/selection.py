@@ -35,15 +35,22 @@ def plot_selection(selection: Selection, ax: Axes | None = None) -> Axes:
     ax.axvline(chosen, color="tab:orange", linestyle="--", label=f"chosen: {selection.chosen}")
     ax.set_xticks(list(places), [str(size) for size in selection.sizes])
     ax.set_xlabel("size")
-    meaning = {True: " (larger is better)", False: " (smaller is better)", None: ""}[selection.larger]
-    name = selection.score.upper() if selection.score in ("aic", "bic", "ebic") else selection.score.replace("_", " ")
+    meaning = {True: " (larger is better)", False: " (smaller is better)", None: ""}[
+        selection.larger
+    ]
+    name = (
+        selection.score.upper()
+        if selection.score in ("aic", "bic", "ebic")
+        else selection.score.replace("_", " ")
+    )
     ax.set_ylabel(name + meaning)
     ax.legend()
     return ax
 
 
 def plot_how_many(answer: HowMany) -> Figure:
-    """What the strict penalty says of every law and number, and what a component more gains, beside what noise alone may gain; of options, how well sequences are foretold.
+    """What the strict penalty says of every law and number, and what a component more gains, beside
+    what noise alone may gain; of options, how well sequences are foretold.
 
     Args:
         answer: of :func:`inference.selection.select_components`.
@@ -68,16 +75,28 @@ def plot_how_many(answer: HowMany) -> Figure:
     right.axhspan(0, 1, color="0.9", label="noise alone")
     right.axhline(4 / 3, color="0.4", linestyle="--", label="counted from here")
     if answer.climb is not None:
-        steep = STEEPER * answer.climb.null_gain / noise_edge(answer.fit.num_rows, answer.climb.tables[0].shape[1])
-        right.axhline(steep, color="tab:red", linestyle=":", label="climbed from here, by tables drawn from the strict choice")
+        steep = (
+            STEEPER
+            * answer.climb.null_gain
+            / noise_edge(answer.fit.num_rows, answer.climb.tables[0].shape[1])
+        )
+        right.axhline(
+            steep,
+            color="tab:red",
+            linestyle=":",
+            label="climbed from here, by tables drawn from the strict choice",
+        )
     right.set_yscale("symlog", linthresh=2)
     right.set_ylabel("gain of the component, in noise edges")
-    figure.legend(*right.get_legend_handles_labels(), fontsize="small", loc="outside lower center", ncols=3)  # on no point of either
+    figure.legend(
+        *right.get_legend_handles_labels(), fontsize="small", loc="outside lower center", ncols=3
+    )  # on no point of either
     return figure
 
 
 def plot_how_many_groups(answer: HowManyGroups) -> Figure:
-    """BIC of every law and number; entropy of the assignments as components are merged; chances that a row is assigned to another component.
+    """BIC of every law and number; entropy of the assignments as components are merged; chances
+    that a row is assigned to another component.
 
     Args:
         answer: of :func:`inference.selection.select_components` for a mixture.
@@ -98,8 +117,15 @@ def plot_how_many_groups(answer: HowManyGroups) -> Figure:
     middle.axvline(groups.num_separated, color="0.6", linestyle=":", label="separated groups")
     middle.set_xlabel(f"groups, as {answer.noun}s are merged")
     middle.set_ylabel("entropy of the assignments, nats")
-    handles, labels = (one + other for one, other in zip(left.get_legend_handles_labels(), middle.get_legend_handles_labels(), strict=True))
-    figure.legend(handles, labels, fontsize="small", loc="outside lower center", ncols=4)  # on no point of any
+    handles, labels = (
+        one + other
+        for one, other in zip(
+            left.get_legend_handles_labels(), middle.get_legend_handles_labels(), strict=True
+        )
+    )
+    figure.legend(
+        handles, labels, fontsize="small", loc="outside lower center", ncols=4
+    )  # on no point of any
     for axes in (left, middle):
         axes.xaxis.get_major_locator().set_params(integer=True)
     image = right.imshow(groups.misclassified.numpy(), vmin=0, vmax=1, cmap="Greys")
@@ -113,25 +139,47 @@ def plot_how_many_groups(answer: HowManyGroups) -> Figure:
 
 
 def _of_options(answer: HowManyOptions) -> Figure:
-    """BIC and the lenient penalty over the number of options, beside policies that remember a step; how well each number foretells held-out actions."""
+    """BIC and the lenient penalty over the number of options, beside policies that remember a step;
+    how well each number foretells held-out actions.
+    """
     figure = Figure(figsize=(10.0, 3.9), layout="constrained")
     left, right = figure.subplots(1, 2)
     own = answer.table.loc[answer.law]
     left.plot(own.index, own["bic"] - own["bic"].min(), "o-", label="BIC")
     left.plot(own.index, own["lenient"] - own["lenient"].min(), "o--", label="lenient penalty")
     for name, more in answer.memory.items():
-        left.axhline(more, color="tab:red" if more < 0 else "0.6", linestyle=":" if name == "action" else "-.", label=f"one policy that looks at the last {name}, BIC")
+        left.axhline(
+            more,
+            color="tab:red" if more < 0 else "0.6",
+            linestyle=":" if name == "action" else "-.",
+            label=f"one policy that looks at the last {name}, BIC",
+        )
     left.set_yscale("symlog", linthresh=10)
     left.set_ylabel("above the best")
-    right.plot(own.index, own["held_out"], "o-", color="tab:green", label="log-likelihood of held-out actions, a sequence")
+    right.plot(
+        own.index,
+        own["held_out"],
+        "o-",
+        color="tab:green",
+        label="log-likelihood of held-out actions, a sequence",
+    )
     right.set_ylabel("nats")
     if own["held_out"].isna().all():
-        right.text(0.5, 0.5, "too few sequences to leave some out", ha="center", transform=right.transAxes)
+        right.text(
+            0.5, 0.5, "too few sequences to leave some out", ha="center", transform=right.transAxes
+        )
     for axes in (left, right):
         axes.axvline(answer.interval[0], color="0.6", linestyle=":")
         axes.axvline(answer.interval[1], color="0.6", linestyle=":")
         axes.set_xlabel("number of options")
         axes.xaxis.get_major_locator().set_params(integer=True)
-    handles, labels = (one + other for one, other in zip(left.get_legend_handles_labels(), right.get_legend_handles_labels(), strict=True))
-    figure.legend(handles, labels, fontsize="small", loc="outside lower center", ncols=2)  # on no point of either
+    handles, labels = (
+        one + other
+        for one, other in zip(
+            left.get_legend_handles_labels(), right.get_legend_handles_labels(), strict=True
+        )
+    )
+    figure.legend(
+        handles, labels, fontsize="small", loc="outside lower center", ncols=2
+    )  # on no point of either
     return figure

@@ -1,6 +1,7 @@
 """Pictures of topics and of surveys: word lists, latents by group, heat maps of skills.
 
-As in :mod:`inference.plots.fit`, every function draws on the ``ax`` it is given or on a figure of its own and returns it.
+As in :mod:`inference.plots.fit`, every function draws on the ``ax`` it is given or on a figure of
+its own and returns it.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ __all__ = ["plot_group_means", "plot_skill_effects", "plot_topic_words"]
 DIVERGING = "RdBu_r"
 
 
-def plot_topic_words(topics: Sequence[Sequence[str]], names: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
+def plot_topic_words(
+    topics: Sequence[Sequence[str]], names: Sequence[str] | None = None, ax: Axes | None = None
+) -> Axes:
     """One column a topic, its words from the first down.
 
     Args:
-        topics: ranked words of each topic, as :func:`inference.inspection.topics.representative_words` gives them.
+        topics: ranked words of each topic, as
+            :func:`inference.inspection.topics.representative_words` gives them.
         names: one a topic; "topic 1" and so on if None.
 
     Raises:
@@ -39,7 +43,9 @@ def plot_topic_words(topics: Sequence[Sequence[str]], names: Sequence[str] | Non
         raise ValueError(f"plot_topic_words: {len(topics)} names were expected, got {len(titles)}")
     longest = max(1, max(len(topic) for topic in topics))
     if ax is None:
-        ax = Figure(figsize=(1.35 * len(topics), 0.24 * longest + 0.6), layout="constrained").subplots()
+        ax = Figure(
+            figsize=(1.35 * len(topics), 0.24 * longest + 0.6), layout="constrained"
+        ).subplots()
     for k, (topic, title) in enumerate(zip(topics, titles, strict=True)):
         ax.text(k, -1, title, ha="center", va="center", weight="bold", fontsize=9)
         for row, word in enumerate(topic):
@@ -51,9 +57,13 @@ def plot_topic_words(topics: Sequence[Sequence[str]], names: Sequence[str] | Non
 
 
 def plot_group_means(
-    table: GroupMeans, group_names: Sequence[str], latent_names: Sequence[str], ax: Axes | None = None
+    table: GroupMeans,
+    group_names: Sequence[str],
+    latent_names: Sequence[str],
+    ax: Axes | None = None,
 ) -> Axes:
-    """Mean latents by group as coloured cells, with the mean and twice its standard error written in each.
+    """Mean latents by group as coloured cells, with the mean and twice its standard error written
+    in each.
 
     Raises:
         ValueError: if the names do not fit the table.
@@ -61,19 +71,32 @@ def plot_group_means(
     num_groups, num_latents = table.means.shape
     if (len(group_names), len(latent_names)) != (num_groups, num_latents):
         raise ValueError(
-            f"plot_group_means: {num_groups} group and {num_latents} latent names were expected, got {len(group_names)} "
-            f"and {len(latent_names)}"
+            f"plot_group_means: {num_groups} group and {num_latents} latent names were expected,"
+            f" got {len(group_names)} and {len(latent_names)}"
         )
     if ax is None:
-        ax = Figure(figsize=(1.25 * num_latents + 1.6, 0.45 * num_groups + 1.2), layout="constrained").subplots()
+        ax = Figure(
+            figsize=(1.25 * num_latents + 1.6, 0.45 * num_groups + 1.2), layout="constrained"
+        ).subplots()
     image = ax.imshow(table.means, cmap="cividis", vmin=0, vmax=1, aspect="auto")
     for g in range(num_groups):
         for k in range(num_latents):
             mean, error = table.means[g, k], table.standard_errors[g, k]
             text = f"{mean:.2f}" if np.isnan(error) else f"{mean:.2f} ± {2 * error:.2f}"
-            ax.text(k, g, text, ha="center", va="center", fontsize=7, color="black" if mean > 0.5 else "white")
+            ax.text(
+                k,
+                g,
+                text,
+                ha="center",
+                va="center",
+                fontsize=7,
+                color="black" if mean > 0.5 else "white",
+            )
     ax.set_xticks(range(num_latents), latent_names, rotation=20, ha="right")
-    ax.set_yticks(range(num_groups), [f"{name} ({size})" for name, size in zip(group_names, table.sizes, strict=True)])
+    ax.set_yticks(
+        range(num_groups),
+        [f"{name} ({size})" for name, size in zip(group_names, table.sizes, strict=True)],
+    )
     figure = ax.figure
     figure.colorbar(image, ax=ax, label="mean latent (± 2 standard errors)")
     return ax
@@ -98,18 +121,22 @@ def plot_skill_effects(
     Raises:
         ValueError: if shapes or names do not fit.
     """
-    base, effects, edges = (np.asarray(value, dtype=float) for value in (intercepts, loadings, q_matrix))
+    base, effects, edges = (
+        np.asarray(value, dtype=float) for value in (intercepts, loadings, q_matrix)
+    )
     items = [str(j + 1) for j in range(len(effects))] if item_names is None else list(item_names)
     if effects.ndim != 2 or edges.shape != effects.shape or base.shape != effects.shape[:1]:
         raise ValueError(
-            f"plot_skill_effects: intercepts (J,), loadings (J, K) and q_matrix (J, K) were expected, got {base.shape}, "
-            f"{effects.shape} and {edges.shape}"
+            "plot_skill_effects: intercepts (J,), loadings (J, K) and q_matrix (J, K) were"
+            f" expected, got {base.shape}, {effects.shape} and {edges.shape}"
         )
     if len(latent_names) != effects.shape[1] or len(items) != len(effects):
         raise ValueError(f"plot_skill_effects: names for {effects.shape} were expected")
     table = np.column_stack([base, np.where(edges > 0, effects, np.nan)])
     if ax is None:
-        ax = Figure(figsize=(0.7 * table.shape[1] + 1.8, 0.17 * len(table) + 1.5), layout="constrained").subplots()
+        ax = Figure(
+            figsize=(0.7 * table.shape[1] + 1.8, 0.17 * len(table) + 1.5), layout="constrained"
+        ).subplots()
     limit = symmetric_limit(table[np.isfinite(table)])[0]
     image = ax.imshow(table, cmap=DIVERGING, vmin=-limit, vmax=limit, aspect="auto")
     ax.set_facecolor("#e8e8e8")

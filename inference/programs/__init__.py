@@ -4,7 +4,13 @@ from inference.programs.alone import in_dtype, isolated, listening, quiet
 from inference.programs.coordinates import Coordinates, entry_names
 from inference.programs.curvature import data_chunks, inverse_information, minus_hessian, some_names
 from inference.programs.data import as_tensors, checked, checks_data, first_tensor, map_tensors
-from inference.programs.elimination import FactorPosteriors, Factors, FiniteMixture, differing_site, narrow_repeated
+from inference.programs.elimination import (
+    FactorPosteriors,
+    Factors,
+    FiniteMixture,
+    differing_site,
+    narrow_repeated,
+)
 from inference.programs.guide_traces import drawn_sites, hidden, one_draw
 from inference.programs.potential import Potential, PotentialOfSets
 from inference.programs.program import Params, Program, simulate

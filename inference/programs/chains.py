@@ -1,17 +1,23 @@
 r"""Hidden chains of a user's own program, summed out by one scan and not step by step.
 
-A ``pyro.markov`` loop whose steps are all alike says everything about itself in two of them. The program is run on the first step of all sequences, and
-once on all pairs of neighbouring steps, which stand in the place of sequences; the second step of every pair then gives, for all times together,
+A ``pyro.markov`` loop whose steps are all alike says everything about itself in two of them. The
+program is run on the first step of all sequences, and once on all pairs of neighbouring steps,
+which stand in the place of sequences; the second step of every pair then gives, for all times
+together,
 
 .. math:: \log p(z_t \mid z_{t-1}) , \qquad \log p(x_t \mid z_t, x_{t-1}) ,
 
-and the first run :math:`\log p(z_1)` and :math:`\log p(x_1 \mid z_1)`. Several latents of one step are one latent of all their values. The sum over paths is
-that of :func:`ppl_models.sequences.hidden_chain.log_chain`, and posteriors are its derivatives, as they are of any program.
+and the first run :math:`\log p(z_1)` and :math:`\log p(x_1 \mid z_1)`. Several latents of one step
+are one latent of all their values. The sum over paths is that of
+:func:`ppl_models.sequences.hidden_chain.log_chain`, and posteriors are its derivatives, as they are
+of any program.
 
-Whether the steps are alike is not read off the program but tried, before anything rests on it: at random parameters the factors of every step, as the program has
-them when it is run through all its steps along random paths of the latents (and along those that make every move), must be those of the pairs; and on the
-first steps the sum over paths must be that of variable elimination. A program that looks at the time, at more than one step before, or at what it
-carries along, differs there and keeps its steps, and so does one whose moves depend on the sequence or the time.
+Whether the steps are alike is not read off the program but tried, before anything rests on it: at
+random parameters the factors of every step, as the program has them when it is run through all its
+steps along random paths of the latents (and along those that make every move), must be those of the
+pairs; and on the first steps the sum over paths must be that of variable elimination. A program
+that looks at the time, at more than one step before, or at what it carries along, differs there and
+keeps its steps, and so does one whose moves depend on the sequence or the time.
 """
 
 from __future__ import annotations
@@ -68,11 +74,13 @@ def _of_all(ask: Callable[[Params], T], params: Params) -> T:
 
 @dataclass(frozen=True, eq=False)
 class ChainFactors:
-    """What is needed of a chain at some parameters, R of them: the interface of :class:`inference.programs.elimination.Factors`.
+    """What is needed of a chain at some parameters, R of them: the interface of
+    :class:`inference.programs.elimination.Factors`.
 
     Args:
         chain: whose.
-        terms: "first" (R, N, K), log p(z_1); "moves" (R, K, K), log p(z_t | z_{t-1}); "densities" (R, N, T, K), log p(x_t | z_t).
+        terms: "first" (R, N, K), log p(z_1); "moves" (R, K, K), log p(z_t | z_{t-1}); "densities"
+            (R, N, T, K), log p(x_t | z_t).
         log_prior: of the parameters, (R,) or ().
         is_batch: whether there are restarts.
     """
@@ -104,7 +112,10 @@ class ChainFactors:
 
     def expected(self, weights: Mapping[str, Tensor]) -> Tensor:
         """Expected log-density of latents and data under posteriors of the factors, (R,) or ()."""
-        products = (torch.where(weights[name] == 0, torch.zeros_like(term), weights[name] * term) for name, term in self.terms.items())  # 0 * -inf is 0
+        products = (
+            torch.where(weights[name] == 0, torch.zeros_like(term), weights[name] * term)
+            for name, term in self.terms.items()
+        )  # 0 * -inf is 0
         total = sum((own.flatten(1).sum(1) for own in products), torch.zeros(()))
         return total if self.is_batch else total[0]
 
@@ -116,23 +127,41 @@ class ChainFactors:
         """P(latent = each of its values | data), (R, N, num_values), for every latent site."""
         densities = self.terms["densities"].detach().clone().requires_grad_()
         with torch.enable_grad():
-            (joint,) = torch.autograd.grad(replace(self, terms=self.terms | {"densities": densities})._log_sequences().sum(), densities)
+            (joint,) = torch.autograd.grad(
+                replace(self, terms=self.terms | {"densities": densities})._log_sequences().sum(),
+                densities,
+            )
         joint = joint.clamp(min=0.0)
-        joint = (joint / joint.sum(-1, keepdim=True)).unflatten(-1, self.chain.sizes).movedim(2, 0)  # (T, R, N, K_1, K_2, ...)
+        joint = (
+            (joint / joint.sum(-1, keepdim=True)).unflatten(-1, self.chain.sizes).movedim(2, 0)
+        )  # (T, R, N, K_1, K_2, ...)
         places = range(len(self.chain.sizes))
-        by_place = [joint.movedim(3 + place, 3).flatten(4).sum(-1) if len(places) > 1 else joint for place in places]  # (T, R, N, K_place)
-        return {name: self._shaped(by_place[place][t]) for t, step in enumerate(self.chain.latents) for place, name in enumerate(step)}
+        by_place = [
+            joint.movedim(3 + place, 3).flatten(4).sum(-1) if len(places) > 1 else joint
+            for place in places
+        ]  # (T, R, N, K_place)
+        return {
+            name: self._shaped(by_place[place][t])
+            for t, step in enumerate(self.chain.latents)
+            for place, name in enumerate(step)
+        }
 
     def draw(self) -> dict[str, Tensor]:
-        """One exact joint draw of the latents, forward filtering and backward sampling; indices into their supports."""
+        """One exact joint draw of the latents, forward filtering and backward sampling; indices
+        into their supports.
+        """
         moves = self.terms["moves"][0]
         path = [torch.distributions.Categorical(logits=self._filtered[-1]).sample()]
         for alpha in reversed(self._filtered[:-1]):
-            path.append(torch.distributions.Categorical(logits=alpha + moves[:, path[-1]].mT).sample())
+            path.append(
+                torch.distributions.Categorical(logits=alpha + moves[:, path[-1]].mT).sample()
+            )
         out: dict[str, Tensor] = {}
         for own, names in zip(reversed(path), self.chain.latents, strict=True):
             out |= dict(zip(names, torch.unravel_index(own, self.chain.sizes), strict=True))
-        return out if self.chain.layout.has_rows else {name: value[0] for name, value in out.items()}
+        return (
+            out if self.chain.layout.has_rows else {name: value[0] for name, value in out.items()}
+        )
 
     @cached_property
     def _filtered(self) -> list[Tensor]:
@@ -147,7 +176,9 @@ class ChainFactors:
         densities = self.terms["densities"]
         begin = densities[:, :, :1] + self.terms["first"].unsqueeze(2)
         moves = self.terms["moves"].exp()
-        return log_chain(torch.ones_like(moves[:, 0]), moves, torch.cat([begin, densities[:, :, 1:]], 2))
+        return log_chain(
+            torch.ones_like(moves[:, 0]), moves, torch.cat([begin, densities[:, :, 1:]], 2)
+        )
 
     def _shaped(self, value: Tensor) -> Tensor:
         """(R, N, ...) without what there is none of."""
@@ -164,7 +195,8 @@ class Chain:
         latents: names of the latent sites of every step.
         sizes: values of each latent of a step.
         supports: of each of them, (num_values, \\*event).
-        first: the program on the first step of all sequences; pairs: on all pairs of neighbouring steps.
+        first: the program on the first step of all sequences; pairs: on all pairs of neighbouring
+            steps.
         num_rows, num_steps: N and T.
         row_dim: the dim of the sequences in a site.
     """
@@ -186,26 +218,44 @@ class Chain:
         sizes = layout.sizes(data)
         if sizes is None:
             raise _Differs
-        nesting = max(program.max_plate_nesting, -row_dim) + 1  # with room for the plate that a user's run stands in, such as an ELBO's particles
-        first, pairs = program.part(layout.first(data), nesting), program.part(layout.pairs(data), nesting)
+        nesting = (
+            max(program.max_plate_nesting, -row_dim) + 1
+        )  # with room for the plate that a user's run stands in, such as an ELBO's particles
+        first, pairs = (
+            program.part(layout.first(data), nesting),
+            program.part(layout.pairs(data), nesting),
+        )
         own, local = _local(first), _local(program)
-        if len(_local(pairs)) != 2 * len(own) or len(local) != sizes[1] * len(own) or set(pairs.names("parameter")) != set(program.names("parameter")):
+        if (
+            len(_local(pairs)) != 2 * len(own)
+            or len(local) != sizes[1] * len(own)
+            or set(pairs.names("parameter")) != set(program.names("parameter"))
+        ):
             raise _Differs
         steps = [local[t : t + len(own)] for t in range(0, len(local), len(own))]
-        if any([(s.kind, s.num_values) for s in step] != [(s.kind, s.num_values) for s in own] for step in steps):
+        if any(
+            [(s.kind, s.num_values) for s in step] != [(s.kind, s.num_values) for s in own]
+            for step in steps
+        ):
             raise _Differs
-        latents = tuple(tuple(site.name for site in step if site.kind == "latent") for step in steps)
+        latents = tuple(
+            tuple(site.name for site in step if site.kind == "latent") for step in steps
+        )
         values = tuple(site.num_values for site in own if site.kind == "latent")
         supports = tuple(support_of(first.first_trace.nodes[name]) for name in latents[0])
         return cls(layout, latents, values, supports, first, pairs, *sizes, row_dim)
 
     def factors(self, params: Params, is_batch: bool) -> ChainFactors:
-        """The factors of all steps at parameters, (R, ...) in a batch of restarts: the runs of all of them are one run, whatever the program does with a leading dim."""
+        """The factors of all steps at parameters, (R, ...) in a batch of restarts: the runs of all
+        of them are one run, whatever the program does with a leading dim.
+        """
         if is_batch:
             terms, log_prior = _of_all(self._terms, params)
             return ChainFactors(self, terms, log_prior, True)
         terms, log_prior = self._terms(params)
-        return ChainFactors(self, {name: term.unsqueeze(0) for name, term in terms.items()}, log_prior, False)
+        return ChainFactors(
+            self, {name: term.unsqueeze(0) for name, term in terms.items()}, log_prior, False
+        )
 
     def log_prior(self, params: Params, is_batch: bool) -> Tensor:
         """Of the parameters, (R,) or ()."""
@@ -216,16 +266,30 @@ class Chain:
         return _of_all(one, params) if is_batch else one(params)
 
     def _terms(self, params: Params) -> tuple[Params, Tensor]:
-        """log p(z_1) (N, K), log p(z_t | z_{t-1}) (K, K) and log p(x_t | z_t) (N, T, K); and log p(parameters)."""
-        begin, moved = self.first.local_terms(params), self.pairs.local_terms(params, first=len(_local(self.first)))
+        """log p(z_1) (N, K), log p(z_t | z_{t-1}) (K, K) and log p(x_t | z_t) (N, T, K); and log
+        p(parameters).
+        """
+        begin, moved = (
+            self.first.local_terms(params),
+            self.pairs.local_terms(params, first=len(_local(self.first))),
+        )
         size, now, then = torch.Size(self.sizes).numel(), self._dims(begin, 0), self._dims(moved, 1)
         densities = [
-            self._sum(terms, "observed", step, dims).expand(rows, *self.sizes).reshape(self.num_rows, -1, size)
-            for terms, step, dims, rows in ((begin, 0, now, self.num_rows), (moved, 1, then, self.num_rows * (self.num_steps - 1)))
+            self._sum(terms, "observed", step, dims)
+            .expand(rows, *self.sizes)
+            .reshape(self.num_rows, -1, size)
+            for terms, step, dims, rows in (
+                (begin, 0, now, self.num_rows),
+                (moved, 1, then, self.num_rows * (self.num_steps - 1)),
+            )
         ]
         moves = self._moves(moved)[0]  # those of all rows are the same, which was tried
         return {
-            "first": self._sum(begin, "latent", 0, now).expand(self.num_rows, *self.sizes).reshape(self.num_rows, size),
+            "first": (
+                self._sum(begin, "latent", 0, now)
+                .expand(self.num_rows, *self.sizes)
+                .reshape(self.num_rows, size)
+            ),
             "moves": moves.expand(*self.sizes, *self.sizes).reshape(size, size),
             "densities": torch.cat(densities, 1),
         }, begin.log_prior
@@ -241,20 +305,31 @@ class Chain:
         return [terms.trace.nodes[name]["infer"]["_enumerate_dim"] for name in self.latents[step]]
 
     def _sum(self, terms: LocalTerms, kind: str, step: int, dims: Sequence[int]) -> Tensor:
-        """Of the sites of one kind at one step, (rows, values of latents ...), 1 where it does not depend on them."""
+        """Of the sites of one kind at one step, (rows, values of latents ...), 1 where it does not
+        depend on them.
+        """
         program = self.first if step == 0 else self.pairs
         sites = _local(program)
         total = torch.zeros(())
         for site in sites[step * len(sites) // 2 :]:
             if site.kind == kind:
                 log_prob = narrow_repeated(terms.log_probs[site.name], [self.row_dim])
-                total = total + _arranged(log_prob, terms.trace.nodes[site.name], [self.row_dim, *dims], program.max_plate_nesting)
+                total = total + _arranged(
+                    log_prob,
+                    terms.trace.nodes[site.name],
+                    [self.row_dim, *dims],
+                    program.max_plate_nesting,
+                )
         return total
 
 
 def find_chain(program: Any) -> Chain | None:
     """The chain of a program, where a trial shows that it is one; None for all others."""
-    if program.is_own or len(program.args) != 1 or sum(site.in_chain for site in program.sites) < LEAST_STEPS:
+    if (
+        program.is_own
+        or len(program.args) != 1
+        or sum(site.in_chain for site in program.sites) < LEAST_STEPS
+    ):
         return None
     num_rows, row_dim = _sequences(program) or (0, 0)
     for layout in layouts(program.args[0], num_rows) if row_dim else ():
@@ -262,16 +337,21 @@ def find_chain(program: Any) -> Chain | None:
             with torch.no_grad(), quiet():
                 if program.latent_prior.sites:
                     raise _Differs
-                exact = program if floating_dtype(program.args) is torch.float64 else program.part(map_tensors(_as_double, program.args[0]), 0)
+                exact = (
+                    program
+                    if floating_dtype(program.args) is torch.float64
+                    else program.part(map_tensors(_as_double, program.args[0]), 0)
+                )
                 chain = Chain.build(exact, layout, row_dim)
                 _try(exact, chain)
                 return chain if exact is program else Chain.build(program, layout, row_dim)
         except Exception:  # noqa: BLE001, S112 (whatever a program does with two steps, or with paths of latents, that it does not expect)
             continue
     logger.info(
-        "the steps of the pyro.markov loop are run one by one, which takes time that grows with their number: a scan does it where all steps but the first are "
-        "alike, nothing but latents and data stands in them, the length is read off the data, sequences stand in one plate (or there is one), and time is an "
-        "axis of the data"
+        "the steps of the pyro.markov loop are run one by one, which takes time that grows with"
+        " their number: a scan does it where all steps but the first are alike, nothing but latents"
+        " and data stands in them, the length is read off the data, sequences stand in one plate"
+        " (or there is one), and time is an axis of the data"
     )
     return None
 
@@ -282,7 +362,9 @@ def _as_double(x: Tensor) -> Tensor:
 
 
 def _sequences(program: Any) -> tuple[int | None, int] | None:
-    """How many sequences stand in the plate of the latents (None without one) and in which dim; None where the latents are no chain's."""
+    """How many sequences stand in the plate of the latents (None without one) and in which dim;
+    None where the latents are no chain's.
+    """
     local = _local(program)
     latents = [site for site in local if site.kind == "latent"]
     if len(latents) < LEAST_STEPS or program.names("local") or program.names("factor"):
@@ -290,9 +372,18 @@ def _sequences(program: Any) -> tuple[int | None, int] | None:
     if not all(site.in_chain for site in local):
         return None
     plates = latents[0].plates
-    if len(plates) > 1 or any(site.plates != plates or site.num_values is None for site in latents) or any(not {*plates} <= {*site.plates} for site in local):
+    if (
+        len(plates) > 1
+        or any(site.plates != plates or site.num_values is None for site in latents)
+        or any(not {*plates} <= {*site.plates} for site in local)
+    ):
         return None
-    frames = {f.name: f for site in local for f in program.first_trace.nodes[site.name]["cond_indep_stack"] if f.vectorized}
+    frames = {
+        f.name: f
+        for site in local
+        for f in program.first_trace.nodes[site.name]["cond_indep_stack"]
+        if f.vectorized
+    }
     if plates:
         return frames[plates[0]].size, frames[plates[0]].dim
     return None, min([0, *(f.dim for f in frames.values())]) - 1
@@ -312,12 +403,20 @@ def _try(program: Any, chain: Chain) -> None:
         _must_agree(moves, moves[:1])
         if k == 0:
             _try_paths(program, chain, point, factors)
-        few = program.part(chain.layout.begin(program.args[0], SHORT + (chain.num_rows == SHORT)), program.max_plate_nesting)
-        _must_agree(Chain.build(few, chain.layout, chain.row_dim).factors(point, False).log_rows(), few.log_marginal_rows(point))
+        few = program.part(
+            chain.layout.begin(program.args[0], SHORT + (chain.num_rows == SHORT)),
+            program.max_plate_nesting,
+        )
+        _must_agree(
+            Chain.build(few, chain.layout, chain.row_dim).factors(point, False).log_rows(),
+            few.log_marginal_rows(point),
+        )
 
 
 def _try_paths(program: Any, chain: Chain, point: Params, factors: ChainFactors) -> None:
-    """The factors of all steps, as the program has them along some paths, must be those of the pairs."""
+    """The factors of all steps, as the program has them along some paths, must be those of the
+    pairs.
+    """
     paths = _paths(chain)  # (T, P, N)
     nesting = program.max_plate_nesting
     shape = [1] * nesting
@@ -325,7 +424,9 @@ def _try_paths(program: Any, chain: Chain, point: Params, factors: ChainFactors)
         shape[chain.row_dim] = chain.num_rows
     fixed = {}
     for own, names in zip(paths, chain.latents, strict=True):
-        for name, index, support in zip(names, torch.unravel_index(own, chain.sizes), chain.supports, strict=True):
+        for name, index, support in zip(
+            names, torch.unravel_index(own, chain.sizes), chain.supports, strict=True
+        ):
             fixed[name] = support[index].reshape(-1, *shape, *support.shape[1:])
     terms = program.local_terms(point, fixed)
     if terms.scale != 1.0:
@@ -333,10 +434,19 @@ def _try_paths(program: Any, chain: Chain, point: Params, factors: ChainFactors)
     keep = [-1 - nesting, chain.row_dim] if chain.layout.has_rows else [-1 - nesting]
     sums: dict[str, list[Tensor]] = {"latent": [], "observed": []}
     local = _local(program)
-    for own in (local[t : t + len(local) // chain.num_steps] for t in range(0, len(local), len(local) // chain.num_steps)):
+    for own in (
+        local[t : t + len(local) // chain.num_steps]
+        for t in range(0, len(local), len(local) // chain.num_steps)
+    ):
         for kind, found in sums.items():
-            parts = [_arranged(terms.log_probs[s.name], terms.trace.nodes[s.name], keep, nesting + 1) for s in own if s.kind == kind]
-            found.append(sum(parts, torch.zeros(())).reshape(*parts[0].shape[:1], -1).expand(paths.shape[1:]))
+            parts = [
+                _arranged(terms.log_probs[s.name], terms.trace.nodes[s.name], keep, nesting + 1)
+                for s in own
+                if s.kind == kind
+            ]
+            found.append(
+                sum(parts, torch.zeros(())).reshape(*parts[0].shape[:1], -1).expand(paths.shape[1:])
+            )
     first, moves, densities = (factors.terms[name][0] for name in ("first", "moves", "densities"))
     _must_agree(torch.stack(sums["observed"]).mT, densities.transpose(0, 1).gather(-1, paths.mT))
     _must_agree(sums["latent"][0].mT, first.gather(-1, paths[0].mT))
@@ -344,12 +454,18 @@ def _try_paths(program: Any, chain: Chain, point: Params, factors: ChainFactors)
 
 
 def _paths(chain: Chain) -> Tensor:
-    """Paths (T, P, N) of the latents of every step together: random ones, and to and fro between every two values."""
+    """Paths (T, P, N) of the latents of every step together: random ones, and to and fro between
+    every two values.
+    """
     size, (num_rows, num_steps) = torch.Size(chain.sizes).numel(), (chain.num_rows, chain.num_steps)
     generator = torch.Generator().manual_seed(0)
     random = torch.randint(size, (num_steps, NUM_RANDOM, num_rows), generator=generator)
     pairs = torch.cartesian_prod(torch.arange(size), torch.arange(size)).reshape(-1, 2)
-    pairs = pairs[torch.randperm(len(pairs), generator=generator)[: max(0, MOST_TRIED // (num_rows * num_steps) - NUM_RANDOM)]]
+    pairs = pairs[
+        torch.randperm(len(pairs), generator=generator)[
+            : max(0, MOST_TRIED // (num_rows * num_steps) - NUM_RANDOM)
+        ]
+    ]
     swinging = pairs[:, torch.arange(num_steps) % 2].mT.unsqueeze(-1).expand(-1, -1, num_rows)
     return torch.cat([random, swinging], 1)
 
@@ -359,14 +475,19 @@ def _local(program: Any) -> list[Any]:
 
 
 def _arranged(term: Tensor, node: Any, keep: Sequence[int], nesting: int) -> Tensor:
-    """The dims ``keep`` of a site's log-density, in this order; entries in further plates are multiplied."""
+    """The dims ``keep`` of a site's log-density, in this order; entries in further plates are
+    multiplied.
+    """
     depth = max(-min(keep), term.dim())
     term = term.reshape((1,) * (depth - term.dim()) + term.shape)
     others = [dim for dim in range(-depth, 0) if dim not in keep]
     if any(term.shape[dim] > 1 and dim < -nesting for dim in others):
         raise _Differs
     frames = {f.dim: f.size for f in node["cond_indep_stack"] if f.vectorized}
-    shape = [frames.get(dim, term.shape[dim]) if dim in others else term.shape[dim] for dim in range(-depth, 0)]
+    shape = [
+        frames.get(dim, term.shape[dim]) if dim in others else term.shape[dim]
+        for dim in range(-depth, 0)
+    ]
     ordered = term.expand(shape).permute(*(dim + depth for dim in (*keep, *others)))
     kept, rest = ordered.shape[: len(keep)], ordered.shape[len(keep) :]
     return ordered.reshape(kept) if rest.numel() == 1 else ordered.reshape(*kept, -1).sum(-1)

@@ -1,5 +1,7 @@
-"""Free coordinates of parameters: logits of probabilities, logs of positive numbers, log-ratios of probability vectors, the
-factor L of a positive definite matrix L L' with the log of its diagonal, everything else as it is."""
+"""Free coordinates of parameters: logits of probabilities, logs of positive numbers, log-ratios of
+probability vectors, the factor L of a positive definite matrix L L' with the log of its diagonal,
+everything else as it is.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ RATIO = 1.001  # a positive number within this factor of its limit is on it
 SMALL = 2e-6  # a probability this near 0 or 1 is on the bound
 MOST_ROWS = 1e12  # that a variance is worth at most, as one is that is held
 LEAST_FREEDOM = 0.01  # degrees of freedom: limits are as good as infinite there
-FEW_ROWS = 5.0  # a chance with fewer rows behind its rarer side gets limits of a score, not of a logit
+FEW_ROWS = (
+    5.0  # a chance with fewer rows behind its rarer side gets limits of a score, not of a logit
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,9 +39,15 @@ class _SitePart:
     lower: Tensor  # of the shape of the site
     upper: Tensor
     free: Tensor  # bool, of the shape of the site: entries that are coordinates
-    sums: tuple[int, ...] = (1,)  # of probability vectors: how many entries, one after the other, sum to one
-    reference: Tensor = field(default_factory=lambda: torch.zeros(0, 1, dtype=torch.long))  # of each of them, (rows, vectors)
-    allowed: Tensor | None = None  # bool, of the shape of the site: entries that the model does not hold at zero
+    sums: tuple[int, ...] = (
+        1,
+    )  # of probability vectors: how many entries, one after the other, sum to one
+    reference: Tensor = field(
+        default_factory=lambda: torch.zeros(0, 1, dtype=torch.long)
+    )  # of each of them, (rows, vectors)
+    allowed: Tensor | None = (
+        None  # bool, of the shape of the site: entries that the model does not hold at zero
+    )
 
     def coordinates(self, value: Tensor) -> Tensor:
         """Free coordinates of a value of the site, (P,)."""
@@ -72,30 +82,45 @@ class _SitePart:
         if self.scale == "cholesky":
             factor = torch.linalg.cholesky(value)
             return factor.tril(-1) + torch.diag_embed(factor.diagonal(dim1=-2, dim2=-1).log())
-        forth: dict[str, Callable[[Tensor], Tensor]] = {"identity": lambda v: v, "logit": torch.logit, "log": torch.log}
+        forth: dict[str, Callable[[Tensor], Tensor]] = {
+            "identity": lambda v: v,
+            "logit": torch.logit,
+            "log": torch.log,
+        }
         return forth[self.scale](value)
 
 
 @dataclass(frozen=True, eq=False)
 class NormalScales:
-    r"""Variances of normal laws among the parameters, and the locations whose estimates scatter with them.
+    r"""Variances of normal laws among the parameters, and the locations whose estimates scatter
+    with them.
 
-    With s the standard error of the log of a variance :math:`\hat v` estimated by maximum likelihood, the variance is worth :math:`n = 2 / s^2` rows, of which p location
-    coefficients of the same law have used one each. With :math:`\nu = n - p` degrees of freedom left, limits at level :math:`1 - \alpha` are
+    With s the standard error of the log of a variance :math:`\hat v` estimated by maximum
+    likelihood, the variance is worth :math:`n = 2 / s^2` rows, of which p location coefficients of
+    the same law have used one each. With :math:`\nu = n - p` degrees of freedom left, limits at
+    level :math:`1 - \alpha` are
 
-    .. math:: n \hat v / \chi^2_{\nu, 1 - \alpha / 2} \le v \le n \hat v / \chi^2_{\nu, \alpha / 2}, \qquad
+    .. math::
+
+        n \hat v / \chi^2_{\nu, 1 - \alpha / 2} \le v \le n \hat v / \chi^2_{\nu, \alpha / 2},
+        \qquad
               \hat m \pm t_{\nu, 1 - \alpha / 2} \sqrt{n / \nu} \; s_m
 
-    for a location m with standard error :math:`s_m`. Of a sample of one normal law, and of a regression with normal errors, these are the exact intervals; of components or states
-    the sample is as large as the information says, which is less than the expected rows where components overlap. For large n they are the normal intervals. Where no
-    degree of freedom is left they are as good as infinite.
+    for a location m with standard error :math:`s_m`. Of a sample of one normal law, and of a
+    regression with normal errors, these are the exact intervals; of components or states the sample
+    is as large as the information says, which is less than the expected rows where components
+    overlap. For large n they are the normal intervals. Where no degree of freedom is left they are
+    as good as infinite.
 
-    Source: F. E. Satterthwaite (1946), doi:10.2307/3002019, for degrees of freedom that are read from the variance of a variance.
+    Source: F. E. Satterthwaite (1946), doi:10.2307/3002019, for degrees of freedom that are read
+    from the variance of a variance.
 
     Args:
-        variances: a differentiable function of the parameters that gives the D variances, in any shape.
+        variances: a differentiable function of the parameters that gives the D variances, in any
+            shape.
         num_coefficients: p, of each of them, (D,).
-        locations: by site, in its shape: the number of the variance with which the entry scatters, -1 where there is none.
+        locations: by site, in its shape: the number of the variance with which the entry scatters,
+            -1 where there is none.
         entries: likewise, the number of the variance that the entry is.
         reciprocals: likewise, the number of the variance that the entry is one over.
     """
@@ -106,21 +131,33 @@ class NormalScales:
     entries: Mapping[str, Tensor] = field(default_factory=dict)
     reciprocals: Mapping[str, Tensor] = field(default_factory=dict)
 
-    def limits(self, level: float, coordinates: Coordinates, free: Tensor, covariance: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+    def limits(
+        self, level: float, coordinates: Coordinates, free: Tensor, covariance: Tensor
+    ) -> dict[str, tuple[Tensor, Tensor]]:
         """Limits by site, NaN for entries without such a variance.
 
         Args:
-            level: of the intervals; coordinates: of the parameters; free: the estimate as a free vector; covariance: its.
+            level: of the intervals; coordinates: of the parameters; free: the estimate as a free
+                vector; covariance: its.
         """
         from scipy.special import chdtri, stdtrit
 
         tail = (1 - level) / 2
-        slopes = jacobian(lambda own: self.variances(coordinates.params(own)).flatten().log(), free, vectorize=True)  # (D, P)
+        slopes = jacobian(
+            lambda own: self.variances(coordinates.params(own)).flatten().log(),
+            free,
+            vectorize=True,
+        )  # (D, P)
         rows = 2 / ((slopes @ covariance) * slopes).sum(-1).clamp(min=2 / MOST_ROWS)
         freedom = (rows - self.num_coefficients.to(rows)).clamp(min=LEAST_FREEDOM)
         values = rows * self.variances(coordinates.params(free)).flatten()
-        low, high = (values / torch.from_numpy(chdtri(freedom.cpu().numpy(), share)).to(values) for share in (tail, 1 - tail))
-        reach = (rows / freedom).sqrt() * torch.from_numpy(stdtrit(freedom.cpu().numpy(), 1 - tail)).to(values)
+        low, high = (
+            values / torch.from_numpy(chdtri(freedom.cpu().numpy(), share)).to(values)
+            for share in (tail, 1 - tail)
+        )
+        reach = (rows / freedom).sqrt() * torch.from_numpy(
+            stdtrit(freedom.cpu().numpy(), 1 - tail)
+        ).to(values)
         spread, center = coordinates.spread(free, covariance), coordinates.params(free)
         out: dict[str, tuple[Tensor, Tensor]] = {}
         for site, place in self.locations.items():
@@ -130,7 +167,13 @@ class NormalScales:
         out |= {site: (1 / high[place], 1 / low[place]) for site, place in self.reciprocals.items()}
         places = {**self.locations, **self.entries, **self.reciprocals}
         no_law = {site: (place < 0) | spread[site].isnan() for site, place in places.items()}
-        return {site: (below.masked_fill(no_law[site], torch.nan), above.masked_fill(no_law[site], torch.nan)) for site, (below, above) in out.items()}
+        return {
+            site: (
+                below.masked_fill(no_law[site], torch.nan),
+                above.masked_fill(no_law[site], torch.nan),
+            )
+            for site, (below, above) in out.items()
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,8 +190,9 @@ class Coordinates:
 
     @classmethod
     def of(cls, program: Program, params: Params) -> Coordinates:
-        """Coordinates at an estimate: entries that are exactly zero on an unbounded-looking scale are held, and so are entries
-        of a probability vector that are as good as zero: no log-ratio to them, or of them, has information.
+        """Coordinates at an estimate: entries that are exactly zero on an unbounded-looking scale
+        are held, and so are entries of a probability vector that are as good as zero: no log-ratio
+        to them, or of them, has information.
 
         Raises:
             ValueError: for a site whose support has no rule here, naming it, or local sites.
@@ -162,7 +206,11 @@ class Coordinates:
             while hasattr(base, "base_constraint"):
                 base = base.base_constraint
             graph = getattr(base, "graph", None)
-            allowed = torch.ones_like(value, dtype=torch.bool) if graph is None else graph.to(value.device)
+            allowed = (
+                torch.ones_like(value, dtype=torch.bool)
+                if graph is None
+                else graph.to(value.device)
+            )
             base = getattr(base, "base", base)
             while hasattr(base, "base_constraint"):
                 base = base.base_constraint
@@ -171,11 +219,20 @@ class Coordinates:
             free = torch.ones_like(value, dtype=torch.bool)
             if scale == "identity":
                 free = value != 0 if graph is None else graph.to(value.device) & (value != 0)
-            sums = base.sizes if isinstance(base, Simplexes) else (math.prod(value.shape[value.dim() - base.event_dim :]),)
+            sums = (
+                base.sizes
+                if isinstance(base, Simplexes)
+                else (math.prod(value.shape[value.dim() - base.event_dim :]),)
+            )
             reference = torch.zeros(0, 1, dtype=torch.long)
             if scale == "simplex":
                 reference = _references(value.reshape(-1, sum(sums)), sums)
-                free = (value >= SMALL).reshape(-1, sum(sums)).scatter(-1, reference, False).reshape(value.shape)
+                free = (
+                    (value >= SMALL)
+                    .reshape(-1, sum(sums))
+                    .scatter(-1, reference, False)
+                    .reshape(value.shape)
+                )
             elif scale == "cholesky":
                 free = free.tril()
             parts.append(_SitePart(name, scale, low, high, free, sums, reference, allowed))
@@ -202,7 +259,9 @@ class Coordinates:
             else:
                 length = part.upper - part.lower
                 finite = torch.isfinite(length)
-                share = torch.where(finite, (value - part.lower) / torch.where(finite, length, 1.0), 0.5)
+                share = torch.where(
+                    finite, (value - part.lower) / torch.where(finite, length, 1.0), 0.5
+                )
                 edge = (share < NEAR) | (share > 1 - NEAR)
             found += list(entry_names({part.name: value}, {part.name: edge & known}))
         return found
@@ -225,7 +284,10 @@ class Coordinates:
     def params(self, free: Tensor) -> Params:
         """The parameters a free vector stands for; differentiable."""
         own = free.split([int(part.free.sum()) for part in self.parts])
-        return {part.name: part.value(mine, self.center[part.name]) for part, mine in zip(self.parts, own, strict=True)}
+        return {
+            part.name: part.value(mine, self.center[part.name])
+            for part, mine in zip(self.parts, own, strict=True)
+        }
 
     def log_jacobian(self, draws: Params) -> Tensor:
         """Log of the volume of parameters a unit of coordinates, at draws (D, ...), (D,)."""
@@ -236,9 +298,9 @@ class Coordinates:
                 continue
             if part.scale == "cholesky":
                 move = LogCholesky(value.shape[-1])
-                total = total.to(value) + move.log_abs_det_jacobian(move.inv(value), value).reshape(len(value), -1).sum(
-                    -1
-                )
+                total = total.to(value) + move.log_abs_det_jacobian(move.inv(value), value).reshape(
+                    len(value), -1
+                ).sum(-1)
                 continue
             log = value.log() + (torch.log1p(-value) if part.scale == "logit" else 0.0)
             kept = self.center[part.name] >= SMALL if part.scale == "simplex" else part.free
@@ -252,7 +314,9 @@ class Coordinates:
             if part.scale in ("identity", "log"):
                 value = draws[part.name]
                 out[part.name] = torch.where(part.free, value.clamp(part.lower, part.upper), value)
-                inside &= ((out[part.name] == value) | ~part.free).reshape(len(value), -1).all(-1).cpu()
+                inside &= (
+                    ((out[part.name] == value) | ~part.free).reshape(len(value), -1).all(-1).cpu()
+                )
         return out, inside
 
     def spread(self, free: Tensor, covariance: Tensor) -> Params:
@@ -264,9 +328,15 @@ class Coordinates:
             start += size
             value, block = self.center[part.name], covariance[own, own]
             if part.scale in ("simplex", "cholesky"):
-                slopes = jacobian(lambda mine, p=part, v=value: p.value(mine, v).flatten(), free[own], vectorize=True)
+                slopes = jacobian(
+                    lambda mine, p=part, v=value: p.value(mine, v).flatten(),
+                    free[own],
+                    vectorize=True,
+                )
                 error = ((slopes @ block) * slopes).sum(-1).clamp(min=0).sqrt().reshape(value.shape)
-                edge = (value < SMALL) & (part.scale == "simplex")  # an entry that is as good as zero is on its bound
+                edge = (value < SMALL) & (
+                    part.scale == "simplex"
+                )  # an entry that is as good as zero is on its bound
                 out[part.name] = error.masked_fill(edge, torch.nan)
                 continue
             error = block.diagonal().clamp(min=0).sqrt()
@@ -277,11 +347,15 @@ class Coordinates:
             out[part.name] = torch.full_like(value, torch.nan).masked_scatter(part.free, error)
         return out
 
-    def limits(self, free: Tensor, covariance: Tensor, width: float) -> dict[str, tuple[Tensor, Tensor]]:
-        r"""Confidence limits: the estimate plus and minus w = ``width`` standard errors on the free scale, taken back.
+    def limits(
+        self, free: Tensor, covariance: Tensor, width: float
+    ) -> dict[str, tuple[Tensor, Tensor]]:
+        r"""Confidence limits: the estimate plus and minus w = ``width`` standard errors on the free
+        scale, taken back.
 
-        A chance p with standard error s is worth :math:`n = p (1 - p) / s^2` rows. Where fewer than five of them speak for its rarer side,
-        :math:`n \min(p, 1 - p) < 5`, its logit has no normal law and its limits would run from 0 to 1: they are Wilson's there, the chances q with
+        A chance p with standard error s is worth :math:`n = p (1 - p) / s^2` rows. Where fewer than
+        five of them speak for its rarer side, :math:`n \min(p, 1 - p) < 5`, its logit has no normal
+        law and its limits would run from 0 to 1: they are Wilson's there, the chances q with
         :math:`(p - q)^2 \le w^2 q (1 - q) / n`.
 
         Source: E. B. Wilson (1927), doi:10.1080/01621459.1927.10502953.
@@ -293,7 +367,10 @@ class Coordinates:
         for part in self.parts:
             value = self.center[part.name]
             if part.scale == "cholesky":  # on the scale of the entries
-                out[part.name] = (value - width * spread[part.name], value + width * spread[part.name])
+                out[part.name] = (
+                    value - width * spread[part.name],
+                    value + width * spread[part.name],
+                )
             elif part.scale in ("simplex", "logit"):  # of each entry by itself
                 out[part.name] = _limits_of_chance(value, spread[part.name], width)
             else:
@@ -306,7 +383,9 @@ class Coordinates:
 
 
 def _limits_of_chance(chance: Tensor, error: Tensor, width: float) -> tuple[Tensor, Tensor]:
-    """Limits of chances with standard errors: on the logit, Wilson's where few rows speak; NaN where there is no error."""
+    """Limits of chances with standard errors: on the logit, Wilson's where few rows speak; NaN
+    where there is no error.
+    """
     variance = chance * (1 - chance)
     step = width * error / variance
     rows = variance / error.square()
@@ -338,8 +417,8 @@ def _scale(name: str, support: constraints.Constraint) -> tuple[str, Tensor, Ten
 
 
 def _references(rows: Tensor, sums: tuple[int, ...]) -> Tensor:
-    """The entry of each probability vector, side by side in (rows, P), that its log-ratios are taken to: the last, the largest where the
-    last is as good as zero; (rows, vectors).
+    """The entry of each probability vector, side by side in (rows, P), that its log-ratios are
+    taken to: the last, the largest where the last is as good as zero; (rows, vectors).
     """
     vectors = segments_of(sums, rows.device)
     last = vectors.entry.gather(-1, vectors.inside.sum(-1, keepdim=True) - 1).ravel()  # (vectors,)
@@ -354,12 +433,16 @@ def _filled(limit: Tensor, value: Tensor, graph: Tensor | None) -> Tensor:
     return torch.zeros_like(value).masked_scatter(graph.to(value.device), limit)
 
 
-def entry_names(params: Mapping[str, Tensor], free: Mapping[str, Tensor] | None = None) -> tuple[str, ...]:
-    """Names of the free entries of parameters, such as ``loadings_1[0,2]``, site by site in row-major order.
+def entry_names(
+    params: Mapping[str, Tensor], free: Mapping[str, Tensor] | None = None
+) -> tuple[str, ...]:
+    """Names of the free entries of parameters, such as ``loadings_1[0,2]``, site by site in
+    row-major order.
 
     Args:
         params: by site name.
-        free: by site name, bool in the shape of the site: which entries are free; a site left out is free.
+        free: by site name, bool in the shape of the site: which entries are free; a site left out
+            is free.
 
     Raises:
         ValueError: if a mask belongs to no site or has another shape.
@@ -367,8 +450,14 @@ def entry_names(params: Mapping[str, Tensor], free: Mapping[str, Tensor] | None 
     masks = dict(free or {})
     for site, mask in masks.items():
         if site not in params or mask.shape != params[site].shape:
-            expected = tuple(params[site].shape) if site in params else f"one of the sites {sorted(params)}"
-            raise ValueError(f"entry_names: free[{site!r}] must match {expected}, got shape {tuple(mask.shape)}")
+            expected = (
+                tuple(params[site].shape)
+                if site in params
+                else f"one of the sites {sorted(params)}"
+            )
+            raise ValueError(
+                f"entry_names: free[{site!r}] must match {expected}, got shape {tuple(mask.shape)}"
+            )
     names = []
     for site, value in params.items():
         places = itertools.product(*(range(n) for n in value.shape))

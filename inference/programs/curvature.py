@@ -1,12 +1,16 @@
-r"""Second derivatives of log-densities of programs, and the covariance that an information stands for.
+r"""Second derivatives of log-densities of programs, and the covariance that an information stands
+for.
 
 Newton's method for the expected log-density of a program, every restart on its own.
 
-The second derivatives of such a density are nearly empty: the mean of one state meets its own spread and nothing else. Coordinates that share no row of the matrix
-are differentiated together (Curtis, Powell and Reid 1974, doi:10.1093/imamat/13.1.117), so that few products of the matrix with a vector hold all of it. Where the
-matrix is not negative definite its eigenvalues are taken by their size, which leaves saddles behind. Between two looks at second derivatives, which are dear, what
-gradients say of them is filled in. A step is shortened until the value rises by a share of what its slope promises, so the value never falls; and where few steps do not lead to
-an end, as far from it or at a kink, the caller is told.
+The second derivatives of such a density are nearly empty: the mean of one state meets its own
+spread and nothing else. Coordinates that share no row of the matrix are differentiated together
+(Curtis, Powell and Reid 1974, doi:10.1093/imamat/13.1.117), so that few products of the matrix with
+a vector hold all of it. Where the matrix is not negative definite its eigenvalues are taken by
+their size, which leaves saddles behind. Between two looks at second derivatives, which are dear,
+what gradients say of them is filled in. A step is shortened until the value rises by a share of
+what its slope promises, so the value never falls; and where few steps do not lead to an end, as far
+from it or at a kink, the caller is told.
 """
 
 from __future__ import annotations
@@ -37,7 +41,9 @@ __all__ = [
 ]
 
 
-LEAST_SHARE = 0.75  # of the log-likelihood in the curvature of the log-posterior, where rows are silent
+LEAST_SHARE = (
+    0.75  # of the log-likelihood in the curvature of the log-posterior, where rows are silent
+)
 FLAT = 1e-8  # eigenvalues of the information scaled to unit diagonal, where singular is no refusal
 UPWARD = 1e-5  # likewise, of a negative one
 SINGULAR = 1e-9  # eigenvalues of the information scaled to unit diagonal
@@ -48,7 +54,9 @@ CHUNK_ELEMENTS = 2**21
 
 def data_chunks(model: Callable[..., Any], data: Any) -> Iterator[Program]:
     """The program on consecutive rows, in double precision."""
-    tensors = map_tensors(lambda x: x.double() if x.is_floating_point() else x, checked(model, data)[0])
+    tensors = map_tensors(
+        lambda x: x.double() if x.is_floating_point() else x, checked(model, data)[0]
+    )
     program = Program(model, tensors)
     if not checks_data(model):
         yield program
@@ -56,7 +64,9 @@ def data_chunks(model: Callable[..., Any], data: Any) -> Iterator[Program]:
     values = max([1, *(site.num_values or 1 for site in program.sites)])
     size = max(1, CHUNK_ELEMENTS // values)
     for start in range(0, len(first_tensor(tensors)), size):
-        yield program.with_data(map_tensors(operator.itemgetter(slice(start, start + size)), tensors))
+        yield program.with_data(
+            map_tensors(operator.itemgetter(slice(start, start + size)), tensors)
+        )
 
 
 def minus_hessian(function: Callable[[Tensor], Tensor], free: Tensor) -> Tensor:
@@ -100,8 +110,12 @@ def eigen_of(matrix: Tensor, caller: str, what: str = "the information") -> tupl
     )
 
 
-def inverse_information(information: Tensor, names: tuple[str, ...], caller: str = "standard_errors") -> Tensor:
-    """The covariance that an information (P, P) stands for, or a ValueError that names what it does not determine."""
+def inverse_information(
+    information: Tensor, names: tuple[str, ...], caller: str = "standard_errors"
+) -> Tensor:
+    """The covariance that an information (P, P) stands for, or a ValueError that names what it does
+    not determine.
+    """
     if not torch.isfinite(information).all():
         bad = [names[i] for i in (~torch.isfinite(information)).any(0).nonzero().ravel().tolist()]
         raise ValueError(f"{caller}: the information is not finite for {some_names(bad)}")
@@ -109,22 +123,24 @@ def inverse_information(information: Tensor, names: tuple[str, ...], caller: str
     silent = [names[i] for i in (diagonal <= 0).nonzero().ravel().tolist()]
     if silent:
         raise Undetermined(
-            f"{caller}: the log-likelihood does not curve down in {some_names(silent)}: the data do not determine them, "
-            "or the fit is not at a maximum"
+            f"{caller}: the log-likelihood does not curve down in {some_names(silent)}: the data do"
+            " not determine them, or the fit is not at a maximum"
         )
     scale = diagonal.sqrt()
     values, vectors = eigen_of(information / scale / scale[:, None], caller)
     weak = (values <= SINGULAR * values[-1]).nonzero().ravel()
     if len(weak):
         raise Undetermined(
-            f"{caller}: the information is singular or not positive (least scaled eigenvalue "
-            f"{float(values[0]):.2g}) along {involved(names, vectors[:, weak])}: these are confounded, or the fit is not at a maximum"
+            f"{caller}: the information is singular or not positive (least scaled eigenvalue"
+            f" {float(values[0]):.2g}) along {involved(names, vectors[:, weak])}: these are"
+            " confounded, or the fit is not at a maximum"
         )
     return (vectors / values) @ vectors.mT / scale / scale[:, None]
 
 
 def generalised_inverse(information: Tensor, names: tuple[str, ...]) -> tuple[Tensor, Tensor]:
-    """A generalised inverse of an information (P, P), and its flat directions (P, F), along which the data say nothing.
+    """A generalised inverse of an information (P, P), and its flat directions (P, F), along which
+    the data say nothing.
 
     Raises:
         ValueError: where the information is clearly negative, so that the estimate is no maximum.
@@ -135,7 +151,8 @@ def generalised_inverse(information: Tensor, names: tuple[str, ...]) -> tuple[Te
     if float(values[0]) < -UPWARD * float(values[-1]):
         place = int(vectors[:, 0].abs().argmax())
         raise ValueError(
-            f"the log-likelihood curves up along {names[place]}: the estimate is not at a maximum; fit again with a smaller tolerance or more starts"
+            f"the log-likelihood curves up along {names[place]}: the estimate is not at a maximum;"
+            " fit again with a smaller tolerance or more starts"
         )
     kept = values > FLAT * values[-1]
     vectors = vectors / scale.unsqueeze(-1)
@@ -143,17 +160,23 @@ def generalised_inverse(information: Tensor, names: tuple[str, ...]) -> tuple[Te
 
 
 def refuse_flat(
-    scores: Tensor, information: Tensor, prior: Tensor, names: tuple[str, ...], caller: str = "standard_errors"
+    scores: Tensor,
+    information: Tensor,
+    prior: Tensor,
+    names: tuple[str, ...],
+    caller: str = "standard_errors",
 ) -> Tensor:
     """Refuse directions along which no row says anything, where a prior would speak alone.
 
-    Along such a direction the score of every row is zero. The log-likelihood's curvature there need not be: away from its maximum, where
-    the prior has moved the estimate to, a ridge may be bent. On the other hand equal items that separate have no score apart either, but a
-    curvature that is several times the prior's; these stay.
+    Along such a direction the score of every row is zero. The log-likelihood's curvature there need
+    not be: away from its maximum, where the prior has moved the estimate to, a ridge may be bent.
+    On the other hand equal items that separate have no score apart either, but a curvature that is
+    several times the prior's; these stay.
 
     Args:
         scores: the sum of squared scores of the rows, (P, P).
-        information: minus the second derivatives of the log-likelihood, (P, P); prior: those of the log-prior.
+        information: minus the second derivatives of the log-likelihood, (P, P); prior: those of the
+            log-prior.
 
     Returns:
         The directions without a score that stay, (P, F), whose curvature is that of the likelihood.
@@ -166,14 +189,17 @@ def refuse_flat(
         scores / scale / scale[:, None], caller, "the sum of squared scores of the rows"
     )
     vectors = vectors[:, values <= SINGULAR * values[-1]]
-    own, weight = (vectors.mT @ (part / scale / scale[:, None]) @ vectors for part in (information, prior))
+    own, weight = (
+        vectors.mT @ (part / scale / scale[:, None]) @ vectors for part in (information, prior)
+    )
     shares, turns = eigen_of(own - LEAST_SHARE * (own + weight), caller)
     vectors = vectors @ turns
     flat = (shares < 0).nonzero().ravel()
     if len(flat):
         raise Undetermined(
-            f"{caller}: the information in the data is singular along {involved(names, vectors[:, flat])}: the data do not determine them, and the "
-            "prior alone would be reported"
+            f"{caller}: the information in the data is singular along"
+            f" {involved(names, vectors[:, flat])}: the data do not determine them, and the prior"
+            " alone would be reported"
         )
     return vectors / scale.unsqueeze(-1)
 
@@ -181,7 +207,13 @@ def refuse_flat(
 def involved(names: tuple[str, ...], directions: Tensor) -> str:
     """The parameters that take part in some directions (P, F), the largest part first."""
     size = directions.abs().amax(1)
-    return some_names([names[int(i)] for i in size.argsort(descending=True) if float(size[i]) > SHOWN * float(size.max())])
+    return some_names(
+        [
+            names[int(i)]
+            for i in size.argsort(descending=True)
+            if float(size[i]) > SHOWN * float(size.max())
+        ]
+    )
 
 
 def some_names(names: tuple[str, ...] | list[str]) -> str:
@@ -225,7 +257,11 @@ class Colouring:
         size = curvatures.abs()
         scale = size.diagonal(dim1=-2, dim2=-1).sqrt()
         met = (size > MET * scale.unsqueeze(-1) * scale.unsqueeze(-2)) & (size > 0)
-        pattern = met.any(0) | met.any(0).mT | torch.eye(size.shape[-1], dtype=torch.bool, device=size.device)
+        pattern = (
+            met.any(0)
+            | met.any(0).mT
+            | torch.eye(size.shape[-1], dtype=torch.bool, device=size.device)
+        )
         clash = (pattern.double() @ pattern.double() > 0).cpu()
         colours = torch.zeros(len(clash), dtype=torch.long)
         for i in range(1, len(clash)):
@@ -244,7 +280,9 @@ class Colouring:
         return (matrix + matrix.mT) / 2
 
 
-def climb(first: Gradient, second: Derivatives, start: Tensor, reach: Tensor, most: int) -> tuple[Tensor, Tensor]:
+def climb(
+    first: Gradient, second: Derivatives, start: Tensor, reach: Tensor, most: int
+) -> tuple[Tensor, Tensor]:
     """Climb from a start, (R, P), to where a further step would gain nothing to speak of.
 
     Args:
@@ -255,7 +293,8 @@ def climb(first: Gradient, second: Derivatives, start: Tensor, reach: Tensor, mo
         most: evaluations after that of the start.
 
     Returns:
-        The end (R, P), whose value is not below that of the start, and which restarts have arrived, bool (R,).
+        The end (R, P), whose value is not below that of the start, and which restarts have arrived,
+            bool (R,).
     """
     at = start
     value, slope, curvature = second(at)
@@ -272,20 +311,33 @@ def climb(first: Gradient, second: Derivatives, start: Tensor, reach: Tensor, mo
         else:
             new, new_slope, curvature = second(trial)
             new_inverse = _inverse(curvature)
-        taken = going & new.isfinite() & (new >= value + torch.where(promise > 1e3 * seen, PROMISE * promise, -seen))
+        taken = (
+            going
+            & new.isfinite()
+            & (new >= value + torch.where(promise > 1e3 * seen, PROMISE * promise, -seen))
+        )
         if new_inverse is None:
             new_inverse = _updated(inverse, step, slope - new_slope)
         next_step, next_promise, next_lost = _step(new_inverse, new_slope, reach)
         rows = taken.unsqueeze(1)
-        at, value, slope = torch.where(rows, trial, at), torch.where(taken, new, value), torch.where(rows, new_slope, slope)
+        at, value, slope = (
+            torch.where(rows, trial, at),
+            torch.where(taken, new, value),
+            torch.where(rows, new_slope, slope),
+        )
         inverse = torch.where(rows.unsqueeze(1), new_inverse, inverse)
-        step, promise = torch.where(rows, next_step, SHORTER * step), torch.where(taken, next_promise, SHORTER * promise)
+        step, promise = (
+            torch.where(rows, next_step, SHORTER * step),
+            torch.where(taken, next_promise, SHORTER * promise),
+        )
         lost = torch.where(taken, next_lost, lost)
     return at, ~going
 
 
 def _step(inverse: Tensor, slope: Tensor, reach: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The step (R, P) by an inverse of minus the second derivatives, what its slope promises, and what it would were it not cut to its reach, (R,)."""
+    """The step (R, P) by an inverse of minus the second derivatives, what its slope promises, and
+    what it would were it not cut to its reach, (R,).
+    """
     step = (inverse @ slope.nan_to_num(posinf=0.0, neginf=0.0).unsqueeze(-1)).squeeze(-1)
     lost = (step * slope).sum(-1)
     share = 1 / (step.abs() / reach).amax(-1).clamp(min=1.0)
@@ -300,17 +352,33 @@ def _inverse(curvature: Tensor) -> Tensor:
     bend = (-curvature * scale).nan_to_num(posinf=0.0, neginf=0.0)
     factor, failed = torch.linalg.cholesky_ex(bend)
     weak = (failed > 0) | ~(factor.diagonal(dim1=-2, dim2=-1).amin(-1) >= LEAST_EIGENVALUE**0.5)
-    inverse = torch.cholesky_inverse(torch.where(weak[:, None, None], torch.eye(bend.shape[-1], dtype=bend.dtype, device=bend.device), factor))
+    inverse = torch.cholesky_inverse(
+        torch.where(
+            weak[:, None, None],
+            torch.eye(bend.shape[-1], dtype=bend.dtype, device=bend.device),
+            factor,
+        )
+    )
     if bool(weak.any()):
         values, vectors = torch.linalg.eigh(bend[weak])
-        inverse[weak] = (vectors / values.abs().clamp(min=LEAST_EIGENVALUE).unsqueeze(-2)) @ vectors.mT
+        inverse[weak] = (
+            vectors / values.abs().clamp(min=LEAST_EIGENVALUE).unsqueeze(-2)
+        ) @ vectors.mT
     return inverse * scale
 
 
 def _updated(inverse: Tensor, step: Tensor, change: Tensor) -> Tensor:
-    """By the change of minus the gradient along a step (Broyden, Fletcher, Goldfarb and Shanno); as it was where that is no curve downwards."""
+    """By the change of minus the gradient along a step (Broyden, Fletcher, Goldfarb and Shanno); as
+    it was where that is no curve downwards.
+    """
     along = (step * change).sum(-1)
     bent = along > torch.finfo(step.dtype).eps * step.norm(dim=-1) * change.norm(dim=-1)
     share = torch.where(bent, along, 1.0).reciprocal()[:, None, None]
-    left = torch.eye(step.shape[-1], dtype=step.dtype, device=step.device) - share * step.unsqueeze(-1) * change.unsqueeze(-2)
-    return torch.where(bent[:, None, None], left @ inverse @ left.mT + share * step.unsqueeze(-1) * step.unsqueeze(-2), inverse)
+    left = torch.eye(step.shape[-1], dtype=step.dtype, device=step.device) - share * step.unsqueeze(
+        -1
+    ) * change.unsqueeze(-2)
+    return torch.where(
+        bent[:, None, None],
+        left @ inverse @ left.mT + share * step.unsqueeze(-1) * step.unsqueeze(-2),
+        inverse,
+    )

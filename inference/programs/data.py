@@ -22,14 +22,27 @@ from inference.programs.tables import (
 )
 from ppl_models.parts.frames import as_frame, column_names
 
-__all__ = ["Columns", "as_tensors", "checked", "checks_data", "first_tensor", "floating_dtype", "is_frame", "map_tensors", "row_data"]
+__all__ = [
+    "Columns",
+    "as_tensors",
+    "checked",
+    "checks_data",
+    "first_tensor",
+    "floating_dtype",
+    "is_frame",
+    "map_tensors",
+    "row_data",
+]
 
 
-def checked(model: Callable[..., Any], data: Any, for_fit: bool = False) -> tuple[Any, tuple[str, ...]]:
-    """Data as tensors, by the model's own rules where it has them, and the names of its items, () where it is no table.
+def checked(
+    model: Callable[..., Any], data: Any, for_fit: bool = False
+) -> tuple[Any, tuple[str, ...]]:
+    """Data as tensors, by the model's own rules where it has them, and the names of its items, ()
+    where it is no table.
 
-    A data frame given to a program without rules is a tensor where the program takes one, and a table of named columns where it reads them by
-    name: which of the two is found out by a run.
+    A data frame given to a program without rules is a tensor where the program takes one, and a
+    table of named columns where it reads them by name: which of the two is found out by a run.
 
     Args:
         model: the program; data: what it takes.
@@ -74,7 +87,8 @@ class _Watched(Columns):
 
 
 def _frame_as_taken(model: Callable[..., Any], frame: Any) -> tuple[Any, tuple[str, ...]]:
-    """A tensor where the program runs with one, else columns by name, else the frame itself; and the names of the columns that it reads.
+    """A tensor where the program runs with one, else columns by name, else the frame itself; and
+    the names of the columns that it reads.
 
     Raises:
         Exception: what the program raised, where it runs with none of them.
@@ -93,6 +107,8 @@ def _frame_as_taken(model: Callable[..., Any], frame: Any) -> tuple[Any, tuple[s
             return columns, tuple(name for name in names if name in watched.read) or names
         except Exception as error:  # noqa: BLE001 (the program's own, whatever it is)
             errors.append(error)
-    if isinstance(errors[-2], ValueError) and watched.read:  # read by name, and one of the columns is not as it should be
+    if (
+        isinstance(errors[-2], ValueError) and watched.read
+    ):  # read by name, and one of the columns is not as it should be
         raise errors[-2]
     raise errors[-1 if watched.read else 0]

@@ -9,17 +9,20 @@ from torch import Tensor
 
 __all__ = ["elements_at_once", "seeded"]
 
-BYTES = 128  # of a device's free memory for each element: eight numbers in double precision, and as much again for what else lives there
+# of a device's free memory for each element: eight numbers in double precision, and as much again
+# for what else lives there
+BYTES = 128
 
 
 def elements_at_once(like: Any, on_cpu: int) -> int:
     """Elements of the largest tensor of a piece of work that is cut into pieces.
 
-    A processor is quickest with pieces that stay in its cache. A GPU wants all at once, as far as its memory goes: a piece costs it some launches of
-    kernels, however small it is.
+    A processor is quickest with pieces that stay in its cache. A GPU wants all at once, as far as
+    its memory goes: a piece costs it some launches of kernels, however small it is.
 
     Args:
-        like: a tensor on the device; data that are no tensor, such as a frame, are worked on by the CPU.
+        like: a tensor on the device; data that are no tensor, such as a frame, are worked on by the
+            CPU.
         on_cpu: elements on the CPU, and the least elsewhere.
     """
     if not isinstance(like, Tensor) or like.device.type != "cuda":
@@ -29,5 +32,7 @@ def elements_at_once(like: Any, on_cpu: int) -> int:
 
 
 def seeded(like: Tensor, seed: int) -> torch.Generator:
-    """Random numbers by a seed on a tensor's device: drawn where they are used, so that none is carried there sweep by sweep."""
+    """Random numbers by a seed on a tensor's device: drawn where they are used, so that none is
+    carried there sweep by sweep.
+    """
     return torch.Generator(device=like.device).manual_seed(seed)

@@ -1,6 +1,8 @@
-"""Variable elimination over the local factors of one run of a program: marginals, posteriors, draws.
+"""Variable elimination over the local factors of one run of a program: marginals, posteriors,
+draws.
 
-Pyro's plated sum-product contraction does the work; this file holds the factors and says what to keep.
+Pyro's plated sum-product contraction does the work; this file holds the factors and says what to
+keep.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ __all__ = [
 
 @dataclass(frozen=True)
 class FactorPosteriors:
-    """Posterior of each local factor, in the shape of its log-density; 1 where a factor has no latent.
+    """Posterior of each local factor, in the shape of its log-density; 1 where a factor has no
+    latent.
 
     Args:
         weights: site name -> tensor.
@@ -53,7 +56,8 @@ class FactorPosteriors:
 
 @dataclass(frozen=True)
 class FiniteMixture:
-    r"""A program as its rows see it: :math:`p(x) = \sum_c w_c f(x \mid c)`, with c the configurations of one latent site.
+    r"""A program as its rows see it: :math:`p(x) = \sum_c w_c f(x \mid c)`, with c the
+    configurations of one latent site.
 
     Args:
         latent: the site whose configurations are c.
@@ -72,11 +76,14 @@ class FiniteMixture:
     log_prior: Tensor
 
     def upper_posteriors(self, counts: Tensor) -> dict[str, Tensor]:
-        """Expected configurations of the factors above, given expected ``counts`` of the latent below, in the shape of ``log_weights``.
+        """Expected configurations of the factors above, given expected ``counts`` of the latent
+        below, in the shape of ``log_weights``.
 
         The gradient of ``sum(counts * log_weights)``; no rows are needed.
         """
-        grads = torch.autograd.grad((counts * self.log_weights).sum(), list(self.upper.values()), retain_graph=True)
+        grads = torch.autograd.grad(
+            (counts * self.log_weights).sum(), list(self.upper.values()), retain_graph=True
+        )
         return dict(zip(self.upper, grads, strict=True))
 
 
@@ -183,11 +190,15 @@ class Factors:
     def packed_terms(self) -> OrderedDict:
         tree: OrderedDict = OrderedDict()
         for name, term in self.terms.items():
-            tree.setdefault(self.ordinals[name], []).append(packed.pack(term[...], self.symbols[name]))
+            tree.setdefault(self.ordinals[name], []).append(
+                packed.pack(term[...], self.symbols[name])
+            )
         return tree
 
     def contract(self, tree: OrderedDict, target_dims: set[str]) -> Tensor:
-        """Sum out every latent but ``target_dims`` and multiply out every plate but ``target``; packed dims."""
+        """Sum out every latent but ``target_dims`` and multiply out every plate but ``target``;
+        packed dims.
+        """
         ring = LogRing(cache={}, dim_to_size=self.sizes)
         return contract_to_tensor(tree, self.sum_dims, self.target, target_dims, ring=ring)
 
@@ -251,7 +262,9 @@ class Factors:
         total = torch.zeros(())
         for name, term in self.only(names).terms.items():
             weight = weights[name]
-            product = torch.where(weight == 0, torch.zeros_like(weight), weight * term)  # 0 * -inf is 0
+            product = torch.where(
+                weight == 0, torch.zeros_like(weight), weight * term
+            )  # 0 * -inf is 0
             if dim is None:
                 total = total + product.sum()
             elif product.dim() >= -dim and product.shape[dim] == self.sizes[self.restarts]:  # type: ignore[index]
@@ -261,14 +274,20 @@ class Factors:
         return total
 
     def marginals(self) -> dict[str, Tensor]:
-        """P(latent = each of its values | data), (R, plates..., num_values), for every latent site."""
+        """P(latent = each of its values | data), (R, plates..., num_values), for every latent
+        site.
+        """
         tree, out = self.packed_terms(), {}
         for name, symbol in self.enumerated.items():
-            out[name] = torch.softmax(replace(self, target=self.ordinals[name])._log_weights(tree, symbol), -1)
+            out[name] = torch.softmax(
+                replace(self, target=self.ordinals[name])._log_weights(tree, symbol), -1
+            )
         return out
 
     def draw(self) -> dict[str, Tensor]:
-        """One exact joint draw of the latents, site by site given those drawn before; indices into their supports."""
+        """One exact joint draw of the latents, site by site given those drawn before; indices into
+        their supports.
+        """
         tree = OrderedDict((t, list(terms)) for t, terms in self.packed_terms().items())
         remaining, out = dict(self.enumerated), {}
         for name, symbol in self.enumerated.items():
@@ -348,11 +367,11 @@ def factors_of(
                     line = f" ({sites[name].line})" if sites[name].line else ""
                     plate = several[min(outside)]
                     raise ValueError(
-                        f"site {name!r}{line} depends on all entries of the latent "
-                        f"{latents[symbol]!r} in the plate {plate!r}, outside which it stands: put "
-                        "it inside; or where all entries are meant, which are then summed over "
-                        f"jointly, write them as a loop, for k in pyro.plate({plate!r}, ...):, each "
-                        "under a name of its own"
+                        f"site {name!r}{line} depends on all entries of the latent"
+                        f" {latents[symbol]!r} in the plate {plate!r}, outside which it stands: put"
+                        " it inside; or where all entries are meant, which are then summed over"
+                        f" jointly, write them as a loop, for k in pyro.plate({plate!r}, ...):,"
+                        " each under a name of its own"
                     )
         terms[name] = narrow_repeated(
             log_prob,
@@ -374,23 +393,36 @@ def support_of(node: Any) -> Tensor:
 
 
 def narrow_repeated(term: Tensor, dims: list[int]) -> Tensor:
-    """Narrow plate dims along which ``term`` is one value repeated (stride 0): they need no work."""
+    """Narrow plate dims along which ``term`` is one value repeated (stride 0): they need no
+    work.
+    """
     for dim in dims:
         if -dim <= term.dim() and term.shape[dim] > 1 and term.stride(dim) == 0:
             term = term.narrow(dim, 0, 1)
     return term
 
 
-def differing_site(names: Iterable[str], alone: Mapping[str, Any], at_once: Mapping[str, Any], nesting: int, index: int) -> str | None:
-    """The first site whose density with all values of the latents at once differs, at one value of each, from that of a run with this value.
+def differing_site(
+    names: Iterable[str],
+    alone: Mapping[str, Any],
+    at_once: Mapping[str, Any],
+    nesting: int,
+    index: int,
+) -> str | None:
+    """The first site whose density with all values of the latents at once differs, at one value of
+    each, from that of a run with this value.
 
     Args:
         names: of the sites.
-        alone: nodes of a run in which every latent had its value ``index`` (its last, where it has fewer); at_once: of one with all values.
+        alone: nodes of a run in which every latent had its value ``index`` (its last, where it has
+            fewer); at_once: of one with all values.
         nesting: plate dims, on the left of which the values stand.
     """
     for name in names:
-        one, many = (scale_and_mask(n["fn"].log_prob(n["value"]), n["scale"], n["mask"]) for n in (alone[name], at_once[name]))
+        one, many = (
+            scale_and_mask(n["fn"].log_prob(n["value"]), n["scale"], n["mask"])
+            for n in (alone[name], at_once[name])
+        )
         while many.dim() > nesting:
             many = many[: index + 1][-1]
         one, many = torch.broadcast_tensors(one, many)
@@ -400,7 +432,8 @@ def differing_site(names: Iterable[str], alone: Mapping[str, Any], at_once: Mapp
 
 
 def posteriors_of(factors: Any) -> FactorPosteriors:
-    """Posterior of every factor, by differentiating the log-marginal with respect to its log-density.
+    """Posterior of every factor, by differentiating the log-marginal with respect to its
+    log-density.
 
     Args:
         factors: :class:`Factors`, or whatever has its ``terms``, ``log_prior`` and ``log_total``.

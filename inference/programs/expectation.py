@@ -1,6 +1,8 @@
-"""Both halves of an EM step of a program, as replays of their tensor operations; see :mod:`inference.programs.replay`.
+"""Both halves of an EM step of a program, as replays of their tensor operations; see
+:mod:`inference.programs.replay`.
 
-A user's program is traced once for each half and not once an evaluation: what is left is a list of tensor operations.
+A user's program is traced once for each half and not once an evaluation: what is left is a list of
+tensor operations.
 """
 
 from __future__ import annotations
@@ -25,17 +27,23 @@ from inference.programs.tables import first_tensor
 __all__ = ["Expectation", "SummedExpectation", "unit_steps"]
 
 Shapes = dict[str, torch.Size]
-Sums = Callable[[Callable[[Any], dict[str, Tensor]]], dict[str, Tensor]]  # of what a function makes of some rows, over all rows
+Sums = Callable[
+    [Callable[[Any], dict[str, Tensor]]], dict[str, Tensor]
+]  # of what a function makes of some rows, over all rows
 
 MOST_COORDINATES = 256  # of one restart whose second derivatives are taken
 MOST_NEWTON = 10  # evaluations of Newton's method, after which L-BFGS goes on
-REACH = 2.0  # of a coordinate that is a logarithm or log-odds in one step: far out nothing bends, and there is no way back
+# of a coordinate that is a logarithm or log-odds in one step: far out nothing bends, and there is
+# no way back
+REACH = 2.0
 STEP, JUMP = 1e-9, 1e-3  # from nought, and of the gradient across it that no curvature gives
-MOST_COLOURS = 12  # products of the matrix of second derivatives with a vector, each as dear as two evaluations
+# products of the matrix of second derivatives with a vector, each as dear as two evaluations
+MOST_COLOURS = 12
 
 
 class Expectation:
-    """Posteriors of a program's factors, and the parameters that maximise the expected complete-data log-posterior under them.
+    """Posteriors of a program's factors, and the parameters that maximise the expected
+    complete-data log-posterior under them.
 
     Restarts run as one batch where the program broadcasts, else one after the other.
 
@@ -49,15 +57,30 @@ class Expectation:
         self._factors: dict[int, Shapes] = {}
 
     def posteriors(self, params: Params) -> FactorPosteriors:
-        """Posterior of every factor, log-likelihood and log-prior at parameters (R, ...), a list's worth of restarts stacked."""
+        """Posterior of every factor, log-likelihood and log-prior at parameters (R, ...), a list's
+        worth of restarts stacked.
+        """
         parts = [self._posteriors(part) for part in self._parts(params)]
-        weights = {name: torch.cat([part.weights[name] for part in parts]) for name in parts[0].weights} if len(parts) > 1 else parts[0].weights
-        return FactorPosteriors(weights, torch.cat([p.log_marginal for p in parts]), torch.cat([p.log_prior for p in parts]))
+        weights = (
+            {name: torch.cat([part.weights[name] for part in parts]) for name in parts[0].weights}
+            if len(parts) > 1
+            else parts[0].weights
+        )
+        return FactorPosteriors(
+            weights,
+            torch.cat([p.log_marginal for p in parts]),
+            torch.cat([p.log_prior for p in parts]),
+        )
 
     def maximise(self, posteriors: FactorPosteriors, params: Params, num_steps: int) -> Params:
-        """Newton's method on the unconstrained parameters, or L-BFGS where that does not pay; a restart that does not gain keeps its parameters."""
+        """Newton's method on the unconstrained parameters, or L-BFGS where that does not pay; a
+        restart that does not gain keeps its parameters.
+        """
         parts = self._parts(params)
-        new = [self._maximise(self._weights(posteriors, r, len(parts)), part, num_steps) for r, part in enumerate(parts)]
+        new = [
+            self._maximise(self._weights(posteriors, r, len(parts)), part, num_steps)
+            for r, part in enumerate(parts)
+        ]
         return {name: torch.cat([part[name] for part in new]) for name in params}
 
     # ---------------------------------------------------------------- restarts
@@ -70,7 +93,11 @@ class Expectation:
         return [{name: value[r : r + 1] for name, value in params.items()} for r in range(count)]
 
     def _weights(self, posteriors: FactorPosteriors, part: int, num_parts: int) -> Params:
-        return posteriors.weights if num_parts == 1 else {name: value[part : part + 1] for name, value in posteriors.weights.items()}
+        return (
+            posteriors.weights
+            if num_parts == 1
+            else {name: value[part : part + 1] for name, value in posteriors.weights.items()}
+        )
 
     # ---------------------------------------------------------------- one part
 
@@ -88,7 +115,9 @@ class Expectation:
                 factors = self.program.chain.factors(own, True)
                 parts, totals = factors.terms, [factors.log_prior]
             self._factors[count] = _shapes(parts)
-            nothing = 0.0 * values.sum()  # an output that depends on no parameter is one that depends by nought
+            nothing = (
+                0.0 * values.sum()
+            )  # an output that depends on no parameter is one that depends by nought
             return tuple(value + nothing for value in (*parts.values(), *totals))
 
         with torch.no_grad():
@@ -111,7 +140,12 @@ class Expectation:
 
         derivatives = None
         if colouring is not None:
-            second = self._replayed("M with curvature", count, objective.second(colouring.seeds), objective.point(start, fixed))
+            second = self._replayed(
+                "M with curvature",
+                count,
+                objective.second(colouring.seeds),
+                objective.point(start, fixed),
+            )
 
             def derivatives(at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
                 value, slope, products = second(objective.point(at, fixed))
@@ -120,7 +154,13 @@ class Expectation:
         return self._climbed(objective, params, start, gradient, derivatives, num_steps)
 
     def _climbed(
-        self, objective: _Objective, params: Params, start: Tensor, gradient: Gradient, derivatives: Derivatives | None, num_steps: int
+        self,
+        objective: _Objective,
+        params: Params,
+        start: Tensor,
+        gradient: Gradient,
+        derivatives: Derivatives | None,
+        num_steps: int,
     ) -> Params:
         """Where the objective is largest, by its derivatives at any point (R, P)."""
         end, is_done = start, False
@@ -129,59 +169,92 @@ class Expectation:
             end, arrived = climb(gradient, derivatives, start, self._colouring.reach, MOST_NEWTON)
             is_done = bool(arrived.all())
         if not is_done:
-            end = _by_gradient(gradient, end, objective.rows(unit_steps(self.program, objective.split(end))), num_steps)
+            end = _by_gradient(
+                gradient,
+                end,
+                objective.rows(unit_steps(self.program, objective.split(end))),
+                num_steps,
+            )
         moved = (end != start).any(1)
         new = self.program.constrained(objective.split(end))
-        return {name: torch.where(moved.reshape((-1,) + (1,) * (value.dim() - 1)), value, params[name]) for name, value in new.items()}
+        return {
+            name: torch.where(moved.reshape((-1,) + (1,) * (value.dim() - 1)), value, params[name])
+            for name, value in new.items()
+        }
 
     @cached_property
     def _colouring(self) -> Colouring | None:
-        """Which second derivatives there are, seen at two points; None where they are too many, or the program has none or a kink."""
+        """Which second derivatives there are, seen at two points; None where they are too many, or
+        the program has none or a kink.
+        """
         with quiet():
             points = inner_points(self.program)
-            free = {name: value.detach() for name, value in self.program.unconstrained(points).items()}
+            free = {
+                name: value.detach() for name, value in self.program.unconstrained(points).items()
+            }
             size = sum(value[0].numel() for value in free.values())
             if not 0 < size <= MOST_COORDINATES:
                 return None
             try:
                 generator = torch.Generator().manual_seed(0)
                 weights = {  # posteriors that no symmetry of the program holds for
-                    name: value * (0.5 + torch.rand(value.shape, generator=generator, dtype=torch.float64).to(value))
+                    name: (
+                        value
+                        * (
+                            0.5
+                            + torch.rand(value.shape, generator=generator, dtype=torch.float64).to(
+                                value
+                            )
+                        )
+                    )
                     for name, value in self.program.factor_posteriors(points).weights.items()
                 }
                 objective = _Objective(self.program, _shapes(free), _shapes(weights), 2)
                 if objective.has_kink(_vector(weights)):
                     return None
                 every = torch.eye(size, dtype=torch.long, device=next(iter(free.values())).device)
-                *_, products = objective.second(every)(objective.point(objective.rows(free), _vector(weights)))
+                *_, products = objective.second(every)(
+                    objective.point(objective.rows(free), _vector(weights))
+                )
             except (RuntimeError, NotImplementedError):  # an operation without second derivatives
                 return None
         if not bool(products.isfinite().all()):
             return None
-        reach = {name: torch.full_like(value, torch.inf if points[name].equal(value) else REACH) for name, value in free.items()}
+        reach = {
+            name: torch.full_like(value, torch.inf if points[name].equal(value) else REACH)
+            for name, value in free.items()
+        }
         found = Colouring.of(products.movedim(0, -1), objective.rows(reach)[0])
         return found if len(found.seeds) <= MOST_COLOURS else None
 
-    def _replayed(self, half: str, count: int, evaluate: Callable[[Tensor], tuple[Tensor, ...]], point: Tensor) -> Callable[[Tensor], tuple[Tensor, ...]]:
+    def _replayed(
+        self, half: str, count: int, evaluate: Callable[[Tensor], tuple[Tensor, ...]], point: Tensor
+    ) -> Callable[[Tensor], tuple[Tensor, ...]]:
         if (half, count) not in self._replays:
             self._replays[half, count] = recorded(evaluate, point)
         return self._replays[half, count]
 
 
 class SummedExpectation(Expectation):
-    r"""The same where rows come in blocks: the bound that the M-step climbs, its gradient and its curvature are sums over rows.
+    r"""The same where rows come in blocks: the bound that the M-step climbs, its gradient and its
+    curvature are sums over rows.
 
-    .. math:: Q(\theta' \mid \theta) = \sum_b \Big[ E_\theta \log p(x_b, z_b \mid \theta') + \frac{n_b}{N} \log p(\theta') \Big]
+    .. math::
 
-    Every block works out its posteriors at :math:`\theta` anew at every point, for they are as many as its rows. Which second derivatives there are is
-    seen on the rows of ``program``.
+        Q(\theta' \mid \theta) = \sum_b \Big[ E_\theta \log p(x_b, z_b \mid \theta') + \frac{n_b}{N}
+        \log p(\theta') \Big]
+
+    Every block works out its posteriors at :math:`\theta` anew at every point, for they are as many
+    as its rows. Which second derivatives there are is seen on the rows of ``program``.
 
     Args:
         program: with a sample of the rows; summed: adds up over all rows; num_rows: N.
         agreed: the point of the first of several processes, in each of them.
     """
 
-    def __init__(self, program: Program, summed: Sums, num_rows: int, agreed: Callable[[Tensor], Tensor]) -> None:
+    def __init__(
+        self, program: Program, summed: Sums, num_rows: int, agreed: Callable[[Tensor], Tensor]
+    ) -> None:
         super().__init__(program)
         self.summed, self.num_rows, self.agreed = summed, num_rows, agreed
 
@@ -204,13 +277,20 @@ class SummedExpectation(Expectation):
         count, colouring = len(next(iter(free.values()))), self._colouring
         objective = _Objective(self.program, _shapes(free), {}, count)
 
-        def at_all(at: Tensor, ask: Callable[[_Objective, Tensor], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+        def at_all(
+            at: Tensor, ask: Callable[[_Objective, Tensor], tuple[Tensor, ...]]
+        ) -> tuple[Tensor, ...]:
             at = self.agreed(at)
 
             def of_rows(data: Any) -> dict[str, Tensor]:
                 own = self.program.with_data(data)
                 weights = own.factor_posteriors(params).weights
-                part = replace(objective, program=own, factors=_shapes(weights), prior_share=len(first_tensor(data)) / self.num_rows)
+                part = replace(
+                    objective,
+                    program=own,
+                    factors=_shapes(weights),
+                    prior_share=len(first_tensor(data)) / self.num_rows,
+                )
                 found = ask(part, part.point(at, _vector(weights)))
                 return {str(number): value for number, value in enumerate(found)}
 
@@ -224,15 +304,20 @@ class SummedExpectation(Expectation):
         if colouring is not None:
 
             def derivatives(at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-                value, slope, products = at_all(at, lambda part, point: part.second(colouring.seeds)(point))
+                value, slope, products = at_all(
+                    at, lambda part, point: part.second(colouring.seeds)(point)
+                )
                 return value, slope, colouring.matrix(products)
 
-        return self._climbed(objective, params, objective.rows(free), gradient, derivatives, num_steps)
+        return self._climbed(
+            objective, params, objective.rows(free), gradient, derivatives, num_steps
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class _Objective:
-    """The expected complete-data log-posterior as a function of one vector: coordinates (R, P), then the posteriors it is expected under.
+    """The expected complete-data log-posterior as a function of one vector: coordinates (R, P),
+    then the posteriors it is expected under.
 
     Args:
         program: whose.
@@ -254,7 +339,10 @@ class _Objective:
     def split(self, rows: Tensor) -> Params:
         """The inverse of :meth:`rows`."""
         pieces = rows.split([shape.numel() // self.count for shape in self.shapes.values()], 1)
-        return {name: piece.reshape(shape) for (name, shape), piece in zip(self.shapes.items(), pieces, strict=True)}
+        return {
+            name: piece.reshape(shape)
+            for (name, shape), piece in zip(self.shapes.items(), pieces, strict=True)
+        }
 
     def point(self, rows: Tensor, fixed: Tensor) -> Tensor:
         """The vector."""
@@ -274,9 +362,13 @@ class _Objective:
             with torch.enable_grad():
                 leaf, value = self._value(point)
                 (slope,) = torch.autograd.grad(value.sum(), leaf, create_graph=True)
-                nothing = 0.0 * leaf.sum()  # a gradient that depends on nothing has derivatives of nought
+                nothing = (
+                    0.0 * leaf.sum()
+                )  # a gradient that depends on nothing has derivatives of nought
                 pushes = [((slope * seed).sum() + nothing) for seed in seeds.to(slope.dtype)]
-                products = [torch.autograd.grad(push, leaf, retain_graph=True)[0] for push in pushes]
+                products = [
+                    torch.autograd.grad(push, leaf, retain_graph=True)[0] for push in pushes
+                ]
             return value.detach(), slope.detach(), torch.stack(products)
 
         return evaluate
@@ -287,19 +379,36 @@ class _Objective:
         leaf = free.detach().reshape(self.count, -1).requires_grad_()
         nothing = torch.zeros(self.count, dtype=point.dtype, device=point.device)
         posteriors = FactorPosteriors(_split(fixed, self.factors), nothing, nothing)
-        return leaf, self.program.expected_log_joint(self.program.constrained(self.split(leaf)), posteriors, self.prior_share)
+        return leaf, self.program.expected_log_joint(
+            self.program.constrained(self.split(leaf)), posteriors, self.prior_share
+        )
 
     def has_kink(self, fixed: Tensor) -> bool:
-        """Whether the gradient jumps where a coordinate changes its sign, as that of a penalty does."""
-        near = torch.full((self.count, sum(shape.numel() for shape in self.shapes.values()) // self.count), STEP, dtype=fixed.dtype, device=fixed.device)
+        """Whether the gradient jumps where a coordinate changes its sign, as that of a penalty
+        does.
+        """
+        near = torch.full(
+            (self.count, sum(shape.numel() for shape in self.shapes.values()) // self.count),
+            STEP,
+            dtype=fixed.dtype,
+            device=fixed.device,
+        )
         (_, above), (_, below) = (self.first(self.point(own, fixed)) for own in (near, -near))
         return bool(((above - below).abs() > JUMP).any())
 
 
-def _by_gradient(gradient: Callable[[Tensor], tuple[Tensor, Tensor]], start: Tensor, unit: Tensor, num_steps: int) -> Tensor:
+def _by_gradient(
+    gradient: Callable[[Tensor], tuple[Tensor, Tensor]], start: Tensor, unit: Tensor, num_steps: int
+) -> Tensor:
     """L-BFGS of all restarts (R, P) together; one that does not gain stays where it was."""
     step = torch.zeros_like(start).requires_grad_()
-    optimizer = torch.optim.LBFGS([step], max_iter=num_steps, tolerance_grad=1e-9, tolerance_change=1e-11, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS(
+        [step],
+        max_iter=num_steps,
+        tolerance_grad=1e-9,
+        tolerance_change=1e-11,
+        line_search_fn="strong_wolfe",
+    )
 
     def closure() -> float:
         with torch.no_grad():
@@ -324,14 +433,20 @@ def _vector(values: Mapping[str, Tensor]) -> Tensor:
 
 def _split(vector: Tensor, shapes: Shapes) -> Params:
     pieces: Sequence[Tensor] = vector.split([shape.numel() for shape in shapes.values()])
-    return {name: piece.reshape(shape) for (name, shape), piece in zip(shapes.items(), pieces, strict=True)}
+    return {
+        name: piece.reshape(shape)
+        for (name, shape), piece in zip(shapes.items(), pieces, strict=True)
+    }
 
 
 def unit_steps(program: Program, free: Params) -> Params:
-    """Steps that move a parameter by at most about one: on a wide interval the free scale is hundreds of units long."""
+    """Steps that move a parameter by at most about one: on a wide interval the free scale is
+    hundreds of units long.
+    """
     leaves = {name: value.clone().requires_grad_() for name, value in free.items()}
     total = sum((value.sum() for value in program.constrained(leaves).values()), torch.zeros(()))
     grads = torch.autograd.grad(total, list(leaves.values()))
-    return {name: grad.abs().clamp(min=1.0).reciprocal() for name, grad in zip(leaves, grads, strict=True)}
-
-
+    return {
+        name: grad.abs().clamp(min=1.0).reciprocal()
+        for name, grad in zip(leaves, grads, strict=True)
+    }

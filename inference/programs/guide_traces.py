@@ -1,4 +1,6 @@
-"""What a guide draws: the only other file that opens Pyro traces, of guides where :mod:`inference.programs.program` opens models'."""
+"""What a guide draws: the only other file that opens Pyro traces, of guides where
+:mod:`inference.programs.program` opens models'.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +23,32 @@ def hidden(model: Callable[..., Any], sites: Collection[str]) -> Callable[..., A
 
 
 def drawn_sites(guide: Callable[..., Any], args: tuple[Any, ...]) -> dict[str, bool]:
-    """Names of the sites a guide draws, and whether each is an auxiliary one that the model need not have."""
+    """Names of the sites a guide draws, and whether each is an auxiliary one that the model need
+    not have.
+    """
     trace = poutine.trace(guide).get_trace(*args)
-    nodes = {name: node for name, node in trace.nodes.items() if node["type"] == "sample" and not node["is_observed"]}
+    nodes = {
+        name: node
+        for name, node in trace.nodes.items()
+        if node["type"] == "sample" and not node["is_observed"]
+    }
     return {
-        name: bool((node["infer"] or {}).get("is_auxiliary")) or type(node["fn"]).__name__ == "_Subsample"
+        name: (
+            bool((node["infer"] or {}).get("is_auxiliary"))
+            or type(node["fn"]).__name__ == "_Subsample"
+        )
         for name, node in nodes.items()
     }
 
 
-def one_draw(guide: Callable[..., Any], args: tuple[Any, ...], names: Collection[str], but: Collection[str]) -> tuple[Params, Tensor]:
+def one_draw(
+    guide: Callable[..., Any], args: tuple[Any, ...], names: Collection[str], but: Collection[str]
+) -> tuple[Params, Tensor]:
     """Values of some sites, and the log density of all sites ``but`` those named."""
     trace = poutine.trace(guide).get_trace(*args)
     trace.compute_log_prob(lambda name, site: name not in but)
-    total = sum((node["log_prob_sum"] for node in trace.nodes.values() if "log_prob_sum" in node), torch.zeros(()))
+    total = sum(
+        (node["log_prob_sum"] for node in trace.nodes.values() if "log_prob_sum" in node),
+        torch.zeros(()),
+    )
     return {name: torch.as_tensor(trace.nodes[name]["value"]) for name in names}, total

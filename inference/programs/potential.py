@@ -1,11 +1,13 @@
-r"""The log-posterior of a program's parameters on the unconstrained scale, latents summed out, for a batch of points.
+r"""The log-posterior of a program's parameters on the unconstrained scale, latents summed out, for
+a batch of points.
 
-With parameters :math:`\theta = T(z)`, site by site Pyro's bijection from the real line to the site's support,
+With parameters :math:`\theta = T(z)`, site by site Pyro's bijection from the real line to the
+site's support,
 
 .. math:: \ell(z) = \log p(x \mid T(z)) + \log p(T(z)) + \log |\det J_T(z)|,
 
-whose exponential is a density in z. A batch of R points runs as R restarts of the program, so several chains or
-particles cost one run.
+whose exponential is a density in z. A batch of R points runs as R restarts of the program, so
+several chains or particles cost one run.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ from inference.programs.replay import recorded
 
 __all__ = ["Potential", "PotentialOfSets"]
 
-BEYOND, EDGE = 25.0, 6.0  # an estimate on its bound (logit beyond 25) starts inside: sigmoid(6) = 0.9975
+BEYOND, EDGE = (
+    25.0,
+    6.0,
+)  # an estimate on its bound (logit beyond 25) starts inside: sigmoid(6) = 0.9975
 MOST_CLIMBING = 300  # steps towards the top of the density
 CHUNK = 64  # points evaluated at once
 
@@ -35,20 +40,25 @@ class Potential:
         like: one draw of every parameter and local site, (1, ...), for shapes and dtype.
 
     Raises:
-        ValueError: naming a latent that cannot be enumerated, or a site whose support has no bijection.
+        ValueError: naming a latent that cannot be enumerated, or a site whose support has no
+            bijection.
     """
 
     def __init__(self, program: Program, like: Params) -> None:
         program.check_enumerable()
         self.program = program
-        self.names = tuple(site.name for site in program.sites if site.kind in ("parameter", "local"))
+        self.names = tuple(
+            site.name for site in program.sites if site.kind in ("parameter", "local")
+        )
         self._maps = {}
         for name in self.names:
             support = program.site(name).support
             try:
                 self._maps[name] = biject_to(support)
             except NotImplementedError as error:
-                raise ValueError(f"site {name!r} with support {support} has no bijection to the real line") from error
+                raise ValueError(
+                    f"site {name!r} with support {support} has no bijection to the real line"
+                ) from error
         inner = {name: self._maps[name].inv(like[name][:1]) for name in self.names}
         self._shapes = {name: value.shape[1:] for name, value in inner.items()}
         self._functions: dict[int, Callable[[Tensor], tuple[Tensor, ...]]] = {}
@@ -88,7 +98,9 @@ class Potential:
         return self.program.log_marginal(params)
 
     def __call__(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """l(z) and its gradient, (R,) and (R, P); a point without a finite density has -inf and a zero gradient."""
+        """l(z) and its gradient, (R,) and (R, P); a point without a finite density has -inf and a
+        zero gradient.
+        """
         most = CHUNK if len(points) == 1 or self.program.broadcasts() else 1
         if len(points) > most and type(self) is Potential:  # sets are one batch
             parts = [self(part) for part in points.split(most)]
@@ -98,7 +110,10 @@ class Potential:
         value, gradient = self._functions[len(points)](points)
         bad = ~(torch.isfinite(value) & torch.isfinite(gradient).all(-1))
         if bad.any():
-            value, gradient = value.masked_fill(bad, -torch.inf), gradient.masked_fill(bad.unsqueeze(-1), 0.0)
+            value, gradient = (
+                value.masked_fill(bad, -torch.inf),
+                gradient.masked_fill(bad.unsqueeze(-1), 0.0),
+            )
         return value, gradient
 
     def curvature(self, point: Tensor) -> Tensor:
@@ -106,20 +121,32 @@ class Potential:
         with torch.enable_grad():
             leaf = point.detach().reshape(1, -1).requires_grad_()
             (gradient,) = torch.autograd.grad(self.log_density(leaf).sum(), leaf, create_graph=True)
-            lines = [torch.autograd.grad(entry, leaf, retain_graph=True)[0][0] for entry in gradient[0]]
+            lines = [
+                torch.autograd.grad(entry, leaf, retain_graph=True)[0][0] for entry in gradient[0]
+            ]
         hessian = -torch.stack(lines)
         return (hessian + hessian.mT) / 2
 
     def climbed(self, point: Tensor) -> Tensor:
-        """A point near the top of the density, uphill of one (P,), by L-BFGS; it need not be the very top."""
+        """A point near the top of the density, uphill of one (P,), by L-BFGS; it need not be the
+        very top.
+        """
         from scipy.optimize import minimize
 
         def descent(z: Array) -> tuple[float, Array]:
             value, gradient = self(torch.from_numpy(z).to(point)[None])
-            return (-float(value) if torch.isfinite(value).all() else 1e300), -gradient[0].cpu().double().numpy()
+            return (-float(value) if torch.isfinite(value).all() else 1e300), -gradient[
+                0
+            ].cpu().double().numpy()
 
         start = point.detach().cpu().double().numpy()
-        found = minimize(descent, start, jac=True, method="L-BFGS-B", options={"maxiter": MOST_CLIMBING, "maxcor": 20})
+        found = minimize(
+            descent,
+            start,
+            jac=True,
+            method="L-BFGS-B",
+            options={"maxiter": MOST_CLIMBING, "maxcor": 20},
+        )
         return torch.from_numpy(found.x if found.fun <= descent(start)[0] else start).to(point)
 
     def _evaluate(self, points: Tensor) -> tuple[Tensor, Tensor]:
@@ -139,14 +166,17 @@ class Potential:
 
 
 class PotentialOfSets(Potential):
-    """As :class:`Potential`, for several data sets of one model: the points of one batch belong to one set each.
+    """As :class:`Potential`, for several data sets of one model: the points of one batch belong to
+    one set each.
 
-    The rows of all sets stand one after the other in one table, and a point is charged with the rows of its own set alone. Rows of
-    other sets are evaluated too, which is little work beside that of many small programs one by one.
+    The rows of all sets stand one after the other in one table, and a point is charged with the
+    rows of its own set alone. Rows of other sets are evaluated too, which is little work beside
+    that of many small programs one by one.
 
     Args:
         program: with the rows of all sets; like: as there.
-        num_sets: sets of equally many rows; a batch holds equally many points of each, those of the first set first.
+        num_sets: sets of equally many rows; a batch holds equally many points of each, those of the
+            first set first.
     """
 
     def __init__(self, program: Program, like: Params, num_sets: int) -> None:

@@ -1,4 +1,6 @@
-"""A user's program made ready to run: in the dtype of its data, missing entries of what it observes left out, its lines known."""
+"""A user's program made ready to run: in the dtype of its data, missing entries of what it observes
+left out, its lines known.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +41,21 @@ CHOICES = (
     "only integer tensors of a single element",
     "can be converted to an index",
 )
-CLASHES = ("same dtype", "expected scalar type", "dtype mismatch", "must have the same dtype", "should have the same dtype")
+CLASHES = (
+    "same dtype",
+    "expected scalar type",
+    "dtype mismatch",
+    "must have the same dtype",
+    "should have the same dtype",
+)
 
 
 class _MissingEntries(Messenger):
-    """NaN entries of observed sites leave the likelihood: masked, and filled with a value that is there.
+    """NaN entries of observed sites leave the likelihood: masked, and filled with a value that is
+    there.
 
-    A law of whole vectors cannot lose one entry of them; the libraries' own laws of items know NaN themselves.
+    A law of whole vectors cannot lose one entry of them; the libraries' own laws of items know NaN
+    themselves.
     """
 
     def _pyro_sample(self, msg: Any) -> None:
@@ -59,10 +69,13 @@ class _MissingEntries(Messenger):
         hidden, whole = vectors.any(-1), ~vectors.any(-1)
         if bool((hidden & ~vectors.all(-1)).any()):
             raise ValueError(
-                f"observed site {msg['name']!r} holds vectors of which some entries are NaN, and its law is one of whole vectors: give every "
-                "column a law of its own inside a plate, or leave these rows out"
+                f"observed site {msg['name']!r} holds vectors of which some entries are NaN, and"
+                " its law is one of whole vectors: give every column a law of its own inside a"
+                " plate, or leave these rows out"
             )
-        msg["value"] = torch.where(missing, value[whole][0] if whole.any() else _inside(fn, value), value)
+        msg["value"] = torch.where(
+            missing, value[whole][0] if whole.any() else _inside(fn, value), value
+        )
         msg["mask"] = whole if msg["mask"] is None else whole & msg["mask"]
 
 
@@ -83,9 +96,11 @@ def _knows_nan(fn: Any) -> bool:
 
 
 class _Widening(TorchFunctionMode):
-    """Numbers of a narrower dtype than the program's, from outside it or by ``.float()``, are widened wherever they are used.
+    """Numbers of a narrower dtype than the program's, from outside it or by ``.float()``, are
+    widened wherever they are used.
 
-    Without that a matrix product of two dtypes is an error, and a float32 vector times a float64 number is a float32 vector.
+    Without that a matrix product of two dtypes is an error, and a float32 vector times a float64
+    number is a float32 vector.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -94,16 +109,27 @@ class _Widening(TorchFunctionMode):
         if func is Tensor.float:
             return args[0].to(dtype)
         name = getattr(func, "__name__", "")
-        if name in ("__get__", "__set__", "__setitem__") or (name.endswith("_") and not name.endswith("__")):  # the tensor itself is meant
+        if name in ("__get__", "__set__", "__setitem__") or (
+            name.endswith("_") and not name.endswith("__")
+        ):  # the tensor itself is meant
             return func(*args, **kwargs)
-        return func(*(_widened(value, dtype) for value in args), **{key: _widened(value, dtype) for key, value in kwargs.items()})
+        return func(
+            *(_widened(value, dtype) for value in args),
+            **{key: _widened(value, dtype) for key, value in kwargs.items()},
+        )
 
 
 def _widened(value: Any, dtype: torch.dtype) -> Any:
-    """A tensor, or a list of tensors, in a dtype that is no narrower; anything else, sizes among it, as it is."""
+    """A tensor, or a list of tensors, in a dtype that is no narrower; anything else, sizes among
+    it, as it is.
+    """
     if type(value) in (list, tuple) and any(isinstance(part, Tensor) for part in value):
         return type(value)(_widened(part, dtype) for part in value)
-    if isinstance(value, Tensor) and value.is_floating_point() and torch.finfo(value.dtype).bits < torch.finfo(dtype).bits:
+    if (
+        isinstance(value, Tensor)
+        and value.is_floating_point()
+        and torch.finfo(value.dtype).bits < torch.finfo(dtype).bits
+    ):
         return value.to(dtype)
     return value
 
@@ -118,8 +144,14 @@ class _Watching(TorchFunctionMode):
         if not self.found:
             dtype = torch.get_default_dtype()
             self.found = func is Tensor.float and dtype is torch.float64
-            for value in (*args, *kwargs.values()) if kwargs else args:  # thousands of steps call this a hundred thousand times
-                if isinstance(value, Tensor) and value.dtype is not dtype and _widened(value, dtype) is not value:
+            for value in (
+                (*args, *kwargs.values()) if kwargs else args
+            ):  # thousands of steps call this a hundred thousand times
+                if (
+                    isinstance(value, Tensor)
+                    and value.dtype is not dtype
+                    and _widened(value, dtype) is not value
+                ):
                     self.found = True
         return func(*args, **kwargs)
 
@@ -129,14 +161,18 @@ def _clash(error: Exception) -> bool:
 
 
 class Prepared:
-    """A program that runs in one floating dtype, the data's, with NaN entries of its observed sites left out.
+    """A program that runs in one floating dtype, the data's, with NaN entries of its observed sites
+    left out.
 
     Args:
-        model: the user's program; widen: whether constants of another dtype in its matrix products are converted.
+        model: the user's program; widen: whether constants of another dtype in its matrix products
+            are converted.
         dtype: None for that of the data it is called with, double precision where they hold none.
     """
 
-    def __init__(self, model: Callable[..., Any], dtype: torch.dtype | None = None, widen: bool = False) -> None:
+    def __init__(
+        self, model: Callable[..., Any], dtype: torch.dtype | None = None, widen: bool = False
+    ) -> None:
         self.model, self.dtype, self.widen = model, dtype, widen
 
     def __call__(self, *args: Any) -> Any:
@@ -159,12 +195,18 @@ class SourceLines(Messenger):
         self.of.setdefault(msg["name"], _line_of_user())
 
 
-LIBRARIES = tuple(str(Path(module.__file__ or "").parent) for module in (pyro, torch)) + (str(Path(__file__).parent),)
+LIBRARIES = tuple(str(Path(module.__file__ or "").parent) for module in (pyro, torch)) + (
+    str(Path(__file__).parent),
+)
 
 
 def _line_of_user() -> str:
     frame = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename.startswith((*LIBRARIES, "<")) and frame.f_back is not None:
+    while (
+        frame is not None
+        and frame.f_code.co_filename.startswith((*LIBRARIES, "<"))
+        and frame.f_back is not None
+    ):
         frame = frame.f_back
     return _place(frame.f_lineno, frame.f_code.co_filename)
 
@@ -172,7 +214,11 @@ def _line_of_user() -> str:
 @functools.lru_cache(maxsize=256)
 def _place(line: int, file: str) -> str:
     path = Path(file)
-    return f"line {line} of the cell" if path.parent.name.startswith("ipykernel") else f"line {line} of {path.name}"
+    return (
+        f"line {line} of the cell"
+        if path.parent.name.startswith("ipykernel")
+        else f"line {line} of {path.name}"
+    )
 
 
 def first_line(error: BaseException) -> str:
@@ -242,7 +288,9 @@ def other_density(site: str, line: str, latents: str) -> str:
 
 
 def prepared(model: Callable[..., Any], dtype: torch.dtype | None = None) -> Callable[..., Any]:
-    """A user's program ready to run; a model that checks its data itself as it is, for it minds these things too."""
+    """A user's program ready to run; a model that checks its data itself as it is, for it minds
+    these things too.
+    """
     return model if checks_data(model) or isinstance(model, Prepared) else Prepared(model, dtype)
 
 
@@ -251,7 +299,8 @@ def first_run(
 ) -> tuple[Callable[..., Any], Any, dict[str, str]]:
     """The program ready to run, a trace of it, and the line of every site.
 
-    Constants of a dtype that clashes with the data's, or takes digits from them, are found out here, and converted from then on.
+    Constants of a dtype that clashes with the data's, or takes digits from them, are found out
+    here, and converted from then on.
 
     Args:
         model: the program; args: what it is called with; fixed: values of some of its sites.
@@ -273,15 +322,24 @@ def first_run(
         except RuntimeError as error:
             if not watching.found:
                 if not _clash(error):
-                    raise ValueError(f"the program at {line_of_error(error)}: {first_line(error)}") from error
+                    raise ValueError(
+                        f"the program at {line_of_error(error)}: {first_line(error)}"
+                    ) from error
                 raise ValueError(
-                    f"the program at {line_of_error(error)}: {first_line(error)}; its constants have more digits than its data, so convert one to "
-                    "the dtype of the other"
+                    f"the program at {line_of_error(error)}: {first_line(error)}; its constants"
+                    " have more digits than its data, so convert one to the dtype of the other"
                 ) from error
         except ValueError as error:
             if "to satisfy the constraint" not in str(error):
                 raise
-            remedy = ": a covariate that is missing must be filled in before the fit, or given a law of its own" if "nan" in str(error) else ""
-            raise ValueError(f"the program at {line_of_error(error)}: {first_line(error)}{remedy}") from error
+            remedy = (
+                ": a covariate that is missing must be filled in before the fit, or given a law of"
+                " its own"
+                if "nan" in str(error)
+                else ""
+            )
+            raise ValueError(
+                f"the program at {line_of_error(error)}: {first_line(error)}{remedy}"
+            ) from error
         model = Prepared(model.model, model.dtype, widen=True)
         return model, trace(model), lines.of

@@ -1,17 +1,20 @@
-r"""A Pyro program seen as a log-density: with its neighbours here the only file that opens Pyro traces.
+r"""A Pyro program seen as a log-density: with its neighbours here the only file that opens Pyro
+traces.
 
-A program has three kinds of sites: *parameters* (continuous, outside the plate over rows), *latents* (discrete, not
-observed, enumerated), and *observed* sites; continuous latents inside a plate over rows are *local*. With the
-parameters fixed, every latent and observed site contributes one local factor; eliminating the latents from their
-product (Pyro's own plated variable elimination) gives the log-marginal of each row. Because that is differentiable,
+A program has three kinds of sites: *parameters* (continuous, outside the plate over rows),
+*latents* (discrete, not observed, enumerated), and *observed* sites; continuous latents inside a
+plate over rows are *local*. With the parameters fixed, every latent and observed site contributes
+one local factor; eliminating the latents from their product (Pyro's own plated variable
+elimination) gives the log-marginal of each row. Because that is differentiable,
 
 .. math:: \frac{\partial \log p(x)}{\partial \log f} = p(\text{configuration of } f \mid x)
 
 is the posterior of factor f: an exact E-step is reverse-mode differentiation of one scalar.
 
-Every function accepts parameters with one leading dim R, for R restarts. A program that broadcasts is evaluated once for all of them,
-inside an outermost plate over restarts. One that does not (``a[z]`` reads the leading dim as the latent's) is run once a restart, and nothing
-stands in front of the dims it gave its parameters; which of the two it is, is found out by a trial.
+Every function accepts parameters with one leading dim R, for R restarts. A program that broadcasts
+is evaluated once for all of them, inside an outermost plate over restarts. One that does not
+(``a[z]`` reads the leading dim as the latent's) is run once a restart, and nothing stands in front
+of the dims it gave its parameters; which of the two it is, is found out by a trial.
 """
 
 from __future__ import annotations
@@ -72,10 +75,12 @@ class Program:
     """A Pyro program with its data, as a function of its parameters.
 
     Args:
-        model: any callable of Pyro primitives whose latents can be enumerated; ``pyro.markov`` chains included.
+        model: any callable of Pyro primitives whose latents can be enumerated; ``pyro.markov``
+            chains included.
         args: the arguments it is called with (the data).
 
-    Whatever sums over latents raises a ValueError, naming the site, if one of them cannot be enumerated.
+    Whatever sums over latents raises a ValueError, naming the site, if one of them cannot be
+    enumerated.
     """
 
     def __init__(self, model: Callable[..., Any], *args: Any) -> None:
@@ -83,14 +88,20 @@ class Program:
         with isolated(0):
             self.model, trace, lines = first_run(model, args)
         self._enumerated_model = enumerating(self.model)
-        self.is_own = checks_data(model)  # minds dtypes, missing entries and restarts itself, and is tested for it
+        self.is_own = checks_data(
+            model
+        )  # minds dtypes, missing entries and restarts itself, and is tested for it
         self.first_trace = None if self.is_own else trace
-        self._trial: dict[str, bool] = {"together": True} if self.is_own else {}  # shared with other data of the program
+        self._trial: dict[str, bool] = (
+            {"together": True} if self.is_own else {}
+        )  # shared with other data of the program
         self._chains: list[Chain | None] = []  # once looked for, the chain of these data, or None
         self._set_sites(trace, lines)
 
     def with_data(self, *args: Any) -> Program:
-        """The same program with other data (a chunk of rows), without looking at its sites again."""
+        """The same program with other data (a chunk of rows), without looking at its sites
+        again.
+        """
         new = object.__new__(Program)
         new.__dict__.update(self.__dict__)
         new.args = args
@@ -99,7 +110,9 @@ class Program:
         return new
 
     def part(self, data: Any, nesting: int) -> Program:
-        """The same program on a part of its data, with room for so many plates, its steps run one by one."""
+        """The same program on a part of its data, with room for so many plates, its steps run one
+        by one.
+        """
         new = Program(self.model, data)
         new.max_plate_nesting = max(new.max_plate_nesting, nesting)
         new._chains = [None]
@@ -107,7 +120,11 @@ class Program:
 
     def is_of(self, model: Callable[..., Any], *args: Any) -> bool:
         """Whether it is the program of this very model with these very data."""
-        return self._given is model and len(args) == len(self.args) and all(one is other for one, other in zip(args, self.args, strict=True))
+        return (
+            self._given is model
+            and len(args) == len(self.args)
+            and all(one is other for one, other in zip(args, self.args, strict=True))
+        )
 
     def share_trial(self, trial: dict[str, bool]) -> None:
         """Keep what a trial finds out where other programs of the same model look first."""
@@ -122,7 +139,9 @@ class Program:
         return new
 
     def without_latents(self) -> Callable[..., Any]:
-        """A Pyro model of the same arguments for Pyro's own engines: its latents to be enumerated, or, of hidden chains, summed out in one factor."""
+        """A Pyro model of the same arguments for Pyro's own engines: its latents to be enumerated,
+        or, of hidden chains, summed out in one factor.
+        """
         if self.chain is None:
             return self._enumerated_model
         shortest = self._shortest
@@ -131,13 +150,22 @@ class Program:
         def model(*_: Any) -> None:
             with poutine.block(hide=others):
                 nodes = poutine.trace(shortest.model).get_trace(*shortest.args).nodes
-            values = {name: torch.as_tensor(nodes[name]["value"]) for name in self.names("parameter")}
+            values = {
+                name: torch.as_tensor(nodes[name]["value"]) for name in self.names("parameter")
+            }
             name, value = next(iter(values.items()))
             restarts = None if value.dim() == len(self.site(name).shape) else len(value)
             lead = () if restarts is None else (restarts,)
             with poutine.block():
-                total = self.log_marginal({name: value.reshape(lead + self.site(name).shape) for name, value in values.items()})
-            pyro.factor("_data", total.reshape(lead + (1,) * self.max_plate_nesting if lead else ()))
+                total = self.log_marginal(
+                    {
+                        name: value.reshape(lead + self.site(name).shape)
+                        for name, value in values.items()
+                    }
+                )
+            pyro.factor(
+                "_data", total.reshape(lead + (1,) * self.max_plate_nesting if lead else ())
+            )
 
         return model
 
@@ -145,7 +173,8 @@ class Program:
         self.sites, self.row_plates = sites_of(trace, lines, self.args)
         nodes = sample_nodes(trace)
         self.max_plate_nesting = max(
-            (-f.dim for node in nodes.values() for f in node["cond_indep_stack"] if f.vectorized), default=0
+            (-f.dim for node in nodes.values() for f in node["cond_indep_stack"] if f.vectorized),
+            default=0,
         )
         self._by_name = {site.name: site for site in self.sites}
         self._batch_dims = {name: len(node["fn"].batch_shape) for name, node in nodes.items()}
@@ -194,17 +223,24 @@ class Program:
         return None
 
     def broadcasts(self) -> bool:
-        """Whether restarts can run as one batch: two together must give what each gives alone. Found out once, on a few rows of a table."""
+        """Whether restarts can run as one batch: two together must give what each gives alone.
+
+        Found out once, on a few rows of a table.
+        """
         if "together" not in self._trial:
             self._trial["together"] = run_together(self)
         return self._trial["together"]
 
     def _each(self, ask: Callable[..., T], params: Params, *others: Any) -> T:
-        """``ask`` of all restarts as a batch, or of each alone, stacked; whatever else it takes is split alike."""
+        """``ask`` of all restarts as a batch, or of each alone, stacked; whatever else it takes is
+        split alike.
+        """
         restarts = self._num_restarts(params)
         if restarts is None or (restarts > 1 or self.is_own) and self.broadcasts():
             return ask(params, *others)
-        return stacked([ask(*(at(value, r) for value in (params, *others))) for r in range(restarts)])
+        return stacked(
+            [ask(*(at(value, r) for value in (params, *others))) for r in range(restarts)]
+        )
 
     def _in_program_shape(self, params: Params, restarts: int | None) -> Params:
         """Insert the plate dims between restarts and a site's own shape."""
@@ -227,8 +263,13 @@ class Program:
         if enumerate_latents:
             check_finite(self.sites)
         for site in self.sites:
-            if (site.kind == "parameter" or (site.kind == "local" and needs_local)) and site.name not in params:
-                raise ValueError(f"params: {site.kind} site {site.name!r} needs a value, got only {sorted(params)}")
+            if (
+                site.kind == "parameter" or (site.kind == "local" and needs_local)
+            ) and site.name not in params:
+                raise ValueError(
+                    f"params: {site.kind} site {site.name!r} needs a value, got only"
+                    f" {sorted(params)}"
+                )
         restarts = self._num_restarts(params)
         values = self._in_program_shape(params, restarts) | (fixed or {})
         model = self._enumerated_model if enumerate_latents else self.model
@@ -245,7 +286,9 @@ class Program:
             return poutine.trace(model).get_trace(*self.args)
 
     def check_enumerable(self) -> None:
-        """Refuse a program with a latent that cannot be summed out, naming it; and a user's that does not run when its latents are summed out."""
+        """Refuse a program with a latent that cannot be summed out, naming it; and a user's that
+        does not run when its latents are summed out.
+        """
         check_finite(self.sites)
         if self.is_own or "enumerated" in self._trial or not self.names("latent") or self.is_chain:
             return
@@ -269,9 +312,14 @@ class Program:
         self._trial["enumerated"] = True
 
     def _deaf_site(self, params: Params, factors: Factors) -> str | None:
-        """The first site whose density, all values of the latents at once, is not that of each value alone; tried at two values of each."""
+        """The first site whose density, all values of the latents at once, is not that of each
+        value alone; tried at two values of each.
+        """
         for k in (0, 1):
-            fixed = {name: factors.values(name)[: k + 1][-1].expand(self.site(name).shape) for name in factors.enumerated}
+            fixed = {
+                name: factors.values(name)[: k + 1][-1].expand(self.site(name).shape)
+                for name in factors.enumerated
+            }
             alone = self._trace(params, enumerate_latents=False, fixed=fixed).nodes
             sites = [site.name for site in self._summed_sites()]
             with pyro.validation_enabled(False):
@@ -319,7 +367,11 @@ class Program:
 
     @cached_property
     def _priors(self) -> dict[str, Any] | None:
-        """The laws of the parameters, where none depends on another's value: the model need not run again for them. Of this library's models, which do not choose by values."""
+        """The laws of the parameters, where none depends on another's value: the model need not run
+        again for them.
+
+        Of this library's models, which do not choose by values.
+        """
         if not self.is_own or self.chain is not None:
             return None
         with isolated(0), pyro.validation_enabled(False), torch.no_grad():
@@ -331,21 +383,33 @@ class Program:
         if self.chain is not None:
             return self.chain.log_prior(params, restarts is not None)
         if self._priors is not None and params.keys() >= self._priors.keys():
-            with pyro.validation_enabled(False):  # a check asks about values, which costs as much as the density
-                return _total((law.log_prob(params[name]) for name, law in self._priors.items()), restarts)
+            with pyro.validation_enabled(
+                False
+            ):  # a check asks about values, which costs as much as the density
+                return _total(
+                    (law.log_prob(params[name]) for name, law in self._priors.items()), restarts
+                )
         if self.latent_prior.sites:
             return self._eliminated(params, names=self.latent_prior.sites).log_prior
-        return self._log_prior(self._trace(params, enumerate_latents=False, needs_local=False), restarts)
+        return self._log_prior(
+            self._trace(params, enumerate_latents=False, needs_local=False), restarts
+        )
 
     def log_prior_local(self, params: Params) -> Tensor:
-        """Log density of the local sites given in ``params``, () or (R,); 0 where there are none. For laws without a latent."""
+        """Log density of the local sites given in ``params``, () or (R,); 0 where there are none.
+
+        For laws without a latent.
+        """
         if not self.names("local"):
             restarts = self._num_restarts(params)
             return next(iter(params.values())).new_zeros(() if restarts is None else (restarts,))
         return self._each(self._log_prior_local_of, params)
 
     def _log_prior_local_of(self, params: Params) -> Tensor:
-        return _total(self._log_probs(self._trace(params, enumerate_latents=False), "local"), self._num_restarts(params))
+        return _total(
+            self._log_probs(self._trace(params, enumerate_latents=False), "local"),
+            self._num_restarts(params),
+        )
 
     def _log_prob(self, node: Any) -> Tensor:
         """Log density of a site's value; a user's data were checked once, before the work."""
@@ -367,12 +431,18 @@ class Program:
     def _fixed(self, latents: Params, restarts: int | None) -> Params:
         for name in self.names("latent"):
             if name not in latents:
-                raise ValueError(f"latents: site {name!r} needs a value, got only {sorted(latents)}")
+                raise ValueError(
+                    f"latents: site {name!r} needs a value, got only {sorted(latents)}"
+                )
         lead = () if restarts is None else (restarts,)
-        return {name: value.reshape(lead + self.site(name).shape) for name, value in latents.items()}
+        return {
+            name: value.reshape(lead + self.site(name).shape) for name, value in latents.items()
+        }
 
     def log_joint(self, params: Params, latents: Params) -> Tensor:
-        """Log density of parameters, latents and data, () or (R,); latents in the shapes of their sites (with R first)."""
+        """Log density of parameters, latents and data, () or (R,); latents in the shapes of their
+        sites (with R first).
+        """
         return self._each(self._log_joint_of, params, latents)
 
     def _log_joint_of(self, params: Params, latents: Params) -> Tensor:
@@ -382,7 +452,9 @@ class Program:
         return _total(every, restarts)
 
     def log_joint_rows(self, params: Params, latents: Params) -> Tensor:
-        """Log density of each row and its latents, (N,) or (R, N); for latents that stand in one plate over the rows."""
+        """Log density of each row and its latents, (N,) or (R, N); for latents that stand in one
+        plate over the rows.
+        """
         return self._each(self._log_joint_rows_of, params, latents)
 
     def _log_joint_rows_of(self, params: Params, latents: Params) -> Tensor:
@@ -412,12 +484,20 @@ class Program:
                 continue
             node = trace.nodes[site.name]
             log_prob = torch.zeros(()) if site.name == unread else self._log_prob(node)
-            log_probs[site.name] = log_prob if node["mask"] is None or site.kind == "latent" else scale_and_mask(log_prob, mask=node["mask"])
+            log_probs[site.name] = (
+                log_prob
+                if node["mask"] is None or site.kind == "latent"
+                else scale_and_mask(log_prob, mask=node["mask"])
+            )
         log_prior = self._log_prior(trace, self._num_restarts(params))
         return LocalTerms.of(trace, log_probs, log_prior, self.latent_prior)
 
     def _factors(self, params: Params) -> Factors | ChainFactors:
-        return self._eliminated(params) if self.chain is None else self.chain.factors(params, self._num_restarts(params) is not None)
+        return (
+            self._eliminated(params)
+            if self.chain is None
+            else self.chain.factors(params, self._num_restarts(params) is not None)
+        )
 
     def _eliminated(
         self, params: Params, unread: str | None = None, names: Collection[str] | None = None
@@ -439,7 +519,9 @@ class Program:
         return self._each(lambda own: self._factors(own).log_rows(), params)
 
     def log_marginal(self, params: Params) -> Tensor:
-        """Log-likelihood with the latents summed out, () or (R,); scaled up if the data is a mini-batch."""
+        """Log-likelihood with the latents summed out, () or (R,); scaled up if the data is a
+        mini-batch.
+        """
         return self._each(lambda own: self._factors(own).log_total(), params)
 
     def factor_posteriors(self, params: Params) -> FactorPosteriors:
@@ -453,10 +535,16 @@ class Program:
     def expected_complete_log_density(self, params: Params, posteriors: FactorPosteriors) -> Tensor:
         """E[log p(data, latents | params)] under fixed factor posteriors, () or (R,), with no more
         of the prior than parameters that share latents with data."""
-        return self._each(lambda own, known: self._factors(own).expected(known.weights), params, posteriors)
+        return self._each(
+            lambda own, known: self._factors(own).expected(known.weights), params, posteriors
+        )
 
-    def expected_log_joint(self, params: Params, posteriors: FactorPosteriors, prior_share: float = 1.0) -> Tensor:
-        """The same with a share of the prior of the parameters, all of it for all rows, from one run of the program; () or (R,)."""
+    def expected_log_joint(
+        self, params: Params, posteriors: FactorPosteriors, prior_share: float = 1.0
+    ) -> Tensor:
+        """The same with a share of the prior of the parameters, all of it for all rows, from one
+        run of the program; () or (R,).
+        """
 
         def both(own: Params, known: FactorPosteriors) -> Tensor:
             factors = self._factors(own)
@@ -468,7 +556,9 @@ class Program:
         return self._each(both, params, posteriors)
 
     def latent_marginals(self, params: Params) -> dict[str, Tensor]:
-        """P(latent = each of its values | data), (N, num_values) or (R, N, num_values), for every latent site."""
+        """P(latent = each of its values | data), (N, num_values) or (R, N, num_values), for every
+        latent site.
+        """
         with torch.no_grad():
             return self._each(lambda own: self._factors(own).marginals(), params)
 
@@ -484,7 +574,9 @@ class Program:
             }
 
     def sample_latents(self, params: Params, num_draws: int = 1) -> dict[str, Tensor]:
-        """Exact joint draws of the latents given data and parameters (no leading R), (num_draws, \\*site shape)."""
+        """Exact joint draws of the latents given data and parameters (no leading R), (num_draws,
+        \\*site shape).
+        """
         draws: dict[str, list[Tensor]] = {name: [] for name in self.names("latent")}
         with torch.no_grad():
             factors = self._factors(params)
@@ -502,7 +594,9 @@ class Program:
         return {name: factors.values(name) for name in factors.enumerated}
 
     def latent_means(self, params: Params) -> dict[str, Tensor]:
-        """Posterior mean of every latent's value, (N, \\*event); a Categorical latent gives its probabilities."""
+        """Posterior mean of every latent's value, (N, \\*event); a Categorical latent gives its
+        probabilities.
+        """
         marginals = self.latent_marginals(params)
         out = {}
         for name, values in self.latent_values(params).items():
@@ -513,17 +607,23 @@ class Program:
         return out
 
     def latent_modes(self, params: Params) -> dict[str, Tensor]:
-        """The most probable value of every latent site (jointly over a vector's entries), (N, \\*event)."""
+        """The most probable value of every latent site (jointly over a vector's entries), (N,
+        \\*event).
+        """
         marginals = self.latent_marginals(params)
-        return {name: values[marginals[name].argmax(-1)] for name, values in self.latent_values(params).items()}
+        return {
+            name: values[marginals[name].argmax(-1)]
+            for name, values in self.latent_values(params).items()
+        }
 
     # ---------------------------------------------------------------- rows as a finite mixture
 
     def as_mixture(self, params: Params) -> FiniteMixture | None:
         """The program as a finite mixture over rows, or None if it is not one.
 
-        It is one when a single :class:`~ppl_models.parts.responses.ItemResponse` is observed, its predictor depends on one
-        latent site and on no row. Where another factor depends on the row, as a law of latents given covariates does, so do the weights.
+        It is one when a single :class:`~ppl_models.parts.responses.ItemResponse` is observed, its
+        predictor depends on one latent site and on no row. Where another factor depends on the row,
+        as a law of latents given covariates does, so do the weights.
         """
         observed = self.names("observed")
         if self.max_plate_nesting != 1 or len(observed) != 1 or self.names("local"):
@@ -540,7 +640,9 @@ class Program:
 
     def unconstrained(self, params: Params) -> Params:
         """Parameters mapped to the whole real line, site by site."""
-        return {name: biject_to(self.site(name).support).inv(value) for name, value in params.items()}
+        return {
+            name: biject_to(self.site(name).support).inv(value) for name, value in params.items()
+        }
 
     def constrained(self, free: Params) -> Params:
         """The inverse of :meth:`unconstrained`."""
@@ -552,8 +654,14 @@ class Program:
         return torch.stack([own.reshape(len(own), -1).all(-1) for own in held]).all(0)
 
     def draw_prior(self, num_draws: int, seed: int, local: bool = False) -> Params:
-        """Parameters drawn from the prior, (num_draws, \\*shape); with ``local`` the continuous latents of the rows too."""
-        names = [site.name for site in self.sites if site.kind == "parameter" or (local and site.kind == "local")]
+        """Parameters drawn from the prior, (num_draws, \\*shape); with ``local`` the continuous
+        latents of the rows too.
+        """
+        names = [
+            site.name
+            for site in self.sites
+            if site.kind == "parameter" or (local and site.kind == "local")
+        ]
         draws: dict[str, list[Tensor]] = {name: [] for name in names}
         shortest = self._shortest
         with isolated(seed):
@@ -562,17 +670,28 @@ class Program:
                 for name, values in draws.items():
                     values.append(_value(trace, name).detach())
         stacked = {name: torch.stack(values) for name, values in draws.items()}
-        return stacked if self.is_own else {name: value.to(floating_dtype(self.args)) for name, value in stacked.items()}
+        return (
+            stacked
+            if self.is_own
+            else {name: value.to(floating_dtype(self.args)) for name, value in stacked.items()}
+        )
 
     def simulate(self, params: Params, seed: int) -> dict[str, Tensor]:
-        """One draw of every latent and data site given parameters; build the program with arguments that hold no data."""
+        """One draw of every latent and data site given parameters; build the program with arguments
+        that hold no data.
+        """
         return simulate(self.model, params, seed, *self.args)
 
 
 def simulate(model: Callable[..., Any], params: Params, seed: int, *args: Any) -> dict[str, Tensor]:
-    """One draw of every site that ``params`` does not fix, from any program: nothing need be enumerable."""
+    """One draw of every site that ``params`` does not fix, from any program: nothing need be
+    enumerable.
+    """
     if checks_data(model):  # it draws in the precision of its data, double where there are none
-        params = {name: value.to(floating_dtype(args)) if value.is_floating_point() else value for name, value in params.items()}
+        params = {
+            name: value.to(floating_dtype(args)) if value.is_floating_point() else value
+            for name, value in params.items()
+        }
     ready = prepared(model, floating_dtype([args, params]))
     with isolated(seed), torch.no_grad():
         ready, trace, lines = first_run(ready, args, params)
@@ -590,7 +709,10 @@ def simulate(model: Callable[..., Any], params: Params, seed: int, *args: Any) -
 
 
 def _total(log_probs: Iterator[Tensor], restarts: int | None) -> Tensor:
-    sums = (value.sum() if restarts is None else value.reshape(restarts, -1).sum(-1) for value in log_probs)
+    sums = (
+        value.sum() if restarts is None else value.reshape(restarts, -1).sum(-1)
+        for value in log_probs
+    )
     return sum(sums, torch.zeros(()))
 
 

@@ -1,12 +1,15 @@
-"""A function of one tensor run once and replayed: the tensor operations without the Python around them.
+"""A function of one tensor run once and replayed: the tensor operations without the Python around
+them.
 
-A log-density of a probabilistic program is the same list of tensor operations at every point; tracing the program,
-building distributions and eliminating latents is Python that need not be repeated. What does not depend on the input
-(sums over the data, enumerated supports) is computed once and kept. Where a program asks whether something is true, the answer is noted, and a
-replay is used as long as the answers are the same.
+A log-density of a probabilistic program is the same list of tensor operations at every point;
+tracing the program, building distributions and eliminating latents is Python that need not be
+repeated. What does not depend on the input (sums over the data, enumerated supports) is computed
+once and kept. Where a program asks whether something is true, the answer is noted, and a replay is
+used as long as the answers are the same.
 
-The list is shortened before it is used: what nobody reads goes, a view of a view is one view of the first tensor, what is computed
-twice is computed once, and tensors are given back after their last use.
+The list is shortened before it is used: what nobody reads goes, a view of a view is one view of the
+first tensor, what is computed twice is computed once, and tensors are given back after their last
+use.
 """
 
 from __future__ import annotations
@@ -27,12 +30,45 @@ TOLERANCE = 1e-9
 MOST_COURSES = 3  # of a function that goes different ways at different points, that are recorded
 aten = torch.ops.aten
 SAME_IN_TORCH = (  # operations that torch offers with the same arguments and half the way to them
-    aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor, aten.neg.default, aten.reciprocal.default, aten.exp.default, aten.expm1.default,
-    aten.log.default, aten.log1p.default, aten.sqrt.default, aten.rsqrt.default, aten.sigmoid.default, aten.digamma.default, aten.lgamma.default,
-    aten.pow.Tensor_Scalar, aten.clamp.default, aten.bmm.default, aten.mm.default, aten.sum.dim_IntList, aten.max.dim, aten.amax.default, aten.cat.default,
-    aten.where.self, aten.ge.Scalar, aten.ge.Tensor, aten.le.Scalar, aten.le.Tensor, aten.gt.Scalar, aten.gt.Tensor, aten.lt.Scalar, aten.lt.Tensor,
-    aten.eq.Scalar, aten.eq.Tensor, aten.bitwise_and.Tensor, aten.logical_and.default, aten.tanh.default, aten.abs.default,
-)  # fmt: skip
+    aten.add.Tensor,
+    aten.sub.Tensor,
+    aten.mul.Tensor,
+    aten.div.Tensor,
+    aten.neg.default,
+    aten.reciprocal.default,
+    aten.exp.default,
+    aten.expm1.default,
+    aten.log.default,
+    aten.log1p.default,
+    aten.sqrt.default,
+    aten.rsqrt.default,
+    aten.sigmoid.default,
+    aten.digamma.default,
+    aten.lgamma.default,
+    aten.pow.Tensor_Scalar,
+    aten.clamp.default,
+    aten.bmm.default,
+    aten.mm.default,
+    aten.sum.dim_IntList,
+    aten.max.dim,
+    aten.amax.default,
+    aten.cat.default,
+    aten.where.self,
+    aten.ge.Scalar,
+    aten.ge.Tensor,
+    aten.le.Scalar,
+    aten.le.Tensor,
+    aten.gt.Scalar,
+    aten.gt.Tensor,
+    aten.lt.Scalar,
+    aten.lt.Tensor,
+    aten.eq.Scalar,
+    aten.eq.Tensor,
+    aten.bitwise_and.Tensor,
+    aten.logical_and.default,
+    aten.tanh.default,
+    aten.abs.default,
+)
 
 
 class _ControlFlow(Exception):
@@ -68,7 +104,8 @@ class _Line:
     """One operation.
 
     Args:
-        func: an operation, a :class:`_View`, or a truth value, which is what the first argument was found to be.
+        func: an operation, a :class:`_View`, or a truth value, which is what the first argument was
+            found to be.
         args, kwargs: with names in place of tensors that depend on the input.
         outputs: names, one of them unless ``several``; changed: the name that is overwritten.
     """
@@ -82,16 +119,25 @@ class _Line:
 
     @property
     def read(self) -> set[str]:
-        return {leaf.word for leaf in tree_leaves((self.args, self.kwargs)) if isinstance(leaf, _Name)}
+        return {
+            leaf.word for leaf in tree_leaves((self.args, self.kwargs)) if isinstance(leaf, _Name)
+        }
 
     def with_words(self, words: dict[str, str]) -> _Line:
         """The same line reading other names."""
 
         def other(leaf: Any) -> Any:
-            return _Name(words[leaf.word]) if isinstance(leaf, _Name) and leaf.word in words else leaf
+            return (
+                _Name(words[leaf.word]) if isinstance(leaf, _Name) and leaf.word in words else leaf
+            )
 
         changed = None if self.changed is None else words.get(self.changed, self.changed)
-        return replace(self, args=tree_map(other, self.args), kwargs=tree_map(other, self.kwargs), changed=changed)
+        return replace(
+            self,
+            args=tree_map(other, self.args),
+            kwargs=tree_map(other, self.kwargs),
+            changed=changed,
+        )
 
 
 class _Recorder(TorchDispatchMode):
@@ -100,16 +146,26 @@ class _Recorder(TorchDispatchMode):
     def __init__(self, point: Tensor) -> None:
         super().__init__()
         self.words = {id(point): "v0"}
-        self.values: dict[str, Tensor] = {"v0": point}  # an id is only one as long as its object lives
+        self.values: dict[str, Tensor] = {
+            "v0": point
+        }  # an id is only one as long as its object lives
         self.memory = {point.untyped_storage()._cdata: "v0"}  # whose memory it is
         self.owner = {"v0": "v0"}
         self.loose: set[str] = set()  # names whose size depends on values
         self.lines: list[_Line] = []
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
         kwargs = kwargs or {}
-        depends = any(id(leaf) in self.words for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
-        changed = args[0] if func._schema.is_mutable and args and isinstance(args[0], Tensor) else None
+        depends = any(
+            id(leaf) in self.words
+            for leaf in tree_leaves((args, kwargs))
+            if isinstance(leaf, Tensor)
+        )
+        changed = (
+            args[0] if func._schema.is_mutable and args and isinstance(args[0], Tensor) else None
+        )
         if depends and func is aten._local_scalar_dense.default:
             answer = func(*args)
             if not isinstance(answer, bool):
@@ -117,21 +173,37 @@ class _Recorder(TorchDispatchMode):
             self.lines.append(_Line(answer, (self._named(args[0]),)))
             return answer
         if changed is not None and depends and id(changed) not in self.words:
-            kept = changed.clone()  # a constant about to be overwritten: every replay needs it fresh
+            kept = (
+                changed.clone()
+            )  # a constant about to be overwritten: every replay needs it fresh
             self.lines.append(_Line(aten.clone.default, (kept,), outputs=(self._name(changed),)))
         named = tree_map(self._named, (args, kwargs)) if depends else None
         out = func(*args, **kwargs)
         if named is not None:
             several = isinstance(out, list | tuple)
-            words = tuple(self._name(value) if isinstance(value, Tensor) else "_" for value in (out if several else [out]))
-            line = _Line(func, named[0], named[1], words, several, None if changed is None else self.words[id(changed)])
+            words = tuple(
+                self._name(value) if isinstance(value, Tensor) else "_"
+                for value in (out if several else [out])
+            )
+            line = _Line(
+                func,
+                named[0],
+                named[1],
+                words,
+                several,
+                None if changed is None else self.words[id(changed)],
+            )
             if line.read & self.loose or _has_open_size(func, args):
                 self.loose |= set(words)
             self.lines.extend(self._as_views(line))
         return out
 
     def _named(self, value: Any) -> Any:
-        return _Name(self.words[id(value)]) if isinstance(value, Tensor) and id(value) in self.words else value
+        return (
+            _Name(self.words[id(value)])
+            if isinstance(value, Tensor) and id(value) in self.words
+            else value
+        )
 
     def _name(self, value: Tensor) -> str:
         if id(value) not in self.words:
@@ -149,7 +221,12 @@ class _Recorder(TorchDispatchMode):
             or line.changed is not None
             or owners <= set(line.outputs)
             or self.loose & {*line.outputs, *owners}
-            or any(self.values[word].dtype != first.dtype or self.values[word].is_neg() or self.values[word].is_conj() for word in line.outputs)
+            or any(
+                self.values[word].dtype != first.dtype
+                or self.values[word].is_neg()
+                or self.values[word].is_conj()
+                for word in line.outputs
+            )
         ):
             yield line
             return
@@ -159,7 +236,9 @@ class _Recorder(TorchDispatchMode):
     # ------------------------------------------------------------ shortening
 
     def shortened(self, outputs: list[str]) -> tuple[list[_Line], list[str]]:
-        """The lines that are needed for ``outputs``, each once, and the names that these then have."""
+        """The lines that are needed for ``outputs``, each once, and the names that these then
+        have.
+        """
         lines, words = self._each_once(self._needed(self.lines, outputs))
         outputs = [words.get(word, word) for word in outputs]
         return self._needed(self._without_padding(lines), outputs), outputs
@@ -170,30 +249,46 @@ class _Recorder(TorchDispatchMode):
         return {self.owner[line.changed] for line in self.lines if line.changed is not None}
 
     def _needed(self, lines: list[_Line], outputs: list[str]) -> list[_Line]:
-        """Those that the outputs and the answers rest on, in order; draws of latents that are summed out are not among them."""
+        """Those that the outputs and the answers rest on, in order; draws of latents that are
+        summed out are not among them.
+        """
         wanted, kept = set(outputs), []
         for line in reversed(lines):
-            overwrites = line.changed is not None and self.owner[line.changed] in {self.owner[word] for word in wanted}
+            overwrites = line.changed is not None and self.owner[line.changed] in {
+                self.owner[word] for word in wanted
+            }
             if overwrites or isinstance(line.func, bool) or wanted & set(line.outputs):
                 wanted |= line.read
                 kept.append(line)
         return kept[::-1]
 
     def _each_once(self, lines: list[_Line]) -> tuple[list[_Line], dict[str, str]]:
-        """What was computed before under another name goes; tensors that are overwritten stand apart."""
+        """What was computed before under another name goes; tensors that are overwritten stand
+        apart.
+        """
         overwritten = self._overwritten
         words: dict[str, str] = {}
         seen: dict[Any, tuple[str, ...]] = {}
         out = []
         for original in lines:
             line = original.with_words(words)
-            if isinstance(line.func, _View) and line.func == _View.of(self.values[line.args[0].word]):
+            if isinstance(line.func, _View) and line.func == _View.of(
+                self.values[line.args[0].word]
+            ):
                 words[line.outputs[0]] = line.args[0].word
                 continue
             own = {self.owner[word] for word in (line.read | set(line.outputs)) - {"_"}}
             key = None
-            if isinstance(line.func, _View) or not (own & overwritten or line.changed or torch.Tag.nondeterministic_seeded in getattr(line.func, "tags", ())):
-                key = (line.func, *map(_key, tree_leaves((line.args, line.kwargs))), str(tree_map(lambda _: 0, (line.args, line.kwargs))))
+            if isinstance(line.func, _View) or not (
+                own & overwritten
+                or line.changed
+                or torch.Tag.nondeterministic_seeded in getattr(line.func, "tags", ())
+            ):
+                key = (
+                    line.func,
+                    *map(_key, tree_leaves((line.args, line.kwargs))),
+                    str(tree_map(lambda _: 0, (line.args, line.kwargs))),
+                )
             if key is not None and key in seen:
                 words |= dict(zip(line.outputs, seen[key], strict=True))
                 continue
@@ -210,7 +305,11 @@ class _Recorder(TorchDispatchMode):
         for line in lines:
             if line.func is aten.slice_backward.default and line.outputs[0] not in overwritten:
                 padded[line.outputs[0]] = line
-            if line.func is aten.sum.dim_IntList and isinstance(line.args[0], _Name) and line.args[0].word in padded:
+            if (
+                line.func is aten.sum.dim_IntList
+                and isinstance(line.args[0], _Name)
+                and line.args[0].word in padded
+            ):
                 whole = padded[line.args[0].word]
                 ndim = len(whole.args[1])
                 if whole.args[2] % ndim in {dim % ndim for dim in line.args[1] or range(ndim)}:
@@ -223,22 +322,30 @@ def _has_open_size(func: Any, args: tuple[Any, ...]) -> bool:
     """Whether the size of the result depends on values: entries chosen by yes and no, for one."""
     if torch.Tag.dynamic_output_shape not in func.tags:
         return False
-    return func is not aten.index.Tensor or any(part is not None and part.dtype in (torch.bool, torch.uint8) for part in args[1])
+    return func is not aten.index.Tensor or any(
+        part is not None and part.dtype in (torch.bool, torch.uint8) for part in args[1]
+    )
 
 
 def _key(leaf: Any) -> Any:
     """What an argument is, to be compared: tensors by identity, numbers with their type."""
-    return ("tensor", id(leaf)) if isinstance(leaf, Tensor) else (type(leaf), repr(leaf) if isinstance(leaf, float) else leaf)
+    return (
+        ("tensor", id(leaf))
+        if isinstance(leaf, Tensor)
+        else (type(leaf), repr(leaf) if isinstance(leaf, float) else leaf)
+    )
 
 
 def recorded(function: Function, point: Tensor) -> Function:
-    """``function`` as a replay of its tensor operations; ``function`` itself where that is not possible.
+    """``function`` as a replay of its tensor operations; ``function`` itself where that is not
+    possible.
 
     Args:
-        function: tensors of one tensor. What it does may depend on shapes, and on questions of yes or no about values: for every set of answers it is recorded
-            anew, a few times. It must not be random.
-        point: an input to record at; the replay is for inputs of this shape, and is compared with the function at
-            another point before it is used.
+        function: tensors of one tensor. What it does may depend on shapes, and on questions of yes
+            or no about values: for every set of answers it is recorded anew, a few times. It must
+            not be random.
+        point: an input to record at; the replay is for inputs of this shape, and is compared with
+            the function at another point before it is used.
     """
     first = _course(function, point)
     if first is None:
@@ -264,7 +371,9 @@ def recorded(function: Function, point: Tensor) -> Function:
 
 
 def _course(function: Function, point: Tensor) -> Function | None:
-    """The operations at one point as a function; None where they cannot be written down, or give something else than the function."""
+    """The operations at one point as a function; None where they cannot be written down, or give
+    something else than the function.
+    """
     point = point.detach().clone(memory_format=torch.contiguous_format)
     recorder = _Recorder(point)
     try:
@@ -275,17 +384,26 @@ def _course(function: Function, point: Tensor) -> Function | None:
     if any(id(value) not in recorder.words for value in outputs):
         return None
     replay = _as_function(*recorder.shortened([recorder.words[id(value)] for value in outputs]))
-    aside = torch.cos(torch.arange(point.numel(), dtype=point.dtype, device=point.device)).reshape(point.shape)
+    aside = torch.cos(torch.arange(point.numel(), dtype=point.dtype, device=point.device)).reshape(
+        point.shape
+    )
     for other in (point, point + 1e-3 * aside, point + 1e-6 * aside):
         try:
             with torch.no_grad():
                 again = replay(other)
         except _Elsewhere:
             continue  # the answers change nearby
-        except (RuntimeError, TypeError, IndexError):  # an operation that asks for more than its arguments
+        except (
+            RuntimeError,
+            TypeError,
+            IndexError,
+        ):  # an operation that asks for more than its arguments
             return None
         expected = outputs if other is point else function(other)
-        if not all(torch.allclose(one, two, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True) for one, two in zip(expected, again, strict=True)):
+        if not all(
+            torch.allclose(one, two, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True)
+            for one, two in zip(expected, again, strict=True)
+        ):
             return None
         if other is not point:
             return replay
@@ -315,15 +433,33 @@ def _as_function(lines: list[_Line], outputs: list[str]) -> Function:
         if isinstance(line.func, bool):
             body.append(f"if {word(line.args[0])}.item() is not {line.func}: raise _Elsewhere")
         elif isinstance(line.func, _View):
-            body.append(f"{line.outputs[0]} = as_strided({word(line.args[0])}, {line.func.size}, {line.func.stride}, {line.func.offset})")
+            body.append(
+                f"{line.outputs[0]} = as_strided({word(line.args[0])}, {line.func.size},"
+                f" {line.func.stride}, {line.func.offset})"
+            )
         else:
-            func = getattr(torch, line.func._schema.name[6:]) if line.func in SAME_IN_TORCH else line.func._op
+            func = (
+                getattr(torch, line.func._schema.name[6:])
+                if line.func in SAME_IN_TORCH
+                else line.func._op
+            )
             words = [*map(word, line.args), *(f"{k}={word(v)}" for k, v in line.kwargs.items())]
-            body.append(f"{', '.join(line.outputs)}{',' * line.several} = {constant(func)}({', '.join(words)})")
-        over = sorted(name for name in (line.read | set(line.outputs)) - {"_", "v0", *outputs} if last[name] == at)
+            body.append(
+                f"{', '.join(line.outputs)}{',' * line.several} ="
+                f" {constant(func)}({', '.join(words)})"
+            )
+        over = sorted(
+            name
+            for name in (line.read | set(line.outputs)) - {"_", "v0", *outputs}
+            if last[name] == at
+        )
         if over:
             body.append(f"del {', '.join(over)}")
     text = "\n".join(f"    {line}" for line in body)
-    exec(f"def replay(v0):\n    v0 = v0.contiguous()\n    v0 = v0.clone() if v0.storage_offset() else v0\n{text}\n    return ({', '.join(outputs)},)\n", scope)  # built from operations alone
+    exec(
+        "def replay(v0):\n    v0 = v0.contiguous()\n    v0 = v0.clone() if v0.storage_offset()"
+        f" else v0\n{text}\n    return ({', '.join(outputs)},)\n",
+        scope,
+    )  # built from operations alone
     replay: Function = scope["replay"]
     return replay

@@ -1,4 +1,6 @@
-"""Restarts of a program one by one: what belongs to each, the answers of all side by side, and the trial that says whether they may run as one batch."""
+"""Restarts of a program one by one: what belongs to each, the answers of all side by side, and the
+trial that says whether they may run as one batch.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ __all__ = ["RESTARTS", "at", "in_restarts", "inner_points", "run_together", "sta
 
 RESTARTS = "_restarts"  # name of the plate over them
 
-TRIAL_ROWS, TRIAL_VALUES = 64, 2**10  # rows of a table that a trial of two restarts runs on; values of a latent that it sums over
+TRIAL_ROWS, TRIAL_VALUES = (
+    64,
+    2**10,
+)  # rows of a table that a trial of two restarts runs on; values of a latent that it sums over
 
 
 def in_restarts(model: Callable[..., Any], restarts: int, nesting: int) -> Callable[..., Any]:
@@ -37,7 +42,9 @@ def at(value: Any, restart: int) -> Any:
         return value[restart]
     if isinstance(value, dict):
         return {name: at(part, restart) for name, part in value.items()}
-    return replace(value, **{field.name: at(getattr(value, field.name), restart) for field in fields(value)})
+    return replace(
+        value, **{field.name: at(getattr(value, field.name), restart) for field in fields(value)}
+    )
 
 
 def stacked(parts: list[Any]) -> Any:
@@ -47,13 +54,26 @@ def stacked(parts: list[Any]) -> Any:
         return torch.stack(parts)
     if isinstance(first, dict):
         return {name: stacked([part[name] for part in parts]) for name in first}
-    return replace(first, **{field.name: stacked([getattr(part, field.name) for part in parts]) for field in fields(first)})
+    return replace(
+        first,
+        **{
+            field.name: stacked([getattr(part, field.name) for part in parts])
+            for field in fields(first)
+        },
+    )
 
 
 def run_together(program: Any) -> bool:
-    """Whether two restarts together give what each gives alone; all rows are tried where a few do not run."""
+    """Whether two restarts together give what each gives alone; all rows are tried where a few do
+    not run.
+    """
     trials = [program]
-    if not program.is_chain and len(program.args) == 1 and row_data(program.args[0]) and len(first_tensor(program.args[0])) > TRIAL_ROWS:
+    if (
+        not program.is_chain
+        and len(program.args) == 1
+        and row_data(program.args[0])
+        and len(first_tensor(program.args[0])) > TRIAL_ROWS
+    ):
         few = map_tensors(lambda x: x[:TRIAL_ROWS], program.args[0])
         trials = [program.with_data(few), program]
     with torch.no_grad(), quiet():
@@ -71,17 +91,22 @@ def run_together(program: Any) -> bool:
                 return False
             near = 1e-7 if all(value.dtype == torch.float64 for value in points.values()) else 1e-3
             return all(
-                one.shape == two.shape and torch.allclose(one, two, rtol=near, atol=near) for one, two in zip(alone, together, strict=True)
+                one.shape == two.shape and torch.allclose(one, two, rtol=near, atol=near)
+                for one, two in zip(alone, together, strict=True)
             )
     return False
 
 
 def inner_points(program: Any) -> dict[str, Tensor]:
-    """Two values of everything continuous, within two units of the middle of the unconstrained scale."""
+    """Two values of everything continuous, within two units of the middle of the unconstrained
+    scale.
+    """
     points = program.draw_prior(2, seed=0, local=True)
     try:
         free = program.unconstrained(points)
-        return program.constrained({name: value.nan_to_num().clamp(-2.0, 2.0) for name, value in free.items()})
+        return program.constrained(
+            {name: value.nan_to_num().clamp(-2.0, 2.0) for name, value in free.items()}
+        )
     except NotImplementedError:  # a support without a bijection
         return points
 
@@ -95,5 +120,12 @@ def _answers(program: Any, points: dict[str, Tensor]) -> list[Tensor]:
         return [program.log_prior(points), program.log_marginal_rows(points), expected]
     with isolated(0):
         trace = poutine.trace(program.model).get_trace(*program.args)
-    latents = {name: trace.nodes[name]["value"].detach().expand(2, *program.site(name).shape) for name in program.names("latent")}
-    return [program.log_prior(points), program.log_joint(points, latents), program.log_joint_rows(points, latents)]
+    latents = {
+        name: trace.nodes[name]["value"].detach().expand(2, *program.site(name).shape)
+        for name in program.names("latent")
+    }
+    return [
+        program.log_prior(points),
+        program.log_joint(points, latents),
+        program.log_joint_rows(points, latents),
+    ]

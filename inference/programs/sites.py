@@ -40,7 +40,8 @@ class Site:
         name: its name.
         kind: "parameter", "latent", "local", "observed" or, of a ``pyro.factor`` outside the plates
             over rows, "factor".
-        shape: own batch and event shape, without restarts; for latents and observed sites with the rows.
+        shape: own batch and event shape, without restarts; for latents and observed sites with the
+            rows.
         support: the constraint its values satisfy.
         plates: names of the plates it stands in, outermost first.
         num_values: size of the enumerated support, None where it is not enumerated.
@@ -273,14 +274,20 @@ def _row_plates(
 
 
 def unchanging_laws(names: Sequence[str], first: Any, second: Any) -> dict[str, Any] | None:
-    """The distributions of these sites, by name, where they are the same in two traces whose values differ; None where one depends on another's value, is scaled or masked."""
+    """The distributions of these sites, by name, where they are the same in two traces whose values
+    differ; None where one depends on another's value, is scaled or masked.
+    """
     found = {}
     for name in names:
         one, other = first.nodes[name], second.nodes[name]
-        if any(node["scale"] not in (None, 1.0) or node["mask"] is not None for node in (one, other)):
+        if any(
+            node["scale"] not in (None, 1.0) or node["mask"] is not None for node in (one, other)
+        ):
             return None
         values = torch.stack([one["value"], other["value"]])
-        alone = torch.stack([one["fn"].log_prob(one["value"]), other["fn"].log_prob(other["value"])])
+        alone = torch.stack(
+            [one["fn"].log_prob(one["value"]), other["fn"].log_prob(other["value"])]
+        )
         if not all(torch.equal(node["fn"].log_prob(values), alone) for node in (one, other)):
             return None
         found[name] = one["fn"]
@@ -289,4 +296,6 @@ def unchanging_laws(names: Sequence[str], first: Any, second: Any) -> dict[str, 
 
 def is_large(sites: Iterable[Site]) -> bool:
     """Whether a latent site has too many values for a program to sum over."""
-    return any(site.kind == "latent" and (site.num_values or math.inf) > MAX_VALUES for site in sites)
+    return any(
+        site.kind == "latent" and (site.num_values or math.inf) > MAX_VALUES for site in sites
+    )

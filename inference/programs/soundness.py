@@ -1,4 +1,6 @@
-"""What a user's program must be before any work is spent on it; every refusal names the site, its line, and what to do."""
+"""What a user's program must be before any work is spent on it; every refusal names the site, its
+line, and what to do.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,16 @@ FIXED_SUPPORTS = (
 
 
 def check_program(program: Program) -> None:
-    """Refuse a program that no engine can fit; a model that checks its data itself is taken as it is.
+    """Refuse a program that no engine can fit; a model that checks its data itself is taken as it
+    is.
 
     Args:
         program: with all its data.
 
     Raises:
-        ValueError: for ``pyro.param`` sites, plates that draw a part of the rows, a program without parameters or without anything observed,
-            sites of many values outside any plate, and data outside the support of their law or whose density is not a number.
+        ValueError: for ``pyro.param`` sites, plates that draw a part of the rows, a program without
+            parameters or without anything observed, sites of many values outside any plate, and
+            data outside the support of their law or whose density is not a number.
     """
     trace = program.first_trace
     if trace is None:
@@ -41,26 +45,39 @@ def check_program(program: Program) -> None:
     for name, node in trace.nodes.items():
         if node["type"] == "param":
             raise ValueError(
-                f"pyro.param site {name!r}: parameters were expected as sample sites with a prior, which the engines find by themselves; write "
-                f"pyro.sample({name!r}, dist.Normal(0.0, 10.0)) or a law with the support it needs (Gamma, Beta, Dirichlet)"
+                f"pyro.param site {name!r}: parameters were expected as sample sites with a prior,"
+                f" which the engines find by themselves; write pyro.sample({name!r},"
+                " dist.Normal(0.0, 10.0)) or a law with the support it needs (Gamma, Beta,"
+                " Dirichlet)"
             )
-        if type(node.get("fn")).__name__ == "_Subsample" and node["value"] is not None and len(node["value"]) < node["fn"].size:
+        if (
+            type(node.get("fn")).__name__ == "_Subsample"
+            and node["value"] is not None
+            and len(node["value"]) < node["fn"].size
+        ):
             raise ValueError(
-                f"plate {name!r} draws {len(node['value'])} of {node['fn'].size} rows at every run, and the engines need the same rows each time: "
-                "leave subsample_size out"
+                f"plate {name!r} draws {len(node['value'])} of {node['fn'].size} rows at every run,"
+                " and the engines need the same rows each time: leave subsample_size out"
             )
     observed = [site for site in program.sites if site.kind == "observed"]
     if not observed:
-        raise ValueError("the program observes nothing: give the site of the data obs=..., as in pyro.sample('y', dist.Normal(mean, 1.0), obs=data)")
+        raise ValueError(
+            "the program observes nothing: give the site of the data obs=..., as in"
+            " pyro.sample('y', dist.Normal(mean, 1.0), obs=data)"
+        )
     if not program.names("parameter") and not program.names("local"):
         raise ValueError(
-            "the program has no parameters: nothing is left to estimate. Parameters are continuous sample sites outside the plate over rows, such "
-            "as pyro.sample('mean', dist.Normal(0.0, 10.0))"
+            "the program has no parameters: nothing is left to estimate. Parameters are continuous"
+            " sample sites outside the plate over rows, such as pyro.sample('mean',"
+            " dist.Normal(0.0, 10.0))"
         )
     for site in program.sites:
         node = trace.nodes[site.name]
         if not isinstance(node["value"], Tensor | int | float | bool):
-            raise ValueError(f"site {site.name!r}{lines[site.name]}: a tensor was expected, got {type(node['value']).__name__}")
+            raise ValueError(
+                f"site {site.name!r}{lines[site.name]}: a tensor was expected, got"
+                f" {type(node['value']).__name__}"
+            )
         if site.kind != "parameter":
             _check_plates(site.name, lines[site.name], node)
         if site.kind == "observed":
@@ -75,14 +92,16 @@ def _check_plates(name: str, line: str, node: Any) -> None:
         batch = torch.broadcast_shapes(node["fn"].batch_shape, shape)
     except RuntimeError as error:
         raise ValueError(
-            f"site {name!r}{line}: values of shape {tuple(node['fn'].batch_shape)} were expected, as its law and plates have them, got {tuple(shape)}"
+            f"site {name!r}{line}: values of shape {tuple(node['fn'].batch_shape)} were expected,"
+            f" as its law and plates have them, got {tuple(shape)}"
         ) from error
     in_plates = {frame.dim for frame in node["cond_indep_stack"] if frame.vectorized}
     for dim in range(-len(batch), 0):
         if batch[dim] > 1 and dim not in in_plates:
             raise ValueError(
-                f"site {name!r}{line} has {batch[dim]} values in dim {dim}, which stands in no plate, so that they cannot be told from values of a "
-                f"latent: put it inside with pyro.plate('rows', {batch[dim]}):, or make it one "
+                f"site {name!r}{line} has {batch[dim]} values in dim {dim}, which stands in no"
+                " plate, so that they cannot be told from values of a latent: put it inside with"
+                f" pyro.plate('rows', {batch[dim]}):, or make it one "
                 + ("number by .sum()" if law_of(node["fn"]) == "Unit" else "vector by .to_event(1)")
             )
 
@@ -91,19 +110,29 @@ def _check_values(name: str, line: str, node: Any) -> None:
     fn, value = node["fn"], torch.as_tensor(node["value"])
     mask = node["mask"]
     base = getattr(fn.support, "base_constraint", fn.support)
-    if any(base is fixed for fixed in FIXED_SUPPORTS) or isinstance(base, constraints.integer_interval):
+    if any(base is fixed for fixed in FIXED_SUPPORTS) or isinstance(
+        base, constraints.integer_interval
+    ):
         inside = base.check(value)
         if isinstance(mask, Tensor) and not fn.event_dim:
             inside = inside | ~mask
         if not bool(inside.all()):
-            wrong = value[~inside.expand(value.shape)].ravel()[0] if inside.dim() <= value.dim() else value.ravel()[0]
-            raise ValueError(f"observed site {name!r}{line}: values with support {base} were expected, got {float(wrong):g}")
+            wrong = (
+                value[~inside.expand(value.shape)].ravel()[0]
+                if inside.dim() <= value.dim()
+                else value.ravel()[0]
+            )
+            raise ValueError(
+                f"observed site {name!r}{line}: values with support {base} were expected, got"
+                f" {float(wrong):g}"
+            )
     with torch.no_grad():
         density = fn.log_prob(value)
     if isinstance(mask, Tensor):
         density = torch.where(mask, density, torch.zeros_like(density))
     if bool(density.isnan().any()):
         raise ValueError(
-            f"observed site {name!r}{line}: the log density of {int(density.isnan().sum())} of {density.numel()} entries is not a number, so its "
-            "law holds NaN: a covariate that is missing must be filled in, or given a law of its own, before the fit"
+            f"observed site {name!r}{line}: the log density of {int(density.isnan().sum())} of"
+            f" {density.numel()} entries is not a number, so its law holds NaN: a covariate that is"
+            " missing must be filled in, or given a law of its own, before the fit"
         )

@@ -9,19 +9,32 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Columns", "as_columns", "as_tensors", "checks_data", "first_tensor", "floating_dtype", "is_frame", "map_tensors", "row_data"]
+__all__ = [
+    "Columns",
+    "as_columns",
+    "as_tensors",
+    "checks_data",
+    "first_tensor",
+    "floating_dtype",
+    "is_frame",
+    "map_tensors",
+    "row_data",
+]
 
 
 class Columns:
     """A data frame as a program reads it: one tensor a column, by name.
 
-    ``data["x"]`` is a column (N,), ``data[["x", "y"]]`` a table (N, 2), ``len(data)`` the number of rows.
+    ``data["x"]`` is a column (N,), ``data[["x", "y"]]`` a table (N, 2), ``len(data)`` the number of
+    rows.
 
     Args:
         columns: by name, each (N,); left_out: columns that hold no numbers, with what they hold.
     """
 
-    def __init__(self, columns: Mapping[str, Tensor], left_out: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, columns: Mapping[str, Tensor], left_out: Mapping[str, str] | None = None
+    ) -> None:
         self._columns, self._left_out = dict(columns), dict(left_out or {})
 
     @property
@@ -58,9 +71,15 @@ class Columns:
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
             if key in self._left_out:
-                raise ValueError(f"column {key!r} holds {self._left_out[key]}: numbers were expected; code its values as 0, 1, ...")
+                raise ValueError(
+                    f"column {key!r} holds {self._left_out[key]}: numbers were expected; code its"
+                    " values as 0, 1, ..."
+                )
             if key not in self._columns:
-                raise ValueError(f"the program reads column {key!r}, which the data do not have; their columns are {self.columns}")
+                raise ValueError(
+                    f"the program reads column {key!r}, which the data do not have; their columns"
+                    f" are {self.columns}"
+                )
             return self._columns[key]
         if isinstance(key, Sequence) and all(isinstance(name, str) for name in key):
             chosen = [self[name] for name in key]
@@ -82,7 +101,9 @@ class Columns:
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Columns:
         """The same table with every column changed."""
-        return Columns({name: change(column) for name, column in self._columns.items()}, self._left_out)
+        return Columns(
+            {name: change(column) for name, column in self._columns.items()}, self._left_out
+        )
 
 
 def is_frame(data: Any) -> bool:
@@ -91,7 +112,9 @@ def is_frame(data: Any) -> bool:
 
 
 def as_columns(frame: Any) -> Columns:
-    """A data frame as tensors, column by column; columns of text are left out, and refused when they are read."""
+    """A data frame as tensors, column by column; columns of text are left out, and refused when
+    they are read.
+    """
     columns: dict[str, Tensor] = {}
     left_out: dict[str, str] = {}
     for name in frame.columns:
@@ -108,14 +131,21 @@ def _tensor(values: Any) -> Tensor:
     Raises:
         ValueError: with what the values are, where they are no numbers.
     """
-    array = np.array(values.to_numpy() if hasattr(values, "to_numpy") else values)  # frames lend read-only arrays
+    array = np.array(
+        values.to_numpy() if hasattr(values, "to_numpy") else values
+    )  # frames lend read-only arrays
     if array.dtype.kind in "mM":  # counts of nanoseconds, which nobody means
         raise ValueError("dates or times")
     if array.dtype.kind not in "biuf":
-        kinds = sorted({type(value).__name__ for value in array.ravel().tolist()} - {"float", "int", "bool", "NAType", "NoneType"})
+        kinds = sorted(
+            {type(value).__name__ for value in array.ravel().tolist()}
+            - {"float", "int", "bool", "NAType", "NoneType"}
+        )
         if kinds:
             raise ValueError(f"values of type {', '.join(kinds)}")
-        numbers = [np.nan if _is_missing(value) else float(value) for value in array.ravel().tolist()]
+        numbers = [
+            np.nan if _is_missing(value) else float(value) for value in array.ravel().tolist()
+        ]
         array = np.array(numbers).reshape(array.shape)
     if array.dtype.kind == "u":
         array = array.astype(np.int64)
@@ -127,7 +157,8 @@ def _is_missing(value: Any) -> bool:
 
 
 def as_tensors(data: Any) -> Any:
-    """Arrays, series and data frames, alone or in a dict, as tensors of one floating dtype; for programs that do not check their data.
+    """Arrays, series and data frames, alone or in a dict, as tensors of one floating dtype; for
+    programs that do not check their data.
 
     Raises:
         ValueError: for text where numbers were expected.
@@ -145,7 +176,9 @@ def as_tensors(data: Any) -> Any:
 
 
 def map_tensors(change: Callable[[Tensor], Tensor], data: Any) -> Any:
-    """``change`` applied to a tensor, or to every tensor of a dict or table; what is no tensor stays."""
+    """``change`` applied to a tensor, or to every tensor of a dict or table; what is no tensor
+    stays.
+    """
     if isinstance(data, Columns):
         return data.map(change)
     if isinstance(data, dict):
@@ -154,7 +187,9 @@ def map_tensors(change: Callable[[Tensor], Tensor], data: Any) -> Any:
 
 
 def first_tensor(data: Any) -> Any:
-    """The table, or the first tensor of a dict that is no single number: its length is the number of rows."""
+    """The table, or the first tensor of a dict that is no single number: its length is the number
+    of rows.
+    """
     if not isinstance(data, Mapping | Columns):
         return data
     values = list(_parts(data))
@@ -163,7 +198,9 @@ def first_tensor(data: Any) -> Any:
 
 
 def _parts(data: Mapping[str, Any] | Columns) -> Iterable[Any]:
-    """What stands under the names; a look of the library's own, which no program counts as reading."""
+    """What stands under the names; a look of the library's own, which no program counts as
+    reading.
+    """
     return data._columns.values() if isinstance(data, Columns) else data.values()
 
 
@@ -175,11 +212,16 @@ def row_data(data: Any) -> bool:
         return True
     if not isinstance(data, dict):
         return False
-    return all(isinstance(value, Tensor) and value.dim() > 0 for value in data.values()) and len({len(v) for v in data.values()}) == 1
+    return (
+        all(isinstance(value, Tensor) and value.dim() > 0 for value in data.values())
+        and len({len(v) for v in data.values()}) == 1
+    )
 
 
 def floating_dtype(data: Any) -> torch.dtype:
-    """The widest floating dtype among tensors, alone, in dicts, tables or tuples; double where there is none."""
+    """The widest floating dtype among tensors, alone, in dicts, tables or tuples; double where
+    there is none.
+    """
     found: list[torch.dtype] = []
 
     def look(value: Any) -> None:

@@ -1,18 +1,27 @@
-r"""The first of three steps: a fit with classes, what its rows say of them, and what its own uncertainty does to a later step.
+r"""The first of three steps: a fit with classes, what its rows say of them, and what its own
+uncertainty does to a later step.
 
-Rows are assigned with weights W, :math:`W_{is} = 1` at the most probable class ("modal"), or :math:`W_{is} = r_{is}`, the chances themselves
-("proportional"). With :math:`D_{ts} = \sum_i r_{it} W_{is} / \sum_i r_{it}`, the chance to be assigned to s given class t, the weights
-:math:`W^* = W D^{-1}` have the classes themselves as their expectation, and sum to one in each row (Bolck, Croon and Hagenaars 2004, doi:10.1093/pan/mph001).
+Rows are assigned with weights W, :math:`W_{is} = 1` at the most probable class ("modal"), or
+:math:`W_{is} = r_{is}`, the chances themselves ("proportional"). With :math:`D_{ts} = \sum_i r_{it}
+W_{is} / \sum_i r_{it}`, the chance to be assigned to s given class t, the weights :math:`W^* = W
+D^{-1}` have the classes themselves as their expectation, and sum to one in each row (Bolck, Croon
+and Hagenaars 2004, doi:10.1093/pan/mph001).
 
-A later step solves :math:`S(b, D, \theta) = \sum_i e_i = 0` for b. With the influence of every row on the first step's parameters,
-:math:`\psi_{1i} = \Sigma_1 s_{1i}` (covariance times score), and on the table, :math:`d_{i,ts} = (r_{it} W_{is} - D_{ts} r_{it}) / \sum_i r_{it}`,
+A later step solves :math:`S(b, D, \theta) = \sum_i e_i = 0` for b. With the influence of every row
+on the first step's parameters, :math:`\psi_{1i} = \Sigma_1 s_{1i}` (covariance times score), and on
+the table, :math:`d_{i,ts} = (r_{it} W_{is} - D_{ts} r_{it}) / \sum_i r_{it}`,
 
-.. math:: \psi_i = - \Big(\frac{\partial S}{\partial b}\Big)^{-1} \Big(e_i + \frac{d S}{d \theta} \psi_{1i} + \frac{\partial S}{\partial D} d_i \Big),
+.. math::
+
+    \psi_i = - \Big(\frac{\partial S}{\partial b}\Big)^{-1} \Big(e_i + \frac{d S}{d \theta}
+    \psi_{1i} + \frac{\partial S}{\partial D} d_i \Big),
     \qquad V = \sum_i \psi_i \psi_i^\top
 
-where a row that counts :math:`v_i` times enters every sum so often, as do its copies. V is the covariance of b that carries the first step (White 1982, doi:10.2307/1912526, for all steps stacked; Bakk, Oberski and Vermunt 2014, doi:10.1093/pan/mpu003, without
-the terms in which both steps meet). In :math:`dS / d\theta`, by central differences, the table and proportional weights move with the parameters; modal weights stay, so that
-for these V is too large rather than too small.
+where a row that counts :math:`v_i` times enters every sum so often, as do its copies. V is the
+covariance of b that carries the first step (White 1982, doi:10.2307/1912526, for all steps stacked;
+Bakk, Oberski and Vermunt 2014, doi:10.1093/pan/mpu003, without the terms in which both steps meet).
+In :math:`dS / d\theta`, by central differences, the table and proportional weights move with the
+parameters; modal weights stay, so that for these V is too large rather than too small.
 """
 
 from __future__ import annotations
@@ -56,7 +65,8 @@ class Moved:
     """What rows say of their classes at some values of the first step's parameters.
 
     Args:
-        chances: r, (N, K); shares: of the classes before the items are seen, (K,), None where the fit does not say them.
+        chances: r, (N, K); shares: of the classes before the items are seen, (K,), None where the
+            fit does not say them.
         weights: W, (N, K); often: how often each row counts, (N,).
     """
 
@@ -73,7 +83,9 @@ class Moved:
     @property
     def table(self) -> Tensor:
         """D, (K, K): from the class, in the row, to the one assigned."""
-        return (self.chances * self.often.unsqueeze(-1)).mT @ self.weights / self.sizes.unsqueeze(-1)
+        return (
+            (self.chances * self.often.unsqueeze(-1)).mT @ self.weights / self.sizes.unsqueeze(-1)
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,11 +93,13 @@ class FirstStep:
     """A fit with classes, and its rows.
 
     Args:
-        caller: for messages; fit: of a program with one latent of several values a row; data: its rows.
+        caller: for messages; fit: of a program with one latent of several values a row; data: its
+            rows.
         assignment: how rows are assigned to classes.
 
     Raises:
-        ValueError: for another fit, posterior draws, components that depend on covariates already, other rows than those of the fit, or one class.
+        ValueError: for another fit, posterior draws, components that depend on covariates already,
+            other rows than those of the fit, or one class.
     """
 
     caller: str
@@ -98,22 +112,36 @@ class FirstStep:
         if not isinstance(fit, FitRecord):
             raise ValueError(f"{caller}: a fit was expected, got {type(fit).__name__}")
         if not isinstance(self.assignment, str) or self.assignment not in ASSIGNMENTS:
-            raise ValueError(f"{caller}: assignment must be one of {', '.join(map(repr, ASSIGNMENTS))}, got {self.assignment!r}")
+            raise ValueError(
+                f"{caller}: assignment must be one of {', '.join(map(repr, ASSIGNMENTS))}, got"
+                f" {self.assignment!r}"
+            )
         if fit.draws is not None:
-            raise ValueError(f"{caller}: a point estimate was expected, such as one by EM(), got posterior draws")
-        classes = {name: values for name, (count, values) in (fit.latents or {}).items() if count == 1 and values > 1}
+            raise ValueError(
+                f"{caller}: a point estimate was expected, such as one by EM(), got posterior draws"
+            )
+        classes = {
+            name: values
+            for name, (count, values) in (fit.latents or {}).items()
+            if count == 1 and values > 1
+        }
         if len(classes) != 1 or len(fit.latents or {}) != 1 or fit.structure.row_columns:
-            raise ValueError(f"{caller}: a fit with one latent class a row was expected, such as one of Mixture(3, ...), got one of {fit.model_name}")
+            raise ValueError(
+                f"{caller}: a fit with one latent class a row was expected, such as one of"
+                f" Mixture(3, ...), got one of {fit.model_name}"
+            )
         if fit.structure.num_given:
             raise ValueError(
-                f"{caller}: the classes of this fit depend on columns that are given already, where the first of several steps is a fit without them; "
-                "class_coefficients(fit, data) has the coefficients of this one"
+                f"{caller}: the classes of this fit depend on columns that are given already, where"
+                " the first of several steps is a fit without them; class_coefficients(fit, data)"
+                " has the coefficients of this one"
             )
         object.__setattr__(self, "data", as_fitted(fit, self._items()))
         if self.num_rows != fit.num_rows:
             raise ValueError(
-                f"{caller}: the {fit.num_rows:,} rows of the fit were expected, got {self.num_rows:,}; where rows lack a covariate, fit the classes to the others too, "
-                "or fill the entries"
+                f"{caller}: the {fit.num_rows:,} rows of the fit were expected, got"
+                f" {self.num_rows:,}; where rows lack a covariate, fit the classes to the others"
+                " too, or fill the entries"
             )
 
     def _items(self) -> Any:
@@ -121,7 +149,11 @@ class FirstStep:
         data = as_frame(self.data)
         if not is_frame(data):
             return data
-        known = [name for name, text in zip(data.columns, column_names(data), strict=True) if text in self.fit.item_names]
+        known = [
+            name
+            for name, text in zip(data.columns, column_names(data), strict=True)
+            if text in self.fit.item_names
+        ]
         return data[known] if len(known) == len(self.fit.item_names) else data
 
     @property
@@ -139,13 +171,22 @@ class FirstStep:
         """At the first step's estimate."""
         chances = self._chances(self.fit)
         modal = torch.nn.functional.one_hot(chances.argmax(-1), chances.shape[1]).to(chances)
-        return Moved(chances, self._shares(self.fit), modal if self.assignment == "modal" else chances, self.often)
+        return Moved(
+            chances,
+            self._shares(self.fit),
+            modal if self.assignment == "modal" else chances,
+            self.often,
+        )
 
     @cached_property
     def often(self) -> Tensor:
         """How often each row counts, (N,)."""
         weights = self.fit.row_weights
-        return torch.ones(self.fit.num_rows, dtype=torch.float64) if weights is None else weights.detach().cpu().double()
+        return (
+            torch.ones(self.fit.num_rows, dtype=torch.float64)
+            if weights is None
+            else weights.detach().cpu().double()
+        )
 
     def _chances(self, fit: FitRecord) -> Tensor:
         chances = posterior_latents(fit, self.data)[next(iter(fit.latents or {}))]
@@ -153,11 +194,15 @@ class FirstStep:
 
     @staticmethod
     def _shares(fit: FitRecord) -> Tensor | None:
-        return fit.params["weights"].double() if isinstance(fit.structure, MixtureStructure) else None
+        return (
+            fit.params["weights"].double() if isinstance(fit.structure, MixtureStructure) else None
+        )
 
     @cached_property
     def entropy_r2(self) -> float:
-        """How well rows tell their classes: 1 where every row is sure, 0 where none says anything."""
+        """How well rows tell their classes: 1 where every row is sure, 0 where none says
+        anything.
+        """
         chances = self.at_estimate.chances
         total = -self.often @ (chances * chances.clamp(min=1e-300).log()).sum(-1)
         return float(1 - total / (self.often.sum() * np.log(self.num_classes)))
@@ -175,28 +220,41 @@ class FirstStep:
         condition = float(torch.linalg.cond(self.at_estimate.table))
         if not condition < MOST_CONDITION:
             raise ValueError(
-                f"{self.caller}: the classes are not told apart: rows of one class are assigned like those of another, so that nothing can be corrected; fit fewer classes"
+                f"{self.caller}: the classes are not told apart: rows of one class are assigned"
+                " like those of another, so that nothing can be corrected; fit fewer classes"
             )
         if self.entropy_r2 < LEAST_SEPARATED:
             warnings.warn(
-                f"the rows tell their classes badly (entropy R2 {self.entropy_r2:.2f}, where 0.6 is little): corrections rest much on the model here. Fit the covariates "
-                "with the classes in one step, Mixture(..., covariates=...), and compare",
+                f"the rows tell their classes badly (entropy R2 {self.entropy_r2:.2f}, where 0.6 is"
+                " little): corrections rest much on the model here. Fit the covariates with the"
+                " classes in one step, Mixture(..., covariates=...), and compare",
                 EstimateWarning,
                 stacklevel=4,
             )
 
     @cached_property
     def _uncertainty(self) -> tuple[Coordinates, Tensor, Tensor, Tensor]:
-        """Coordinates of the first step's parameters, their values (P,), standard errors (P,), and the influence of every row on them, (N, P)."""
+        """Coordinates of the first step's parameters, their values (P,), standard errors (P,), and
+        the influence of every row on them, (N, P).
+        """
         try:
             found = standard_errors(self.fit, self.data, hold_bounds=True)
         except ValueError as error:
-            raise ValueError(f"{self.caller}: the first step has no standard errors to carry on ({error})") from error
+            raise ValueError(
+                f"{self.caller}: the first step has no standard errors to carry on ({error})"
+            ) from error
         scores, _ = row_scores(self.fit, self.data, hold_bounds=True)
-        return found.coordinates, found.estimate, found.covariance.diagonal().sqrt(), scores.double() @ found.covariance
+        return (
+            found.coordinates,
+            found.estimate,
+            found.covariance.diagonal().sqrt(),
+            scores.double() @ found.covariance,
+        )
 
     def slopes(self, total: Callable[[Moved], Tensor]) -> tuple[Tensor, Tensor]:
-        """Derivatives (M, P) of a function of what rows say by the first step's parameters, and the influence of every row on these, (N, P)."""
+        """Derivatives (M, P) of a function of what rows say by the first step's parameters, and the
+        influence of every row on these, (N, P).
+        """
         coordinates, estimate, errors, influence = self._uncertainty
         columns = []
         for p in range(len(estimate)):
@@ -208,12 +266,25 @@ class FirstStep:
 
     def _moved(self, coordinates: Coordinates, free: Tensor) -> Moved:
         like = self.fit.params
-        own = dataclasses.replace(self.fit, params={name: value.detach().to(like[name]) for name, value in coordinates.params(free).items()})
+        own = dataclasses.replace(
+            self.fit,
+            params={
+                name: value.detach().to(like[name])
+                for name, value in coordinates.params(free).items()
+            },
+        )
         chances = self._chances(own)
-        return Moved(chances, self._shares(own), self.at_estimate.weights if self.assignment == "modal" else chances, self.often)
+        return Moved(
+            chances,
+            self._shares(own),
+            self.at_estimate.weights if self.assignment == "modal" else chances,
+            self.often,
+        )
 
 
-def covariance_of(first: FirstStep, estimating: Estimating, estimate: Tensor, penalty: Tensor | None = None) -> Tensor:
+def covariance_of(
+    first: FirstStep, estimating: Estimating, estimate: Tensor, penalty: Tensor | None = None
+) -> Tensor:
     """V above, (M, M).
 
     Args:
@@ -227,15 +298,20 @@ def covariance_of(first: FirstStep, estimating: Estimating, estimate: Tensor, pe
     each = estimating(estimate, at, table)
     bread = jacobian(lambda b: often @ estimating(b, at, table), estimate)
     by_table = jacobian(lambda d: often @ estimating(estimate, at, d), table).flatten(1)  # (M, K K)
-    by_first, influence = first.slopes(lambda moved: often @ estimating(estimate, moved, moved.table))
-    of_table = (at.chances.unsqueeze(-1) * (at.weights.unsqueeze(-2) - table) / at.sizes.unsqueeze(-1)).flatten(1)  # (N, K K)
+    by_first, influence = first.slopes(
+        lambda moved: often @ estimating(estimate, moved, moved.table)
+    )
+    of_table = (
+        at.chances.unsqueeze(-1) * (at.weights.unsqueeze(-2) - table) / at.sizes.unsqueeze(-1)
+    ).flatten(1)  # (N, K K)
     meat = each + influence @ by_first.mT + of_table @ by_table.mT
     psi = torch.linalg.solve(-bread if penalty is None else penalty - bread, meat.mT).mT
     return (psi * often.unsqueeze(-1)).mT @ psi
 
 
 def own_columns(caller: str, argument: str, given: Any, data: Any, num_rows: int) -> Any:
-    """Columns as a pandas frame, given as such, as a series, an array, or by their names in the data.
+    """Columns as a pandas frame, given as such, as a series, an array, or by their names in the
+    data.
 
     Raises:
         ValueError: naming the argument, for names that the data lack, or another number of rows.
@@ -243,14 +319,28 @@ def own_columns(caller: str, argument: str, given: Any, data: Any, num_rows: int
     import pandas as pd
 
     data = as_frame(data)
-    names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, list | tuple) and all(isinstance(one, str) for one in given) else None
+    names = (
+        (given,)
+        if isinstance(given, str)
+        else (
+            tuple(given)
+            if isinstance(given, list | tuple) and all(isinstance(one, str) for one in given)
+            else None
+        )
+    )
     if names is not None:
         if not is_frame(data):
-            raise ValueError(f"{caller}: {argument}: names of columns need data with columns, got {type(data).__name__}; pass the columns themselves")
+            raise ValueError(
+                f"{caller}: {argument}: names of columns need data with columns, got"
+                f" {type(data).__name__}; pass the columns themselves"
+            )
         known = column_names(data)
         missing = [name for name in names if name not in known]
         if missing or not names:
-            raise ValueError(f"{caller}: {argument}: columns of the data were expected, got {', '.join(map(repr, missing)) or 'none'}")
+            raise ValueError(
+                f"{caller}: {argument}: columns of the data were expected, got"
+                f" {', '.join(map(repr, missing)) or 'none'}"
+            )
         return data[[data.columns[known.index(name)] for name in names]]
     given = as_frame(given)
     if not hasattr(given, "columns"):
@@ -261,10 +351,30 @@ def own_columns(caller: str, argument: str, given: Any, data: Any, num_rows: int
             array = np.asarray(values)
             array = array[:, None] if array.ndim == 1 else array
             if array.ndim != 2:
-                raise ValueError(f"{caller}: {argument}: a column or a table was expected, got shape {array.shape}")
-            given = pd.DataFrame(array, columns=[argument] if array.shape[1] == 1 else [f"{argument}_{j}" for j in range(array.shape[1])])
+                raise ValueError(
+                    f"{caller}: {argument}: a column or a table was expected, got shape"
+                    f" {array.shape}"
+                )
+            given = pd.DataFrame(
+                array,
+                columns=(
+                    [argument]
+                    if array.shape[1] == 1
+                    else [f"{argument}_{j}" for j in range(array.shape[1])]
+                ),
+            )
     if len(given) != num_rows:
-        raise ValueError(f"{caller}: {argument}: one line for each of the {num_rows:,} rows was expected, got {len(given):,}")
-    if is_frame(data) and not given.index.equals(data.index) and not isinstance(given.index, pd.RangeIndex):
-        raise ValueError(f"{caller}: {argument}: the index of the rows was expected, got another one: give the columns in the order of the rows")
+        raise ValueError(
+            f"{caller}: {argument}: one line for each of the {num_rows:,} rows was expected, got"
+            f" {len(given):,}"
+        )
+    if (
+        is_frame(data)
+        and not given.index.equals(data.index)
+        and not isinstance(given.index, pd.RangeIndex)
+    ):
+        raise ValueError(
+            f"{caller}: {argument}: the index of the rows was expected, got another one: give the"
+            " columns in the order of the rows"
+        )
     return given

@@ -1,11 +1,15 @@
-r"""What depends on classes: means of an outcome in each class, after a fit that did not know it (a distal outcome).
+r"""What depends on classes: means of an outcome in each class, after a fit that did not know it (a
+distal outcome).
 
-With T the weights of each row's classes, :math:`W D^{-1}` for "bch" and W for "none" (notation of :mod:`inference.relations.first_step`),
+With T the weights of each row's classes, :math:`W D^{-1}` for "bch" and W for "none" (notation of
+:mod:`inference.relations.first_step`),
 
 .. math:: m_t = \sum_i T_{it} y_i / \sum_i T_{it}, \qquad e_{it} = T_{it} (y_i - m_t)
 
-and the covariance of all means carries the first step. Of categories y are their indicators, so that the means are proportions. BCH weights suppose nothing of the law of the
-outcome, whereas maximum likelihood would let an outcome of another law move the classes (Bakk and Vermunt 2016, doi:10.1080/10705511.2014.955104).
+and the covariance of all means carries the first step. Of categories y are their indicators, so
+that the means are proportions. BCH weights suppose nothing of the law of the outcome, whereas
+maximum likelihood would let an outcome of another law move the classes (Bakk and Vermunt 2016,
+doi:10.1080/10705511.2014.955104).
 """
 
 from __future__ import annotations
@@ -42,7 +46,8 @@ class ClassOutcomes(Answer):
         means: (K, L), with L = 1 for numbers; covariance: of these, row after row, (K L, K L).
         sizes: rows with an outcome in each class, (K,).
         method: "bch" or "none"; assignment: of rows to classes.
-        classification: chances to be assigned to each class, in the columns, given the class, in the rows, (K, K).
+        classification: chances to be assigned to each class, in the columns, given the class, in
+            the rows, (K, K).
         entropy_r2: how well the items tell the classes.
         num_rows: with an outcome; num_missing: without.
     """
@@ -60,7 +65,10 @@ class ClassOutcomes(Answer):
     num_missing: int
 
     def frame(self, level: float = 0.95) -> pd.DataFrame:
-        """A line for each class, of categories one for each class and category: estimate, standard error, and interval. What lies outside [0, 1] is not clipped.
+        """A line for each class, of categories one for each class and category: estimate, standard
+        error, and interval.
+
+        What lies outside [0, 1] is not clipped.
 
         Raises:
             ValueError: if the level is not in (0, 1).
@@ -72,15 +80,29 @@ class ClassOutcomes(Answer):
         width = stats.norm.ppf((1 + level) / 2)
         value, error = self.means.ravel(), np.sqrt(np.diag(self.covariance))
         classes = range(len(self.means))
-        index: Any = pd.MultiIndex.from_product([classes, self.levels], names=["class", "category"]) if self.levels else pd.Index(classes, name="class")
-        return pd.DataFrame({"estimate": value, "error": error, "low": value - width * error, "high": value + width * error}, index)
+        index: Any = (
+            pd.MultiIndex.from_product([classes, self.levels], names=["class", "category"])
+            if self.levels
+            else pd.Index(classes, name="class")
+        )
+        return pd.DataFrame(
+            {
+                "estimate": value,
+                "error": error,
+                "low": value - width * error,
+                "high": value + width * error,
+            },
+            index,
+        )
 
     def test(self) -> tuple[float, int, float]:
         """The Wald test that all classes are alike: chi-square, its degrees of freedom, and p."""
         return self._wald([(0, t) for t in range(1, len(self.means))])
 
     def pairs(self) -> pd.DataFrame:
-        """Every pair of classes: the difference, of numbers, with its standard error, the Wald test that they are alike, and p by Holm's rule for all pairs together."""
+        """Every pair of classes: the difference, of numbers, with its standard error, the Wald test
+        that they are alike, and p by Holm's rule for all pairs together.
+        """
         import pandas as pd
 
         index, lines = [], []
@@ -88,12 +110,30 @@ class ClassOutcomes(Answer):
             for other in range(one + 1, len(self.means)):
                 chi2, df, p = self._wald([(one, other)])
                 difference = self.means[other, 0] - self.means[one, 0]
-                lines.append([*([] if self.levels else [difference, abs(difference) / np.sqrt(chi2) if chi2 > 0 else np.nan]), chi2, df, p])
+                lines.append(
+                    [
+                        *(
+                            []
+                            if self.levels
+                            else [
+                                difference,
+                                abs(difference) / np.sqrt(chi2) if chi2 > 0 else np.nan,
+                            ]
+                        ),
+                        chi2,
+                        df,
+                        p,
+                    ]
+                )
                 index.append(f"{other} - {one}")
-        frame = pd.DataFrame(lines, index, [*([] if self.levels else ["difference", "error"]), "chi2", "df", "p"])
+        frame = pd.DataFrame(
+            lines, index, [*([] if self.levels else ["difference", "error"]), "chi2", "df", "p"]
+        )
         order = np.argsort(frame["p"].to_numpy(), kind="stable")
         adjusted = np.empty(len(order))
-        adjusted[order] = np.minimum(1.0, np.maximum.accumulate(frame["p"].to_numpy()[order] * np.arange(len(order), 0, -1)))
+        adjusted[order] = np.minimum(
+            1.0, np.maximum.accumulate(frame["p"].to_numpy()[order] * np.arange(len(order), 0, -1))
+        )
         return frame.assign(p_holm=adjusted)
 
     def _wald(self, pairs: list[tuple[int, int]]) -> tuple[float, int, float]:
@@ -102,10 +142,15 @@ class ClassOutcomes(Answer):
         contrast = np.zeros((len(pairs) * free, num_classes, width))
         for i, (one, other) in enumerate(pairs):
             for level in range(free):
-                contrast[i * free + level, other, level], contrast[i * free + level, one, level] = 1.0, -1.0
+                contrast[i * free + level, other, level], contrast[i * free + level, one, level] = (
+                    1.0,
+                    -1.0,
+                )
         flat = contrast.reshape(len(contrast), -1)
         value = flat @ self.means.ravel()
-        chi2 = float(value @ np.linalg.pinv(flat @ self.covariance @ flat.T, hermitian=True) @ value)
+        chi2 = float(
+            value @ np.linalg.pinv(flat @ self.covariance @ flat.T, hermitian=True) @ value
+        )
         df = int(np.linalg.matrix_rank(flat @ self.covariance @ flat.T, hermitian=True))
         return chi2, df, float(stats.chi2.sf(chi2, df))
 
@@ -121,46 +166,71 @@ class ClassOutcomes(Answer):
 
     @property
     def headline(self) -> str:
-        return f"The classes {'differ' if self.differs else 'do not clearly differ'} in {self.outcome}."
+        return (
+            f"The classes {'differ' if self.differs else 'do not clearly differ'} in"
+            f" {self.outcome}."
+        )
 
     @property
     def sentences(self) -> tuple[str, ...]:
         pairs = self.pairs()
         clear = [str(name) for name, p in pairs["p_holm"].items() if p < LEVEL]
-        apart = f"Clearly apart, by Holm's rule for all pairs of classes together: {', '.join(clear)}." if clear else "No single pair of classes is clearly apart."
+        apart = (
+            f"Clearly apart, by Holm's rule for all pairs of classes together: {', '.join(clear)}."
+            if clear
+            else "No single pair of classes is clearly apart."
+        )
         return (self._caption(), apart) if len(pairs) > 1 else (self._caption(),)
 
     def _caption(self) -> str:
         chi2, df, p = self.test()
-        way = "corrected by BCH weights" if self.method == "bch" else "not corrected for errors of assignment"
+        way = (
+            "corrected by BCH weights"
+            if self.method == "bch"
+            else "not corrected for errors of assignment"
+        )
         what = "Proportions" if self.levels else "Means"
         missing = f" ({self.num_missing:,} have no outcome)" if self.num_missing else ""
-        return f"{what} of {self.outcome} by class, {way}, {self.num_rows:,} rows{missing}. All classes alike: chi2({df}) = {chi2:.2f}, p = {p:.3g}."
+        return (
+            f"{what} of {self.outcome} by class, {way}, {self.num_rows:,} rows{missing}. All"
+            f" classes alike: chi2({df}) = {chi2:.2f}, p = {p:.3g}."
+        )
 
 
 def compare_outcomes(
-    fit: FitRecord, data: Any, outcome: Any, method: Literal["bch", "none"] = "bch", assignment: Assignment = "proportional"
+    fit: FitRecord,
+    data: Any,
+    outcome: Any,
+    method: Literal["bch", "none"] = "bch",
+    assignment: Assignment = "proportional",
 ) -> ClassOutcomes:
     """Compare the classes of a fit in an outcome that the fit did not know.
 
-    The classes stay what the fit made them, and standard errors carry its uncertainty. Rows without an outcome stand aside.
+    The classes stay what the fit made them, and standard errors carry its uncertainty. Rows without
+    an outcome stand aside.
 
     Args:
-        fit: with one latent class a row, such as of ``Mixture(3, Categorical.from_frame(answers))``.
+        fit: with one latent class a row, such as of ``Mixture(3,
+            Categorical.from_frame(answers))``.
         data: the rows of the fit; other columns may stand beside them.
-        outcome: the name of a column of ``data``, or the column: a series or an array (N,). Text is taken for categories, all else for numbers (of 0 and 1 means are proportions).
-        method: "bch" corrects for errors of assignment; "none" takes the classes assigned for the classes, whose differences are then too small.
+        outcome: the name of a column of ``data``, or the column: a series or an array (N,). Text is
+            taken for categories, all else for numbers (of 0 and 1 means are proportions).
+        method: "bch" corrects for errors of assignment; "none" takes the classes assigned for the
+            classes, whose differences are then too small.
         assignment: of rows to classes, "proportional" to their chances, or "modal".
 
     Raises:
-        ValueError: for a fit without classes or with covariates of its own, settings out of range, an outcome that is the same in all rows, or a first step without standard errors.
+        ValueError: for a fit without classes or with covariates of its own, settings out of range,
+            an outcome that is the same in all rows, or a first step without standard errors.
 
     Warns:
         EstimateWarning: where the items tell the classes badly.
     """
     caller = "compare_outcomes"
     if not isinstance(method, str) or method not in METHODS:
-        raise ValueError(f"{caller}: method must be one of {', '.join(map(repr, METHODS))}, got {method!r}")
+        raise ValueError(
+            f"{caller}: method must be one of {', '.join(map(repr, METHODS))}, got {method!r}"
+        )
     first = FirstStep(caller, fit, data, assignment)
     frame = own_columns(caller, "outcome", outcome, data, first.num_rows)
     if len(frame.columns) != 1:
@@ -170,7 +240,10 @@ def compare_outcomes(
     y = as_table(coded(frame, {0: levels} if levels else {}, caller))[0].double()
     seen = ~y[:, 0].isnan()
     if bool((y[seen, 0] == y[seen, 0][:1]).all()):
-        raise ValueError(f"{caller}: outcome {name!r} is the same in all rows that have one, so that there is nothing to compare")
+        raise ValueError(
+            f"{caller}: outcome {name!r} is the same in all rows that have one, so that there is"
+            " nothing to compare"
+        )
     if method == "bch":
         first.check_table()
     y = y.nan_to_num(0.0)
@@ -188,10 +261,22 @@ def compare_outcomes(
     own = weights(first.at_estimate, first.at_estimate.table) * first.often.unsqueeze(-1)
     sizes = own.sum(0)
     if not bool((sizes > 0).all()):
-        raise ValueError(f"{caller}: class {int((sizes <= 0).nonzero()[0])} has no rows with an outcome, so that it has no mean; fit fewer classes")
+        raise ValueError(
+            f"{caller}: class {int((sizes <= 0).nonzero()[0])} has no rows with an outcome, so that"
+            " it has no mean; fit fewer classes"
+        )
     means = own.mT @ y / sizes.unsqueeze(-1)
     covariance = covariance_of(first, estimating, means.flatten())
     return ClassOutcomes(
-        name, levels, means.numpy(), covariance.numpy(), sizes.numpy(), method, assignment, first.at_estimate.table.numpy(), first.entropy_r2,
-        round(float(first.often[seen].sum())), round(float(first.often[~seen].sum())),
-    )  # fmt: skip
+        name,
+        levels,
+        means.numpy(),
+        covariance.numpy(),
+        sizes.numpy(),
+        method,
+        assignment,
+        first.at_estimate.table.numpy(),
+        first.entropy_r2,
+        round(float(first.often[seen].sum())),
+        round(float(first.often[~seen].sum())),
+    )

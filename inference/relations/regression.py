@@ -1,13 +1,21 @@
-r"""What classes depend on: a multinomial logit of the class on covariates, of a fit in one step, or after a fit without them.
+r"""What classes depend on: a multinomial logit of the class on covariates, of a fit in one step, or
+after a fit without them.
 
-.. math:: P(c = k \mid z) = \frac{e^{b_k \cdot u(z)}}{\sum_l e^{b_l \cdot u(z)}}, \qquad b_0 = 0, \qquad S(b) = \sum_i (T_i - p_i) \otimes u_i = 0
+.. math::
 
-with terms u, 1 first, and T the weights of each row's classes (notation of :mod:`inference.relations.first_step`):
+    P(c = k \mid z) = \frac{e^{b_k \cdot u(z)}}{\sum_l e^{b_l \cdot u(z)}}, \qquad b_0 = 0, \qquad
+    S(b) = \sum_i (T_i - p_i) \otimes u_i = 0
 
-- "two-step": :math:`T_{ik} \propto p_{ik} f_{ik}`, with :math:`f_{ik} \propto r_{ik} / w_k` the law of the row's items in class k, as the first step left it: the likelihood is
-  that of one step with the items held (Bakk and Kuha 2018, doi:10.1007/s11336-017-9592-7);
-- "ml": :math:`T_{it} = \sum_s W_{is} p_{it} D_{ts} / (p_i D)_s`: the class assigned is a noisy reading of the class (Vermunt 2010, doi:10.1093/pan/mpq025);
-- "bch": :math:`T = W D^{-1}` (Bolck, Croon and Hagenaars 2004, doi:10.1093/pan/mph001; Vermunt 2010);
+with terms u, 1 first, and T the weights of each row's classes (notation of
+:mod:`inference.relations.first_step`):
+
+- "two-step": :math:`T_{ik} \propto p_{ik} f_{ik}`, with :math:`f_{ik} \propto r_{ik} / w_k` the law
+  of the row's items in class k, as the first step left it: the likelihood is that of one step with
+  the items held (Bakk and Kuha 2018, doi:10.1007/s11336-017-9592-7);
+- "ml": :math:`T_{it} = \sum_s W_{is} p_{it} D_{ts} / (p_i D)_s`: the class assigned is a noisy
+  reading of the class (Vermunt 2010, doi:10.1093/pan/mpq025);
+- "bch": :math:`T = W D^{-1}` (Bolck, Croon and Hagenaars 2004, doi:10.1093/pan/mph001; Vermunt
+  2010);
 - "none": T = W, as if the classes assigned were the classes; slopes are too small.
 """
 
@@ -51,8 +59,10 @@ class ClassRegression(Answer):
     Args:
         terms: Q, the intercept first.
         coefficients: (K - 1, Q); covariance: of these, row after row, ((K - 1) Q, (K - 1) Q).
-        method: "one-step", "two-step", "ml", "bch" or "none"; assignment: of rows to classes, "" where no row is assigned.
-        classification: chances to be assigned to each class, in the columns, given the class, in the rows, (K, K); None in one step.
+        method: "one-step", "two-step", "ml", "bch" or "none"; assignment: of rows to classes, ""
+            where no row is assigned.
+        classification: chances to be assigned to each class, in the columns, given the class, in
+            the rows, (K, K); None in one step.
         entropy_r2: how well the items tell the classes, NaN in one step.
         num_rows: N, as often as rows count; num_missing: that lacked a covariate and stood aside.
     """
@@ -68,7 +78,8 @@ class ClassRegression(Answer):
     num_missing: int = 0
 
     def frame(self, level: float = 0.95) -> pd.DataFrame:
-        """A line for each coefficient: estimate, standard error, z and its two-sided p, odds ratio and its interval.
+        """A line for each coefficient: estimate, standard error, z and its two-sided p, odds ratio
+        and its interval.
 
         Raises:
             ValueError: if the level is not in (0, 1).
@@ -81,14 +92,23 @@ class ClassRegression(Answer):
         value, error = self.coefficients.ravel(), np.sqrt(np.diag(self.covariance))
         with np.errstate(over="ignore"):
             columns = {
-                "estimate": value, "error": error, "z": value / error, "p": 2 * stats.norm.sf(np.abs(value / error)),
-                "odds_ratio": np.exp(value), "low": np.exp(value - width * error), "high": np.exp(value + width * error),
-            }  # fmt: skip
-        index = pd.MultiIndex.from_product([range(1, len(self.coefficients) + 1), self.terms], names=["class", "term"])
+                "estimate": value,
+                "error": error,
+                "z": value / error,
+                "p": 2 * stats.norm.sf(np.abs(value / error)),
+                "odds_ratio": np.exp(value),
+                "low": np.exp(value - width * error),
+                "high": np.exp(value + width * error),
+            }
+        index = pd.MultiIndex.from_product(
+            [range(1, len(self.coefficients) + 1), self.terms], names=["class", "term"]
+        )
         return pd.DataFrame(columns, index)
 
     def tests(self) -> pd.DataFrame:
-        """Of each term, whether it has to do with the classes at all: the Wald test that its coefficients are zero in all classes."""
+        """Of each term, whether it has to do with the classes at all: the Wald test that its
+        coefficients are zero in all classes.
+        """
         import pandas as pd
 
         num, num_terms = self.coefficients.shape
@@ -120,7 +140,8 @@ class ClassRegression(Answer):
     def sentences(self) -> tuple[str, ...]:
         frame = self.frame()
         odds = [
-            f"{term}: one more multiplies the odds of class {one}, against class 0, by {line['odds_ratio']:.3g} (95 % from {line['low']:.3g} to {line['high']:.3g})."
+            f"{term}: one more multiplies the odds of class {one}, against class 0, by"
+            f" {line['odds_ratio']:.3g} (95 % from {line['low']:.3g} to {line['high']:.3g})."
             for (one, term), line in frame.iterrows()
             if term in self.clear
         ]
@@ -128,11 +149,19 @@ class ClassRegression(Answer):
 
     def _caption(self) -> str:
         ways = {
-            "one-step": "Classes and coefficients were fitted together.", "none": "No correction: the classes assigned were taken for the classes.",
-            "two-step": "Two steps: the classes as the first fit left them.", "ml": "Three steps, corrected by maximum likelihood.", "bch": "Three steps, corrected by BCH weights.",
-        }  # fmt: skip
-        missing = f" ({self.num_missing:,} lack a covariate and stand aside)" if self.num_missing else ""
-        return f"Log-odds of each class against class 0, {self.num_rows:,} rows{missing}. {ways[self.method]} The columns low and high are an interval of the odds ratio."
+            "one-step": "Classes and coefficients were fitted together.",
+            "none": "No correction: the classes assigned were taken for the classes.",
+            "two-step": "Two steps: the classes as the first fit left them.",
+            "ml": "Three steps, corrected by maximum likelihood.",
+            "bch": "Three steps, corrected by BCH weights.",
+        }
+        missing = (
+            f" ({self.num_missing:,} lack a covariate and stand aside)" if self.num_missing else ""
+        )
+        return (
+            f"Log-odds of each class against class 0, {self.num_rows:,} rows{missing}."
+            f" {ways[self.method]} The columns low and high are an interval of the odds ratio."
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +192,10 @@ class ClassLogit:
     def penalty(self) -> Tensor:
         """Minus the second derivatives of the log-prior, ((K - 1) Q, (K - 1) Q)."""
         num, num_terms = self._shape
-        return torch.kron((2 / self.known.scale**2) * (torch.eye(num).double() - 1 / (num + 1)), torch.eye(num_terms).double())
+        return torch.kron(
+            (2 / self.known.scale**2) * (torch.eye(num).double() - 1 / (num + 1)),
+            torch.eye(num_terms).double(),
+        )
 
     def _weights(self, moved: Moved, table: Tensor, p: Tensor) -> Tensor:
         """T, (N, K)."""
@@ -184,39 +216,68 @@ class ClassLogit:
         return (off.unsqueeze(-1) * self._design.unsqueeze(-2)).flatten(1)
 
     def solve(self) -> Tensor:
-        """Standardised coefficients, (K - 1, Q): rounds of weights and their weighted logit, from coefficients that are zero."""
+        """Standardised coefficients, (K - 1, Q): rounds of weights and their weighted logit, from
+        coefficients that are zero.
+        """
         at, often = self.first.at_estimate, self.first.often * self.seen
         beta = torch.zeros(self._shape, dtype=torch.float64)
         for _ in range(MOST_ROUNDS):
             p = chances_of_design(self._design, beta).exp()
             cross = (self._weights(at, at.table, p)[:, 1:] * often.unsqueeze(-1)).mT @ self._design
-            plain = maximise_coefficients(self.known, cross.unsqueeze(0), self.given, often, self.known.plain(beta).unsqueeze(0))[0]
-            change, beta = float((self.known.standardised(plain) - beta).abs().max()), self.known.standardised(plain)
+            plain = maximise_coefficients(
+                self.known,
+                cross.unsqueeze(0),
+                self.given,
+                often,
+                self.known.plain(beta).unsqueeze(0),
+            )[0]
+            change, beta = (
+                float((self.known.standardised(plain) - beta).abs().max()),
+                self.known.standardised(plain),
+            )
             if change < CLOSE or self.method in ("none", "bch"):
                 break
         return beta
 
 
 def class_coefficients(fit: FitRecord, data: Any, kind: str = "hessian") -> ClassRegression:
-    """The coefficients of a fit of ``Mixture(..., covariates=...)``, which has classes and coefficients from one step.
+    """The coefficients of a fit of ``Mixture(..., covariates=...)``, which has classes and
+    coefficients from one step.
 
     Args:
         fit: a point estimate; data: the data of the fit.
-        kind: of the standard errors: "hessian", "scores" or "sandwich", as :func:`inference.uncertainty.standard_errors` has them.
+        kind: of the standard errors: "hessian", "scores" or "sandwich", as
+            :func:`inference.uncertainty.standard_errors` has them.
 
     Raises:
         ValueError: for another fit, or as :func:`inference.uncertainty.standard_errors`.
     """
     caller = "class_coefficients"
-    if not isinstance(fit, FitRecord) or not isinstance(fit.structure, MixtureStructure) or not fit.structure.regresses:
-        raise ValueError(f"{caller}: a fit of Mixture(..., covariates=...) of two or more classes was expected; regress_classes takes one without covariates")
+    if (
+        not isinstance(fit, FitRecord)
+        or not isinstance(fit.structure, MixtureStructure)
+        or not fit.structure.regresses
+    ):
+        raise ValueError(
+            f"{caller}: a fit of Mixture(..., covariates=...) of two or more classes was expected;"
+            " regress_classes takes one without covariates"
+        )
     found = standard_errors(fit, data, kind, hold_bounds=True)
     value = fit.params["coefficients"].double()
     places = [p for p, name in enumerate(found.names) if name.startswith("coefficients[")]
     covariance = found.covariance[places][:, places]
     known = fit.structure.about.covariates
     assert known is not None
-    return ClassRegression(known.terms, value.numpy(), covariance.numpy(), "one-step", "", None, math.nan, found.num_rows)
+    return ClassRegression(
+        known.terms,
+        value.numpy(),
+        covariance.numpy(),
+        "one-step",
+        "",
+        None,
+        math.nan,
+        found.num_rows,
+    )
 
 
 def regress_classes(
@@ -227,35 +288,50 @@ def regress_classes(
     assignment: Assignment = "proportional",
     covariates_missing: Literal["refuse", "drop"] = "refuse",
 ) -> ClassRegression:
-    """What the classes of a fit depend on: a regression of the class on covariates that the fit did not know.
+    """What the classes of a fit depend on: a regression of the class on covariates that the fit did
+    not know.
 
-    The classes stay what the first fit made them. Standard errors carry its uncertainty. "two-step" and "ml" suppose that items depend on covariates through the
-    class alone, as one step does; none of the methods lets the covariates change the classes.
+    The classes stay what the first fit made them. Standard errors carry its uncertainty. "two-step"
+    and "ml" suppose that items depend on covariates through the class alone, as one step does; none
+    of the methods lets the covariates change the classes.
 
     Args:
-        fit: with one latent class a row, such as of ``Mixture(3, Categorical.from_frame(answers))``.
+        fit: with one latent class a row, such as of ``Mixture(3,
+            Categorical.from_frame(answers))``.
         data: the rows of the fit; other columns may stand beside them.
-        covariates: names of columns of ``data``, or the columns: a frame, a series, or an array (N, P). Those of text are taken for categories.
-        method: "two-step", "ml", "bch" or "none", as the module says; "two-step" makes the least choices.
-        assignment: of rows to classes, for all methods but "two-step": "proportional" to their chances, or "modal".
-        covariates_missing: "refuse" rows that lack a covariate, or "drop" them: they stand aside here, and stay in the fit of the classes.
+        covariates: names of columns of ``data``, or the columns: a frame, a series, or an array (N,
+            P). Those of text are taken for categories.
+        method: "two-step", "ml", "bch" or "none", as the module says; "two-step" makes the least
+            choices.
+        assignment: of rows to classes, for all methods but "two-step": "proportional" to their
+            chances, or "modal".
+        covariates_missing: "refuse" rows that lack a covariate, or "drop" them: they stand aside
+            here, and stay in the fit of the classes.
 
     Raises:
-        ValueError: for a fit without classes or with covariates of its own, settings out of range, a covariate that is missing (unless these rows are dropped), constant, or follows from the others, or
-            a first step without standard errors.
+        ValueError: for a fit without classes or with covariates of its own, settings out of range,
+            a covariate that is missing (unless these rows are dropped), constant, or follows from
+            the others, or a first step without standard errors.
 
     Warns:
         EstimateWarning: where the items tell the classes badly.
     """
     caller = "regress_classes"
     if not isinstance(method, str) or method not in METHODS:
-        raise ValueError(f"{caller}: method must be one of {', '.join(map(repr, METHODS))}, got {method!r}")
+        raise ValueError(
+            f"{caller}: method must be one of {', '.join(map(repr, METHODS))}, got {method!r}"
+        )
     first = FirstStep(caller, fit, data, assignment)
     if method == "two-step" and first.at_estimate.shares is None:
-        raise ValueError(f"{caller}: method='two-step' needs the weights of a mixture, which {fit.model_name} does not name; take 'ml' or 'bch'")
+        raise ValueError(
+            f"{caller}: method='two-step' needs the weights of a mixture, which {fit.model_name}"
+            " does not name; take 'ml' or 'bch'"
+        )
     frame = own_columns(caller, "covariates", covariates, data, first.num_rows)
     if covariates_missing not in ("refuse", "drop"):
-        raise ValueError(f"{caller}: covariates_missing must be 'refuse' or 'drop', got {covariates_missing!r}")
+        raise ValueError(
+            f"{caller}: covariates_missing must be 'refuse' or 'drop', got {covariates_missing!r}"
+        )
     known = Covariates.from_frame(frame)
     seen = torch.tensor((frame.notna().all(axis=1) | (covariates_missing == "refuse")).to_list())
     if not bool(seen.any()):
@@ -268,10 +344,25 @@ def regress_classes(
         first.check_table()
     logit = ClassLogit(first, method, known, given, seen.double())
     beta = logit.solve()
-    back = torch.stack([known.plain(one.reshape(beta.shape)).flatten() for one in torch.eye(beta.numel(), dtype=torch.float64)], -1)
-    covariance = back @ covariance_of(first, logit.estimating, beta.flatten(), logit.penalty) @ back.mT
+    back = torch.stack(
+        [
+            known.plain(one.reshape(beta.shape)).flatten()
+            for one in torch.eye(beta.numel(), dtype=torch.float64)
+        ],
+        -1,
+    )
+    covariance = (
+        back @ covariance_of(first, logit.estimating, beta.flatten(), logit.penalty) @ back.mT
+    )
     how = "" if method == "two-step" else assignment
     return ClassRegression(
-        known.terms, known.plain(beta).numpy(), covariance.numpy(), method, how, first.at_estimate.table.numpy(), first.entropy_r2,
-        round(float(first.often[seen].sum())), round(float(first.often[~seen].sum())),
-    )  # fmt: skip
+        known.terms,
+        known.plain(beta).numpy(),
+        covariance.numpy(),
+        method,
+        how,
+        first.at_estimate.table.numpy(),
+        first.entropy_r2,
+        round(float(first.often[seen].sum())),
+        round(float(first.often[~seen].sum())),
+    )

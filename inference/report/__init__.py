@@ -23,7 +23,12 @@ from inference.report.parts import (
     Verdict,
     Warned,
 )
-from inference.report.results_folder import check_output_folder, read_results, summarise, write_results
+from inference.report.results_folder import (
+    check_output_folder,
+    read_results,
+    summarise,
+    write_results,
+)
 from inference.report.sections import (
     Subject,
     estimates,

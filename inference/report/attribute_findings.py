@@ -1,4 +1,6 @@
-"""What several sections of an attribute model's page share, each worked out once (:meth:`inference.report.sections.Subject.once`)."""
+"""What several sections of an attribute model's page share, each worked out once
+(:meth:`inference.report.sections.Subject.once`).
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ MOST_ERROR = 0.5  # of a share: no number between 0 and 1 has a larger standard 
 LARGE_FALL = 0.1  # of a chance
 MOST_GRAPHED = 8  # attributes among which a graph is looked for on a page
 MOST_FREED = 10  # whose free table is tried
-MOST_CELLS = 2**27  # rows times profiles times items, beyond which fit of items is left to a call of its own
+MOST_CELLS = (
+    2**27
+)  # rows times profiles times items, beyond which fit of items is left to a call of its own
 T = TypeVar("T")
 
 
@@ -69,13 +73,18 @@ def without_rows(subject: Subject) -> Refused | None:
     """Why what needs all rows of the fit is not worked out; None where they are there."""
     if subject.data is None:
         return Refused("it needs the data")
-    return None if subject.num_sampled is None else Refused(NEEDS_ALL.replace("they need", "it needs"))
+    return (
+        None if subject.num_sampled is None else Refused(NEEDS_ALL.replace("they need", "it needs"))
+    )
 
 
 def tried(ask: Callable[[], T]) -> T | Refused:
     try:
         return ask()
-    except (ValueError, RuntimeError) as reason:  # RuntimeError: an operation of the program without second derivatives
+    except (
+        ValueError,
+        RuntimeError,
+    ) as reason:  # RuntimeError: an operation of the program without second derivatives
         return Refused(str(reason).rstrip("."))
 
 
@@ -99,7 +108,11 @@ def classified(subject: Subject) -> Classification | Refused:
 
 def absolute(subject: Subject) -> LimitedInformationFit | Refused:
     without = without_rows(subject)
-    return tried(lambda: limited_information_fit(subject.fit, subject.data)) if without is None else without
+    return (
+        tried(lambda: limited_information_fit(subject.fit, subject.data))
+        if without is None
+        else without
+    )
 
 
 def _asked(subject: Subject, name: str, ask: Callable[[Any, Any], T]) -> T | Refused:
@@ -107,7 +120,9 @@ def _asked(subject: Subject, name: str, ask: Callable[[Any, Any], T]) -> T | Ref
     if (without := without_rows(subject)) is not None:
         return without
     if size_of_work(subject) > MOST_CELLS:
-        return Refused(f"it would take a while; inference.inspection.{name}(fit, data) works it out")
+        return Refused(
+            f"it would take a while; inference.inspection.{name}(fit, data) works it out"
+        )
     return tried(lambda: ask(subject.fit, subject.data))
 
 
@@ -132,7 +147,11 @@ def undetermined(subject: Subject) -> list[str]:
     found = subject.once(shares)
     if isinstance(found, Refused) or not np.isfinite(found.standard_errors).any():
         return []
-    return [name for name, error in zip(attributes_of(subject), found.mastery_errors, strict=True) if not error < MOST_ERROR]
+    return [
+        name
+        for name, error in zip(attributes_of(subject), found.mastery_errors, strict=True)
+        if not error < MOST_ERROR
+    ]
 
 
 def rules(subject: Subject) -> ItemRules | Refused:
@@ -142,22 +161,31 @@ def rules(subject: Subject) -> ItemRules | Refused:
 def q_validation(subject: Subject) -> QValidation | Refused:
     """One round of validation, without fitting again."""
     if structure_of_page(subject).layers[0].num_parents > MOST_GRAPHED:
-        return Refused("it would take a while; inference.inspection.validate_q(fit, data) works it out")
+        return Refused(
+            "it would take a while; inference.inspection.validate_q(fit, data) works it out"
+        )
     return _asked(subject, "validate_q", lambda fit, data: validate_q(fit, data, max_rounds=1))
 
 
 def clear_falls(subject: Subject) -> list[str]:
-    """Right-wrong items on which those who have one attribute more are expected to do worse, by a tenth and by three standard errors."""
+    """Right-wrong items on which those who have one attribute more are expected to do worse, by a
+    tenth and by three standard errors.
+    """
     fallen, found = subject.once(falls), subject.once(curves)
     if isinstance(fallen, Refused) or isinstance(found, Refused) or is_scaled(subject):
         return []
     errors = {
         (found.items[j], frozenset(profile)): float(error)
-        for j, profile, error in zip(found.item.tolist(), found.profiles, found.standard_errors, strict=True)
+        for j, profile, error in zip(
+            found.item.tolist(), found.profiles, found.standard_errors, strict=True
+        )
     }
     names = []
     for fall in fallen:
-        ends = [errors.get((fall.item, frozenset(own)), math.nan) for own in (fall.having, (*fall.having, fall.attribute))]
+        ends = [
+            errors.get((fall.item, frozenset(own)), math.nan)
+            for own in (fall.having, (*fall.having, fall.attribute))
+        ]
         if fall.fall > max(LARGE_FALL, 3 * math.hypot(*ends)):
             names.append(fall.item)
     return list(dict.fromkeys(names))
@@ -168,9 +196,14 @@ def falls(subject: Subject) -> list[Reversal] | Refused:
 
 
 def is_free(subject: Subject) -> bool:
-    """Whether the table of profiles is free, so that its dependences are the data's and not the law's."""
+    """Whether the table of profiles is free, so that its dependences are the data's and not the
+    law's.
+    """
     structure = structure_of_page(subject)
-    return structure.covariates is None and structure.root.num_free >= 2.0 ** structure.layers[0].num_parents - 1
+    return (
+        structure.covariates is None
+        and structure.root.num_free >= 2.0 ** structure.layers[0].num_parents - 1
+    )
 
 
 def graph(subject: Subject) -> AttributeReport | Refused:
@@ -178,21 +211,35 @@ def graph(subject: Subject) -> AttributeReport | Refused:
     if (without := without_rows(subject)) is not None:
         return without
     if structure_of_page(subject).covariates is not None:
-        return Refused("given its covariates, the attributes of a row are independent in this model")
+        return Refused(
+            "given its covariates, the attributes of a row are independent in this model"
+        )
     if not is_free(subject):
         return Refused(
-            "the attributes of this fit follow a law of their own shape, so a graph found in it would only repeat what that law assumes; fit with "
-            "root=Saturated() (--root saturated) to look for one"
+            "the attributes of this fit follow a law of their own shape, so a graph found in it"
+            " would only repeat what that law assumes; fit with root=Saturated() (--root saturated)"
+            " to look for one"
         )
     if not 2 <= size <= MOST_GRAPHED:
-        return Refused(f"from 2 to {MOST_GRAPHED} attributes are looked at on a page; inference.causal.discover_attributes(fit, data) takes more")
+        return Refused(
+            f"from 2 to {MOST_GRAPHED} attributes are looked at on a page;"
+            " inference.causal.discover_attributes(fit, data) takes more"
+        )
     names = attributes_of(subject)
-    return tried(lambda: discover_attributes(subject.fit, subject.data, names=None if names == [str(k) for k in range(size)] else names))
+    return tried(
+        lambda: discover_attributes(
+            subject.fit,
+            subject.data,
+            names=None if names == [str(k) for k in range(size)] else names,
+        )
+    )
 
 
 @dataclass(frozen=True)
 class Freed:
-    """What a free table of profiles would gain over the law that was fitted: nats, and numbers more that are estimated."""
+    """What a free table of profiles would gain over the law that was fitted: nats, and numbers more
+    that are estimated.
+    """
 
     gain: float
     more: int
@@ -201,23 +248,49 @@ class Freed:
 def freed(subject: Subject) -> Freed | None:
     structure = structure_of_page(subject)
     size, root, params = structure.layers[0].num_parents, structure.root, subject.fit.params
-    if without_rows(subject) is not None or is_free(subject) or structure.covariates is not None or root.profiles is not None or size > MOST_FREED or size_of_work(subject) > MOST_CELLS:
+    if (
+        without_rows(subject) is not None
+        or is_free(subject)
+        or structure.covariates is not None
+        or root.profiles is not None
+        or size > MOST_FREED
+        or size_of_work(subject) > MOST_CELLS
+    ):
         return None
     like = next(iter(params.values()))
     profiles = binary_configurations(size, like.dtype, like.device)
-    posterior = torch.as_tensor(profile_posterior(subject.fit, subject.data).posterior, dtype=like.dtype, device=like.device)
-    found = table_gain(posterior, profiles, root.distribution(params).log_prob(profiles).exp().detach())
+    posterior = torch.as_tensor(
+        profile_posterior(subject.fit, subject.data).posterior, dtype=like.dtype, device=like.device
+    )
+    found = table_gain(
+        posterior, profiles, root.distribution(params).log_prob(profiles).exp().detach()
+    )
     return Freed(found.gain, 2**size - 1 - root.num_free)
 
 
 def attributes_of(subject: Subject) -> list[str]:
-    return [str(name) for name in labels_of(subject.fit, "attribute", structure_of_page(subject).layers[0].num_parents, subject.names)]
+    return [
+        str(name)
+        for name in labels_of(
+            subject.fit,
+            "attribute",
+            structure_of_page(subject).layers[0].num_parents,
+            subject.names,
+        )
+    ]
 
 
 def items_of(subject: Subject) -> list[str]:
-    return [str(name) for name in labels_of(subject.fit, "item", structure_of_page(subject).layers[0].num_items, subject.names)]
+    return [
+        str(name)
+        for name in labels_of(
+            subject.fit, "item", structure_of_page(subject).layers[0].num_items, subject.names
+        )
+    ]
 
 
 def is_scaled(subject: Subject) -> bool:
-    """Whether some items are no right-wrong ones, where a fall has the item's own unit and need not be wrong."""
+    """Whether some items are no right-wrong ones, where a fall has the item's own unit and need not
+    be wrong.
+    """
     return not all_bernoulli(structure_of_page(subject))

@@ -1,6 +1,7 @@
 """A fit as one self-contained page: what was fitted, the numbers, the pictures, the checks.
 
-What the page says of the model itself is the business of its kind: see :mod:`inference.report.sections`.
+What the page says of the model itself is the business of its kind: see
+:mod:`inference.report.sections`.
 """
 
 from __future__ import annotations
@@ -51,14 +52,16 @@ def write_report(
     identifiability: str | HasText | None = None,
     names: Names | None = None,
 ) -> Path:
-    """Write ``report.html``: one file, pictures inside, nothing fetched from elsewhere, every text escaped.
+    """Write ``report.html``: one file, pictures inside, nothing fetched from elsewhere, every text
+    escaped.
 
     A picture that the model cannot be drawn as is left out, and the page says why.
 
     Args:
         fit: the fit.
-        data: the rows it was fitted to, (N, J); None leaves out what needs them. Of rows in blocks all are read for standard errors, where these take no long time, and a
-            sample of 20,000 for pictures and checks, as the page says.
+        data: the rows it was fitted to, (N, J); None leaves out what needs them. Of rows in blocks
+            all are read for standard errors, where these take no long time, and a sample of 20,000
+            for pictures and checks, as the page says.
         path: the file, replaced if it exists; or an existing folder, for ``report.html`` in it.
         image_shape: (height, width) where the items are pixels, row by row.
         identifiability: the verdict, as text or as a report with ``.text()``.
@@ -80,8 +83,13 @@ def write_report(
         data = as_fitted(fit, data)
         checked(fit.model, data)
     if image_shape is not None and fit.item_names:
-        check_image_shape(image_shape, len(fit.item_names) - fit.structure.num_given, "write_report")
-    subject, structure = Subject(fit, data, image_shape, names, identifiability, blocks=blocks), fit.structure
+        check_image_shape(
+            image_shape, len(fit.item_names) - fit.structure.num_given, "write_report"
+        )
+    subject, structure = (
+        Subject(fit, data, image_shape, names, identifiability, blocks=blocks),
+        fit.structure,
+    )
     sections = [
         Section("verdict", "Verdict", [verdict(structure, subject)]),
         Section("warnings", "Warnings", _warnings(fit)),
@@ -105,13 +113,21 @@ def write_report(
 
 def _what(subject: Subject) -> Iterator[Part]:
     fit = subject.fit
-    words = re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"\1", (inspect.getdoc(fit.model) or "").strip().split("\n\n")[0].replace("\n", " "))
+    words = re.sub(
+        r":\w+:`~?(?:[\w.]*\.)?(\w+)`",
+        r"\1",
+        (inspect.getdoc(fit.model) or "").strip().split("\n\n")[0].replace("\n", " "),
+    )
     if words:
         yield Paragraph(words)
     yield Paragraph(f"Fitted to {rows_in_words(fit)} by {shown_settings(fit.method)}.")
     if subject.num_sampled is not None:
         read = "The rows were read in blocks. " if subject.blocks is not None else ""
-        yield Paragraph(f"{read}Where this page looks at rows (the use of latents, pictures, checks), it looks at {subject.num_sampled:,} of them, drawn at random; estimates and likelihoods are of all.")
+        yield Paragraph(
+            f"{read}Where this page looks at rows (the use of latents, pictures, checks), it looks"
+            f" at {subject.num_sampled:,} of them, drawn at random; estimates and likelihoods are"
+            " of all."
+        )
     yield Details("All settings of the engine", [Verbatim(settings(fit.method))])
 
 
@@ -119,16 +135,39 @@ def _numbers(subject: Subject) -> Iterator[Part]:
     fit = subject.fit
     ends = np.asarray(fit.restarts.objective, dtype=np.float64)
     ends = ends[np.isfinite(ends)]
-    digits, row = 4 if fit.objective_name.endswith("per row") else 2, "sequence" if has_sequences(fit) else "row"
+    digits, row = (
+        4 if fit.objective_name.endswith("per row") else 2,
+        "sequence" if has_sequences(fit) else "row",
+    )
     is_sampled = "diverging" in (fit.sample_stats or {})  # by NUTS, which makes nothing large
     rows = [
-        [f"{fit.likelihood_name} ({_given(fit)})", number(fit.log_likelihood), "larger is better, among fits to the same data"],
+        [
+            f"{fit.likelihood_name} ({_given(fit)})",
+            number(fit.log_likelihood),
+            "larger is better, among fits to the same data",
+        ],
         [f"{fit.likelihood_name}, a {row}", number(fit.log_likelihood / fit.num_rows, 4), ""],
-        [f"objective: {fit.objective_name}", number(fit.objective, digits), "at the mean of the draws" if is_sampled else "what the engine made as large as it could"],
+        [
+            f"objective: {fit.objective_name}",
+            number(fit.objective, digits),
+            (
+                "at the mean of the draws"
+                if is_sampled
+                else "what the engine made as large as it could"
+            ),
+        ],
         [f"{row}s", f"{fit.num_rows:,}", ""],
-        ["converged", "yes" if fit.converged else "no", "" if fit.converged else "the estimates are not final"],
+        [
+            "converged",
+            "yes" if fit.converged else "no",
+            "" if fit.converged else "the estimates are not final",
+        ],
         *_left(fit),
-        ["iterations", f"{fit.num_iterations:,}", "draws that each chain kept" if is_sampled else ""],
+        [
+            "iterations",
+            f"{fit.num_iterations:,}",
+            "draws that each chain kept" if is_sampled else "",
+        ],
         ["seconds, whole call", number(fit.seconds), ""],
         ["seed", str(fit.seed), "the same seed gives the same fit again"],
     ]
@@ -139,12 +178,27 @@ def _numbers(subject: Subject) -> Iterator[Part]:
     words = fit.restarts.text()
     if len(ends) > 1:
         near = int((ends > ends.max() - 1.0).sum())
-        spread = ", ".join(f"{name} {number(float(end), digits)}" for name, end in (("best", ends.max()), ("median", np.median(ends)), ("worst", ends.min())))
+        spread = ", ".join(
+            f"{name} {number(float(end), digits)}"
+            for name, end in (
+                ("best", ends.max()),
+                ("median", np.median(ends)),
+                ("worst", ends.min()),
+            )
+        )
         converged = int(np.asarray(fit.restarts.converged).sum())
         rows.append([f"{len(ends)} starts, {fit.objective_name}", spread, ""])
         rows.append(["starts that converged", f"{converged} of {len(ends)}", ""])
-        if not words and not fit.objective_name.endswith("per row"):  # the words leave out starts that end in no proper optimum
-            rows.append(["starts within 1 nat of the best", f"{near} of {len(ends)}", "they found the same optimum, or one as good"])
+        if not words and not fit.objective_name.endswith(
+            "per row"
+        ):  # the words leave out starts that end in no proper optimum
+            rows.append(
+                [
+                    "starts within 1 nat of the best",
+                    f"{near} of {len(ends)}",
+                    "they found the same optimum, or one as good",
+                ]
+            )
     yield Table((), rows)
     if words:
         yield Paragraph(words)
@@ -176,7 +230,10 @@ def _price(subject: Subject) -> Iterator[list[str]]:
         if local.num_open:
             size = fit.num_parameters - local.num_open
             less = fit.bic - local.num_open * math.log(fit.num_observations or fit.num_rows)
-            bic = f"for {fit.num_parameters:,} parameters as the model is written; without the directions left open, for {size:,}, it would be {number(less)}"
+            bic = (
+                f"for {fit.num_parameters:,} parameters as the model is written; without the"
+                f" directions left open, for {size:,}, it would be {number(less)}"
+            )
     yield ["BIC (smaller is better)", number(fit.bic), bic]
 
 
@@ -185,7 +242,17 @@ def _left(fit: Fit) -> list[list[str]]:
         return []
     left = float(fit.restarts.objective_left[fit.restarts.best])
     words = "less than 0.001" if left < 1e-3 else f"about {left:.1g}"
-    return [["left to gain by more iterations", words, "of the objective, in order of magnitude, as the last steps tell"]] if math.isfinite(left) else []
+    return (
+        [
+            [
+                "left to gain by more iterations",
+                words,
+                "of the objective, in order of magnitude, as the last steps tell",
+            ]
+        ]
+        if math.isfinite(left)
+        else []
+    )
 
 
 def _given(fit: Fit) -> str:
@@ -206,14 +273,24 @@ def _convergence(fit: Fit) -> Iterator[Part]:
     if several:
         yield picture(lambda: plot_restarts(fit), "spread of the objective over starts")
     words = "A fit that has come to rest shows a curve that has become flat."
-    yield Note(words + (" Starts that end at the height of the best one found the same optimum; if only one does, more starts may find a better." if several else ""))
+    yield Note(
+        words
+        + (
+            " Starts that end at the height of the best one found the same optimum; if only one"
+            " does, more starts may find a better."
+            if several
+            else ""
+        )
+    )
 
 
 def _identifiability(subject: Subject, found: str | HasText | None) -> Iterator[Part]:
     local = subject.once(locally)
     if found is None and local is None:
         yield Note(
-            "Not decided: the rows of the fit are missing here, or too few for so many parameters, or cannot be judged one by one. A good fit does not by itself mean that its latents are determined."
+            "Not decided: the rows of the fit are missing here, or too few for so many parameters,"
+            " or cannot be judged one by one. A good fit does not by itself mean that its latents"
+            " are determined."
         )
         return
     if found is not None:

@@ -1,4 +1,6 @@
-"""How the latents of a fit are used by its rows: how often each is on, how sure the data make it, and which say nothing or the same."""
+"""How the latents of a fit are used by its rows: how often each is on, how sure the data make it,
+and which say nothing or the same.
+"""
 
 from __future__ import annotations
 
@@ -55,14 +57,28 @@ class LatentUse:
         """Of a table, one an entry or a value."""
         if not self.is_choice:
             off = 1.0 - self.on
-            entropy = -(self.on * np.log2(np.clip(self.on, 1e-300, 1.0)) + off * np.log2(np.clip(off, 1e-300, 1.0)))
+            entropy = -(
+                self.on * np.log2(np.clip(self.on, 1e-300, 1.0))
+                + off * np.log2(np.clip(off, 1e-300, 1.0))
+            )
             columns = (self.shares, entropy.mean(0), self.unsure)
-            return [[self.site, label, *(number(float(column[k]), 3) for column in columns)] for k, label in enumerate(self.labels)]
+            return [
+                [self.site, label, *(number(float(column[k]), 3) for column in columns)]
+                for k, label in enumerate(self.labels)
+            ]
         winner, rows = self.on.argmax(-1), []
         for k, label in enumerate(self.labels):
             own = self.on[winner == k, k]
             sure = number(float(own.mean()), 3) if len(own) else f"in no {self.unit}"
-            rows.append([self.site, label, number(float(self.shares[k]), 3), number(len(own) / len(self.on), 3), sure])
+            rows.append(
+                [
+                    self.site,
+                    label,
+                    number(float(self.shares[k]), 3),
+                    number(len(own) / len(self.on), 3),
+                    sure,
+                ]
+            )
         return rows
 
 
@@ -122,8 +138,14 @@ def latent_use(subject: Subject) -> list[LatentUse]:
         if site not in continuous | outside
     }
     out = []
-    own = [site for site in subject.program.sites if site.name in posterior] if subject.program is not None else []
-    groups = stems(own) | {name: [name] for name in posterior if name not in {site.name for site in own}}
+    own = (
+        [site for site in subject.program.sites if site.name in posterior]
+        if subject.program is not None
+        else []
+    )
+    groups = stems(own) | {
+        name: [name] for name in posterior if name not in {site.name for site in own}
+    }
     for stem, members in groups.items():
         on = np.concatenate([_counted(subject, name, posterior[name]) for name in members])
         first = posterior[members[0]]
@@ -132,12 +154,22 @@ def latent_use(subject: Subject) -> list[LatentUse]:
         if len(on):
             labels = tuple(str(label) for label in labels_of(fit, dim, on.shape[1], subject.names))
             is_choice = on.shape[1] > 1 and np.allclose(on.sum(-1), 1.0, atol=1e-4)
-            out.append(LatentUse(site, labels, is_choice, on, "step" if first.ndim > 2 or len(members) > 1 else "row"))
+            out.append(
+                LatentUse(
+                    site,
+                    labels,
+                    is_choice,
+                    on,
+                    "step" if first.ndim > 2 or len(members) > 1 else "row",
+                )
+            )
     return out
 
 
 def certainty(subject: Subject) -> ClassAccuracy | None:
-    """The expected share of rows (steps) whose class is right; None for models without classes, and where rows of the fit are missing."""
+    """The expected share of rows (steps) whose class is right; None for models without classes, and
+    where rows of the fit are missing.
+    """
     if subject.data is None or subject.num_sampled is not None:
         return None
     try:
@@ -155,16 +187,28 @@ def classified_in_words(found: ClassAccuracy, unit: str) -> str:
     """
     share = f"{100 * found.accuracy:.0f} % of the {unit}s are expected to be classified correctly"
     if found.note:
-        return f"{share}, if the estimates are the truth. That is too many where {unit}s are few, and was not corrected: {found.note}."
+        return (
+            f"{share}, if the estimates are the truth. That is too many where {unit}s are few, and"
+            f" was not corrected: {found.note}."
+        )
     words = (
-        f"{share} (standard error {100 * found.error:.1f}), and {100 * found.guess:.0f} % if all were put into the largest class. The posterior alone says "
-        f"{100 * found.said:.0f} %, because it takes the estimates for the truth; the model fitted again to simulated data shows by how much that is too high."
+        f"{share} (standard error {100 * found.error:.1f}), and {100 * found.guess:.0f} % if all"
+        f" were put into the largest class. The posterior alone says {100 * found.said:.0f} %,"
+        " because it takes the estimates for the truth; the model fitted again to simulated data"
+        " shows by how much that is too high."
     )
-    return words + (f" So few {unit}s make the classification worthless: it is hardly better than the largest class." if found.worthless else "")
+    return words + (
+        f" So few {unit}s make the classification worthless: it is hardly better than the largest"
+        " class."
+        if found.worthless
+        else ""
+    )
 
 
 def latents(subject: Subject) -> Iterator[Part]:
-    """How the latents are used: shares, and how sure the data make them; nothing for a model without any."""
+    """How the latents are used: shares, and how sure the data make them; nothing for a model
+    without any.
+    """
     fit = subject.fit
     if subject.data is None:
         yield NEEDS_DATA
@@ -172,36 +216,65 @@ def latents(subject: Subject) -> Iterator[Part]:
     uses = subject.once(latent_use)
     if uses:
         sampled = subject.num_sampled
-        yield Paragraph(f"Over the {rows_in_words(fit)} given." if sampled is None else f"Over {sampled:,} of the {rows_in_words(fit)}.")
-    head = ("site", "latent", "share of rows on", "mean posterior entropy (bits)", "share of rows unsure (0.1 to 0.9)")
+        yield Paragraph(
+            f"Over the {rows_in_words(fit)} given."
+            if sampled is None
+            else f"Over {sampled:,} of the {rows_in_words(fit)}."
+        )
+    head = (
+        "site",
+        "latent",
+        "share of rows on",
+        "mean posterior entropy (bits)",
+        "share of rows unsure (0.1 to 0.9)",
+    )
     bits = [line for use in uses if not use.is_choice for line in use.lines()]
     if bits:
         yield from cut_table(head, bits, MOST_LINES)
-        yield Note("Unsure are rows in which the chance of the latent lies between 0.1 and 0.9. The entropy is 0 where the data tell for sure, and 1 where they tell nothing.")
+        yield Note(
+            "Unsure are rows in which the chance of the latent lies between 0.1 and 0.9. The"
+            " entropy is 0 where the data tell for sure, and 1 where they tell nothing."
+        )
     values = [line for use in uses if use.is_choice for line in use.lines()]
     if values:
-        yield from cut_table(("site", "value", "share", "most probable in", "mean probability where it is"), values, MOST_LINES)
+        yield from cut_table(
+            ("site", "value", "share", "most probable in", "mean probability where it is"),
+            values,
+            MOST_LINES,
+        )
         yield Note(
-            "The last column is how surely a row, or a step of a sequence, has the value that it most "
-            "probably has, if the estimates are the truth: 1 is for sure. It is too high where rows are few."
+            "The last column is how surely a row, or a step of a sequence, has the value that it"
+            " most probably has, if the estimates are the truth: 1 is for sure. It is too high"
+            " where rows are few."
         )
     yield from _of_parameters(subject)
     for site, value in (fit.local_draws or {}).items():
         flat = value.flatten(0, 1).double()
-        low, high, spread = float(flat.mean(0).min()), float(flat.mean(0).max()), float(flat.std(0).mean())
+        low, high, spread = (
+            float(flat.mean(0).min()),
+            float(flat.mean(0).max()),
+            float(flat.std(0).mean()),
+        )
         yield Paragraph(
-            f"{site} is a continuous latent of the rows, drawn with the parameters: its posterior means run from {number(low, 3)} to "
-            f"{number(high, 3)}, and its posterior standard deviation is {number(spread, 3)} on average."
+            f"{site} is a continuous latent of the rows, drawn with the parameters: its posterior"
+            f" means run from {number(low, 3)} to {number(high, 3)}, and its posterior standard"
+            f" deviation is {number(spread, 3)} on average."
         )
 
 
 def _counted(subject: Subject, name: str, posterior: np.ndarray) -> np.ndarray:
-    """Posteriors one a line, (n, K), without what a mask hides or lies after the end of a sequence."""
+    """Posteriors one a line, (n, K), without what a mask hides or lies after the end of a
+    sequence.
+    """
     lines = posterior.reshape(-1, posterior.shape[-1])
     if subject.program is None or name not in {site.name for site in subject.program.sites}:
         return lines[lines.sum(-1) > 0] if posterior.ndim > 2 else lines
     if subject.fit.structure.about is not None:  # described latents are hidden by no mask
         return lines
     shown = present(subject.program, subject.fit.params, name)
-    seen = shown.reshape(-1).numpy() if shown.numel() == len(lines) else shown.expand(posterior.shape[:-1]).numpy().ravel()
+    seen = (
+        shown.reshape(-1).numpy()
+        if shown.numel() == len(lines)
+        else shown.expand(posterior.shape[:-1]).numpy().ravel()
+    )
     return lines[seen] if len(seen) == len(lines) else lines

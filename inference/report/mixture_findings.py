@@ -1,12 +1,15 @@
-r"""What rows say of the groups of a mixture, for its page: profiles, the share of rows classified correctly, and columns that go together inside groups.
+r"""What rows say of the groups of a mixture, for its page: profiles, the share of rows classified
+correctly, and columns that go together inside groups.
 
-With r the chance of row n to be in component k, and m the mean of item j over rows weighted by r, an item is as far told apart by the groups as the share
-of its variance that lies between them. Items that are independent inside the components have, at the truth,
+With r the chance of row n to be in component k, and m the mean of item j over rows weighted by r,
+an item is as far told apart by the groups as the share of its variance that lies between them.
+Items that are independent inside the components have, at the truth,
 
 .. math:: E \sum_k r_{nk} (x_{ni} - m_{ki})(x_{nj} - m_{kj}) = 0
 
-so that the sum over rows, over the root of the sum of its squared terms, is about standard normal; a pair that is far from it is dependent inside
-the groups, and the residual correlation says how much.
+so that the sum over rows, over the root of the sum of its squared terms, is about standard normal;
+a pair that is far from it is dependent inside the groups, and the residual correlation says how
+much.
 """
 
 from __future__ import annotations
@@ -33,9 +36,11 @@ class Groups:
 
     Args:
         chances: of each row to be in each group, (N, K).
-        values: the items, (N, J), NaN where missing, where an item of categories is one column of 0 and 1 for each; names: of these columns.
+        values: the items, (N, J), NaN where missing, where an item of categories is one column of 0
+            and 1 for each; names: of these columns.
         items: the item that each column belongs to, J names.
-        means: of each column in each group, (K, J); overall: (J,); spread: standard deviation over all rows, (J,).
+        means: of each column in each group, (K, J); overall: (J,); spread: standard deviation over
+            all rows, (J,).
         between: share of a column's variance that lies between the groups, (J,).
     """
 
@@ -50,17 +55,30 @@ class Groups:
 
     @property
     def right(self) -> np.ndarray:
-        """Share of rows that the posterior expects in the group they are put into, by group, NaN where no row is put, (K,)."""
+        """Share of rows that the posterior expects in the group they are put into, by group, NaN
+        where no row is put, (K,).
+        """
         put, most = self.chances.argmax(-1), self.chances.max(-1)
-        return np.array([most[put == k].mean() if (put == k).any() else np.nan for k in range(self.chances.shape[1])])
+        return np.array(
+            [
+                most[put == k].mean() if (put == k).any() else np.nan
+                for k in range(self.chances.shape[1])
+            ]
+        )
 
     def between_by_item(self) -> dict[str, float]:
-        """Share of an item's variance between the groups; of categories, of the variances of all of them (Goodman and Kruskal's tau)."""
+        """Share of an item's variance between the groups; of categories, of the variances of all of
+        them (Goodman and Kruskal's tau).
+        """
         out = {}
         for item in dict.fromkeys(self.items):
             own = [j for j, name in enumerate(self.items) if name == item]
             total = (self.spread[own] ** 2).sum()
-            out[item] = float((self.between[own] * self.spread[own] ** 2).sum() / total) if total > 0 else 0.0
+            out[item] = (
+                float((self.between[own] * self.spread[own] ** 2).sum() / total)
+                if total > 0
+                else 0.0
+            )
         return out
 
 
@@ -78,8 +96,12 @@ def groups_of(subject: Subject) -> Groups | None:
     fit, data = subject.fit, subject.data
     if data is None:
         return None
-    (chances,) = (value.detach().cpu().double().numpy() for value in fit.posterior_latents(data).values())
-    values, names, items = _columns(subject, as_matrix(fit, data))  # not the covariates, which no component has a law of
+    (chances,) = (
+        value.detach().cpu().double().numpy() for value in fit.posterior_latents(data).values()
+    )
+    values, names, items = _columns(
+        subject, as_matrix(fit, data)
+    )  # not the covariates, which no component has a law of
     seen = ~np.isnan(values)
     filled = np.where(seen, values, 0.0)
     counts = np.maximum(seen.sum(0), 1)
@@ -93,7 +115,9 @@ def groups_of(subject: Subject) -> Groups | None:
 
 
 def shares_of(subject: Subject) -> np.ndarray | None:
-    """The share of the rows in each group, (K,): the weights, or where they depend on covariates the mean of the rows' chances; None without rows."""
+    """The share of the rows in each group, (K,): the weights, or where they depend on covariates
+    the mean of the rows' chances; None without rows.
+    """
     if "weights" in subject.fit.params:
         weights: np.ndarray = subject.fit.params["weights"].detach().cpu().double().numpy()
         return weights
@@ -101,25 +125,39 @@ def shares_of(subject: Subject) -> np.ndarray | None:
     return None if groups is None else groups.chances.mean(0)
 
 
-def _columns(subject: Subject, table: np.ndarray) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
-    """A table with one column for each category of an item that has some; names of the columns, and the items that they belong to."""
+def _columns(
+    subject: Subject, table: np.ndarray
+) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
+    """A table with one column for each category of an item that has some; names of the columns, and
+    the items that they belong to.
+    """
     fit = subject.fit
-    known = (fit.item_names or tuple(map(str, range(table.shape[1]))))[: table.shape[1] - fit.structure.num_given]
+    known = (fit.item_names or tuple(map(str, range(table.shape[1]))))[
+        : table.shape[1] - fit.structure.num_given
+    ]
     categories = fit.category_names
     columns, names, items = [], [], []
     for j, item in enumerate(known):
         own = categories.get(item)
         for code, category in enumerate(own or ("",)):
-            columns.append(table[:, j] if own is None else np.where(np.isnan(table[:, j]), np.nan, table[:, j] == code))
+            columns.append(
+                table[:, j]
+                if own is None
+                else np.where(np.isnan(table[:, j]), np.nan, table[:, j] == code)
+            )
             names.append(item if own is None else f"{item}={category}")
             items.append(item)
     return np.stack(columns, 1), tuple(names), tuple(items)
 
 
 def dependent_items(groups: Groups) -> tuple[Dependent, ...] | None:
-    """Pairs of items that are clearly dependent inside the groups, most of all first; None where there are too many columns to look, or one item."""
+    """Pairs of items that are clearly dependent inside the groups, most of all first; None where
+    there are too many columns to look, or one item.
+    """
     num_columns = len(groups.names)
-    pairs = [(i, j) for i in range(num_columns) for j in range(i) if groups.items[i] != groups.items[j]]
+    pairs = [
+        (i, j) for i in range(num_columns) for j in range(i) if groups.items[i] != groups.items[j]
+    ]
     if not pairs or num_columns > MOST_COLUMNS:
         return None
     sums, squares = np.zeros((num_columns, num_columns)), np.zeros((num_columns, num_columns))
@@ -136,23 +174,40 @@ def dependent_items(groups: Groups) -> tuple[Dependent, ...] | None:
     limit = NormalDist().inv_cdf(1 - LEVEL / (2 * len(pairs)))
     clear = [(i, j) for i, j in pairs if scores[i, j] > limit and abs(correlations[i, j]) >= CLEAR]
     clear.sort(key=lambda pair: -abs(correlations[pair]))
-    found: dict[tuple[str, str], Dependent] = {}  # of two items the pair of columns that goes together most
+    found: dict[
+        tuple[str, str], Dependent
+    ] = {}  # of two items the pair of columns that goes together most
     for i, j in clear:
         one, other = groups.names[j], groups.names[i]
-        found.setdefault((groups.items[j], groups.items[i]), Dependent(one, other, float(correlations[i, j])))
+        found.setdefault(
+            (groups.items[j], groups.items[i]), Dependent(one, other, float(correlations[i, j]))
+        )
     return tuple(found.values())
 
 
 def meanings_of(noun: str) -> dict[str, str]:
-    """What the parameters of the laws of components mean, in the words of a page; ``noun`` is what a component is called there."""
+    """What the parameters of the laws of components mean, in the words of a page; ``noun`` is what
+    a component is called there.
+    """
     return {
-        "predictors": f"of each item in each {noun}: the mean, or the log of a rate, or the log-odds of a yes",
-        "probabilities": f"of each category of each item, {noun} by {noun}: they add up to one within an item",
-        "thresholds": f"what lies between neighbouring categories of an ordinal item, in all {noun}s alike",
-        "dispersion": f"of each item that has one in each {noun}: the variance; of a negative binomial item its size (large for counts like Poisson's)",
+        "predictors": (
+            f"of each item in each {noun}: the mean, or the log of a rate, or the log-odds of a yes"
+        ),
+        "probabilities": (
+            f"of each category of each item, {noun} by {noun}: they add up to one within an item"
+        ),
+        "thresholds": (
+            f"what lies between neighbouring categories of an ordinal item, in all {noun}s alike"
+        ),
+        "dispersion": (
+            f"of each item that has one in each {noun}: the variance; of a negative binomial item"
+            " its size (large for counts like Poisson's)"
+        ),
         "means": f"mean of each item in each {noun}",
         "locations": f"of each item in each {noun}, where the half-normal part is zero",
         "skews": f"how far each item leans to one side in each {noun}, in its own unit",
-        "precisions": f"inverse of the covariance (of a Student t law: of its scale matrix) in each {noun}",
+        "precisions": (
+            f"inverse of the covariance (of a Student t law: of its scale matrix) in each {noun}"
+        ),
         "freedom": f"degrees of freedom of each {noun}: few for heavy tails, 200 for a normal law",
     }

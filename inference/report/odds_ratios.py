@@ -27,5 +27,15 @@ def odds_ratios(subject: Subject, words: Callable[[str], str]) -> Table:
         owner, term = row.entry
         if term != "intercept":
             numbers = [row.value, row.low, row.high] if found.source else [row.value]
-            rows.append([words(str(owner)), term, *few_digits(np.exp(np.minimum(numbers, MOST_LOG_ODDS)))])
-    return Table(("", "covariate", "odds ratio", *((f"{100 * found.level:g} % from", "to") if found.source else ())), rows)
+            rows.append(
+                [words(str(owner)), term, *few_digits(np.exp(np.minimum(numbers, MOST_LOG_ODDS)))]
+            )
+    return Table(
+        (
+            "",
+            "covariate",
+            "odds ratio",
+            *((f"{100 * found.level:g} % from", "to") if found.source else ()),
+        ),
+        rows,
+    )

@@ -1,4 +1,6 @@
-"""A self-contained page from its parts: laid out by templates that escape every text; pictures lie inside, nothing is fetched from elsewhere."""
+"""A self-contained page from its parts: laid out by templates that escape every text; pictures lie
+inside, nothing is fetched from elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,11 @@ if TYPE_CHECKING:
 __all__ = ["html_of", "number", "picture", "write_page"]
 
 DPI = 110
-# marks that turn the direction of writing, other control characters, and halves of characters: invisible, and able to show a text as another
-INVISIBLE = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+# marks that turn the direction of writing, other control characters, and halves of characters:
+# invisible, and able to show a text as another
+INVISIBLE = re.compile(
+    "[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]"
+)
 
 
 def write_page(file: Path, title: str, sections: Iterable[Section]) -> Path:
@@ -38,7 +43,12 @@ def write_page(file: Path, title: str, sections: Iterable[Section]) -> Path:
         title: of the page; sections: those without parts are left out.
     """
     shown = [section for section in sections if section.parts]
-    write_whole(file, _templates().get_template("page.html").render(title=title, sections=shown, foot=_versions()))
+    write_whole(
+        file,
+        _templates()
+        .get_template("page.html")
+        .render(title=title, sections=shown, foot=_versions()),
+    )
     return file
 
 
@@ -60,7 +70,9 @@ def picture(draw: Callable[[], Axes | Figure], alt: str) -> Picture | Note:
     figure = drawn if hasattr(drawn, "savefig") else drawn.figure
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": None})
-    return Picture(alt, base64.b64encode(buffer.getvalue()).decode("ascii"), round(figure.get_figwidth() * DPI))
+    return Picture(
+        alt, base64.b64encode(buffer.getvalue()).decode("ascii"), round(figure.get_figwidth() * DPI)
+    )
 
 
 def number(value: float, digits: int = 2) -> str:
@@ -74,20 +86,39 @@ def cell(value: Any) -> str:
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:,.0f}" if value.is_integer() else f"{value:,.1f}" if abs(value) >= 100 else f"{value:,.2f}" if abs(value) >= 0.1 else f"{value:.2g}"
+        return (
+            f"{value:,.0f}"
+            if value.is_integer()
+            else (
+                f"{value:,.1f}"
+                if abs(value) >= 100
+                else f"{value:,.2f}"
+                if abs(value) >= 0.1
+                else f"{value:.2g}"
+            )
+        )
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 @functools.cache
 def _templates() -> Environment:
     return Environment(
-        loader=PackageLoader("inference.report"), autoescape=True, finalize=_visible, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=PackageLoader("inference.report"),
+        autoescape=True,
+        finalize=_visible,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
 
 
 def _visible(value: Any) -> Any:
-    """A text with its invisible marks written out, such as U+202E; the one place that every text of a page goes through."""
-    if isinstance(value, str) and not hasattr(value, "__html__"):  # not what a macro has laid out already
+    """A text with its invisible marks written out, such as U+202E; the one place that every text of
+    a page goes through.
+    """
+    if isinstance(value, str) and not hasattr(
+        value, "__html__"
+    ):  # not what a macro has laid out already
         return INVISIBLE.sub(lambda found: f"[U+{ord(found[0]):04X}]", value)
     return value
 

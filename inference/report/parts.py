@@ -1,4 +1,6 @@
-"""What a page is made of: records that hold words and numbers, and leave how they look to the macros of their names in ``templates/parts.html``."""
+"""What a page is made of: records that hold words and numbers, and leave how they look to the
+macros of their names in ``templates/parts.html``.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,14 @@ __all__ = [
 
 
 # numbers, also with their unit, standard error or size of a table
-NUMBER = re.compile(r"([-+]?[\d,]*\.?\d+(e[-+]?\d+)?( %| steps?| \([^)]*\)| × [\d × ]+)?|not available|-)?")
+NUMBER = re.compile(
+    r"([-+]?[\d,]*\.?\d+(e[-+]?\d+)?( %| steps?| \([^)]*\)| × [\d × ]+)?|not available|-)?"
+)
 LONG, BROAD = 25, 760
-MOST_CARDS, FEW_COLUMNS = 12, 3  # lines that are read as cards on a narrow screen, and columns that need none
+MOST_CARDS, FEW_COLUMNS = (
+    12,
+    3,
+)  # lines that are read as cards on a narrow screen, and columns that need none
 
 
 @dataclass(frozen=True)
@@ -65,12 +72,16 @@ class Heading(Part):
 
 @dataclass(frozen=True)
 class Equations(Part):
-    r"""Lines of a model, each on its own, with indices written as in ``x_{j} | a_{1} ~ Bernoulli(π_{j})``, and above the line as ``β^{(i)}``."""
+    r"""Lines of a model, each on its own, with indices written as in ``x_{j} | a_{1} ~
+    Bernoulli(π_{j})``, and above the line as ``β^{(i)}``.
+    """
 
     lines: Sequence[str]
 
     def pieces(self) -> list[list[tuple[str, tuple[str, ...]]]]:
-        """Each line in pieces: a text, and what it is set as, ``("sub",)`` for an index, ``("sub", "sub")`` for one of an index."""
+        """Each line in pieces: a text, and what it is set as, ``("sub",)`` for an index, ``("sub",
+        "sub")`` for one of an index.
+        """
         return [_pieces(line) for line in self.lines]
 
 
@@ -101,7 +112,8 @@ class Verdict(Part):
 
     Args:
         findings: answers, in the order in which they are read; steps: whole sentences.
-        answer: what the page was asked, answered in one sentence; "" for a page that was asked more than one thing.
+        answer: what the page was asked, answered in one sentence; "" for a page that was asked more
+            than one thing.
         about: what it is that is judged.
     """
 
@@ -113,7 +125,14 @@ class Verdict(Part):
     @property
     def mark(self) -> str:
         """The worst of the findings' marks."""
-        return next((mark for mark in ("bad", "care") if any(found.mark == mark for found in self.findings)), "good")
+        return next(
+            (
+                mark
+                for mark in ("bad", "care")
+                if any(found.mark == mark for found in self.findings)
+            ),
+            "good",
+        )
 
     @property
     def headline(self) -> str:
@@ -123,9 +142,15 @@ class Verdict(Part):
     def _judgement(self) -> str:
         many = sum(found.mark == self.mark for found in self.findings)
         if self.mark == "bad":
-            return f"Do not build on this {self.about} yet: {counted(many, 'answer below says', 'answers below say')} why."
+            return (
+                f"Do not build on this {self.about} yet:"
+                f" {counted(many, 'answer below says', 'answers below say')} why."
+            )
         if self.mark == "care":
-            return f"To be read with care: {counted(many, 'answer below asks', 'answers below ask')} for a closer look."
+            return (
+                f"To be read with care: {counted(many, 'answer below asks', 'answers below ask')}"
+                " for a closer look."
+            )
         return f"Nothing that was looked at here speaks against this {self.about}."
 
 
@@ -157,20 +182,31 @@ class Table(Part):
 
     @property
     def is_stacked(self) -> bool:
-        """Whether its columns stand below each other on a narrow screen, a card a line, as they would not fit side by side."""
-        width = len(self.head) if self.head else 1 + max(map(len, self.rows), default=0)  # without a head a card reads well sooner
+        """Whether its columns stand below each other on a narrow screen, a card a line, as they
+        would not fit side by side.
+        """
+        width = (
+            len(self.head) if self.head else 1 + max(map(len, self.rows), default=0)
+        )  # without a head a card reads well sooner
         return width > FEW_COLUMNS and len(self.rows) <= MOST_CARDS * (1 if self.head else 2)
 
     @property
     def classes(self) -> list[str]:
-        """What each column is set as: ``number`` where all of its cells are numbers, so that they stand to the right."""
+        """What each column is set as: ``number`` where all of its cells are numbers, so that they
+        stand to the right.
+        """
         columns = zip(*self.rows, strict=True) if self.rows else ()
-        return ["number" if any(cells) and all(NUMBER.fullmatch(cell) for cell in cells) else "" for cells in columns]
+        return [
+            "number" if any(cells) and all(NUMBER.fullmatch(cell) for cell in cells) else ""
+            for cells in columns
+        ]
 
 
 @dataclass(frozen=True)
 class Picture(Part):
-    """A picture inside the page: what it shows in words, the PNG in base 64, and its width in pixels."""
+    """A picture inside the page: what it shows in words, the PNG in base 64, and its width in
+    pixels.
+    """
 
     alt: str
     png: str = field(repr=False)

@@ -1,4 +1,6 @@
-"""A predictive check in words: what of the data the fit does not reproduce, and what that points to."""
+"""A predictive check in words: what of the data the fit does not reproduce, and what that points
+to.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +13,45 @@ __all__ = ["column_names", "departures_in_words", "remedy_of"]
 
 MOST_NAMED = 3  # of each kind
 POINTS_TO = {
-    "mean": "Means that are off point to a fit that has not converged, or to a law that cannot have such values",
-    "spread": "Spreads that are off point to another law of the values, such as counts that vary more than Poisson counts do",
-    "correlation": "Columns that go together more, or less, than the fit says point to too few latents, or to columns that depend on each other directly",
+    "mean": (
+        "Means that are off point to a fit that has not converged, or to a law that cannot have"
+        " such values"
+    ),
+    "spread": (
+        "Spreads that are off point to another law of the values, such as counts that vary more"
+        " than Poisson counts do"
+    ),
+    "correlation": (
+        "Columns that go together more, or less, than the fit says point to too few latents, or to"
+        " columns that depend on each other directly"
+    ),
 }
 REMEDIES = {
-    "mean": "Let the fit run on with more starts; if the means stay off, try another law of the values.",
-    "spread": "Try a law of the values with a spread of its own (NegativeBinomial for counts, a normal law with its own variance, Student t for tails).",
-    "correlation": "Try one latent, group or component more, and see whether the columns named in the predictive check still go together.",
+    "mean": (
+        "Let the fit run on with more starts; if the means stay off, try another law of the values."
+    ),
+    "spread": (
+        "Try a law of the values with a spread of its own (NegativeBinomial for counts, a normal"
+        " law with its own variance, Student t for tails)."
+    ),
+    "correlation": (
+        "Try one latent, group or component more, and see whether the columns named in the"
+        " predictive check still go together."
+    ),
 }
 
 
 def column_names(fit: FitRecord, check: PredictiveCheck) -> list[str]:
-    """Names of the columns that were compared: the items, of an item of categories all of these but the first, or numbers."""
+    """Names of the columns that were compared: the items, of an item of categories all of these but
+    the first, or numbers.
+    """
     names: list[str] = []
     for item in fit.item_names:
-        names += [f"{item} = {category}" for category in fit.category_names[item][1:]] if item in fit.category_names else [item]
+        names += (
+            [f"{item} = {category}" for category in fit.category_names[item][1:]]
+            if item in fit.category_names
+            else [item]
+        )
     size = check.observed.shape[1]
     return names if len(names) == size else [str(j) for j in range(size)]
 
@@ -38,25 +63,43 @@ def departures_in_words(check: PredictiveCheck, names: Sequence[str]) -> str:
         check: of data and simulations; names: of its columns.
     """
     if len(check.observed) < LEAST_ROWS:
-        return f"There are fewer than {LEAST_ROWS} rows here, too few to say in words whether the fit reproduces them; look at the picture."
+        return (
+            f"There are fewer than {LEAST_ROWS} rows here, too few to say in words whether the fit"
+            " reproduces them; look at the picture."
+        )
     found = check.departures()
     if not found:
-        columns = "its mean and its spread" if check.observed.shape[1] == 1 else "means and spreads of all columns, and how they go together,"
+        columns = (
+            "its mean and its spread"
+            if check.observed.shape[1] == 1
+            else "means and spreads of all columns, and how they go together,"
+        )
         return f"Nothing stands out: {columns} are as in data drawn from the fit."
     words = []
     for what, points_to in POINTS_TO.items():
         own = [departure for departure in found if departure.what == what]
         if own:
             more = f", and {len(own) - MOST_NAMED:,} more" if len(own) > MOST_NAMED else ""
-            words.append(f"The fit does not reproduce the {what} of {'; '.join(_in_words(departure, names) for departure in own[:MOST_NAMED])}{more}. {points_to}.")
+            named = "; ".join(_in_words(departure, names) for departure in own[:MOST_NAMED])
+            words.append(f"The fit does not reproduce the {what} of {named}{more}. {points_to}.")
     return " ".join(words)
 
 
 def remedy_of(found: Sequence[Departure]) -> str:
     """What to try first; "" where nothing stands out."""
-    return next((remedy for what, remedy in REMEDIES.items() if any(departure.what == what for departure in found)), "")
+    return next(
+        (
+            remedy
+            for what, remedy in REMEDIES.items()
+            if any(departure.what == what for departure in found)
+        ),
+        "",
+    )
 
 
 def _in_words(departure: Departure, names: Sequence[str]) -> str:
     columns = " with ".join(names[j] for j in departure.columns)
-    return f"{columns} ({departure.observed:.3g} in the data, {departure.simulated:.3g} in simulated data)"
+    return (
+        f"{columns} ({departure.observed:.3g} in the data, {departure.simulated:.3g} in simulated"
+        " data)"
+    )

@@ -35,7 +35,14 @@ if TYPE_CHECKING:
 
     from inference.fitting.result import Fit
 
-__all__ = ["check_output_folder", "names_in", "read_results", "refuse_sample", "summarise", "write_results"]
+__all__ = [
+    "check_output_folder",
+    "names_in",
+    "read_results",
+    "refuse_sample",
+    "summarise",
+    "write_results",
+]
 
 FIT, POSTERIOR, REPORT, SUMMARY = "fit", "posterior.nc", "report.html", "summary.json"
 KEPT = "num_rows_kept"  # in the summary, where the folder has some of the rows
@@ -44,7 +51,9 @@ logger = logging.getLogger(__name__)
 PACKAGES = ("ppl-models", "torch", "pyro-ppl", "numpy", "arviz")
 
 
-def check_output_folder(path: str | Path, overwrite: bool = False, allowed: Sequence[str | Path] = ()) -> Path:
+def check_output_folder(
+    path: str | Path, overwrite: bool = False, allowed: Sequence[str | Path] = ()
+) -> Path:
     """The folder results may be written to; it need not exist yet, and is not made.
 
     Args:
@@ -53,32 +62,47 @@ def check_output_folder(path: str | Path, overwrite: bool = False, allowed: Sequ
         allowed: files that may lie in it all the same, such as a running fit's checkpoint.
 
     Raises:
-        ValueError: if it is a file, or holds something and ``overwrite`` is False; or if a folder that is to be written in it is a link to another place.
+        ValueError: if it is a file, or holds something and ``overwrite`` is False; or if a folder
+            that is to be written in it is a link to another place.
     """
     folder = usable_path("output folder", path, is_folder=True)
     for link in (folder / FIT, folder / WRITING):
         if link.is_symlink():
-            raise ValueError(f"output folder {folder}: {link} is a link, and results are not written to where it leads: remove it, or name another folder")
+            raise ValueError(
+                f"output folder {folder}: {link} is a link, and results are not written to where it"
+                " leads: remove it, or name another folder"
+            )
     if folder.is_dir() and not overwrite:
         known = {Path(file).absolute() for file in allowed} | {(folder / WRITING).absolute()}
         held = sorted(entry.name for entry in folder.iterdir() if entry.absolute() not in known)
         if held:
             shown = ", ".join(held[:4]) + (", ..." if len(held) > 4 else "")
             raise ValueError(
-                f"output folder {folder} exists and is not empty ({shown}): name another, or allow to overwrite (--overwrite)"
+                f"output folder {folder} exists and is not empty ({shown}): name another, or allow"
+                " to overwrite (--overwrite)"
             )
     return folder
 
 
-def write_results(fit: Fit, data: Any, path: str | Path, image_shape: tuple[int, int] | None = None, read_as: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Write all of the above into a folder, making it where it does not exist and replacing files of these names.
+def write_results(
+    fit: Fit,
+    data: Any,
+    path: str | Path,
+    image_shape: tuple[int, int] | None = None,
+    read_as: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Write all of the above into a folder, making it where it does not exist and replacing files
+    of these names.
 
     Args:
         fit: the fit.
-        data: the rows it was fitted to; of rows in blocks the folder keeps a sample of 20,000, and says so.
+        data: the rows it was fitted to; of rows in blocks the folder keeps a sample of 20,000, and
+            says so.
         path: the folder.
-        image_shape: (rows, columns) where the items are the pixels of an image; loadings are then drawn as pictures.
-        read_as: how the rows were read from their file, for whoever reads others; kept in the summary.
+        image_shape: (rows, columns) where the items are the pixels of an image; loadings are then
+            drawn as pictures.
+        read_as: how the rows were read from their file, for whoever reads others; kept in the
+            summary.
 
     Returns:
         What ``summary.json`` holds.
@@ -86,7 +110,10 @@ def write_results(fit: Fit, data: Any, path: str | Path, image_shape: tuple[int,
     from inference.fitting.export import save_netcdf
     from inference.report.fit import write_report
 
-    folder, blocks = usable_path("output folder", path, is_folder=True), data if isinstance(data, RowBlocks) else None
+    folder, blocks = (
+        usable_path("output folder", path, is_folder=True),
+        data if isinstance(data, RowBlocks) else None,
+    )
     data = as_fitted(fit, data) if blocks is None else sample_of(fit, blocks)
     names = names_in(fit, read_as)
     with _in_place(folder) as new:
@@ -96,17 +123,27 @@ def write_results(fit: Fit, data: Any, path: str | Path, image_shape: tuple[int,
         logger.info("asking whether the data determine the model")
         verdict = identifiability_of(fit, data)
         logger.info("writing the report")
-        write_report(fit, data if blocks is None else blocks, new / REPORT, image_shape=image_shape, names=names, identifiability=verdict)
+        write_report(
+            fit,
+            data if blocks is None else blocks,
+            new / REPORT,
+            image_shape=image_shape,
+            names=names,
+            identifiability=verdict,
+        )
         summary = summarise(fit, image_shape)
         summary |= {} if blocks is None or len(data) == fit.num_rows else {KEPT: len(data)}
         summary |= {} if read_as is None else {"read_as": dict(read_as)}
         summary["identifiability"] = None if verdict is None else verdict.to_dict()
-        write_whole(new / SUMMARY, json.dumps(summary, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+        write_whole(
+            new / SUMMARY, json.dumps(summary, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+        )
     return summary
 
 
 def names_in(fit: Fit, read_as: Mapping[str, Any] | None) -> Names | None:
-    """The words of a file for entries that a model knows by number, such as states and actions, by dim; None where there are none.
+    """The words of a file for entries that a model knows by number, such as states and actions, by
+    dim; None where there are none.
 
     Args:
         fit: of these rows; read_as: how they were read, as :func:`write_results` was told.
@@ -115,7 +152,9 @@ def names_in(fit: Fit, read_as: Mapping[str, Any] | None) -> Names | None:
     for place, codes in (read_as or {}).get("codes", {}).items():
         words = sorted(codes, key=codes.__getitem__)
         for site, dims in getattr(fit.model, "site_dims", {}).items():
-            for dim, size in zip(dims, fit.params[site].shape, strict=True) if site in fit.params else ():
+            for dim, size in (
+                zip(dims, fit.params[site].shape, strict=True) if site in fit.params else ()
+            ):
                 if dim in (place, f"next_{place}"):
                     found[dim] = [*words[:size], *map(str, range(len(words), size))]
     return found or None
@@ -125,15 +164,17 @@ def names_in(fit: Fit, read_as: Mapping[str, Any] | None) -> Names | None:
 def _in_place(folder: Path) -> Iterator[Path]:
     """A folder to write results in, which take the place of older ones when they are whole.
 
-    What is interrupted or fails leaves older results as they were; where there were none, what is whole already (the fit
-    is written first) is kept, without a summary.
+    What is interrupted or fails leaves older results as they were; where there were none, what is
+    whole already (the fit is written first) is kept, without a summary.
     """
     new = folder / WRITING
     shutil.rmtree(new, ignore_errors=True)  # of a process that was killed
     new.mkdir(parents=True)
     try:
         yield new
-        (folder / SUMMARY).unlink(missing_ok=True)  # from here to its return the folder is not whole
+        (folder / SUMMARY).unlink(
+            missing_ok=True
+        )  # from here to its return the folder is not whole
         _move(new, folder, (FIT, POSTERIOR, REPORT, SUMMARY))
     except BaseException:
         if not any((folder / name).exists() for name in (FIT, POSTERIOR, SUMMARY)):
@@ -150,13 +191,17 @@ def _move(new: Path, folder: Path, names: Sequence[str]) -> None:
         for file in files:
             if file.exists():
                 target = folder / file.relative_to(new)
-                if target.parent != folder and target.parent.is_symlink():  # made since the folder was checked
+                if (
+                    target.parent != folder and target.parent.is_symlink()
+                ):  # made since the folder was checked
                     target.parent.unlink()
                 target.parent.mkdir(exist_ok=True)
                 file.replace(target)
 
 
-def read_results(path: str | Path, model: Callable[..., Any] | None = None) -> tuple[Fit, Any, dict[str, Any]]:
+def read_results(
+    path: str | Path, model: Callable[..., Any] | None = None
+) -> tuple[Fit, Any, dict[str, Any]]:
     """What :func:`write_results` wrote.
 
     Args:
@@ -164,7 +209,9 @@ def read_results(path: str | Path, model: Callable[..., Any] | None = None) -> t
         model: the program, where it is not one of this library's.
 
     Returns:
-        The fit; its data (of rows that came in blocks the sample that was kept), a data frame with the item names, and the names of categories in it (an array where they are no table); and the
+        The fit; its data (of rows that came in blocks the sample that was kept), a data frame with
+            the item names, and the names of categories in it (an array where they are no table);
+            and the
         summary.
 
     Raises:
@@ -183,20 +230,33 @@ def read_results(path: str | Path, model: Callable[..., Any] | None = None) -> t
         if not isinstance(summary, dict):
             raise TypeError(f"{type(summary).__name__} at the top")
     except FileNotFoundError:
-        raise ValueError(f"{folder}: a folder with results was expected, but it holds no {SUMMARY}") from None
+        raise ValueError(
+            f"{folder}: a folder with results was expected, but it holds no {SUMMARY}"
+        ) from None
     except (ValueError, TypeError) as error:
         raise ValueError(f"{folder / SUMMARY}: not a summary of a fit ({error})") from error
     except OSError as error:
-        raise ValueError(f"{folder / SUMMARY}: the file cannot be read: {error.strerror or error}") from error
+        raise ValueError(
+            f"{folder / SUMMARY}: the file cannot be read: {error.strerror or error}"
+        ) from error
     fit = Fit.load(folder / FIT, model)
     try:
         observed = load_netcdf(folder / POSTERIOR)["observed_data"]
     except KeyError:
-        raise ValueError(f"{folder / POSTERIOR}: the group observed_data was expected, but is missing") from None
+        raise ValueError(
+            f"{folder / POSTERIOR}: the group observed_data was expected, but is missing"
+        ) from None
     if not len(observed.data_vars):
-        raise ValueError(f"{folder / POSTERIOR}: the group observed_data was expected to hold the data, but is empty")
+        raise ValueError(
+            f"{folder / POSTERIOR}: the group observed_data was expected to hold the data, but is"
+            " empty"
+        )
     if len(observed.data_vars) > 1:  # a program that takes a dict
-        return fit, {str(name): values.values for name, values in observed.data_vars.items()}, summary
+        return (
+            fit,
+            {str(name): values.values for name, values in observed.data_vars.items()},
+            summary,
+        )
     (values,) = observed.data_vars.values()
     if not fit.item_names:  # a program that takes what it takes
         return fit, values.values, summary
@@ -204,9 +264,14 @@ def read_results(path: str | Path, model: Callable[..., Any] | None = None) -> t
         return fit, values.values, summary
     shape = (summary.get(KEPT, fit.num_rows), len(fit.item_names))
     if values.shape != shape:
-        raise ValueError(f"{folder / POSTERIOR}: the data of the fit, of shape {shape}, were expected, got {values.shape}")
+        raise ValueError(
+            f"{folder / POSTERIOR}: the data of the fit, of shape {shape}, were expected, got"
+            f" {values.shape}"
+        )
     frame = pd.DataFrame(values.values, columns=[str(name) for name in fit.item_names])
-    for name, categories in fit.structure.column_levels(fit.item_names).items():  # kept as codes; names that are whole numbers were numbers
+    for name, categories in fit.structure.column_levels(
+        fit.item_names
+    ).items():  # kept as codes; names that are whole numbers were numbers
         are_numbers = all(own.lstrip("-").isdecimal() for own in categories)
         named: list[Any] = [float(own) if are_numbers else own for own in categories]
         frame[name] = [None if math.isnan(code) else named[int(code)] for code in frame[name]]
@@ -221,12 +286,15 @@ def refuse_sample(folder: str | Path, fit: Fit, summary: Mapping[str, Any], what
     """
     if KEPT in summary:
         raise ValueError(
-            f"{folder}: {what} needs all {fit.num_rows:,} rows of the fit; they were read in blocks, and the folder keeps {summary[KEPT]:,} of them: fit so many rows in memory"
+            f"{folder}: {what} needs all {fit.num_rows:,} rows of the fit; they were read in"
+            f" blocks, and the folder keeps {summary[KEPT]:,} of them: fit so many rows in memory"
         )
 
 
 def summarise(fit: Fit, image_shape: tuple[int, int] | None = None) -> dict[str, Any]:
-    """The numbers of a fit that fit on a page, ready for JSON: numbers that are not finite become None."""
+    """The numbers of a fit that fit on a page, ready for JSON: numbers that are not finite become
+    None.
+    """
     model: Any = fit.model
     sizes: dict[str, Any] = {"num_rows": fit.num_rows, "num_items": len(fit.item_names)}
     if fit.structure.layers:
@@ -251,14 +319,21 @@ def summarise(fit: Fit, image_shape: tuple[int, int] | None = None) -> dict[str,
             "best": fit.restarts.best,
         },
         "graphs": {site: graph.tolist() for site, graph in fit.graphs.items()},
-        "choice": None if fit.choice is None else {
-            "penalties": [repr(fit.choice.penalties[i]) for i in fit.choice.penalty.tolist()],
-            "num_edges": fit.choice.num_edges.tolist(),
-            "ebic": [_number(value) for value in fit.choice.ebic.tolist()],
-            "best": fit.choice.best,
-        },
+        "choice": (
+            None
+            if fit.choice is None
+            else {
+                "penalties": [repr(fit.choice.penalties[i]) for i in fit.choice.penalty.tolist()],
+                "num_edges": fit.choice.num_edges.tolist(),
+                "ebic": [_number(value) for value in fit.choice.ebic.tolist()],
+                "best": fit.choice.best,
+            }
+        ),
         "image_shape": None if image_shape is None else list(image_shape),
-        "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
+        "versions": {
+            "python": platform.python_version(),
+            **{name: _version(name) for name in PACKAGES},
+        },
         "warnings": list(fit.warnings),
     }
 

@@ -1,7 +1,8 @@
-"""Sections of a fit's page that a kind of description may say better: what every program gets, and where a kind registers its own.
+"""Sections of a fit's page that a kind of description may say better: what every program gets, and
+where a kind registers its own.
 
-A kind registers with ``functools.singledispatch`` on its structure, in a file of :mod:`inference.report.kinds`; those are
-found there by themselves.
+A kind registers with ``functools.singledispatch`` on its structure, in a file of
+:mod:`inference.report.kinds`; those are found there by themselves.
 """
 
 from __future__ import annotations
@@ -113,11 +114,20 @@ class Subject:
         if self.data is None:
             return None
         tensors, _ = checked(self.fit.model, self.data)
-        return Program(self.fit.model, tensors[:1] if checks_data(self.fit.model) and not isinstance(tensors, dict) else tensors)
+        return Program(
+            self.fit.model,
+            (
+                tensors[:1]
+                if checks_data(self.fit.model) and not isinstance(tensors, dict)
+                else tensors
+            ),
+        )
 
     @functools.cached_property
     def num_sampled(self) -> int | None:
-        """How many rows ``data`` are, where these are fewer than the fit's; None where they are all, or there are none."""
+        """How many rows ``data`` are, where these are fewer than the fit's; None where they are
+        all, or there are none.
+        """
         if self.data is None or not checks_data(self.fit.model):
             return None
         found = len(first_tensor(checked(self.fit.model, self.data)[0]))
@@ -127,7 +137,11 @@ class Subject:
     def estimates(self) -> EstimateTable:
         """The table of estimates, worked out once, from all rows of the fit or none."""
         is_part = self.num_sampled is not None and self.blocks is None
-        found = estimates_of(self.fit, None if is_part else self.data if self.blocks is None else self.blocks, names=self.names)
+        found = estimates_of(
+            self.fit,
+            None if is_part else self.data if self.blocks is None else self.blocks,
+            names=self.names,
+        )
         return replace(found, note=NEEDS_ALL) if is_part and found.note else found
 
 
@@ -164,13 +178,17 @@ class Local:
         """What it says, in sentences."""
         size = counted(self.num_judged, "free number")
         held = (
-            f" Beside them {counted(self.num_held, 'number')} on the end of the range {'is' if self.num_held == 1 else 'are'} held."
+            f" Beside them {counted(self.num_held, 'number')} on the end of the range"
+            f" {'is' if self.num_held == 1 else 'are'} held."
             if self.num_held
             else ""
         )
         if self.num_open:
             along = f" ({', '.join(self.entries[:MOST_ALONG])})" if self.entries else ""
-            return f"Near this estimate the data tell {self.rank:,} of {size} apart; others can change together without any change of the law of the data{along}.{held}"
+            return (
+                f"Near this estimate the data tell {self.rank:,} of {size} apart; others can change"
+                f" together without any change of the law of the data{along}.{held}"
+            )
         if self.is_flat:
             law = (
                 ""
@@ -213,8 +231,14 @@ def locally(subject: Subject) -> Local | None:
 
 
 def determined(subject: Subject) -> str | HasText | None:
-    """Whether the data determine the estimates: as the caller says, else worked out here; None where nothing can be said."""
-    return subject.identifiability if subject.identifiability is not None else identifiability_of(subject.fit, subject.data)
+    """Whether the data determine the estimates: as the caller says, else worked out here; None
+    where nothing can be said.
+    """
+    return (
+        subject.identifiability
+        if subject.identifiability is not None
+        else identifiability_of(subject.fit, subject.data)
+    )
 
 
 def shape_text(shape: Sequence[int]) -> str:
@@ -223,7 +247,10 @@ def shape_text(shape: Sequence[int]) -> str:
 
 def parameters(subject: Subject, meanings: Mapping[str, str]) -> Table:
     """The parameters of a fit: name, size, and what each means where that is known."""
-    rows = [[name, shape_text(value.shape), meanings.get(name, "")] for name, value in subject.fit.params.items()]
+    rows = [
+        [name, shape_text(value.shape), meanings.get(name, "")]
+        for name, value in subject.fit.params.items()
+    ]
     return Table(("parameter", "size", "meaning"), rows)
 
 
@@ -231,7 +258,10 @@ def sizes(subject: Subject) -> Table:
     """The estimates of a fit and their sizes, those of the rows too."""
     fit = subject.fit
     rows = [[name, shape_text(value.shape)] for name, value in fit.params.items()]
-    rows += [[f"{name}, of the rows", shape_text(value.shape)] for name, value in (fit.local or {}).items()]
+    rows += [
+        [f"{name}, of the rows", shape_text(value.shape)]
+        for name, value in (fit.local or {}).items()
+    ]
     return Table(("estimate", "size"), rows)
 
 
@@ -245,18 +275,35 @@ def settings(record: Any) -> str:
 
 @functools.singledispatch
 def fitted(structure: Structure, subject: Subject) -> Iterable[Part]:
-    """The model in equations and tables, after the line that says what was fitted to how much; here site by site."""
+    """The model in equations and tables, after the line that says what was fitted to how much; here
+    site by site.
+    """
     fit, program = subject.fit, subject.program
     if program is None:
-        return [Table(("parameter", "size"), [[name, shape_text(value.shape)] for name, value in fit.params.items()])]
+        return [
+            Table(
+                ("parameter", "size"),
+                [[name, shape_text(value.shape)] for name, value in fit.params.items()],
+            )
+        ]
     rows = []
     for stem, members in stems(program.sites).items():
         site = program.site(members[0])
-        role = {"parameter": "parameter", "local": "continuous latent of the rows", "observed": "observed"}.get(site.kind, "")
+        role = {
+            "parameter": "parameter",
+            "local": "continuous latent of the rows",
+            "observed": "observed",
+        }.get(site.kind, "")
         role = "factor" if site.law == "Unit" else role
         if site.kind == "latent":
             bits = site.shape[-1] if site.law == "BinaryVector" else 0
-            role = f"latent, {bits} bits" if bits else f"latent, {site.num_values:,} values" if site.num_values else "latent"
+            role = (
+                f"latent, {bits} bits"
+                if bits
+                else f"latent, {site.num_values:,} values"
+                if site.num_values
+                else "latent"
+            )
         many = f"{len(members)} of them, such as {members[0]}" if len(members) > 1 else stem
         own = fit.params[site.name].shape if site.name in fit.params else site.shape
         size = "one a row" if program.row_plates & set(site.plates) else shape_text(own)
@@ -284,14 +331,18 @@ def middle(structure: Structure, subject: Subject) -> Iterable[Section]:
 
 @functools.singledispatch
 def predictive(structure: Structure, subject: Subject) -> Iterable[Part]:
-    """Data simulated from the fit beside the data: everything the program observes, and in words what stands out."""
+    """Data simulated from the fit beside the data: everything the program observes, and in words
+    what stands out.
+    """
     if subject.data is None:
         yield NEEDS_DATA
         return
     checks, alt = subject.once(checks_of), "data simulated from the fit beside the data"
     for name, check in checks.items():
         title = name if len(checks) > 1 else ""
-        yield picture(functools.partial(plot_check, check, name=title), f"{title}: {alt}" if title else alt)
+        yield picture(
+            functools.partial(plot_check, check, name=title), f"{title}: {alt}" if title else alt
+        )
         yield Paragraph(departures_in_words(check, column_names(subject.fit, check)))
 
 
@@ -304,42 +355,80 @@ def checks_of(subject: Subject) -> dict[str, PredictiveCheck]:
 
 
 def estimates(subject: Subject) -> Section:
-    """Every estimate by its name, with intervals where there are any, as tables and as a forest picture."""
+    """Every estimate by its name, with intervals where there are any, as tables and as a forest
+    picture.
+    """
     return Section("estimates", "Estimates", _estimates(subject))
 
 
 def _estimates(subject: Subject) -> Iterator[Part]:
     found = subject.estimates
     level = f"{100 * found.level:g} %"
-    yield Paragraph(f"With {level} intervals from {found.source}." if found.source else f"Without intervals: {found.note}.")
+    yield Paragraph(
+        f"With {level} intervals from {found.source}."
+        if found.source
+        else f"Without intervals: {found.note}."
+    )
     if found.source and any(np.isnan(row.low) for row in found.rows):
-        yield Paragraph("Entries without an interval lie on a bound and are held there; the intervals of the others are given these.")
+        yield Paragraph(
+            "Entries without an interval lie on a bound and are held there; the intervals of the"
+            " others are given these."
+        )
     local = subject.once(locally)
     if found.source and local is not None and local.num_open:
         yield Paragraph(
-            "What takes part in directions that the data leave open (see identifiability) can be elsewhere altogether: of these entries the intervals say nothing."
+            "What takes part in directions that the data leave open (see identifiability) can be"
+            " elsewhere altogether: of these entries the intervals say nothing."
         )
     if found.source:
-        yield picture(lambda: plot_estimates(found), "estimates and their intervals, a panel a site")
-    head = ("estimate", "value", "error", f"{level} from", "to") if found.source else ("estimate", "value")
+        yield picture(
+            lambda: plot_estimates(found), "estimates and their intervals, a panel a site"
+        )
+    head = (
+        ("estimate", "value", "error", f"{level} from", "to")
+        if found.source
+        else ("estimate", "value")
+    )
     rows = []
     for site in found.sites:
         every = found.of(site)
-        entries = tuple(entry for entry in every if not (entry.value == 0 and found.source and np.isnan(entry.low)))
-        numbers = np.array([(entry.value, entry.error, entry.low, entry.high) for entry in entries[:MOST_ENTRIES]]).reshape(-1, 4)
+        entries = tuple(
+            entry
+            for entry in every
+            if not (entry.value == 0 and found.source and np.isnan(entry.low))
+        )
+        numbers = np.array(
+            [(entry.value, entry.error, entry.low, entry.high) for entry in entries[:MOST_ENTRIES]]
+        ).reshape(-1, 4)
         columns = [few_digits(column, numbers[:, 1]) for column in numbers.T[: len(head) - 1]]
-        rows += [[entry.name, *texts] for entry, *texts in zip(entries[:MOST_ENTRIES], *columns, strict=True)]
+        rows += [
+            [entry.name, *texts]
+            for entry, *texts in zip(entries[:MOST_ENTRIES], *columns, strict=True)
+        ]
         if len(entries) > MOST_ENTRIES:
             values = np.array([entry.value for entry in entries])
             size = shape_text(subject.fit.params[site].shape)
-            rest = f"... and {len(entries) - MOST_ENTRIES:,} more of {site} ({size}), from {values.min():.4g} to {values.max():.4g}"
+            rest = (
+                f"... and {len(entries) - MOST_ENTRIES:,} more of {site} ({size}), from"
+                f" {values.min():.4g} to {values.max():.4g}"
+            )
             rows.append([rest, *[""] * (len(head) - 1)])
         if len(entries) < len(every):
-            rows.append([f"... {len(every) - len(entries):,} others of {site} are zero, and are held there", *[""] * (len(head) - 1)])
+            rows.append(
+                [
+                    (
+                        f"... {len(every) - len(entries):,} others of {site} are zero, and are held"
+                        " there"
+                    ),
+                    *[""] * (len(head) - 1),
+                ]
+            )
     yield Table(head, rows)
 
 
-def cut_table(head: Sequence[str], rows: Sequence[Sequence[str]], most: int, which: str = "first") -> Iterator[Part]:
+def cut_table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], most: int, which: str = "first"
+) -> Iterator[Part]:
     """A table of at most so many lines, and how many there are."""
     yield Table(head, rows[:most])
     if len(rows) > most:

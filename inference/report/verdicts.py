@@ -1,4 +1,6 @@
-"""Questions of a verdict that do not depend on the kind of model, and how findings become the head of a page."""
+"""Questions of a verdict that do not depend on the kind of model, and how findings become the head
+of a page.
+"""
 
 from __future__ import annotations
 
@@ -35,16 +37,27 @@ __all__ = [
 ]
 
 MOST_LISTED = 8
-LIMITS = ("max_iterations", "max_sweeps", "max_epochs", "num_steps", "num_draws")  # of engines: what lets them run on
+LIMITS = (
+    "max_iterations",
+    "max_sweeps",
+    "max_epochs",
+    "num_steps",
+    "num_draws",
+)  # of engines: what lets them run on
 RARE = 0.01  # share of rows below which a latent is hardly ever on
 SAME = 0.95  # correlation of the chances of two latents that say the same
 MOST_COMPARED = 60  # latents whose chances are compared
-LEAST_RIGHT = 0.8  # chance of the most probable value, below which single rows are not to be reported
+LEAST_RIGHT = (
+    0.8  # chance of the most probable value, below which single rows are not to be reported
+)
 MOST_UNSURE = 0.5  # share of rows in which a latent may be unsure
 NEAR = 0.1  # standard errors to the optimum, within which an estimate is as good as there
-FAINT = 1e-6  # eigenvalue of the information, scaled so that 1 is not confounded, below which a direction is hardly determined
+# eigenvalue of the information, scaled so that 1 is not confounded, below which a direction is
+# hardly determined
+FAINT = 1e-6
 
-CONDITIONS = {  # mark, answer, and what is said in its place beside rows that do not determine the estimate
+# mark, answer, and what is said in its place beside rows that do not determine the estimate
+CONDITIONS = {
     "strict": (
         "good",
         "Yes: the data of a large sample would determine every parameter.",
@@ -68,12 +81,24 @@ CONDITIONS = {  # mark, answer, and what is said in its place beside rows that d
 def verdict(structure: Structure, subject: Subject) -> Verdict:
     """What to make of the fit, before anything else; a kind of description says it better."""
     fit, asked = subject.fit, (on_convergence, on_determination, on_latents, on_prediction)
-    words = f"{rows_in_words(fit)}, by the program {fit.model_name} with {counted(fit.num_parameters, 'free number')}."
-    step = "Compare with what else might hold: fit other programs, or other sizes of this one, to the same data (inference.compare)."
+    words = (
+        f"{rows_in_words(fit)}, by the program {fit.model_name} with"
+        f" {counted(fit.num_parameters, 'free number')}."
+    )
+    step = (
+        "Compare with what else might hold: fit other programs, or other sizes of this one, to the"
+        " same data (inference.compare)."
+    )
     return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
 
 
-def verdict_of(asked: Iterable[Finding | None], *always: str, nothing: str = "", answer: str = "", about: str = "fit") -> Verdict:
+def verdict_of(
+    asked: Iterable[Finding | None],
+    *always: str,
+    nothing: str = "",
+    answer: str = "",
+    about: str = "fit",
+) -> Verdict:
     """Findings, and what to do next.
 
     Args:
@@ -88,7 +113,9 @@ def verdict_of(asked: Iterable[Finding | None], *always: str, nothing: str = "",
 
 def listed(names: Sequence[str]) -> str:
     """Names, the first few of many."""
-    return ", ".join(names[:MOST_LISTED]) + (f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else "")
+    return ", ".join(names[:MOST_LISTED]) + (
+        f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
+    )
 
 
 def what_was_fitted(words: str) -> Finding:
@@ -101,40 +128,104 @@ def on_convergence(subject: Subject) -> Finding:
     words = fit.restarts.text()
     if not fit.converged and fit.draws is not None:
         step = f"Read nothing from these draws yet: {_longer(subject)}."
-        return Finding("bad", question, f"No: {'; '.join(fit.warnings[:2]) or 'the draws have not settled'}.", step)
+        return Finding(
+            "bad",
+            question,
+            f"No: {'; '.join(fit.warnings[:2]) or 'the draws have not settled'}.",
+            step,
+        )
     rest, near = _rest_in_words(subject)
     if not fit.converged and near:
-        return Finding("care", question, f"Nearly. It stopped after {fit.num_iterations:,} iterations. {rest} {words}", "")
+        return Finding(
+            "care",
+            question,
+            f"Nearly. It stopped after {fit.num_iterations:,} iterations. {rest} {words}",
+            "",
+        )
     if not fit.converged:
-        step = f"Let the fit run on before anything is read from it: {_longer(subject)}, or more starts."
-        return Finding("bad", question, f"No, it stopped after {fit.num_iterations:,} iterations. {f'{rest} ' if rest else ''}{words}", step)
+        step = (
+            f"Let the fit run on before anything is read from it: {_longer(subject)}, or more"
+            " starts."
+        )
+        return Finding(
+            "bad",
+            question,
+            f"No, it stopped after {fit.num_iterations:,} iterations."
+            f" {f'{rest} ' if rest else ''}{words}",
+            step,
+        )
     if fit.restarts.faults:
-        step = "Read nothing from this fit yet: fit fewer components, or more starts, and look for equal values in the columns named."
+        step = (
+            "Read nothing from this fit yet: fit fewer components, or more starts, and look for"
+            " equal values in the columns named."
+        )
         return Finding("bad", question, f"It ended where no estimate should end. {words}", step)
-    alone = fit.restarts.optimum is not None and fit.restarts.num_ended > 1 and fit.restarts.num_reached == 1
-    step = "Fit again with more starts (num_restarts=20 or more): only one start reached the best optimum, so a better one may exist." if alone else ""
+    alone = (
+        fit.restarts.optimum is not None
+        and fit.restarts.num_ended > 1
+        and fit.restarts.num_reached == 1
+    )
+    step = (
+        "Fit again with more starts (num_restarts=20 or more): only one start reached the best"
+        " optimum, so a better one may exist."
+        if alone
+        else ""
+    )
     if rest and not near:
-        step = f"Fit again with a smaller tolerance, such as {type(fit.method).__name__}(tolerance=1e-12)." if hasattr(fit.method, "tolerance") else step
+        step = (
+            "Fit again with a smaller tolerance, such as"
+            f" {type(fit.method).__name__}(tolerance=1e-12)."
+            if hasattr(fit.method, "tolerance")
+            else step
+        )
         return Finding("care", question, f"It came to rest. {rest} {words}", step)
     if fit.restarts.is_ambiguous:
-        step = "Compare the estimates of the starts (fit.restarts.params) before you interpret them: two of them fit equally well and differ by more than names."
-        return Finding("care", question, f"Yes, but not to one answer. {f'{rest} ' if rest else ''}{words}", step)
-    return Finding("care" if alone else "good", question, f"Yes. {f'{rest} ' if rest else ''}{words}", step)
+        step = (
+            "Compare the estimates of the starts (fit.restarts.params) before you interpret them:"
+            " two of them fit equally well and differ by more than names."
+        )
+        return Finding(
+            "care",
+            question,
+            f"Yes, but not to one answer. {f'{rest} ' if rest else ''}{words}",
+            step,
+        )
+    return Finding(
+        "care" if alone else "good", question, f"Yes. {f'{rest} ' if rest else ''}{words}", step
+    )
 
 
 def _rest_in_words(subject: Subject) -> tuple[str, bool]:
-    """How far the optimum is, as slope and curvature tell, and whether that is near; nothing where they do not."""
+    """How far the optimum is, as slope and curvature tell, and whether that is near; nothing where
+    they do not.
+    """
     fit = subject.fit
-    if subject.data is None or fit.draws is not None or not fit.objective_name.startswith("log-posterior"):
+    if (
+        subject.data is None
+        or fit.draws is not None
+        or not fit.objective_name.startswith("log-posterior")
+    ):
         return "", False
     rest = subject.estimates.to_optimum
     if rest is None:
         return "", False
     farthest, name = rest.largest
     if farthest < NEAR:
-        return f"Slope and curvature say that no estimate is more than {max(farthest, 0.001):.1g} standard errors away from the optimum.", True
+        return (
+            (
+                f"Slope and curvature say that no estimate is more than {max(farthest, 0.001):.1g}"
+                " standard errors away from the optimum."
+            ),
+            True,
+        )
     entry = with_names(fit, name, subject.names)
-    return f"Slope and curvature say that the optimum is {rest.objective:.2g} nats higher, and {entry} {farthest:.2g} standard errors away from it.", False
+    return (
+        (
+            f"Slope and curvature say that the optimum is {rest.objective:.2g} nats higher, and"
+            f" {entry} {farthest:.2g} standard errors away from it."
+        ),
+        False,
+    )
 
 
 def _longer(subject: Subject) -> str:
@@ -145,23 +236,38 @@ def _longer(subject: Subject) -> str:
 
 
 def record_of(subject: Subject) -> dict[str, Any]:
-    """What was found of identifiability, as plain values; empty where nothing can be said or it came as a text."""
+    """What was found of identifiability, as plain values; empty where nothing can be said or it
+    came as a text.
+    """
     found = subject.once(determined)
     return found.to_dict() if isinstance(found, HasRecord) else {}
 
 
 def on_determination(subject: Subject) -> Finding:
-    """Do the data determine the parameters: by the theorems of the kind, else by the information at the estimate, else by the standard errors of the page."""
+    """Do the data determine the parameters: by the theorems of the kind, else by the information at
+    the estimate, else by the standard errors of the page.
+    """
     question, record = "Do the data determine the estimates?", record_of(subject)
     local = subject.once(locally)
     held = (
         ""
         if local is None or not local.num_held
-        else f" {counted(local.num_held, 'number')} on the end of {'its' if local.num_held == 1 else 'their'} range {'is' if local.num_held == 1 else 'are'} held there."
+        else (
+            f" {counted(local.num_held, 'number')} on the end of"
+            f" {'its' if local.num_held == 1 else 'their'} range"
+            f" {'is' if local.num_held == 1 else 'are'} held there."
+        )
     )
     if record.get("verdict") in CONDITIONS:
         mark, words, theory = CONDITIONS[record["verdict"]]
-        step = "" if mark == "good" else "Do not interpret single latents before that is settled; the section on identifiability says which items would settle it."
+        step = (
+            ""
+            if mark == "good"
+            else (
+                "Do not interpret single latents before that is settled; the section on"
+                " identifiability says which items would settle it."
+            )
+        )
         return beside_rows(subject, Finding(mark, question, words, step), theory)
     if "is_full_rank" not in record:
         if local is not None and (local.num_open or local.is_flat):
@@ -170,28 +276,71 @@ def on_determination(subject: Subject) -> Finding:
             return Finding(
                 "good",
                 question,
-                f"Yes, near this estimate: every change of it lowers the likelihood, so that every free number has a standard error.{held}",
+                "Yes, near this estimate: every change of it lowers the likelihood, so that every"
+                f" free number has a standard error.{held}",
             )
         if subject.fit.draws is not None:
-            return Finding("", question, "Posterior draws say that themselves: what the data leave open has wide intervals below, or draws that mix badly.")
-        return Finding("", question, "That was not decided: the rows of the fit are missing here, or too few for so many parameters, or cannot be judged one by one.")
+            return Finding(
+                "",
+                question,
+                "Posterior draws say that themselves: what the data leave open has wide intervals"
+                " below, or draws that mix badly.",
+            )
+        return Finding(
+            "",
+            question,
+            "That was not decided: the rows of the fit are missing here, or too few for so many"
+            " parameters, or cannot be judged one by one.",
+        )
     if not record["is_full_rank"] and "why" in record:
-        return Finding("bad", question, f"No. {record['why']}", f"{record['remedy']} Read no single one of these estimates before.")
+        return Finding(
+            "bad",
+            question,
+            f"No. {record['why']}",
+            f"{record['remedy']} Read no single one of these estimates before.",
+        )
     if not record["is_full_rank"]:
         named = _named(subject, record["null_directions"][0]["coefficients"])
-        words = f"No: some estimates can be changed together without any change of the law of the data ({named})."
-        return Finding("bad", question, words, "Fit fewer components, or leave out columns, until the data determine the estimates; read no single one of them before.")
+        words = (
+            "No: some estimates can be changed together without any change of the law of the data"
+            f" ({named})."
+        )
+        return Finding(
+            "bad",
+            question,
+            words,
+            "Fit fewer components, or leave out columns, until the data determine the estimates;"
+            " read no single one of them before.",
+        )
     weakest = record.get("information", record).get("weakest")
     if weakest is not None and weakest["eigenvalue"] < FAINT:
-        words = f"Hardly: the law of the data is all but the same if these change together: {_named(subject, weakest['coefficients'])}."
-        return Finding("care", question, words, "Do not interpret these numbers one by one; more rows, fewer latents, or priors that say more would settle them.")
+        words = (
+            "Hardly: the law of the data is all but the same if these change together:"
+            f" {_named(subject, weakest['coefficients'])}."
+        )
+        return Finding(
+            "care",
+            question,
+            words,
+            "Do not interpret these numbers one by one; more rows, fewer latents, or priors that"
+            " say more would settle them.",
+        )
     if subject.data is not None and subject.estimates.is_flat:
-        words = f"Perhaps not: the law of the data changes with every estimate, but {subject.estimates.note}."
-        return Finding("care", question, words, "Read no single number without an interval; let the fit run on, or ask for less.")
+        words = (
+            "Perhaps not: the law of the data changes with every estimate, but"
+            f" {subject.estimates.note}."
+        )
+        return Finding(
+            "care",
+            question,
+            words,
+            "Read no single number without an interval; let the fit run on, or ask for less.",
+        )
     return Finding(
         "good",
         question,
-        f"Yes, near this estimate: no small change of it leaves the law of the data as it is.{held}",
+        "Yes, near this estimate: no small change of it leaves the law of the data as it"
+        f" is.{held}",
     )
 
 
@@ -205,7 +354,10 @@ def beside_rows(subject: Subject, finding: Finding, theory: str) -> Finding:
     local, fit = subject.once(locally), subject.fit
     seen, size = fit.num_observations or fit.num_rows, fit.num_parameters
     if local is None and finding.mark == "good" and seen < size and fit.draws is None:
-        words = f"Whether these rows do is not shown: they are fewer ({seen:,.0f}) than the free numbers ({size:,}). {theory}"
+        words = (
+            f"Whether these rows do is not shown: they are fewer ({seen:,.0f}) than the free"
+            f" numbers ({size:,}). {theory}"
+        )
         return Finding(
             "care",
             finding.question,
@@ -219,7 +371,10 @@ def beside_rows(subject: Subject, finding: Finding, theory: str) -> Finding:
         return Finding("bad", finding.question, f"{finding.answer} {words}", finding.step)
     if local.num_open:
         words = f"No. {with_names(subject.fit, local.text(), subject.names)} {theory}"
-        step = "Read no single one of these estimates. Fit fewer latents, or add columns or rows, until the data determine them."
+        step = (
+            "Read no single one of these estimates. Fit fewer latents, or add columns or rows,"
+            " until the data determine them."
+        )
         return Finding("bad", finding.question, words.strip(), finding.step or step)
     if local.is_flat:
         step = "Read no single number without an interval; let the fit run on, or ask for less."
@@ -229,7 +384,10 @@ def beside_rows(subject: Subject, finding: Finding, theory: str) -> Finding:
         return Finding("care", finding.question, words.strip(), finding.step or step)
     if finding.mark == "good":
         return finding
-    near = f"{with_names(fit, local.text(), subject.names)} Other solutions, if there are any, are elsewhere."
+    near = (
+        f"{with_names(fit, local.text(), subject.names)} Other solutions, if there are any, are"
+        " elsewhere."
+    )
     return Finding(finding.mark, finding.question, f"{finding.answer} {near}", finding.step)
 
 
@@ -246,22 +404,35 @@ def on_latents(subject: Subject) -> Finding | None:
     parts = [_on_values(use, found) if use.is_choice else _on_bits(use) for use in uses]
     steps = list(dict.fromkeys(step for _, step in parts if step))
     mark = "bad" if found is not None and found.worthless else "care" if steps else "good"
-    return Finding(mark, "Are the latents of use?", " ".join(words for words, _ in parts), " ".join(steps))
+    return Finding(
+        mark, "Are the latents of use?", " ".join(words for words, _ in parts), " ".join(steps)
+    )
 
 
 def _on_bits(use: LatentUse) -> tuple[str, str]:
     """Latents that are on or off: words, and a step where there is something to do."""
     shares, unsure, names = use.shares, use.unsure, [f"{use.site}[{label}]" for label in use.labels]
-    idle = [name for name, share in zip(names, shares, strict=True) if not RARE <= share <= 1 - RARE]
+    idle = [
+        name for name, share in zip(names, shares, strict=True) if not RARE <= share <= 1 - RARE
+    ]
     twins = _twins(use, names)
     vague = [name for name, share in zip(names, unsure, strict=True) if share > MOST_UNSURE]
     on = " to ".join(dict.fromkeys([_percent(shares.min()), _percent(shares.max())]))
-    words = [f"{use.site}: on in {on} of the {use.unit}s; in {_percent(unsure.mean())} of them, on average, the data do not tell whether."]
+    words = [
+        f"{use.site}: on in {on} of the {use.unit}s; in {_percent(unsure.mean())} of them, on"
+        " average, the data do not tell whether."
+    ]
     words += [f"On in almost none or almost all of them: {listed(idle)}."] if idle else []
     words += [f"Nearly always on and off together: {listed(twins)}."] if twins else []
     words += [f"In most of them that is open for {listed(vague)}."] if vague else []
-    step = "Fit fewer latents: some hardly ever change, or say what another one says." if idle or twins else ""
-    return " ".join(words), step or (f"Do not report single {use.unit}s on {listed(vague)}." if vague else "")
+    step = (
+        "Fit fewer latents: some hardly ever change, or say what another one says."
+        if idle or twins
+        else ""
+    )
+    return " ".join(words), step or (
+        f"Do not report single {use.unit}s on {listed(vague)}." if vague else ""
+    )
 
 
 def _percent(share: float) -> str:
@@ -273,22 +444,43 @@ def _twins(use: LatentUse, names: Sequence[str]) -> list[str]:
     if len(varying) < 2:
         return []
     together = np.corrcoef(use.on[:, varying].T)
-    return [f"{names[varying[i]]} and {names[varying[j]]}" for i, j in zip(*np.triu_indices(len(varying), 1), strict=True) if together[i, j] > SAME]
+    return [
+        f"{names[varying[i]]} and {names[varying[j]]}"
+        for i, j in zip(*np.triu_indices(len(varying), 1), strict=True)
+        if together[i, j] > SAME
+    ]
 
 
 def _on_values(use: LatentUse, found: ClassAccuracy | None) -> tuple[str, str]:
     """A latent with several values, of which each row has one."""
     sure, most = float(use.on.max(-1).mean()), use.on.argmax(-1)
     empty = [label for k, label in enumerate(use.labels) if not (most == k).any()]
-    words = f"{use.site}: {_percent(sure)} of the {use.unit}s are expected to be classified correctly, if the model is right and its estimates are the truth."
+    words = (
+        f"{use.site}: {_percent(sure)} of the {use.unit}s are expected to be classified correctly,"
+        " if the model is right and its estimates are the truth."
+    )
     if found is not None:
         sure, words = found.accuracy, f"{use.site}: {classified_in_words(found, use.unit)}"
     words += f" No {use.unit} most probably has the value {listed(empty)}." if empty else ""
     if found is not None and found.worthless:
-        return words, f"Fit fewer values of {use.site}, or more {use.unit}s; do not report single {use.unit}s."
+        return (
+            words,
+            (
+                f"Fit fewer values of {use.site}, or more {use.unit}s; do not report single"
+                f" {use.unit}s."
+            ),
+        )
     if empty:
         return words, f"Fit fewer values of {use.site}: some are nowhere the most probable."
-    return words, f"Do not report single {use.unit}s; work with the chances of all values of {use.site} (fit.posterior_latents(data))." if sure < LEAST_RIGHT else ""
+    return (
+        words,
+        (
+            f"Do not report single {use.unit}s; work with the chances of all values of {use.site}"
+            " (fit.posterior_latents(data))."
+            if sure < LEAST_RIGHT
+            else ""
+        ),
+    )
 
 
 def on_prediction(subject: Subject) -> Finding:
@@ -297,13 +489,24 @@ def on_prediction(subject: Subject) -> Finding:
     if subject.fit.row_weights is not None:
         return Finding("", question, "That is not worked out for weighted rows.")
     if subject.data is None:
-        return Finding("", question, "That was not looked at: it needs the data.", "Write the page again with the data of the fit: fit.report(path, data).")
+        return Finding(
+            "",
+            question,
+            "That was not looked at: it needs the data.",
+            "Write the page again with the data of the fit: fit.report(path, data).",
+        )
     checks = subject.once(checks_of)
     found = {name: check.departures() for name, check in checks.items()}
     off = next((name for name, own in found.items() if own), None)
     if off is not None:
         at = f"Of {off}: " if len(checks) > 1 else ""
-        return Finding("care", question, f"Not in everything. {at}{departures_in_words(checks[off], column_names(subject.fit, checks[off]))}", remedy_of(found[off]))
+        return Finding(
+            "care",
+            question,
+            "Not in everything."
+            f" {at}{departures_in_words(checks[off], column_names(subject.fit, checks[off]))}",
+            remedy_of(found[off]),
+        )
     name = max(checks, key=lambda name: len(checks[name].observed))
     words = departures_in_words(checks[name], column_names(subject.fit, checks[name]))
     return Finding("good" if len(checks[name].observed) >= LEAST_ROWS else "", question, words)

@@ -1,8 +1,19 @@
 """How many latents? Criteria, grids, paths of penalties, and how sure the answer is."""
 
-from inference.selection.attribute_groups import GroupComparison, ItemScores, compare_groups, item_scores
+from inference.selection.attribute_groups import (
+    GroupComparison,
+    ItemScores,
+    compare_groups,
+    item_scores,
+)
 from inference.selection.attribute_laws import RootComparison, RootTest, compare_roots
-from inference.selection.choice_spread import ChoiceSpread, LabelledSet, RhoCalibration, calibrate_rho, repeat_choice
+from inference.selection.choice_spread import (
+    ChoiceSpread,
+    LabelledSet,
+    RhoCalibration,
+    calibrate_rho,
+    repeat_choice,
+)
 from inference.selection.components import (
     ParallelAnalysis,
     aic,
@@ -15,7 +26,10 @@ from inference.selection.components import (
     held_out_log_likelihood,
     parallel_analysis,
 )
-from inference.selection.conditional_independence import ComponentDependence, conditional_independence
+from inference.selection.conditional_independence import (
+    ComponentDependence,
+    conditional_independence,
+)
 from inference.selection.differential_items import DifferentialItems, differential_items
 from inference.selection.dimension import (
     ComponentNoise,
@@ -34,7 +48,12 @@ from inference.selection.how_many.groups_answer import HowManyGroups
 from inference.selection.how_many.rule import select_components
 from inference.selection.likelihood_ratio import RatioTest, likelihood_ratio_test
 from inference.selection.noisy_or_sizes import fit_sizes
-from inference.selection.overparameterization import StudyRow, overparameterization, study_frame, wilson_interval
+from inference.selection.overparameterization import (
+    StudyRow,
+    overparameterization,
+    study_frame,
+    wilson_interval,
+)
 from inference.selection.penalty_grid import fit_penalty_grid, refit_penalty_grid
 from inference.selection.reproducibility import Reproducibility, reproducibility
 from inference.selection.saturation import Saturation, choose_components, saturation

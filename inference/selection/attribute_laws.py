@@ -1,7 +1,9 @@
-r"""Which law of the attributes? Nested laws tested by likelihood ratios, beside AIC, BIC and the prediction of unseen rows.
+r"""Which law of the attributes? Nested laws tested by likelihood ratios, beside AIC, BIC and the
+prediction of unseen rows.
 
-The items stay as they are; the laws differ. Of two nested ones with maxima :math:`\ell_0 \le \ell_1` the ratio is :math:`2 (\ell_1 - \ell_0)`. Its law under the
-smaller one is :math:`\chi^2` with the difference in free parameters only if the smaller one lies *inside* the larger one:
+The items stay as they are; the laws differ. Of two nested ones with maxima :math:`\ell_0 \le
+\ell_1` the ratio is :math:`2 (\ell_1 - \ell_0)`. Its law under the smaller one is :math:`\chi^2`
+with the difference in free parameters only if the smaller one lies *inside* the larger one:
 
 Independent attributes, or a graph, in all profiles; a graph in a larger graph
     Inside while every profile has a positive probability; with profiles so rare that some are
@@ -14,11 +16,13 @@ Independent attributes in a trait
     Never: all slopes are then zero, where the likelihood has no slope in them (only products of two
     slopes matter).
 
-Elsewhere the ratio is held against those of data sets drawn from the smaller law, with items and law estimated anew in each
-(:func:`inference.selection.likelihood_ratio_test`). The table says which was done.
+Elsewhere the ratio is held against those of data sets drawn from the smaller law, with items and
+law estimated anew in each (:func:`inference.selection.likelihood_ratio_test`). The table says which
+was done.
 
-Source: S. G. Self and K.-Y. Liang (1987), doi:10.1080/01621459.1987.10478472 (parameters on an edge); J. Templin and L. Bradshaw (2014),
-doi:10.1007/s11336-013-9362-0 (a hierarchy tested by the bootstrap); J. de la Torre and J. A. Douglas (2004), doi:10.1007/BF02295640.
+Source: S. G. Self and K.-Y. Liang (1987), doi:10.1080/01621459.1987.10478472 (parameters on an
+edge); J. Templin and L. Bradshaw (2014), doi:10.1007/s11336-013-9362-0 (a hierarchy tested by the
+bootstrap); J. de la Torre and J. A. Douglas (2004), doi:10.1007/BF02295640.
 """
 
 from __future__ import annotations
@@ -70,7 +74,8 @@ class RootTest:
     Args:
         small, large: names.
         ratio: twice the gain in log-likelihood; degrees: free parameters more.
-        p_value: of the smaller law; NaN where the chi-square law does not hold and no data sets were drawn.
+        p_value: of the smaller law; NaN where the chi-square law does not hold and no data sets
+            were drawn.
         law: "chi-square", "bootstrap" or "none".
         reason: why not chi-square; empty where it is.
         bootstrap: the replicates; None without.
@@ -103,8 +108,10 @@ class RootComparison:
 
     @property
     def table(self) -> pd.DataFrame:
-        """One line a law: log-likelihood, parameters, AIC, BIC; elpd of unseen rows with the difference to the best and its standard error; and the test
-        against the next larger law that contains it (the first of several; :attr:`tests` has all)."""
+        """One line a law: log-likelihood, parameters, AIC, BIC; elpd of unseen rows with the
+        difference to the best and its standard error; and the test against the next larger law that
+        contains it (the first of several; :attr:`tests` has all).
+        """
         import pandas as pd
 
         frame = pd.DataFrame(
@@ -120,12 +127,16 @@ class RootComparison:
         ).T.rename_axis("law of the attributes")
         frame["num_parameters"] = frame["num_parameters"].astype(int)
         if self.prediction is not None:
-            frame[["elpd", "elpd_diff", "diff_se"]] = self.prediction.table[["elpd", "elpd_diff", "diff_se"]].loc[list(self.fits)]
+            frame[["elpd", "elpd_diff", "diff_se"]] = self.prediction.table[
+                ["elpd", "elpd_diff", "diff_se"]
+            ].loc[list(self.fits)]
         first: dict[str, RootTest] = {}
         for test in self.tests:
             first.setdefault(test.small, test)
         for column in ("large", "ratio", "degrees", "p_value", "law"):
-            frame["against" if column == "large" else column] = [getattr(first[name], column) if name in first else None for name in self.fits]
+            frame["against" if column == "large" else column] = [
+                getattr(first[name], column) if name in first else None for name in self.fits
+            ]
         return frame
 
     @property
@@ -138,11 +149,20 @@ class RootComparison:
         words = [f"BIC prefers the {self.best} law."]
         for test in self.tests:
             if math.isnan(test.p_value):
-                words.append(f"{test.small} against {test.large}: {test.reason}, so that the chi-square law does not hold; ask for num_replicates=99.")
+                words.append(
+                    f"{test.small} against {test.large}: {test.reason}, so that the chi-square law"
+                    " does not hold; ask for num_replicates=99."
+                )
             elif test.p_value < LEVEL:
-                words.append(f"The {test.small} law is rejected against the {test.large} one (p = {test.p_value:.2g}, {test.law}).")
+                words.append(
+                    f"The {test.small} law is rejected against the {test.large} one (p ="
+                    f" {test.p_value:.2g}, {test.law})."
+                )
             else:
-                words.append(f"Nothing speaks for the {test.large} law beyond the {test.small} one (p = {test.p_value:.2g}, {test.law}).")
+                words.append(
+                    f"Nothing speaks for the {test.large} law beyond the {test.small} one (p ="
+                    f" {test.p_value:.2g}, {test.law})."
+                )
         return " ".join(words)
 
 
@@ -155,27 +175,36 @@ def compare_roots(
     seed: int = 0,
     progress: bool = False,
 ) -> RootComparison:
-    """Fit a model of attributes under several laws of the attributes, and compare them in one table.
+    """Fit a model of attributes under several laws of the attributes, and compare them in one
+    table.
 
     Args:
-        fit: of a :class:`~ppl_models.LatentAttributeModel`, a point estimate; its own law is one of those compared.
+        fit: of a :class:`~ppl_models.LatentAttributeModel`, a point estimate; its own law is one of
+            those compared.
         data: the rows it was fitted to, (N, J).
-        roots: the other laws, or laws by name; None for Independent(), HigherOrder() (three attributes or more) and Saturated() (ten or fewer).
-        num_replicates: data sets drawn where the chi-square law does not hold, at most; 0 for none, and no p-value there.
+        roots: the other laws, or laws by name; None for Independent(), HigherOrder() (three
+            attributes or more) and Saturated() (ten or fewer).
+        num_replicates: data sets drawn where the chi-square law does not hold, at most; 0 for none,
+            and no p-value there.
         num_folds: folds by which unseen rows are predicted; 0 for no prediction.
         seed: of the drawing, folds and starts.
         progress: show a bar on standard error.
 
     Raises:
-        ValueError: for another model, posterior draws, what is no law or does not fit the attributes, fewer than two laws, more than fourteen
-            attributes, or numbers out of range.
+        ValueError: for another model, posterior draws, what is no law or does not fit the
+            attributes, fewer than two laws, more than fourteen attributes, or numbers out of range.
     """
     structure = attribute_model(fit, "compare_roots")
     if fit.draws is not None:
-        raise ValueError("compare_roots: a point estimate was expected, got posterior draws; fit with EM()")
+        raise ValueError(
+            "compare_roots: a point estimate was expected, got posterior draws; fit with EM()"
+        )
     size = structure.layers[0].num_parents
     if size > MAX_ATTRIBUTES:
-        raise ValueError(f"compare_roots: at most {MAX_ATTRIBUTES} attributes were expected, whose profiles can be listed, got {size}")
+        raise ValueError(
+            f"compare_roots: at most {MAX_ATTRIBUTES} attributes were expected, whose profiles can"
+            f" be listed, got {size}"
+        )
     check_size("compare_roots", "num_replicates", num_replicates, least=0)
     check_size("compare_roots", "num_folds", num_folds, least=0)
     model: Any = fit.model
@@ -187,28 +216,50 @@ def compare_roots(
     for small, large in _pairs(fits):
         low, high = fits[small], fits[large]
         reason = _why_not_regular(low, high)
-        ratio, degrees = max(0.0, 2 * (high.log_likelihood - low.log_likelihood)), high.num_parameters - low.num_parameters
+        ratio, degrees = (
+            max(0.0, 2 * (high.log_likelihood - low.log_likelihood)),
+            high.num_parameters - low.num_parameters,
+        )
         p_value, law, drawn = math.nan, "none", None
         if not reason:
             p_value, law = float(chi2.sf(ratio, degrees)), "chi-square"
         elif num_replicates:
-            drawn = likelihood_ratio_test(low, high, data, num_replicates, seed=seed, progress=progress, refit=_near(low, high, seed))
+            drawn = likelihood_ratio_test(
+                low,
+                high,
+                data,
+                num_replicates,
+                seed=seed,
+                progress=progress,
+                refit=_near(low, high, seed),
+            )
             ratio, p_value, law = drawn.statistic, drawn.p_value, "bootstrap"
         tests.append(RootTest(small, large, ratio, degrees, p_value, law, reason, drawn))
-    return RootComparison(fits, tuple(tests), compare(fits, data, num_folds=num_folds, seed=seed) if num_folds else None)
+    return RootComparison(
+        fits,
+        tuple(tests),
+        compare(fits, data, num_folds=num_folds, seed=seed) if num_folds else None,
+    )
 
 
 def _named(fit: Fit, roots: Any, size: int) -> dict[str, AttributeLaw]:
     """The laws by name, that of the fit first."""
     own: AttributeLaw = fit.model.root  # type: ignore[attr-defined]  # attribute_model said what it is
     if roots is None:
-        roots = [Independent(), *([HigherOrder()] if size >= 3 else []), *([Saturated()] if size <= 10 else [])]
+        roots = [
+            Independent(),
+            *([HigherOrder()] if size >= 3 else []),
+            *([Saturated()] if size <= 10 else []),
+        ]
     if isinstance(roots, Mapping):
         pairs = [(str(name), law) for name, law in roots.items()]
     elif isinstance(roots, Sequence) and not isinstance(roots, str):
         pairs = [("", law) for law in roots]
     else:
-        raise ValueError(f"compare_roots: roots must be laws such as [Independent(), Saturated()], or laws by name, got {roots!r}")
+        raise ValueError(
+            "compare_roots: roots must be laws such as [Independent(), Saturated()], or laws by"
+            f" name, got {roots!r}"
+        )
     out: dict[str, AttributeLaw] = {}
     if own not in [law for _, law in pairs]:
         pairs = [("", own), *pairs]
@@ -219,12 +270,16 @@ def _named(fit: Fit, roots: Any, size: int) -> dict[str, AttributeLaw]:
         taken = sum(name == plain or name.startswith(f"{plain} ") for name in out)
         out[plain if not taken else f"{plain} {taken + 1}"] = law
     if len(out) < 2:
-        raise ValueError(f"compare_roots: at least two different laws were expected, got {', '.join(out)}")
+        raise ValueError(
+            f"compare_roots: at least two different laws were expected, got {', '.join(out)}"
+        )
     return out
 
 
 def _refit(fit: Fit, model: Any, data: Any, seed: int) -> Fit:
-    """The better of a fit from the items of the given one, with its rows' likely attributes, and of one from starts of the model's own."""
+    """The better of a fit from the items of the given one, with its rows' likely attributes, and of
+    one from starts of the model's own.
+    """
     if model == fit.model:
         return fit
     structure = AttributeStructure(model)
@@ -232,7 +287,10 @@ def _refit(fit: Fit, model: Any, data: Any, seed: int) -> Fit:
     law = {name: value[0] for name, value in structure.root.start(latents).items()}
     items = _items_under(fit, structure)
     method = fit.method if fit.method is not None else EM()
-    tries = (fit_again(model, data, method, init=items | law, seed=seed), fit_again(model, data, method, num_restarts=2, seed=seed))
+    tries = (
+        fit_again(model, data, method, init=items | law, seed=seed),
+        fit_again(model, data, method, num_restarts=2, seed=seed),
+    )
     return max(tries, key=lambda one: one.objective)
 
 
@@ -262,10 +320,16 @@ def _pairs(fits: Mapping[str, Fit]) -> list[tuple[str, str]]:
         (small, large)
         for small in fits
         for large in fits
-        if small != large and fits[small].num_parameters < fits[large].num_parameters and _nested(_root(fits[small]), _root(fits[large]))
+        if small != large
+        and fits[small].num_parameters < fits[large].num_parameters
+        and _nested(_root(fits[small]), _root(fits[large]))
     }
     return [
-        (small, large) for small in fits for large in fits if (small, large) in within and not any((small, c) in within and (c, large) in within for c in fits)
+        (small, large)
+        for small in fits
+        for large in fits
+        if (small, large) in within
+        and not any((small, c) in within and (c, large) in within for c in fits)
     ]
 
 
@@ -281,9 +345,16 @@ def _nested(small: Root, large: Root) -> bool:
         if large.profiles is None:
             return True
         ours = {tuple(row) for row in large.profiles.tolist()}
-        return isinstance(small, TableRoot) and small.profiles is not None and {tuple(row) for row in small.profiles.tolist()} <= ours
+        return (
+            isinstance(small, TableRoot)
+            and small.profiles is not None
+            and {tuple(row) for row in small.profiles.tolist()} <= ours
+        )
     if isinstance(large, NetworkRoot) and isinstance(small, NetworkRoot):
-        return all(set(own) <= set(theirs) for own, theirs in zip(small.parents, large.parents, strict=True))
+        return all(
+            set(own) <= set(theirs)
+            for own, theirs in zip(small.parents, large.parents, strict=True)
+        )
     return isinstance(large, NetworkRoot | TraitRoot) and isinstance(small, RootLayer)
 
 
@@ -291,9 +362,15 @@ def _why_not_regular(small: Fit, large: Fit) -> str:
     """Why the chi-square law does not hold; empty where it does."""
     root, larger = _root(small), _root(large)
     if isinstance(root, TableRoot) and root.profiles is not None:
-        return "the profiles that the hierarchy leaves out have probability zero, which is the edge of what it can be"
+        return (
+            "the profiles that the hierarchy leaves out have probability zero, which is the edge of"
+            " what it can be"
+        )
     if isinstance(larger, TraitRoot):
-        return "with independent attributes all slopes of the trait are zero, where the likelihood has no slope in them"
+        return (
+            "with independent attributes all slopes of the trait are zero, where the likelihood has"
+            " no slope in them"
+        )
     if isinstance(root, TraitRoot) and int((small.params[root.slopes].abs() < FLAT_SLOPE).sum()):
         return "slopes of the trait are as good as zero"
     rare = int((_shares(small) * small.num_rows < LEAST_ROWS).sum())
@@ -305,7 +382,11 @@ def _why_not_regular(small: Fit, large: Fit) -> str:
 def _shares(fit: Fit) -> Tensor:
     """Probabilities of all profiles, (2^K,)."""
     root, like = _root(fit), next(iter(fit.params.values()))
-    return root.distribution(fit.params).log_prob(binary_configurations(root.num_latents, like.dtype, like.device)).exp()
+    return (
+        root.distribution(fit.params)
+        .log_prob(binary_configurations(root.num_latents, like.dtype, like.device))
+        .exp()
+    )
 
 
 def _near(small: Fit, large: Fit, seed: int) -> Callable[[Any, Any], Fit]:
@@ -320,9 +401,17 @@ def _near(small: Fit, large: Fit, seed: int) -> Callable[[Any, Any], Fit]:
 
 
 def _lifted(small: Fit, large: Fit, seed: int) -> Params:
-    """Parameters of the larger law near the smaller one: its items, and a law started from attributes drawn from it."""
+    """Parameters of the larger law near the smaller one: its items, and a law started from
+    attributes drawn from it.
+    """
     root, larger = _root(small), _root(large)
-    uniform = torch.rand(1, root.num_latents, GUESSED, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    uniform = torch.rand(
+        1,
+        root.num_latents,
+        GUESSED,
+        generator=torch.Generator().manual_seed(seed),
+        dtype=torch.float64,
+    )
     law = {name: small.params[name].unsqueeze(0) for name in root.sites()}
     latents = root.draw(law, uniform.to(next(iter(law.values()))))[0].mT
     items = _items_under(small, AttributeStructure(large.model))

@@ -1,4 +1,6 @@
-"""How sure is a number of components: repeated choices, and a cutoff calibrated on labelled data."""
+"""How sure is a number of components: repeated choices, and a cutoff calibrated on labelled
+data.
+"""
 
 from __future__ import annotations
 
@@ -58,28 +60,44 @@ class ChoiceSpread:
     def loss_band(
         self, num_components: int, rho: float | np.ndarray, level: float = 0.9
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Quantiles over repetitions of the loss of one number of components; those that did not compare it are left out.
+        """Quantiles over repetitions of the loss of one number of components; those that did not
+        compare it are left out.
 
         Raises:
             ValueError: for a level outside (0, 1), or a number that no repetition compared.
         """
         if not 0 < level < 1:
             raise ValueError(f"loss_band: level must lie between 0 and 1, got {level!r}")
-        values = [r.loss(num_components, rho) for r in self.results if num_components in r.component_discrepancy]
+        values = [
+            r.loss(num_components, rho)
+            for r in self.results
+            if num_components in r.component_discrepancy
+        ]
         if not values:
-            raise ValueError(f"loss_band: no repetition compared num_components = {num_components!r}")
+            raise ValueError(
+                f"loss_band: no repetition compared num_components = {num_components!r}"
+            )
         low, high = np.quantile(values, ((1 - level) / 2, (1 + level) / 2), axis=0)
         return low, high
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row a repetition: the choice, what it leaves, the share its last component takes away, and whether to rely on it."""
+        """One row a repetition: the choice, what it leaves, the share its last component takes
+        away, and whether to rely on it.
+        """
         import pandas as pd
 
         rows = []
         for result in self.results:
             k, finished = result.chosen, result.select().finished
-            rows.append({"chosen": k, "left": result.left[k], "share_taken": result.shares.get(k, np.nan), "finished": finished})
+            rows.append(
+                {
+                    "chosen": k,
+                    "left": result.left[k],
+                    "share_taken": result.shares.get(k, np.nan),
+                    "finished": finished,
+                }
+            )
         return pd.DataFrame(rows).rename_axis("repetition")
 
 
@@ -95,16 +113,20 @@ def repeat_choice(
     criterion: Criterion = _default,
     seed: int = 0,
 ) -> ChoiceSpread:
-    """Fit, judge and choose from scratch several times: with which share of them comes a number of components?
+    """Fit, judge and choose from scratch several times: with which share of them comes a number of
+    components?
 
     Args:
         factory: number of components -> model; data: the table; grid: the numbers.
         num_seeds: repetitions, each with starts, splits and halves of its own.
         num_restarts: of each fit, the family's own number if None.
-        resample: draw the rows anew with replacement for every repetition: then the spread is that of the data as well.
-        threshold: only numbers whose components return from halves of the rows with a smaller cosine error are compared, such
-            as 0.2 (see :func:`inference.selection.reproducibility.reproducibility`); None compares all.
-        criterion: fits, data and a seed -> discrepancies; :func:`inference.acdc.criterion.acdc` as it is by default.
+        resample: draw the rows anew with replacement for every repetition: then the spread is that
+            of the data as well.
+        threshold: only numbers whose components return from halves of the rows with a smaller
+            cosine error are compared, such as 0.2 (see
+            :func:`inference.selection.reproducibility.reproducibility`); None compares all.
+        criterion: fits, data and a seed -> discrepancies; :func:`inference.acdc.criterion.acdc` as
+            it is by default.
         seed: of the first repetition, the others follow.
 
     Raises:
@@ -125,7 +147,9 @@ def repeat_choice(
         every.append(fits)
     choices = tuple(result.chosen for result in results)
     chosen = ChoiceSpread(choices, tuple(results), 0, {}).chosen
-    best = max((i for i, k in enumerate(choices) if k == chosen), key=lambda i: every[i][chosen].objective)
+    best = max(
+        (i for i, k in enumerate(choices) if k == chosen), key=lambda i: every[i][chosen].objective
+    )
     return ChoiceSpread(choices, tuple(results), best, every[best])
 
 
@@ -151,7 +175,8 @@ class RhoCalibration:
 
     Args:
         rho: the cutoff, the midpoint of ``low`` and ``high``, between which all do equally well.
-        score: the mean score there; starts, scores: the whole course, constant from each start to the next.
+        score: the mean score there; starts, scores: the whole course, constant from each start to
+            the next.
         convention: estimator and null for which the cutoff holds.
     """
 
@@ -170,7 +195,10 @@ class RhoCalibration:
             ValueError: for discrepancies of another convention.
         """
         if result.convention != self.convention:
-            raise ValueError(f"RhoCalibration: the cutoff holds for {self.convention!r}, got {result.convention!r}")
+            raise ValueError(
+                f"RhoCalibration: the cutoff holds for {self.convention!r}, got"
+                f" {result.convention!r}"
+            )
         return result.select(rho=self.rho)
 
 
@@ -189,12 +217,13 @@ def calibrate_rho(
     Args:
         labelled: the data sets with their fits; data: the table that the cutoff is meant for.
         criterion: as in :func:`repeat_choice`; use the same one for the new data.
-        score: of one fit, larger is better; by default the F-measure of its rows' most probable (mixtures) or most active
-            (factorizations) component.
+        score: of one fit, larger is better; by default the F-measure of its rows' most probable
+            (mixtures) or most active (factorizations) component.
         seed: of the criterion.
 
     Raises:
-        ValueError: for no data set, one with other columns than ``data``, or labels of another length.
+        ValueError: for no data set, one with other columns than ``data``, or labels of another
+            length.
     """
     width = np.asarray(data).shape[-1]
     if not labelled:
@@ -203,11 +232,13 @@ def calibrate_rho(
         shape = np.asarray(one.data).shape
         if len(shape) != 2 or shape[1] != width:
             raise ValueError(
-                f"calibrate_rho: labelled set {i} must have the {width} columns of the data, got shape {shape}"
+                f"calibrate_rho: labelled set {i} must have the {width} columns of the data, got"
+                f" shape {shape}"
             )
         if np.asarray(one.labels).shape != shape[:1]:
             raise ValueError(
-                f"calibrate_rho: labelled set {i} has {shape[0]} rows, but labels of shape {np.asarray(one.labels).shape}"
+                f"calibrate_rho: labelled set {i} has {shape[0]} rows, but labels of shape"
+                f" {np.asarray(one.labels).shape}"
             )
     score = _agreement if score is None else score
     results = [criterion(one.fits, one.data, seed) for one in labelled]
@@ -222,7 +253,9 @@ def calibrate_rho(
     last = max(result.segments[-1].end for result in results)
     high = float(starts[first + equal[0]]) if len(equal) else last
     low = float(starts[first])
-    return RhoCalibration((low + high) / 2, low, high, float(scores[first]), starts, scores, results[0].convention)
+    return RhoCalibration(
+        (low + high) / 2, low, high, float(scores[first]), starts, scores, results[0].convention
+    )
 
 
 def _agreement(fit: Fit, one: LabelledSet) -> float:
@@ -230,5 +263,7 @@ def _agreement(fit: Fit, one: LabelledSet) -> float:
     if fit.local is not None:
         belonging = fit.local["activities"]
     else:
-        belonging = next(iter(fit.posterior_latents(torch.as_tensor(np.asarray(one.data))).values()))
+        belonging = next(
+            iter(fit.posterior_latents(torch.as_tensor(np.asarray(one.data))).values())
+        )
     return f_measure(belonging.argmax(-1).numpy(), np.asarray(one.labels))

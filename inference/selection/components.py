@@ -1,7 +1,9 @@
-r"""Rivals of ACDC for the number of components, as small functions of fits, and one table for all of them.
+r"""Rivals of ACDC for the number of components, as small functions of fits, and one table for all
+of them.
 
-The thesis' BIC :math:`K \log N - 2 \log p + 2 \log K!` counts one parameter a component; the parameter-counting ones use
-``Fit.num_parameters``, activities included where they were estimated (fixed effects).
+The thesis' BIC :math:`K \log N - 2 \log p + 2 \log K!` counts one parameter a component; the
+parameter-counting ones use ``Fit.num_parameters``, activities included where they were estimated
+(fixed effects).
 """
 
 from __future__ import annotations
@@ -77,7 +79,9 @@ def fit_grid(
     fits: dict[int, Fit] = {}
     with RichProgress("fits", len(models)) if progress else NoProgress() as bar:
         for k, model in models.items():
-            with nullcontext() if num_restarts is None else quiet(StartsWarning):  # with a number the caller said how hard to look; it stays in the fit's own list
+            with (
+                nullcontext() if num_restarts is None else quiet(StartsWarning)
+            ):  # with a number the caller said how hard to look; it stays in the fit's own list
                 fits[k] = fit(model, data, num_restarts=num_restarts, seed=seed)
             bar.update(len(fits), objective=fits[k].objective, active=len(models) - len(fits))
     again, _ = grow_again(list(fits), list(fits.values()), data, seed)
@@ -124,18 +128,23 @@ class ParallelAnalysis:
     matrix: str
 
 
-def parallel_analysis(data: Any, num_permutations: int = 20, quantile: float = 0.95, seed: int = 0) -> ParallelAnalysis:
+def parallel_analysis(
+    data: Any, num_permutations: int = 20, quantile: float = 0.95, seed: int = 0
+) -> ParallelAnalysis:
     """Horn's parallel analysis (1965, doi:10.1007/BF02289447) with columns permuted independently.
 
     Whole counts: the covariance matrix of their square roots; else the correlation matrix.
 
     Raises:
-        ValueError: for missing or infinite entries, fewer than three rows, constant columns of continuous data, or settings
-            out of range.
+        ValueError: for missing or infinite entries, fewer than three rows, constant columns of
+            continuous data, or settings out of range.
     """
     x = np.asarray(data, float)
     if x.ndim != 2 or len(x) < 3 or not np.isfinite(x).all():
-        raise ValueError(f"parallel_analysis: a complete finite table of at least three rows was expected, got shape {x.shape}")
+        raise ValueError(
+            "parallel_analysis: a complete finite table of at least three rows was expected, got"
+            f" shape {x.shape}"
+        )
     check_size("parallel_analysis", "num_permutations", num_permutations)
     if not 0 < quantile < 1:
         raise ValueError(f"parallel_analysis: quantile must lie between 0 and 1, got {quantile!r}")
@@ -161,9 +170,15 @@ def parallel_analysis(data: Any, num_permutations: int = 20, quantile: float = 0
 
 
 def held_out_log_likelihood(
-    factory: Callable[[int], Any], data: Any, num_components: int, share: float = 0.1, num_restarts: int | None = None, seed: int = 0
+    factory: Callable[[int], Any],
+    data: Any,
+    num_components: int,
+    share: float = 0.1,
+    num_restarts: int | None = None,
+    seed: int = 0,
 ) -> float:
-    """Mean log-likelihood of an entry left out of the fit (Wold 1978 style: cells, not rows); larger is better.
+    """Mean log-likelihood of an entry left out of the fit (Wold 1978 style: cells, not rows);
+    larger is better.
 
     For Poisson factorizations, whose fits leave missing entries out.
 
@@ -178,23 +193,30 @@ def held_out_log_likelihood(
     out = (torch.rand(table.shape, generator=generator) < share) & ~table.isnan()
     result = fit(model, table.masked_fill(out, math.nan), num_restarts=num_restarts, seed=seed)
     if result.local is None or "scales" in result.params:
-        raise ValueError(f"held_out_log_likelihood: a Poisson factorization was expected, got {type(model).__name__}")
+        raise ValueError(
+            "held_out_log_likelihood: a Poisson factorization was expected, got"
+            f" {type(model).__name__}"
+        )
     rates = (result.local["activities"] @ result.params["signatures"])[out].clamp(min=1e-12)
     return float(torch.distributions.Poisson(rates).log_prob(table[out]).mean())
 
 
 def cophenetic_correlation(result: Fit, data: Any) -> float:
-    """Brunet et al. (2004, doi:10.1073/pnas.0308531101): how alike the restarts group the rows; 1 is most stable.
+    """Brunet et al. (2004, doi:10.1073/pnas.0308531101): how alike the restarts group the rows; 1
+    is most stable.
 
-    Every restart assigns a row to its largest activity; the consensus matrix is clustered by average linkage. Restarts are
-    all used: give ``Factorize(race=False)`` where those that fell behind should be run to the end.
+    Every restart assigns a row to its largest activity; the consensus matrix is clustered by
+    average linkage. Restarts are all used: give ``Factorize(race=False)`` where those that fell
+    behind should be run to the end.
 
     Raises:
         ValueError: for a fit with one restart, or a model that holds no activities.
     """
     signatures = result.restarts.params.get("signatures")
     if signatures is None or len(signatures) < 2:
-        raise ValueError("cophenetic_correlation: a factorization fitted with at least two restarts was expected")
+        raise ValueError(
+            "cophenetic_correlation: a factorization fitted with at least two restarts was expected"
+        )
     from scipy.cluster.hierarchy import average, cophenet
     from scipy.spatial.distance import squareform
 
@@ -210,14 +232,17 @@ def cophenetic_correlation(result: Fit, data: Any) -> float:
     return float(cophenet(average(distance), distance)[0])
 
 
-def compare_criteria(fits: Mapping[int, Fit], data: Any, acdc_result: AcdcResult | None = None) -> pd.DataFrame:
+def compare_criteria(
+    fits: Mapping[int, Fit], data: Any, acdc_result: AcdcResult | None = None
+) -> pd.DataFrame:
     """One row a criterion: what it chooses, and its value at every K (NaN where it has none).
 
     Criteria made of likelihoods are left out where a fit has only a bound of its own. Parallel
     analysis is left out of fewer than three rows, with gaps, and where a measurement is constant.
 
     Args:
-        fits: number of components -> fit; data: the table; acdc_result: of :func:`inference.acdc.criterion.acdc`.
+        fits: number of components -> fit; data: the table; acdc_result: of
+            :func:`inference.acdc.criterion.acdc`.
 
     Raises:
         ValueError: for no fits.
@@ -229,12 +254,18 @@ def compare_criteria(fits: Mapping[int, Fit], data: Any, acdc_result: AcdcResult
     sizes = sorted(fits)
     rows: dict[str, dict[str, float]] = {}
     for name, criterion in (
-        ("BIC (thesis)", bic_thesis), ("BIC, log N", bic_parameters), ("BIC, log NJ", bic_parameters_cells), ("AIC", aic)
-    ):  # fmt: skip
+        ("BIC (thesis)", bic_thesis),
+        ("BIC, log N", bic_parameters),
+        ("BIC, log NJ", bic_parameters_cells),
+        ("AIC", aic),
+    ):
         values = [criterion(fits[k]) for k in sizes]
         if not np.isfinite(values).all():
             continue  # a likelihood known by a bound only
-        rows[name] = {"chosen": sizes[int(np.argmin(values))], **{str(k): v for k, v in zip(sizes, values, strict=True)}}
+        rows[name] = {
+            "chosen": sizes[int(np.argmin(values))],
+            **{str(k): v for k, v in zip(sizes, values, strict=True)},
+        }
     table = np.asarray(data, float)
     if table.ndim == 2 and table.shape[1] > 1:
         with suppress(ValueError):  # no analysis of this table

@@ -1,17 +1,22 @@
-r"""Do groups answer an item differently although they have the same attributes? Tests of differential item functioning, one item after another.
+r"""Do groups answer an item differently although they have the same attributes? Tests of
+differential item functioning, one item after another.
 
-For item j of a model whose groups share it, the model is fitted again with the item free, from the fit at hand, and
+For item j of a model whose groups share it, the model is fitted again with the item free, from the
+fit at hand, and
 
 .. math:: 2 \{\ell(\text{j free}) - \ell(\text{j shared})\} \sim \chi^2_{(G - 1) d_j}
 
-where the item functions alike, with :math:`d_j` its parameters. Two Wald tests on the free fit say how it differs: with
-:math:`m_{jg} = b_{jg} + W_{jg} \cdot \mu` the mean predictor over all profiles, *uniform* differences are those of :math:`m_{jg}` (G - 1 degrees of freedom), *non-uniform* ones those
-of the loadings :math:`W_{jg}`, that is, of what attributes do.
+where the item functions alike, with :math:`d_j` its parameters. Two Wald tests on the free fit say
+how it differs: with :math:`m_{jg} = b_{jg} + W_{jg} \cdot \mu` the mean predictor over all
+profiles, *uniform* differences are those of :math:`m_{jg}` (G - 1 degrees of freedom),
+*non-uniform* ones those of the loadings :math:`W_{jg}`, that is, of what attributes do.
 
-Each item is tested against all others as anchors: where many items differ, those that do not may look as if they did. Free the worst and test again.
+Each item is tested against all others as anchors: where many items differ, those that do not may
+look as if they did. Free the worst and test again.
 
-Source: D. Thissen, L. Steinberg and H. Wainer (1993), in P. W. Holland and H. Wainer (eds.), Differential Item Functioning; J. de la Torre and Y.-S. Lee
-(2013), doi:10.1111/jedm.12022 (Wald tests of items of cognitive diagnosis).
+Source: D. Thissen, L. Steinberg and H. Wainer (1993), in P. W. Holland and H. Wainer (eds.),
+Differential Item Functioning; J. de la Torre and Y.-S. Lee (2013), doi:10.1111/jedm.12022 (Wald
+tests of items of cognitive diagnosis).
 """
 
 from __future__ import annotations
@@ -37,11 +42,23 @@ from inference.uncertainty import Uncertainty, standard_errors
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["AGAINST_OTHERS", "LEVEL", "DifferentialItems", "clear_items", "differential_items", "groups_of_fit", "said_of_items", "spread_params"]
+__all__ = [
+    "AGAINST_OTHERS",
+    "LEVEL",
+    "DifferentialItems",
+    "clear_items",
+    "differential_items",
+    "groups_of_fit",
+    "said_of_items",
+    "spread_params",
+]
 
 
 LEVEL = 0.05
-AGAINST_OTHERS = "Items are tested against all others, so free the clearest one (free_items=...), fit, and test again."
+AGAINST_OTHERS = (
+    "Items are tested against all others, so free the clearest one (free_items=...), fit, and test"
+    " again."
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -50,8 +67,10 @@ class DifferentialItems(Answer):
 
     Args:
         items: their names.
-        statistic: of the likelihood ratio; degrees: of freedom; p_value; p_adjusted: by Holm, over these items.
-        uniform, uniform_p: Wald statistic of equal mean predictors, and its p-value, with one degree a group but one.
+        statistic: of the likelihood ratio; degrees: of freedom; p_value; p_adjusted: by Holm, over
+            these items.
+        uniform, uniform_p: Wald statistic of equal mean predictors, and its p-value, with one
+            degree a group but one.
         non_uniform, non_uniform_p: Wald statistic of equal loadings, and its p-value.
         effect: the largest difference between groups of the expected response, over all profiles.
     """
@@ -78,7 +97,9 @@ class DifferentialItems(Answer):
         import pandas as pd
 
         names = [field.name for field in fields(self) if field.name != "items"]
-        return pd.DataFrame({name: getattr(self, name) for name in names}, index=pd.Index(self.items, name="item"))
+        return pd.DataFrame(
+            {name: getattr(self, name) for name in names}, index=pd.Index(self.items, name="item")
+        )
 
     @property
     def headline(self) -> str:
@@ -89,10 +110,18 @@ class DifferentialItems(Answer):
         if not self.different:
             return ()
         largest = [f"{name} ({self.effect[self.items.index(name)]:.2f})" for name in self.different]
-        return (f"The largest difference between groups of what is expected of people with the same attributes: {', '.join(largest)}.", AGAINST_OTHERS)
+        return (
+            (
+                "The largest difference between groups of what is expected of people with the same"
+                f" attributes: {', '.join(largest)}."
+            ),
+            AGAINST_OTHERS,
+        )
 
 
-def clear_items(items: tuple[str, ...], p_value: np.ndarray, p_adjusted: np.ndarray) -> tuple[str, ...]:
+def clear_items(
+    items: tuple[str, ...], p_value: np.ndarray, p_adjusted: np.ndarray
+) -> tuple[str, ...]:
     """Those that function differently, the clearest first."""
     order = np.argsort(np.nan_to_num(p_value, nan=1.0), kind="stable")
     return tuple(items[i] for i in order if p_adjusted[i] < LEVEL)
@@ -101,10 +130,14 @@ def clear_items(items: tuple[str, ...], p_value: np.ndarray, p_adjusted: np.ndar
 def said_of_items(items: tuple[str, ...], different: tuple[str, ...]) -> str:
     """The answer in one sentence."""
     if not different:
-        return f"None of the {len(items)} items that the groups share functions differently, as far as these rows can tell."
+        return (
+            f"None of the {len(items)} items that the groups share functions differently, as far as"
+            " these rows can tell."
+        )
     return (
-        f"{len(different)} of the {len(items)} items that the groups share function differently: people of different groups who have the same "
-        f"attributes answer them differently: {', '.join(different)}."
+        f"{len(different)} of the {len(items)} items that the groups share function differently:"
+        " people of different groups who have the same attributes answer them differently:"
+        f" {', '.join(different)}."
     )
 
 
@@ -120,30 +153,47 @@ def differential_items(
         method: of the fits with an item free; ``EM(tolerance=1e-9)`` if None.
 
     Raises:
-        ValueError: for a fit of another model, an item that there is not or that is free already, or where no other item would be shared.
+        ValueError: for a fit of another model, an item that there is not or that is free already,
+            or where no other item would be shared.
     """
     model = groups_of_fit(fit, "differential_items").model
     shared = [j for j in range(model.num_items) if j not in model.free_items]
     try:
-        chosen = shared if items is None else list(replace(model, free_items=tuple(items)).free_items)
+        chosen = (
+            shared if items is None else list(replace(model, free_items=tuple(items)).free_items)
+        )
     except ValueError as error:
         raise ValueError(f"differential_items: items: {error}") from None
     taken = [j for j in chosen if j not in shared]
     if taken:
         raise ValueError(f"differential_items: item {taken[0]} is free in this fit already")
     if len(shared) < 2:
-        raise ValueError("differential_items: one item is shared; with it free nothing would make the groups comparable")
+        raise ValueError(
+            "differential_items: one item is shared; with it free nothing would make the groups"
+            " comparable"
+        )
     names = model.model.item_names or tuple(str(j) for j in range(model.num_items))
     columns: list[tuple[float, ...]] = []
     for j in chosen:
         own = replace(model, free_items=(*model.free_items, j))
-        again = fitted(own, data, method or EM(tolerance=1e-9), init=spread_params(model, own, fit.params))
+        again = fitted(
+            own, data, method or EM(tolerance=1e-9), init=spread_params(model, own, fit.params)
+        )
         versions = [v for v, (item, _) in enumerate(own.versions) if item == j]
         columns.append(_tests(fit, again, data, versions))
     table = np.array(columns)
     statistic, degrees, p_value, uniform, uniform_p, non_uniform, non_uniform_p, effect = table.T
     return DifferentialItems(
-        tuple(names[j] for j in chosen), statistic, degrees, p_value, holm(p_value), uniform, uniform_p, non_uniform, non_uniform_p, effect
+        tuple(names[j] for j in chosen),
+        statistic,
+        degrees,
+        p_value,
+        holm(p_value),
+        uniform,
+        uniform_p,
+        non_uniform,
+        non_uniform_p,
+        effect,
     )
 
 
@@ -156,7 +206,9 @@ def groups_of_fit(fit: FitRecord, owner: str) -> AttributeGroupsStructure:
     fit.refuse_weights(owner)
     structure = fit.structure
     if not isinstance(structure, AttributeGroupsStructure):
-        raise ValueError(f"{owner}: a fit of an AttributeGroups model was expected, got one of {fit.model_name}")
+        raise ValueError(
+            f"{owner}: a fit of an AttributeGroups model was expected, got one of {fit.model_name}"
+        )
     return structure
 
 
@@ -176,7 +228,12 @@ def _dispersed(model: Any) -> list[int]:
     """The versions that have a dispersion, in its order."""
     layer = model.layer()
     blocks = layer.response.blocks(layer.num_children)
-    return [v for _, columns, part in blocks if part.stop > part.start for v in range(layer.num_children)[columns]]
+    return [
+        v
+        for _, columns, part in blocks
+        if part.stop > part.start
+        for v in range(layer.num_children)[columns]
+    ]
 
 
 def _dispersions(model: Any, own: Any, value: Tensor, places: list[int]) -> Tensor:
@@ -192,8 +249,15 @@ def _tests(fit: Fit, again: Fit, data: Any, versions: list[int]) -> tuple[float,
     model = again.structure.model
     layer = model.layer()
     loadings = again.params[layer.loadings]
-    used = (layer.graph[versions[0]] if layer.graph is not None else loadings[versions[0]] != 0).nonzero().ravel().tolist()
-    profiles = torch.cartesian_prod(*[torch.tensor([0.0, 1.0], dtype=loadings.dtype)] * layer.num_parents).reshape(-1, layer.num_parents)
+    used = (
+        (layer.graph[versions[0]] if layer.graph is not None else loadings[versions[0]] != 0)
+        .nonzero()
+        .ravel()
+        .tolist()
+    )
+    profiles = torch.cartesian_prod(
+        *[torch.tensor([0.0, 1.0], dtype=loadings.dtype)] * layer.num_parents
+    ).reshape(-1, layer.num_parents)
     expected = model.expected_responses(again.params, profiles)[:, versions]
     effect = float((expected.amax(-1) - expected.amin(-1)).max())
     walds = [np.nan] * 4
@@ -203,11 +267,22 @@ def _tests(fit: Fit, again: Fit, data: Any, versions: list[int]) -> tuple[float,
         errors = None
     if errors is not None:
         centre = layer.centre(loadings)
-        level = [{f"{layer.intercepts}[{v}]": 1.0} | {f"{layer.loadings}[{v},{t}]": float(centre[t]) for t in used} for v in versions]
+        level = [
+            {f"{layer.intercepts}[{v}]": 1.0}
+            | {f"{layer.loadings}[{v},{t}]": float(centre[t]) for t in used}
+            for v in versions
+        ]
         rise = [{f"{layer.loadings}[{v},{t}]": 1.0} for t in used for v in versions]
         size = len(versions)
         walds[:2] = _wald(errors, [_less(level[i], level[0]) for i in range(1, size)])
-        walds[2:] = _wald(errors, [_less(rise[k * size + i], rise[k * size]) for k in range(len(used)) for i in range(1, size)])
+        walds[2:] = _wald(
+            errors,
+            [
+                _less(rise[k * size + i], rise[k * size])
+                for k in range(len(used))
+                for i in range(1, size)
+            ],
+        )
     return (statistic, float(degrees), float(chi2.sf(statistic, degrees)), *walds, effect)
 
 
@@ -216,7 +291,9 @@ def _less(first: dict[str, float], second: dict[str, float]) -> dict[str, float]
 
 
 def _wald(errors: Uncertainty, contrasts: list[dict[str, float]]) -> tuple[float, float]:
-    """Statistic and p-value of all contrasts being zero; NaN where one has an entry without a standard error."""
+    """Statistic and p-value of all contrasts being zero; NaN where one has an entry without a
+    standard error.
+    """
     from scipy.stats import chi2
 
     place = {name: i for i, name in enumerate(errors.names)}

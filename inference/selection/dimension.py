@@ -1,16 +1,21 @@
 r"""How many latents? Criteria behind one call, their figures in one table.
 
-- :class:`SpectralRatio`: no fit at all; the largest :math:`s_k / s_{k+1}` of the singular values of a layer's centred
-  children, linearised where they are not observed bits. For the first layer: above it the number is unreliable.
-- :class:`InformationCriterion`: EBIC, BIC or AIC of a fit for each size (thresholded and refitted where penalised).
-- :class:`LikelihoodRatio`: from the smallest size up, :math:`2(\ell_{k+1} - \ell_k)` against the ratios of data sets drawn from the
-  smaller size (:mod:`inference.selection.likelihood_ratio`), until a first step is not significant.
+- :class:`SpectralRatio`: no fit at all; the largest :math:`s_k / s_{k+1}` of the singular values of
+  a layer's centred children, linearised where they are not observed bits. For the first layer:
+  above it the number is unreliable.
+- :class:`InformationCriterion`: EBIC, BIC or AIC of a fit for each size (thresholded and refitted
+  where penalised).
+- :class:`LikelihoodRatio`: from the smallest size up, :math:`2(\ell_{k+1} - \ell_k)` against the
+  ratios of data sets drawn from the smaller size (:mod:`inference.selection.likelihood_ratio`),
+  until a first step is not significant.
 - :class:`HeldOut`: log-likelihood of rows the fit has not seen.
 - :class:`ComponentNoise`: ACDC, for mixtures, factorizations, hidden Markov models and options.
-- :class:`LawsAndNumbers`: several laws at once, two penalties, and a check of the noise, for factorizations of counts, mixtures, hidden Markov models and options
+- :class:`LawsAndNumbers`: several laws at once, two penalties, and a check of the noise, for
+  factorizations of counts, mixtures, hidden Markov models and options
   (:mod:`inference.selection.how_many.rule`).
 
-Source of the comparison: S. Lee and Y. Gu (2025), arXiv:2501.01414, supplement (tables S.9 to S.12).
+Source of the comparison: S. Lee and Y. Gu (2025), arXiv:2501.01414, supplement (tables S.9 to
+S.12).
 """
 
 from __future__ import annotations
@@ -87,9 +92,13 @@ class Study:
 
     def fit(self, model: Any, data: Any) -> Fit:
         """A fit for one size, polished where the model is penalised."""
-        with quiet(StartsWarning):  # of sizes that are being compared; it stays in the fit's own list
+        with quiet(
+            StartsWarning
+        ):  # of sizes that are being compared; it stays in the fit's own list
             result = fit(model, data, self.method, num_restarts=self.num_restarts, seed=self.seed)
-        if not any(layer.penalty for layer in structure_of(model).layers):  # none, or one that the fit chose itself
+        if not any(
+            layer.penalty for layer in structure_of(model).layers
+        ):  # none, or one that the fit chose itself
             return result
         polished = polish(result, data)
         return replace(polished, seconds=result.seconds + polished.seconds)
@@ -132,10 +141,16 @@ class Study:
     def num_possible(self, fits: Sequence[Fit]) -> list[int]:
         """Parameters each model of the grid leaves free, its graph not yet chosen."""
         pairs = zip(self.models, fits, strict=True)
-        return [structure_of(model).num_possible(own.params) or own.num_parameters for model, own in pairs]
+        return [
+            structure_of(model).num_possible(own.params) or own.num_parameters
+            for model, own in pairs
+        ]
 
     def fits(self, data: Any) -> list[Fit]:
-        """One fit a size; those to all rows are made once. A size below a smaller one is fitted again from that one, and from more starts."""
+        """One fit a size; those to all rows are made once.
+
+        A size below a smaller one is fitted again from that one, and from more starts.
+        """
         if data is self.data and self.kept:
             return self.kept
         out: list[Fit] = []
@@ -165,10 +180,12 @@ class Selection(Answer):
         criterion: the rule.
         sizes: the grid.
         columns: figures by name, one a size.
-        score: the column that decided; larger: whether large is good, None where the rule is another.
+        score: the column that decided; larger: whether large is good, None where the rule is
+            another.
         fits: the fits, in the order of the grid; () where none was needed.
         study: what was asked; :meth:`by` asks it again.
-        answer: of :func:`inference.selection.select_components`, with its verdict in words; None for other criteria.
+        answer: of :func:`inference.selection.select_components`, with its verdict in words; None
+            for other criteria.
     """
 
     chosen: Any
@@ -183,13 +200,20 @@ class Selection(Answer):
 
     @property
     def headline(self) -> str:
-        return f"Selection of {self.chosen} from {', '.join(map(str, self.sizes))} by {shown_settings(self.criterion)}"
+        return (
+            f"Selection of {self.chosen} from {', '.join(map(str, self.sizes))} by"
+            f" {shown_settings(self.criterion)}"
+        )
 
     @property
     def sentences(self) -> tuple[str, ...]:
         if self.answer is not None:
             return self.answer.sentences
-        depth = _varying_layer(self.study)[0] if isinstance(self.criterion, SpectralRatio) and self.study is not None else 0
+        depth = (
+            _varying_layer(self.study)[0]
+            if isinstance(self.criterion, SpectralRatio) and self.study is not None
+            else 0
+        )
         words = _above_the_first(depth)
         return (f"{words[0].upper()}{words[1:]}.",) if depth else ()
 
@@ -205,10 +229,14 @@ class Selection(Answer):
 
     @property
     def table(self) -> pd.DataFrame:
-        """One line a size; ``optimum_missed`` where a size stays below the log-likelihood of a smaller one, which it contains."""
+        """One line a size; ``optimum_missed`` where a size stays below the log-likelihood of a
+        smaller one, which it contains.
+        """
         import pandas as pd
 
-        frame = pd.DataFrame(self.columns, index=pd.Index([str(size) for size in self.sizes], name="size"))
+        frame = pd.DataFrame(
+            self.columns, index=pd.Index([str(size) for size in self.sizes], name="size")
+        )
         below = [] if self.study is None else self.study.below
         if below and self.fits:
             frame = frame.assign(optimum_missed=[size in below for size in self.sizes])
@@ -222,20 +250,26 @@ class Selection(Answer):
             ValueError: if the criterion fits nothing.
         """
         if not self.fits:
-            raise ValueError(f"best: {type(self.criterion).__name__} fits no model; fit the chosen size")
+            raise ValueError(
+                f"best: {type(self.criterion).__name__} fits no model; fit the chosen size"
+            )
         return self.fits[self.sizes.index(self.chosen)]
 
     def plot(self, ax: Any = None) -> Any:
-        """The deciding figure against the size; see :func:`inference.plots.selection.plot_selection`."""
+        """The deciding figure against the size; see
+        :func:`inference.plots.selection.plot_selection`.
+        """
         return draw("plot_selection", self, ax)
 
 
 @dataclass(frozen=True)
 class SpectralRatio:
-    r"""The largest ratio of neighbouring singular values :math:`s_k / s_{k+1}` over the sizes k of the grid.
+    r"""The largest ratio of neighbouring singular values :math:`s_k / s_{k+1}` over the sizes k of
+    the grid.
 
-    Above layer 1 the children are latents too, read off the data with errors that do not shrink with more rows: their number can then move away
-    from the truth as rows are added, and is given with a warning.
+    Above layer 1 the children are latents too, read off the data with errors that do not shrink
+    with more rows: their number can then move away from the truth as rows are added, and is given
+    with a warning.
 
     Warns:
         EstimateWarning: at ``choose``, for a layer above the first.
@@ -250,7 +284,9 @@ class SpectralRatio:
         kept = [float(values[k - 1]) for k in counts]
         ratios = [float(values[k - 1] / values[k].clamp(min=1e-300)) for k in counts]
         chosen = study.sizes[max(range(len(ratios)), key=ratios.__getitem__)]
-        return Selection(chosen, self, study.sizes, {"singular_value": kept, "ratio": ratios}, "ratio", True)
+        return Selection(
+            chosen, self, study.sizes, {"singular_value": kept, "ratio": ratios}, "ratio", True
+        )
 
 
 @dataclass(frozen=True)
@@ -270,15 +306,21 @@ class InformationCriterion:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or self.name not in ("ebic", "bic", "aic"):
-            raise ValueError(f"InformationCriterion: name must be 'ebic', 'bic' or 'aic', got {self.name!r}")
+            raise ValueError(
+                f"InformationCriterion: name must be 'ebic', 'bic' or 'aic', got {self.name!r}"
+            )
         plain_fields(self)
-        check_number("InformationCriterion", "gamma", self.gamma, "not be negative, and be finite", least=0)
+        check_number(
+            "InformationCriterion", "gamma", self.gamma, "not be negative, and be finite", least=0
+        )
 
     def choose(self, study: Study) -> Selection:
         fits = study.fits(study.data)
         columns = _figures(fits)
         possible = study.num_possible(fits)
-        columns["ebic"] = [ebic(result, self.gamma, p) for result, p in zip(fits, possible, strict=True)]
+        columns["ebic"] = [
+            ebic(result, self.gamma, p) for result, p in zip(fits, possible, strict=True)
+        ]
         columns["bic"] = [ebic(result, 0.0) for result in fits]
         columns["aic"] = [
             value - result.price + 2 * result.num_parameters
@@ -286,25 +328,35 @@ class InformationCriterion:
         ]
         scores = columns[self.name]
         return Selection(
-            study.sizes[scores.index(min(scores))], self, study.sizes, columns, self.name, False, tuple(fits)
+            study.sizes[scores.index(min(scores))],
+            self,
+            study.sizes,
+            columns,
+            self.name,
+            False,
+            tuple(fits),
         )
 
 
 @dataclass(frozen=True)
 class LikelihoodRatio:
-    """The first size whose successor does not fit significantly better, by the bootstrap: see :mod:`inference.selection.likelihood_ratio`.
+    """The first size whose successor does not fit significantly better, by the bootstrap: see
+    :mod:`inference.selection.likelihood_ratio`.
 
-    Tests go from the smallest size up and end with the first that is not significant; p-values beyond it are NaN, for nothing was tested
-    there. No adjustment is made for their number: each asks whether the size before it is too small.
+    Tests go from the smallest size up and end with the first that is not significant; p-values
+    beyond it are NaN, for nothing was tested there. No adjustment is made for their number: each
+    asks whether the size before it is too small.
 
     Args:
         level: of each test.
-        num_replicates: B, data sets drawn for a test; 99 decide at 5 %, 499 are better for a report.
+        num_replicates: B, data sets drawn for a test; 99 decide at 5 %, 499 are better for a
+            report.
         stop_after: replicates at or above the data's ratio that end a test early.
 
     Raises:
-        ValueError: for a level outside (0, 1), numbers that are not positive, or too few replicates for the level to be reached; at
-            ``choose`` as :func:`inference.selection.likelihood_ratio.likelihood_ratio_test`.
+        ValueError: for a level outside (0, 1), numbers that are not positive, or too few replicates
+            for the level to be reached; at ``choose`` as
+            :func:`inference.selection.likelihood_ratio.likelihood_ratio_test`.
     """
 
     level: float = 0.05
@@ -319,7 +371,8 @@ class LikelihoodRatio:
         if self.level * (self.num_replicates + 1) < 1 - 1e-9:
             needed = math.ceil(1 / self.level) - 1
             raise ValueError(
-                f"LikelihoodRatio: num_replicates = {self.num_replicates} cannot give a p-value of {self.level:g}; at least {needed} were expected"
+                f"LikelihoodRatio: num_replicates = {self.num_replicates} cannot give a p-value of"
+                f" {self.level:g}; at least {needed} were expected"
             )
 
     def choose(self, study: Study) -> Selection:
@@ -333,25 +386,47 @@ class LikelihoodRatio:
         fits = study.fits(study.data)
         columns = _figures(fits)
         unknown = [math.nan] * len(fits)
-        columns |= {name: list(unknown) for name in ("ratio_statistic", "p_value", "replicates", "negative_ratios")}
+        columns |= {
+            name: list(unknown)
+            for name in ("ratio_statistic", "p_value", "replicates", "negative_ratios")
+        }
         stop = len(fits)
         for i, (small, large) in enumerate(zip(fits, fits[1:], strict=False), 1):
             chosen = any(one.choice is not None for one in (small, large))
             test = likelihood_ratio_test(
-                small, large, study.data, self.num_replicates, self.stop_after, study.seed, study.progress,
+                small,
+                large,
+                study.data,
+                self.num_replicates,
+                self.stop_after,
+                study.seed,
+                study.progress,
                 self._refit(study, small, large, i) if chosen else None,
-            )  # fmt: skip
-            figures = (test.statistic, test.p_value, float(len(test.null)), float(test.num_negative))
-            for name, value in zip(("ratio_statistic", "p_value", "replicates", "negative_ratios"), figures, strict=True):
+            )
+            figures = (
+                test.statistic,
+                test.p_value,
+                float(len(test.null)),
+                float(test.num_negative),
+            )
+            for name, value in zip(
+                ("ratio_statistic", "p_value", "replicates", "negative_ratios"),
+                figures,
+                strict=True,
+            ):
                 columns[name][i] = value
             if not test.p_value <= self.level:
                 stop = i
                 break
-        return Selection(study.sizes[stop - 1], self, study.sizes, columns, "p_value", None, tuple(fits))
+        return Selection(
+            study.sizes[stop - 1], self, study.sizes, columns, "p_value", None, tuple(fits)
+        )
 
     @staticmethod
     def _refit(study: Study, small: Fit, large: Fit, place: int) -> Callable[[Any, Any], Fit]:
-        """Where a graph was chosen first, replicates are fitted as the data were: graph, then without penalty."""
+        """Where a graph was chosen first, replicates are fitted as the data were: graph, then
+        without penalty.
+        """
         models = {id(small.model): study.models[place - 1], id(large.model): study.models[place]}
         return lambda model, data: study.fit(models[id(model)], data)
 
@@ -376,7 +451,10 @@ class HeldOut:
     def choose(self, study: Study) -> Selection:
         rows = len(first_tensor(study.checked))
         if rows < 2:
-            raise ValueError("HeldOut: at least two rows were expected, got one; cut a long sequence into several")
+            raise ValueError(
+                "HeldOut: at least two rows were expected, got one; cut a long sequence into"
+                " several"
+            )
         order = torch.randperm(rows, generator=torch.Generator().manual_seed(study.seed))
         cut = min(max(1, round(self.share * rows)), rows - 1)
         kept = map_tensors(lambda x: x[order[cut:]], study.checked)
@@ -388,12 +466,15 @@ class HeldOut:
         columns = _figures(fits)
         columns["held_out"] = [float(result.log_likelihood_rows(held).mean()) for result in fits]
         best = max(range(len(fits)), key=columns["held_out"].__getitem__)
-        return Selection(study.sizes[best], self, study.sizes, columns, "held_out", True, tuple(fits))
+        return Selection(
+            study.sizes[best], self, study.sizes, columns, "held_out", True, tuple(fits)
+        )
 
 
 @dataclass(frozen=True)
 class ComponentNoise:
-    """ACDC: the number of components whose own noise looks as the model says; see :func:`inference.acdc.criterion.acdc`.
+    """ACDC: the number of components whose own noise looks as the model says; see
+    :func:`inference.acdc.criterion.acdc`.
 
     Args:
         min_share: of the discrepancy left, that a clear step takes away.
@@ -406,7 +487,9 @@ class ComponentNoise:
 
     def __post_init__(self) -> None:
         plain_fields(self)
-        check_number("ComponentNoise", "min_share", self.min_share, "lie between 0 and 1", above=0, below=1)
+        check_number(
+            "ComponentNoise", "min_share", self.min_share, "lie between 0 and 1", above=0, below=1
+        )
 
     def choose(self, study: Study) -> Selection:
         from inference.acdc.criterion import acdc
@@ -415,27 +498,34 @@ class ComponentNoise:
         by_size = dict(zip(study.sizes, fits, strict=True))
         result = acdc(by_size, study.data, min_share=self.min_share, seed=study.seed)
         columns = _figures(fits)
-        columns["largest_discrepancy"] = [float(result.component_discrepancy[size].max()) for size in study.sizes]
+        columns["largest_discrepancy"] = [
+            float(result.component_discrepancy[size].max()) for size in study.sizes
+        ]
         columns["left"] = [result.left[size] for size in study.sizes]
         return Selection(result.chosen, self, study.sizes, columns, "left", None, tuple(fits))
 
 
 DECIDING: dict[type[HowMany], tuple[str, ...]] = {
-    HowManyGroups: ("bic", "lenient", "icl"), HowManyOptions: ("bic", "lenient", "held_out"), HowMany: ("strict", "lenient", "gain_in_edges"),
-}  # columns of the rule's tables  # fmt: skip
+    HowManyGroups: ("bic", "lenient", "icl"),
+    HowManyOptions: ("bic", "lenient", "held_out"),
+    HowMany: ("strict", "lenient", "gain_in_edges"),
+}  # columns of the rule's tables
 
 
 @dataclass(frozen=True)
 class LawsAndNumbers:
-    """Several laws and all numbers at once, by two penalties, the noise of the choice checked; see :func:`inference.selection.select_components`.
+    """Several laws and all numbers at once, by two penalties, the noise of the choice checked; see
+    :func:`inference.selection.select_components`.
 
-    Where a law of a mixture or of options is contradicted the choice is a number of groups, or the number of the grid that comes nearest.
+    Where a law of a mixture or of options is contradicted the choice is a number of groups, or the
+    number of the grid that comes nearest.
 
     Args:
         bootstrap: tables of the climb, for factorizations; 6 is enough, 0 for no climb.
 
     Raises:
-        ValueError: for a number of tables that is neither 0 nor at least 2; at ``choose`` as :func:`inference.selection.select_components`.
+        ValueError: for a number of tables that is neither 0 nor at least 2; at ``choose`` as
+            :func:`inference.selection.select_components`.
     """
 
     bootstrap: int = 0
@@ -445,16 +535,37 @@ class LawsAndNumbers:
         check_tables("LawsAndNumbers", self.bootstrap)
 
     def choose(self, study: Study) -> Selection:
-        family, restarts = study.models[-1], 10 if study.num_restarts is None else study.num_restarts
+        family, restarts = (
+            study.models[-1],
+            10 if study.num_restarts is None else study.num_restarts,
+        )
         answer = select_components(
-            family, study.data, study.sizes, num_restarts=restarts, method=study.method, bootstrap=self.bootstrap, seed=study.seed, progress=study.progress
+            family,
+            study.data,
+            study.sizes,
+            num_restarts=restarts,
+            method=study.method,
+            bootstrap=self.bootstrap,
+            seed=study.seed,
+            progress=study.progress,
         )
         fits = tuple(answer.fits[answer.law, size] for size in study.sizes)
         own = answer.table.loc[answer.law]
         names = next(names for kind, names in DECIDING.items() if isinstance(answer, kind))
         columns = _figures(fits) | {name: own[name].tolist() for name in names}
-        chosen = min(study.sizes, key=lambda size: (abs(size - answer.num_components), size))  # groups may be fewer than the grid's first number
-        return Selection(chosen, self, study.sizes, columns, "bic" if isinstance(answer, HowManyGroups) else "lenient", False, fits, answer=answer)
+        chosen = min(
+            study.sizes, key=lambda size: (abs(size - answer.num_components), size)
+        )  # groups may be fewer than the grid's first number
+        return Selection(
+            chosen,
+            self,
+            study.sizes,
+            columns,
+            "bic" if isinstance(answer, HowManyGroups) else "lenient",
+            False,
+            fits,
+            answer=answer,
+        )
 
 
 NAMED: dict[str, Criterion] = {
@@ -482,12 +593,14 @@ def select_dimension(
     """Choose the number of latents.
 
     Args:
-        family: makes a model from an element of the grid, ``lambda k: DeepDiscreteEncoder(J, (k, 2), ...)``; or a family
-            of the zoo, called with the number of columns and the element.
+        family: makes a model from an element of the grid, ``lambda k: DeepDiscreteEncoder(J, (k,
+            2), ...)``; or a family of the zoo, called with the number of columns and the element.
         data: the rows.
         grid: sizes to try: numbers, or tuples of layer sizes of which one entry varies.
-        criterion: "rule", "spectral", "ebic", "bic", "aic", "lrt", "held_out" or "acdc", or a criterion with its settings. "lrt" fits both sizes
-            of a step to up to 99 further data sets. None for "rule" where there is one, for factorizations of counts, mixtures, hidden Markov models and options, else "ebic".
+        criterion: "rule", "spectral", "ebic", "bic", "aic", "lrt", "held_out" or "acdc", or a
+            criterion with its settings. "lrt" fits both sizes of a step to up to 99 further data
+            sets. None for "rule" where there is one, for factorizations of counts, mixtures, hidden
+            Markov models and options, else "ebic".
         method, num_restarts, seed: of every fit; see :func:`inference.fitting.fit`.
         progress: show a bar on standard error.
 
@@ -500,8 +613,8 @@ def select_dimension(
         EstimateWarning: for "spectral" above layer 1, where it is unreliable.
 
     Raises:
-        ValueError: for an empty grid or one with repeated sizes, sizes the family refuses, an unknown criterion, a grid
-            beyond the rank of the data; before any fit.
+        ValueError: for an empty grid or one with repeated sizes, sizes the family refuses, an
+            unknown criterion, a grid beyond the rank of the data; before any fit.
     """
     sizes = tuple(sorted(grid))
     if not sizes or len(set(sizes)) < len(sizes):
@@ -509,18 +622,28 @@ def select_dimension(
     named = None if criterion is None else _criterion("select_dimension", criterion)
     if isinstance(family, type):
         if len(getattr(data, "shape", ())) != 2:
-            raise ValueError("select_dimension: a table (rows, items) was expected; give a function from size to model")
+            raise ValueError(
+                "select_dimension: a table (rows, items) was expected; give a function from size to"
+                " model"
+            )
         models = tuple(family(int(data.shape[1]), size) for size in sizes)
     else:
         models = tuple(family(size) for size in sizes)
     for size, model in zip(sizes, models, strict=True):
         if not callable(model):
-            raise ValueError(f"select_dimension: family({size!r}) must return a model, got {model!r}")
+            raise ValueError(
+                f"select_dimension: family({size!r}) must return a model, got {model!r}"
+            )
     checked = problem_of(models[0], data, seed).data
     for model in models:
         structure_of(model).check_rank(problem_of(model, data, seed))
-    chooser = named or NAMED["rule" if len(sizes) > 1 and _counts_components(models, sizes, method) else "ebic"]
-    return _decide(chooser, Study(sizes, models, data, checked, method, num_restarts, seed, progress))
+    chooser = (
+        named
+        or NAMED["rule" if len(sizes) > 1 and _counts_components(models, sizes, method) else "ebic"]
+    )
+    return _decide(
+        chooser, Study(sizes, models, data, checked, method, num_restarts, seed, progress)
+    )
 
 
 def _counts_components(models: Sequence[Any], sizes: Sequence[Any], method: Method | None) -> bool:
@@ -533,10 +656,14 @@ def _counts_components(models: Sequence[Any], sizes: Sequence[Any], method: Meth
 def _criterion(owner: str, criterion: str | Criterion) -> Criterion:
     if isinstance(criterion, str):
         if criterion not in NAMED:
-            raise ValueError(f"{owner}: criterion must be one of {', '.join(NAMED)}, got {criterion!r}")
+            raise ValueError(
+                f"{owner}: criterion must be one of {', '.join(NAMED)}, got {criterion!r}"
+            )
         return NAMED[criterion]
     if not hasattr(criterion, "choose"):
-        raise ValueError(f"{owner}: criterion must be a name or have a method choose, got {criterion!r}")
+        raise ValueError(
+            f"{owner}: criterion must be a name or have a method choose, got {criterion!r}"
+        )
     return criterion
 
 
@@ -548,7 +675,8 @@ def _figures(fits: Sequence[Fit]) -> dict[str, list[float]]:
     bounded = [math.isnan(result.log_likelihood) and result.elbo is not None for result in fits]
     name = "elbo" if any(bounded) else "log_likelihood"
     values = [
-        float(result.elbo or math.nan) if b else result.log_likelihood for b, result in zip(bounded, fits, strict=True)
+        float(result.elbo or math.nan) if b else result.log_likelihood
+        for b, result in zip(bounded, fits, strict=True)
     ]
     return {
         name: values,
@@ -558,11 +686,15 @@ def _figures(fits: Sequence[Fit]) -> dict[str, list[float]]:
 
 
 def _above_the_first(depth: int) -> str:
-    """What is wrong with singular values of layer ``depth``, counted from 0; measured with ``benchmarks/dde_selection.py``."""
+    """What is wrong with singular values of layer ``depth``, counted from 0; measured with
+    ``benchmarks/dde_selection.py``.
+    """
     return (
-        f"the number of latents of layer {depth + 1} by singular values is unreliable: it is read off estimated latents of the layer below, whose errors do not "
-        "shrink with more rows. In simulated data with three layers (54 items; 18, 6 and 2 latents; normal items) the six latents of layer 2 were found in 2 of 8 "
-        "tables of 2,000 rows and in none of 8 tables of 8,000, mostly one too few. Compare with criterion='ebic'"
+        f"the number of latents of layer {depth + 1} by singular values is unreliable: it is read"
+        " off estimated latents of the layer below, whose errors do not shrink with more rows. In"
+        " simulated data with three layers (54 items; 18, 6 and 2 latents; normal items) the six"
+        " latents of layer 2 were found in 2 of 8 tables of 2,000 rows and in none of 8 tables of"
+        " 8,000, mostly one too few. Compare with criterion='ebic'"
     )
 
 
@@ -574,10 +706,12 @@ def _varying_layer(study: Study) -> tuple[int, list[int]]:
     sizes = [[layer.num_parents for layer in layers] for layers in described]
     if len({len(row) for row in sizes}) != 1:
         raise ValueError("SpectralRatio: models with the same number of layers were expected")
-    varying = [d for d, column in enumerate(zip(*sizes, strict=True)) if len(set(column)) > 1] or [0]
+    varying = [d for d, column in enumerate(zip(*sizes, strict=True)) if len(set(column)) > 1] or [
+        0
+    ]
     if len(varying) > 1:
         raise ValueError(
-            f"SpectralRatio: one layer's size may vary over the grid, got {len(varying)}; choose them one after another, "
-            "from the bottom"
+            f"SpectralRatio: one layer's size may vary over the grid, got {len(varying)}; choose"
+            " them one after another, from the bottom"
         )
     return varying[0], [row[varying[0]] for row in sizes]

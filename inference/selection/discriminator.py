@@ -1,7 +1,9 @@
-"""Rows against rows whose variates were shuffled: a small network that tells them apart, judged on rows that it has not seen.
+"""Rows against rows whose variates were shuffled: a small network that tells them apart, judged on
+rows that it has not seen.
 
-What it learns is the log-ratio of the law of the rows to the product of the laws of their variates, so its held-out scores bound how
-dependent the variates are (:mod:`inference.selection.total_correlation`) and test whether they are independent
+What it learns is the log-ratio of the law of the rows to the product of the laws of their variates,
+so its held-out scores bound how dependent the variates are
+(:mod:`inference.selection.total_correlation`) and test whether they are independent
 (:mod:`inference.selection.conditional_independence`).
 """
 
@@ -32,8 +34,10 @@ class Discriminator:
         hidden: sizes of its hidden layers.
         num_folds: rows are split so often; each part is scored by a network that has not seen it.
         max_epochs: passes over the rows; every pass shuffles the variates anew.
-        patience: passes without a better held-out score (on a tenth of the training rows) after which it stops.
-        batch_rows: in each step, as many shuffled rows beside them; None for 500, or a 200th of the rows where that is more.
+        patience: passes without a better held-out score (on a tenth of the training rows) after
+            which it stops.
+        batch_rows: in each step, as many shuffled rows beside them; None for 500, or a 200th of the
+            rows where that is more.
         learning_rate: of Adam.
 
     Raises:
@@ -51,7 +55,9 @@ class Discriminator:
         owner = "Discriminator"
         plain_fields(self)
         if not isinstance(self.hidden, tuple) or not self.hidden:
-            raise ValueError(f"{owner}: hidden must hold the size of at least one layer, got {self.hidden!r}")
+            raise ValueError(
+                f"{owner}: hidden must hold the size of at least one layer, got {self.hidden!r}"
+            )
         for size in self.hidden:
             check_size(owner, "hidden", size, 1, "positive integers")
         check_size(owner, "num_folds", self.num_folds, 2, "an integer of 2 or more")
@@ -79,10 +85,12 @@ class HeldOutScores:
 
 
 def as_variates(owner: str, variates: Any) -> list[Tensor]:
-    """A table (N, V), one column a variate, or a sequence of V arrays (N,) or (N, ...), as V floating tensors (N, D_v).
+    """A table (N, V), one column a variate, or a sequence of V arrays (N,) or (N, ...), as V
+    floating tensors (N, D_v).
 
     Raises:
-        ValueError: for fewer than two variates, other numbers of rows, or entries that are missing or not finite.
+        ValueError: for fewer than two variates, other numbers of rows, or entries that are missing
+            or not finite.
     """
     if not isinstance(variates, list | tuple):
         table, _ = as_table(variates)
@@ -92,19 +100,33 @@ def as_variates(owner: str, variates: Any) -> list[Tensor]:
         for v, one in enumerate(variates):
             own = torch.as_tensor(one)
             if own.dim() == 0 or not own.numel():
-                raise ValueError(f"{owner}: variate {v} must hold rows, got shape {tuple(own.shape)}")
-            parts.append((own if own.is_floating_point() else own.to(torch.get_default_dtype())).reshape(len(own), -1))
+                raise ValueError(
+                    f"{owner}: variate {v} must hold rows, got shape {tuple(own.shape)}"
+                )
+            parts.append(
+                (own if own.is_floating_point() else own.to(torch.get_default_dtype())).reshape(
+                    len(own), -1
+                )
+            )
     if len(parts) < 2:
         raise ValueError(f"{owner}: at least two variates were expected, got {len(parts)}")
     for v, own in enumerate(parts):
         if len(own) != len(parts[0]):
-            raise ValueError(f"{owner}: {len(parts[0])} rows were expected in variate {v} as in the first, got {len(own)}")
+            raise ValueError(
+                f"{owner}: {len(parts[0])} rows were expected in variate {v} as in the first, got"
+                f" {len(own)}"
+            )
         if not bool(torch.isfinite(own).all()):
-            raise ValueError(f"{owner}: complete rows of finite numbers were expected; variate {v} has a missing or infinite entry")
+            raise ValueError(
+                f"{owner}: complete rows of finite numbers were expected; variate {v} has a missing"
+                " or infinite entry"
+            )
     return parts
 
 
-def held_out_scores(variates: Sequence[Tensor], settings: Discriminator, seed: int) -> HeldOutScores:
+def held_out_scores(
+    variates: Sequence[Tensor], settings: Discriminator, seed: int
+) -> HeldOutScores:
     """Scores of all rows, cross-fitted.
 
     Args:
@@ -115,15 +137,27 @@ def held_out_scores(variates: Sequence[Tensor], settings: Discriminator, seed: i
     """
     num_rows = len(variates[0])
     if num_rows < 10 * settings.num_folds:
-        raise ValueError(f"Discriminator: at least {10 * settings.num_folds} rows were expected for {settings.num_folds} folds, got {num_rows}")
+        raise ValueError(
+            f"Discriminator: at least {10 * settings.num_folds} rows were expected for"
+            f" {settings.num_folds} folds, got {num_rows}"
+        )
     generator = torch.Generator().manual_seed(seed)
     variates = [_standardised(x) for x in variates]
     order = torch.randperm(num_rows, generator=generator)
     scores = torch.empty(num_rows)
-    shuffled, sources = torch.empty(COPIES, num_rows), torch.empty(COPIES, len(variates), num_rows, dtype=torch.long)
+    shuffled, sources = (
+        torch.empty(COPIES, num_rows),
+        torch.empty(COPIES, len(variates), num_rows, dtype=torch.long),
+    )
     for fold in range(settings.num_folds):
         held = order[fold :: settings.num_folds]
-        rest = torch.cat([order[other :: settings.num_folds] for other in range(settings.num_folds) if other != fold])
+        rest = torch.cat(
+            [
+                order[other :: settings.num_folds]
+                for other in range(settings.num_folds)
+                if other != fold
+            ]
+        )
         network = _train(variates, rest, settings, generator)
         scores[held] = _scores(network, variates, [held] * len(variates))
         for k in range(COPIES):
@@ -134,7 +168,9 @@ def held_out_scores(variates: Sequence[Tensor], settings: Discriminator, seed: i
 
 
 def _standardised(x: Tensor) -> Tensor:
-    """Single precision, each column with mean zero and variance one; an image's pixels share one scale."""
+    """Single precision, each column with mean zero and variance one; an image's pixels share one
+    scale.
+    """
     x = x.detach().cpu().to(torch.float32)
     spread = x.std(0) if x.shape[1] < 30 else x.std().expand(x.shape[1])
     return (x - x.mean(0)) / torch.where(spread > 0, spread, 1.0)
@@ -143,8 +179,12 @@ def _standardised(x: Tensor) -> Tensor:
 Layers = list[tuple[Tensor, Tensor]]
 
 
-def _train(variates: Sequence[Tensor], rows: Tensor, settings: Discriminator, generator: torch.Generator) -> Layers:
-    """Logistic regression of rows (1) against shuffled rows (0), stopped where its loss on a tenth of the rows no longer falls."""
+def _train(
+    variates: Sequence[Tensor], rows: Tensor, settings: Discriminator, generator: torch.Generator
+) -> Layers:
+    """Logistic regression of rows (1) against shuffled rows (0), stopped where its loss on a tenth
+    of the rows no longer falls.
+    """
     sizes = [sum(x.shape[1] for x in variates), *settings.hidden, 1]
     layers = [
         (
@@ -157,7 +197,10 @@ def _train(variates: Sequence[Tensor], rows: Tensor, settings: Discriminator, ge
         layers[-1][0].mul_(0.1)
     weights = [value for layer in layers for value in layer]
     check, own = rows[: max(1, len(rows) // 10)], rows[max(1, len(rows) // 10) :]
-    checked = [[check[torch.randperm(len(check), generator=generator)] for _ in variates] for _ in range(COPIES)]
+    checked = [
+        [check[torch.randperm(len(check), generator=generator)] for _ in variates]
+        for _ in range(COPIES)
+    ]
     best, best_state, waited = float("inf"), [value.detach().clone() for value in weights], 0
     optimiser = torch.optim.Adam(weights, lr=settings.learning_rate)
     size = settings.batch_rows or max(500, len(own) // 200)
@@ -170,15 +213,24 @@ def _train(variates: Sequence[Tensor], rows: Tensor, settings: Discriminator, ge
             apart = [own[torch.randperm(len(own), generator=generator)] for _ in variates]
             for batch in range(steps):
                 part = slice(batch * size, (batch + 1) * size)
-                inputs = [_side_by_side(variates, [whole[part]] * len(variates)), _side_by_side(variates, [p[part] for p in apart])]
+                inputs = [
+                    _side_by_side(variates, [whole[part]] * len(variates)),
+                    _side_by_side(variates, [p[part] for p in apart]),
+                ]
                 real, fake = _forward(layers, torch.cat(inputs)).chunk(2)
-                loss = torch.nn.functional.softplus(-real).mean() + torch.nn.functional.softplus(fake).mean()
+                loss = (
+                    torch.nn.functional.softplus(-real).mean()
+                    + torch.nn.functional.softplus(fake).mean()
+                )
                 optimiser.zero_grad()
                 loss.backward()
                 optimiser.step()
             real = _scores(layers, variates, [check] * len(variates))
             fake = torch.cat([_scores(layers, variates, places) for places in checked])
-            held = float(torch.nn.functional.softplus(-real).mean() + torch.nn.functional.softplus(fake).mean())
+            held = float(
+                torch.nn.functional.softplus(-real).mean()
+                + torch.nn.functional.softplus(fake).mean()
+            )
             if held < best:
                 best, best_state, waited = held, [value.detach().clone() for value in weights], 0
             else:
@@ -203,7 +255,10 @@ def _scores(layers: Layers, variates: Sequence[Tensor], places: Sequence[Tensor]
     """Log-ratios of rows put together from the given rows of each variate."""
     total = len(places[0])
     parts = [
-        _forward(layers, _side_by_side(variates, [rows[begin : begin + EVALUATION_ROWS] for rows in places]))
+        _forward(
+            layers,
+            _side_by_side(variates, [rows[begin : begin + EVALUATION_ROWS] for rows in places]),
+        )
         for begin in range(0, total, EVALUATION_ROWS)
     ]
     return torch.cat(parts).clamp(-LARGEST_SCORE, LARGEST_SCORE)

@@ -1,21 +1,26 @@
-r"""Is one latent more than chance? The likelihood-ratio test between two sizes of a model, by the parametric bootstrap.
+r"""Is one latent more than chance? The likelihood-ratio test between two sizes of a model, by the
+parametric bootstrap.
 
-Under the smaller model the larger one has a latent at weight zero, or a copy of another: the parameters lie on the edge and are not
-identified, so the null law of :math:`2 (\ell_{K+1} - \ell_K)` is not chi-square with the difference in parameters. It errs in both directions:
-a nominal 5 % test by that law has a size from 0 to 14 % in the cases of ``benchmarks/lrt_size.py``. Instead B data sets
-are drawn from the fit of the smaller size, of the same shape and with the same gaps, both sizes are fitted to each, and
+Under the smaller model the larger one has a latent at weight zero, or a copy of another: the
+parameters lie on the edge and are not identified, so the null law of :math:`2 (\ell_{K+1} -
+\ell_K)` is not chi-square with the difference in parameters. It errs in both directions: a nominal
+5 % test by that law has a size from 0 to 14 % in the cases of ``benchmarks/lrt_size.py``. Instead B
+data sets are drawn from the fit of the smaller size, of the same shape and with the same gaps, both
+sizes are fitted to each, and
 
 .. math:: p = \frac{1 + \#\{b : LR_b \ge LR\}}{B + 1}.
 
-The drawing ends early once h = 10 of the ratios reach the observed one, after l of them; then p = h / l, which is as valid (Besag and Clifford).
-The same search for optima is used on the data and on every replicate: the smaller size from the values that drew the data and from two starts
-of its own, the larger from six, of which one splits its largest latent; the best after forty
-iterations go on. A negative ratio means that the larger size's best optimum was missed;
-it is fitted again from more starts, and what stays negative is counted and counts as zero.
+The drawing ends early once h = 10 of the ratios reach the observed one, after l of them; then p = h
+/ l, which is as valid (Besag and Clifford). The same search for optima is used on the data and on
+every replicate: the smaller size from the values that drew the data and from two starts of its own,
+the larger from six, of which one splits its largest latent; the best after forty iterations go on.
+A negative ratio means that the larger size's best optimum was missed; it is fitted again from more
+starts, and what stays negative is counted and counts as zero.
 
-Sources: G. J. McLachlan (1987), On bootstrapping the likelihood ratio test statistic for the number of components in a normal mixture,
-doi:10.2307/2347790; J. Besag and P. Clifford (1991), Sequential Monte Carlo p-values, doi:10.1093/biomet/78.2.301; K. L. Nylund,
-T. Asparouhov and B. O. Muthen (2007), doi:10.1080/10705510701575396.
+Sources: G. J. McLachlan (1987), On bootstrapping the likelihood ratio test statistic for the number
+of components in a normal mixture, doi:10.2307/2347790; J. Besag and P. Clifford (1991), Sequential
+Monte Carlo p-values, doi:10.1093/biomet/78.2.301; K. L. Nylund, T. Asparouhov and B. O. Muthen
+(2007), doi:10.1080/10705510701575396.
 """
 
 from __future__ import annotations
@@ -55,7 +60,9 @@ LEVEL = 0.05
 SHORT, FINALISTS = 40, 2  # iterations after which starts are compared, and how many go on
 MOST_SETS = 20  # replicates of a batch: the test may end after ten
 MORE_STARTS = 12  # where the larger size came out below the smaller one
-LOOSE = 1.0  # largest change of a parameter in the last step of a refit: a ratio asks for the height of an optimum, not for its place
+# largest change of a parameter in the last step of a refit: a ratio asks for the height of an
+# optimum, not for its place
+LOOSE = 1.0
 FLAT = 1e-7  # relative gain in the last step, likewise
 SETTLED = 1e-6  # relative: a ratio above minus this is not called negative
 
@@ -67,7 +74,8 @@ class RatioTest(Answer):
     Args:
         statistic: of the data; p_value: of the smaller size.
         null: the ratios of the replicates, in their order, (l,).
-        num_exceeding: of them at or above the statistic; num_negative: that were negative and counted as zero.
+        num_exceeding: of them at or above the statistic; num_negative: that were negative and
+            counted as zero.
         num_replicates: B, that were allowed; fewer were drawn if ten exceeded the statistic before.
     """
 
@@ -81,17 +89,32 @@ class RatioTest(Answer):
     @property
     def headline(self) -> str:
         if self.is_open:
-            return f"It is open whether the larger size is needed (p = {self.p_value:.3g}): so few data sets say too little; draw more (num_replicates=499)."
+            return (
+                f"It is open whether the larger size is needed (p = {self.p_value:.3g}): so few"
+                " data sets say too little; draw more (num_replicates=499)."
+            )
         if self.p_value < LEVEL:
-            return f"The larger size describes the data better than chance would make it (p = {self.p_value:.3g})."
-        return f"The larger size describes the data no better than chance would make it (p = {self.p_value:.3g})."
+            return (
+                "The larger size describes the data better than chance would make it (p ="
+                f" {self.p_value:.3g})."
+            )
+        return (
+            "The larger size describes the data no better than chance would make it (p ="
+            f" {self.p_value:.3g})."
+        )
 
     @property
     def sentences(self) -> tuple[str, ...]:
         drawn = len(self.null)
-        words = [f"A ratio of {self.statistic:.2f} or more came out of {self.num_exceeding} of {drawn} data sets drawn from the smaller size: p = {self.p_value:.3g}."]
+        words = [
+            f"A ratio of {self.statistic:.2f} or more came out of {self.num_exceeding} of {drawn}"
+            f" data sets drawn from the smaller size: p = {self.p_value:.3g}."
+        ]
         if self.num_negative:
-            words.append(f"In {self.num_negative} of them no start of the larger size reached the smaller one's likelihood.")
+            words.append(
+                f"In {self.num_negative} of them no start of the larger size reached the smaller"
+                " one's likelihood."
+            )
         return tuple(words)
 
     def text(self) -> str:
@@ -100,7 +123,9 @@ class RatioTest(Answer):
 
     @property
     def is_open(self) -> bool:
-        """Whether so few data sets leave it open on which side of 5 % the p-value lies, by two standard errors."""
+        """Whether so few data sets leave it open on which side of 5 % the p-value lies, by two
+        standard errors.
+        """
         error = math.sqrt(self.p_value * (1 - self.p_value) / max(len(self.null), 1))
         return abs(self.p_value - LEVEL) < 2 * error
 
@@ -111,9 +136,13 @@ class RatioTest(Answer):
 
         drawn = self.null.numpy()
         line = {
-            "ratio": self.statistic, "mean_of_drawn": drawn.mean(), "95_%_of_drawn": np.quantile(drawn, 1 - LEVEL), "num_drawn": len(drawn),
-            "num_exceeding": self.num_exceeding, "p_value": self.p_value,
-        }  # fmt: skip
+            "ratio": self.statistic,
+            "mean_of_drawn": drawn.mean(),
+            "95_%_of_drawn": np.quantile(drawn, 1 - LEVEL),
+            "num_drawn": len(drawn),
+            "num_exceeding": self.num_exceeding,
+            "p_value": self.p_value,
+        }
         return pd.DataFrame([line], index=["larger size"])
 
 
@@ -130,32 +159,38 @@ def likelihood_ratio_test(
     """Test a size against a larger one.
 
     Args:
-        small, large: point estimates of the two sizes by an engine with a log-likelihood; the better of each and a search like that of the
-            replicates counts.
+        small, large: point estimates of the two sizes by an engine with a log-likelihood; the
+            better of each and a search like that of the replicates counts.
         data: the data of both.
         num_replicates: B; 99 to decide at 5 %, 499 to report.
         stop_after: h.
         seed: of the replicates; replicate b is drawn and fitted with ``seed + b``.
         progress: show a bar on standard error.
-        refit: how both sizes are fitted, from model and data, in the place of the search described above.
+        refit: how both sizes are fitted, from model and data, in the place of the search described
+            above.
 
     Raises:
-        ValueError: for numbers out of range, posterior draws, a log-likelihood that is not known, or a program that cannot draw data like
-            these.
+        ValueError: for numbers out of range, posterior draws, a log-likelihood that is not known,
+            or a program that cannot draw data like these.
     """
     check_size("likelihood_ratio_test", "num_replicates", num_replicates)
     check_size("likelihood_ratio_test", "stop_after", stop_after)
     for name, one in (("small", small), ("large", large)):
         one.refuse_weights("likelihood_ratio_test")
         if one.draws is not None:
-            raise ValueError(f"likelihood_ratio_test: {name} must be a point estimate, got posterior draws")
+            raise ValueError(
+                f"likelihood_ratio_test: {name} must be a point estimate, got posterior draws"
+            )
         if not math.isfinite(one.log_likelihood):
             raise ValueError(
-                f"likelihood_ratio_test: the log-likelihood of {name} is not known (its latents have too many configurations to sum over): "
-                "compare held-out rows, or fit with an engine that sums them out, such as EM()"
+                f"likelihood_ratio_test: the log-likelihood of {name} is not known (its latents"
+                " have too many configurations to sum over): compare held-out rows, or fit with an"
+                " engine that sums them out, such as EM()"
             )
     with quiet():  # said when the fits were made; of replicates, part of the answer
-        problems = tuple(problem_of(one.model, as_fitted(one, data), seed) for one in (small, large))
+        problems = tuple(
+            problem_of(one.model, as_fitted(one, data), seed) for one in (small, large)
+        )
         drawn = simulated_like(problems[0], small, seed)  # refused before any work
         search = _Search(small, large, refit)
         observed = search.ratios([problems[0].data], [seed], small.params)[0]
@@ -166,7 +201,9 @@ def likelihood_ratio_test(
         negative = exceeding = 0
         with RichProgress("bootstrap", num_replicates) if progress else NoProgress() as bar:
             while len(null) < num_replicates and exceeding < stop_after:
-                seeds = range(seed + len(null) + 1, seed + 1 + min(num_replicates, len(null) + at_once))
+                seeds = range(
+                    seed + len(null) + 1, seed + 1 + min(num_replicates, len(null) + at_once)
+                )
                 sets = [simulated_like(problems[0], small, own) for own in seeds]
                 for pair in search.ratios(sets, list(seeds), small.params):
                     ratio = 2 * (pair.large - pair.small)
@@ -178,14 +215,27 @@ def likelihood_ratio_test(
                 bar.update(len(null), objective=statistic, active=num_replicates - len(null))
     count = len(null)
     p_value = exceeding / count if exceeding >= stop_after else (1 + exceeding) / (count + 1)
-    return RatioTest(statistic, p_value, torch.tensor(null, dtype=torch.float64), exceeding, negative, num_replicates)
+    return RatioTest(
+        statistic,
+        p_value,
+        torch.tensor(null, dtype=torch.float64),
+        exceeding,
+        negative,
+        num_replicates,
+    )
 
 
 def loosened(method: Method | None) -> Method:
-    """The engine of a fit for refits of replicates, which stop once the objective hardly rises, wherever the parameters still go."""
+    """The engine of a fit for refits of replicates, which stop once the objective hardly rises,
+    wherever the parameters still go.
+    """
     method = EM() if method is None else method
     if isinstance(method, EM):
-        return dataclasses.replace(method, tolerance=max(method.tolerance, FLAT), parameter_tolerance=max(method.parameter_tolerance, LOOSE))
+        return dataclasses.replace(
+            method,
+            tolerance=max(method.tolerance, FLAT),
+            parameter_tolerance=max(method.parameter_tolerance, LOOSE),
+        )
     return method
 
 
@@ -210,12 +260,19 @@ class _Search:
 
     def at_once(self, data: Any) -> int:
         """Data sets that are refitted as one batch."""
-        return max(1, min(MOST_SETS, BATCH_ELEMENTS // (LARGE_STARTS * data.numel()))) if self.batched(data) else 1
+        return (
+            max(1, min(MOST_SETS, BATCH_ELEMENTS // (LARGE_STARTS * data.numel())))
+            if self.batched(data)
+            else 1
+        )
 
     def batched(self, data: Any) -> bool:
         if self.refit is not None or not isinstance(data, Tensor):
             return False
-        return all(fits_sets(problem_of(one.model, data, 0), self.method(one)) for one in (self.small, self.large))
+        return all(
+            fits_sets(problem_of(one.model, data, 0), self.method(one))
+            for one in (self.small, self.large)
+        )
 
     def ratios(self, sets: list[Any], seeds: list[int], truth: Params) -> list[_Pair]:
         if self.batched(sets[0]):
@@ -234,16 +291,23 @@ class _Search:
         problem = problem_of(self.large.model, data, seed)
         start = problem.structure.split_start(problem, small.params)
         if start is not None:
-            split = self._from(self.large, data, {name: value[0] for name, value in start.items()}, seed)
+            split = self._from(
+                self.large, data, {name: value[0] for name, value in start.items()}, seed
+            )
             large = max((large, split), key=_objective)
         elif LARGE_STARTS > 1:
             large = max((large, self._own(self.large, data, 1, seed + 1)), key=_objective)
         if large.log_likelihood < small.log_likelihood:
-            large = max((large, self._own(self.large, data, MORE_STARTS, seed + 2)), key=lambda one: one.log_likelihood)
+            large = max(
+                (large, self._own(self.large, data, MORE_STARTS, seed + 2)),
+                key=lambda one: one.log_likelihood,
+            )
         return _Pair(small.log_likelihood, large.log_likelihood)
 
     def _own(self, one: Fit, data: Any, num: int, seed: int) -> Fit:
-        """From starts of the model's own, the best of which goes on; an engine that is itself a search runs once."""
+        """From starts of the model's own, the best of which goes on; an engine that is itself a
+        search runs once.
+        """
         method = self.method(one)
         if not isinstance(method, EM):
             return fit(one.model, data, method, seed=seed)
@@ -256,12 +320,16 @@ class _Search:
     # ---------------------------------------------------------------- many data sets of layers
 
     def _together(self, sets: Tensor, seeds: list[int], truth: Params) -> list[_Pair]:
-        problems = [problem_of(self.small.model, rows, seed) for rows, seed in zip(sets, seeds, strict=True)]
+        problems = [
+            problem_of(self.small.model, rows, seed) for rows, seed in zip(sets, seeds, strict=True)
+        ]
         own = [problem.structure.start(problem, "spectral", SMALL_STARTS) for problem in problems]
         given = {name: value.unsqueeze(0) for name, value in truth.items()}
         starts = [_joined([given, start]) for start in own if start is not None]
         small, params = self._best(self.small, problems, starts)
-        problems = [problem_of(self.large.model, rows, seed) for rows, seed in zip(sets, seeds, strict=True)]
+        problems = [
+            problem_of(self.large.model, rows, seed) for rows, seed in zip(sets, seeds, strict=True)
+        ]
         starts = []
         for problem, best in zip(problems, params, strict=True):
             split = problem.structure.split_start(problem, best)
@@ -273,27 +341,53 @@ class _Search:
         out = []
         for i, (low, high) in enumerate(zip(small, large, strict=True)):
             if high < low:
-                high = max(high, self._own(self.large, sets[i], MORE_STARTS, seeds[i] + 2).log_likelihood)
+                high = max(
+                    high, self._own(self.large, sets[i], MORE_STARTS, seeds[i] + 2).log_likelihood
+                )
             out.append(_Pair(low, high))
         return out
 
-    def _best(self, one: Fit, problems: list[Problem], starts: list[Params]) -> tuple[list[float], list[Params]]:
-        """Of each data set, from its own starts: the log-likelihood and parameters of the best objective that is a proper optimum, as in a fit."""
+    def _best(
+        self, one: Fit, problems: list[Problem], starts: list[Params]
+    ) -> tuple[list[float], list[Params]]:
+        """Of each data set, from its own starts: the log-likelihood and parameters of the best
+        objective that is a proper optimum, as in a fit.
+        """
         method = self.method(one)
         assert isinstance(method, EM)  # fits_sets said so
-        num, problem, sets = len(next(iter(starts[0].values()))), problems[0], torch.stack([own.data for own in problems])
+        num, problem, sets = (
+            len(next(iter(starts[0].values()))),
+            problems[0],
+            torch.stack([own.data for own in problems]),
+        )
         start = _joined(starts)
         if num > FINALISTS:
             short = fit_sets(problem, _short(method), sets, start)
-            objective = torch.where(short.objective.isnan(), -torch.inf, short.objective).reshape(-1, num)
-            kept = (objective.topk(FINALISTS, 1).indices + num * torch.arange(len(sets)).unsqueeze(1)).ravel()
+            objective = torch.where(short.objective.isnan(), -torch.inf, short.objective).reshape(
+                -1, num
+            )
+            kept = (
+                objective.topk(FINALISTS, 1).indices + num * torch.arange(len(sets)).unsqueeze(1)
+            ).ravel()
             start, num = {name: value[kept] for name, value in short.params.items()}, FINALISTS
         outcome = fit_sets(problem, method, sets, start)
-        objective = torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).reshape(-1, num)
-        faulty = torch.tensor([
-            [bool(own.structure.degenerate(own, {name: value[num * i + r] for name, value in outcome.params.items()})) for r in range(num)]
-            for i, own in enumerate(problems)
-        ])
+        objective = torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).reshape(
+            -1, num
+        )
+        faulty = torch.tensor(
+            [
+                [
+                    bool(
+                        own.structure.degenerate(
+                            own,
+                            {name: value[num * i + r] for name, value in outcome.params.items()},
+                        )
+                    )
+                    for r in range(num)
+                ]
+                for i, own in enumerate(problems)
+            ]
+        )
         objective = torch.where(faulty & ~faulty.all(1, keepdim=True), -torch.inf, objective)
         best = objective.argmax(1) + num * torch.arange(len(sets))
         params = [{name: value[b] for name, value in outcome.params.items()} for b in best.tolist()]
@@ -313,37 +407,46 @@ def _objective(one: Fit) -> float:
 
 
 def simulated_like(problem: Problem, estimate: Fit, seed: int) -> Any:
-    """A data set drawn from an estimate, of the shape of the problem's data, with its gaps, lengths and covariates.
+    """A data set drawn from an estimate, of the shape of the problem's data, with its gaps, lengths
+    and covariates.
 
     Raises:
-        ValueError: where what the program observes is not found among the data, or activities of the rows belong to the estimate.
+        ValueError: where what the program observes is not found among the data, or activities of
+            the rows belong to the estimate.
     """
     structure, data = problem.structure, problem.data
     if structure.local_sites:
         raise ValueError(
-            f"likelihood_ratio_test: {', '.join(structure.local_sites)} of the rows are estimated beside the parameters, which no replicate "
-            "has; compare by held-out cells, or by ACDC"
+            f"likelihood_ratio_test: {', '.join(structure.local_sites)} of the rows are estimated"
+            " beside the parameters, which no replicate has; compare by held-out cells, or by ACDC"
         )
     drawn = structure.simulate_like(estimate.params, data, seed)
     if drawn is not None:
         return next(iter(drawn.values())).to(data)
     names = structure.observed_sites()
     if len(names) == 1 and isinstance(data, Tensor):
-        values = simulate(problem.model, estimate.params, seed, None, problem.num_rows)[names[0]].to(data)
+        values = simulate(problem.model, estimate.params, seed, None, problem.num_rows)[
+            names[0]
+        ].to(data)
         return values.masked_fill(data.isnan(), torch.nan) if data.is_floating_point() else values
     program = Program(problem.model, data)
     seen, new = observed_values(program, estimate.params), replicate(program, estimate.params, seed)
     parts = dict(data) if isinstance(data, dict) else {"": data}
     for name, value in seen.items():
-        found = [key for key, part in parts.items() if isinstance(part, Tensor) and _equal(part, value)]
+        found = [
+            key for key, part in parts.items() if isinstance(part, Tensor) and _equal(part, value)
+        ]
         if len(found) != 1:
             raise ValueError(
-                f"likelihood_ratio_test: what the program observes at {name!r} is not one of its data as they are, so that no data set like "
-                "them can be drawn; compare by BIC or held-out rows"
+                f"likelihood_ratio_test: what the program observes at {name!r} is not one of its"
+                " data as they are, so that no data set like them can be drawn; compare by BIC or"
+                " held-out rows"
             )
         old = parts[found[0]]
         values = new[name].reshape(old.shape).to(old)
-        parts[found[0]] = values.masked_fill(old.isnan(), torch.nan) if old.is_floating_point() else values
+        parts[found[0]] = (
+            values.masked_fill(old.isnan(), torch.nan) if old.is_floating_point() else values
+        )
     return parts if isinstance(data, dict) else parts[""]
 
 
@@ -351,4 +454,9 @@ def _equal(part: Tensor, value: Tensor) -> bool:
     """Whether a tensor of the data is what a site observes."""
     if part.numel() != value.numel():
         return False
-    return bool(torch.equal(part.double().nan_to_num(nan=-1e300).ravel(), value.double().nan_to_num(nan=-1e300).ravel()))
+    return bool(
+        torch.equal(
+            part.double().nan_to_num(nan=-1e300).ravel(),
+            value.double().nan_to_num(nan=-1e300).ravel(),
+        )
+    )

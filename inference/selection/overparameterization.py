@@ -1,4 +1,6 @@
-"""How often a fit finds every latent of a known truth, by the number of latents it is given (Buhai et al. 2020)."""
+"""How often a fit finds every latent of a known truth, by the number of latents it is given (Buhai
+et al. 2020).
+"""
 
 from __future__ import annotations
 
@@ -30,16 +32,19 @@ class StudyRow:
 
     Args:
         num_latents, num_restarts: m and R.
-        recovered: mean number of true latents found; recovered_ci95: half width of its interval (Student's t).
-        full_share: share of starts that find all of them; full_low, full_high: its 95 % interval (Wilson).
+        recovered: mean number of true latents found; recovered_ci95: half width of its interval
+            (Student's t).
+        full_share: share of starts that find all of them; full_low, full_high: its 95 % interval
+            (Wilson).
         kept: mean number of latents that the paper's filter keeps.
         best_recovered: found by the start with the best objective, which is what a user would get.
         objective: of that start, named ``objective_name``.
-        held_out: its mean log-likelihood of the held-out rows: exact where at most 16 latents have edges, else a lower bound; NaN
-            without such rows.
+        held_out: its mean log-likelihood of the held-out rows: exact where at most 16 latents have
+            edges, else a lower bound; NaN without such rows.
         seconds: of all starts together.
-        lost: share of what the true latents say of the items that a start loses, each weighted by its prior
-            (:mod:`inference.inspection.noisy_or`), the mean over starts; best_lost: of the start with the best objective.
+        lost: share of what the true latents say of the items that a start loses, each weighted by
+            its prior (:mod:`inference.inspection.noisy_or`), the mean over starts; best_lost: of
+            the start with the best objective.
     """
 
     num_latents: int
@@ -60,13 +65,17 @@ class StudyRow:
 
 
 def wilson_interval(count: int, total: int, z: float = 1.959963984540054) -> tuple[float, float]:
-    """95 % interval of a share (Wilson 1927, doi:10.1080/01621459.1927.10502953): never empty, unlike the normal one at 0 and 1.
+    """95 % interval of a share (Wilson 1927, doi:10.1080/01621459.1927.10502953): never empty,
+    unlike the normal one at 0 and 1.
 
     Raises:
         ValueError: unless 0 <= count <= total and total >= 1.
     """
     if total < 1 or not 0 <= count <= total:
-        raise ValueError(f"wilson_interval: 0 <= count <= total with total >= 1 was expected, got {count} of {total}")
+        raise ValueError(
+            f"wilson_interval: 0 <= count <= total with total >= 1 was expected, got {count} of"
+            f" {total}"
+        )
     share, scale = count / total, 1 + z**2 / total
     centre = (share + z**2 / (2 * total)) / scale
     half = z * (share * (1 - share) / total + z**2 / (4 * total**2)) ** 0.5 / scale
@@ -87,32 +96,52 @@ def overparameterization(
     scheduler: Any = None,
     progress: bool = False,
 ) -> list[StudyRow]:
-    """Fits of several sizes from independent starts, each start matched to the truth; the truth is never used to choose.
+    """Fits of several sizes from independent starts, each start matched to the truth; the truth is
+    never used to choose.
 
     Args:
-        family: number of latents -> a model that offers ``causes()``, such as ``lambda m: NoisyOr(64, m)``.
+        family: number of latents -> a model that offers ``causes()``, such as ``lambda m:
+            NoisyOr(64, m)``.
         data: (N, J); held_out: further rows (M, J), or None.
         truth: ``prior`` (m_true,) and ``failure`` (m_true, J).
         sizes: numbers of latents.
-        method: an engine that runs all starts as one batch; None for ``fit`` with no method, called once for each start.
+        method: an engine that runs all starts as one batch; None for ``fit`` with no method, called
+            once for each start.
         num_restarts: R; seed: of the first start.
-        folder, workers, scheduler, progress: where and how the fits are made, as in :func:`inference.studies.run_jobs`.
+        folder, workers, scheduler, progress: where and how the fits are made, as in
+            :func:`inference.studies.run_jobs`.
 
     Raises:
         ValueError: for no sizes, fewer than two starts, or a fit that failed.
     """
     if not sizes:
-        raise ValueError("overparameterization: at least one number of latents was expected, got none")
+        raise ValueError(
+            "overparameterization: at least one number of latents was expected, got none"
+        )
     check_size("overparameterization", "num_restarts", num_restarts, least=2)
     models = [family(size) for size in sizes]
     seeds = [seed] if method is not None else list(range(seed, seed + num_restarts))
     jobs = [{"model": model, "seed": own} for model in models for own in seeds]
-    done = run_jobs(partial(_starts, data, method, num_restarts, held_out), jobs, folder, workers, scheduler, progress).values
-    return [_row(size, done[i * len(seeds) : (i + 1) * len(seeds)], truth) for i, size in enumerate(sizes)]
+    done = run_jobs(
+        partial(_starts, data, method, num_restarts, held_out),
+        jobs,
+        folder,
+        workers,
+        scheduler,
+        progress,
+    ).values
+    return [
+        _row(size, done[i * len(seeds) : (i + 1) * len(seeds)], truth)
+        for i, size in enumerate(sizes)
+    ]
 
 
-def _starts(data: Any, method: Method | None, num: int, held_out: Tensor | None, model: Any, seed: int) -> dict[str, Any]:
-    """One call of ``fit``: the estimate of each of its starts, which one is best, and what that one says of the held-out rows."""
+def _starts(
+    data: Any, method: Method | None, num: int, held_out: Tensor | None, model: Any, seed: int
+) -> dict[str, Any]:
+    """One call of ``fit``: the estimate of each of its starts, which one is best, and what that one
+    says of the held-out rows.
+    """
     if method is None:
         best = fit(model, data, seed=seed)
         params, place = {name: value[None] for name, value in best.params.items()}, 0
@@ -121,15 +150,24 @@ def _starts(data: Any, method: Method | None, num: int, held_out: Tensor | None,
         params, place = best.restarts.params, best.restarts.best
     score = float("nan") if held_out is None else float(best.log_likelihood_rows(held_out).mean())
     return {
-        "params": params, "best": place, "objective": best.objective, "objective_name": best.objective_name, "held_out": score, "seconds": best.seconds,
-    }  # fmt: skip
+        "params": params,
+        "best": place,
+        "objective": best.objective,
+        "objective_name": best.objective_name,
+        "held_out": score,
+        "seconds": best.seconds,
+    }
 
 
 def _row(size: int, calls: Sequence[dict[str, Any]], truth: Params) -> StudyRow:
     from scipy import stats
 
     best = max(calls, key=lambda one: one["objective"])
-    estimates = [{name: value[r] for name, value in one["params"].items()} for one in calls for r in range(len(one["params"]["prior"]))]
+    estimates = [
+        {name: value[r] for name, value in one["params"].items()}
+        for one in calls
+        for r in range(len(one["params"]["prior"]))
+    ]
     num = len(estimates)
     scores = [recovery(estimate, truth) for estimate in estimates]
     found = np.array([one.num_recovered for one in scores])
@@ -137,11 +175,26 @@ def _row(size: int, calls: Sequence[dict[str, Any]], truth: Params) -> StudyRow:
     low, high = wilson_interval(num_full, num)
     half = float(stats.t.ppf(0.975, num - 1) * found.std(ddof=1) / num**0.5)
     kept = float(np.mean([len(filter_latents(estimate).kept) for estimate in estimates]))
-    best_found = recovery({name: value[best["best"]] for name, value in best["params"].items()}, truth)
+    best_found = recovery(
+        {name: value[best["best"]] for name, value in best["params"].items()}, truth
+    )
     return StudyRow(
-        size, num, float(found.mean()), half, num_full / num, low, high, kept, best_found.num_recovered, best["objective"], best["objective_name"],
-        best["held_out"], sum(one["seconds"] for one in calls), float(np.mean([one.lost_share for one in scores])), best_found.lost_share,
-    )  # fmt: skip
+        size,
+        num,
+        float(found.mean()),
+        half,
+        num_full / num,
+        low,
+        high,
+        kept,
+        best_found.num_recovered,
+        best["objective"],
+        best["objective_name"],
+        best["held_out"],
+        sum(one["seconds"] for one in calls),
+        float(np.mean([one.lost_share for one in scores])),
+        best_found.lost_share,
+    )
 
 
 def study_frame(rows: Sequence[StudyRow]) -> pd.DataFrame:

@@ -1,4 +1,6 @@
-"""Fits of a model under a grid of penalties, or on several graphs, as one batch (:mod:`inference.structures.layers.penalty_grid`)."""
+"""Fits of a model under a grid of penalties, or on several graphs, as one batch
+(:mod:`inference.structures.layers.penalty_grid`).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,12 @@ from inference.fitting.problem import problem_of
 from inference.fitting.result import Fit
 from inference.programs.alone import listening
 from inference.programs.program import Params
-from inference.structures.layers.penalty_grid import climb_graphs, climb_penalties, part_of, unfinished_text
+from inference.structures.layers.penalty_grid import (
+    climb_graphs,
+    climb_penalties,
+    part_of,
+    unfinished_text,
+)
 from inference.structures.layers.structure import LayeredStructure
 from ppl_models.parts.penalties import Penalty
 
@@ -24,9 +31,15 @@ __all__ = ["fit_penalty_grid", "refit_penalty_grid"]
 
 
 def fit_penalty_grid(
-    model: Any, data: Any, penalties: Sequence[Penalty], method: EM, num_restarts: int = 1, seed: int = 0
+    model: Any,
+    data: Any,
+    penalties: Sequence[Penalty],
+    method: EM,
+    num_restarts: int = 1,
+    seed: int = 0,
 ) -> list[Fit] | None:
-    """Fits of a model under each penalty, all from the same starts; None for a model this does not apply to.
+    """Fits of a model under each penalty, all from the same starts; None for a model this does not
+    apply to.
 
     Args:
         model: with layers and a field ``penalty``.
@@ -43,11 +56,18 @@ def fit_penalty_grid(
         return None
     began = time.monotonic()
     state = climb_penalties(problem, models, start, method, NoProgress())
-    return None if state is None else _fits_of(state, models, data, method, seed, time.monotonic() - began)
+    return (
+        None
+        if state is None
+        else _fits_of(state, models, data, method, seed, time.monotonic() - began)
+    )
 
 
-def refit_penalty_grid(models: Sequence[Any], data: Any, starts: Sequence[Params], method: EM, seed: int = 0) -> list[Fit] | None:
-    """Fits of one model restricted to several graphs, each from its own start; None where this does not apply.
+def refit_penalty_grid(
+    models: Sequence[Any], data: Any, starts: Sequence[Params], method: EM, seed: int = 0
+) -> list[Fit] | None:
+    """Fits of one model restricted to several graphs, each from its own start; None where this does
+    not apply.
 
     Args:
         models: without penalties, of equal sizes, each with a graph in every layer.
@@ -61,12 +81,21 @@ def refit_penalty_grid(models: Sequence[Any], data: Any, starts: Sequence[Params
     problem = problem_of(replace(models[0], graphs=None), data, seed)
     began = time.monotonic()
     state = climb_graphs(problem, models, starts, method, NoProgress())
-    return None if state is None else _fits_of(state, models, data, method, seed, time.monotonic() - began)
+    return (
+        None
+        if state is None
+        else _fits_of(state, models, data, method, seed, time.monotonic() - began)
+    )
 
 
-def _fits_of(state: EMState, models: Sequence[Any], data: Any, method: EM, seed: int, seconds: float) -> list[Fit]:
+def _fits_of(
+    state: EMState, models: Sequence[Any], data: Any, method: EM, seed: int, seconds: float
+) -> list[Fit]:
     each = len(state.objective) // len(models)
-    return [_fit_of(part_of(state, g, each), own, data, method, seed, seconds / len(models)) for g, own in enumerate(models)]
+    return [
+        _fit_of(part_of(state, g, each), own, data, method, seed, seconds / len(models))
+        for g, own in enumerate(models)
+    ]
 
 
 def _fit_of(state: EMState, model: Any, data: Any, method: EM, seed: int, seconds: float) -> Fit:
@@ -78,4 +107,6 @@ def _fit_of(state: EMState, model: Any, data: Any, method: EM, seed: int, second
         result = assemble(problem, method, state.outcome(), seconds)
     for warning in caught:
         warnings.warn(warning.message, warning.category, stacklevel=5)
-    return replace(result, warnings=tuple(dict.fromkeys(str(warning.message) for warning in caught)))
+    return replace(
+        result, warnings=tuple(dict.fromkeys(str(warning.message) for warning in caught))
+    )

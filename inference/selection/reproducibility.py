@@ -1,11 +1,12 @@
 r"""Do a factorization's components come back from half of the rows?
 
-Noise tells when components are too few, not when they are too many: a component that follows a single row, or one of several
-equally good splits, fits as well as a real one. Rows are halved at random into complementary pairs (Shah and Samworth 2013,
-doi:10.1111/j.1467-9868.2011.01034.x), each half is fitted anew from starts of its own, and components are matched to those of
-the whole. A fit to half of the rows differs from one to all of them about as much as that one from its limit, so the error
-found is like the sampling error of a signature, local optima included. A real component that few rows hold up may stay away
-too: this is a second look at a choice, not the choice itself.
+Noise tells when components are too few, not when they are too many: a component that follows a
+single row, or one of several equally good splits, fits as well as a real one. Rows are halved at
+random into complementary pairs (Shah and Samworth 2013, doi:10.1111/j.1467-9868.2011.01034.x), each
+half is fitted anew from starts of its own, and components are matched to those of the whole. A fit
+to half of the rows differs from one to all of them about as much as that one from its limit, so the
+error found is like the sampling error of a signature, local optima included. A real component that
+few rows hold up may stay away too: this is a second look at a choice, not the choice itself.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Reproducibility", "reproducibility"]
 
-RETURNS = 0.15  # cosine error: one minus the similarity of 0.85 from which signatures are held to be the same
+# cosine error: one minus the similarity of 0.85 from which signatures are held to be the same
+RETURNS = 0.15
 
 
 @shows_briefly
@@ -49,10 +51,12 @@ class Reproducibility:
 
     @property
     def by_component(self) -> dict[int, np.ndarray]:
-        """K -> error of each component, (K,): that of the worse half of a pair, in the median over pairs.
+        """K -> error of each component, (K,): that of the worse half of a pair, in the median over
+        pairs.
 
-        A component of one row is absent from one half of every pair, so the worse half tells it from real ones. The median
-        asks that a component be in both halves more often than not; a mean would hang on single pairs.
+        A component of one row is absent from one half of every pair, so the worse half tells it
+        from real ones. The median asks that a component be in both halves more often than not; a
+        mean would hang on single pairs.
         """
         return {k: np.median(value.max(1), axis=0) for k, value in self.errors.items()}
 
@@ -62,7 +66,8 @@ class Reproducibility:
         return {k: float(value.max()) for k, value in self.by_component.items()}
 
     def numbers(self, threshold: float = RETURNS) -> list[int]:
-        """The numbers of components all of which return with an error below ``threshold``; the best one where none does.
+        """The numbers of components all of which return with an error below ``threshold``; the best
+        one where none does.
 
         Raises:
             ValueError: for a threshold outside (0, 1].
@@ -70,11 +75,15 @@ class Reproducibility:
         if not 0 < threshold <= 1:
             raise ValueError(f"numbers: threshold must lie in (0, 1], got {threshold!r}")
         worst = self.worst
-        return [k for k in sorted(worst) if worst[k] < threshold] or [min(worst, key=lambda k: (worst[k], k))]
+        return [k for k in sorted(worst) if worst[k] < threshold] or [
+            min(worst, key=lambda k: (worst[k], k))
+        ]
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row a number of components: its worst and median error, and how many components return."""
+        """One row a number of components: its worst and median error, and how many components
+        return.
+        """
         import pandas as pd
 
         rows = [
@@ -112,10 +121,15 @@ def reproducibility(
     for name, value in (("num_pairs", num_pairs), ("num_restarts", num_restarts)):
         check_size("reproducibility", name, value)
     if not isinstance(fits, Mapping) or not fits:
-        raise ValueError("reproducibility: fits must be a non-empty mapping from the number of components to its fit")
+        raise ValueError(
+            "reproducibility: fits must be a non-empty mapping from the number of components to"
+            " its fit"
+        )
     for k, fit in fits.items():
         if "signatures" not in fit.params:
-            raise ValueError(f"reproducibility: a factorization was expected, got {type(fit.model).__name__}")
+            raise ValueError(
+                f"reproducibility: a factorization was expected, got {type(fit.model).__name__}"
+            )
         table, _ = checked_as_fitted(fit, data, for_fit=True)
         if len(table) != fit.num_rows:
             raise ValueError(
@@ -151,6 +165,8 @@ def reproducibility(
 def _error(whole: Fit, rows: torch.Tensor, num_restarts: int, seed: int) -> np.ndarray:
     """Cosine error of every component, (K,)."""
     with quiet():  # a half that has not converged shows as one that does not return
-        half = refit(whole.model, rows, whole.method, init="spectral", num_restarts=num_restarts, seed=seed)
+        half = refit(
+            whole.model, rows, whole.method, init="spectral", num_restarts=num_restarts, seed=seed
+        )
     match = match_components(half.params["signatures"], whole.params["signatures"])
     return match.cosine_error  # pairs stand in the order of the second argument

@@ -1,13 +1,17 @@
 r"""How many components? Held-out cost of independent classifiers against what the data allow.
 
-The cost (negative cross total correlation) of a mixture of C components is :math:`\mathrm{KL}(P \| P_C) - C^* \ge -C^*`, with :math:`C^*` the total
-correlation of the data. It falls with C while components are missing, and stays once there are enough: the smallest C within one standard error of the best is
-chosen, the difference taken row by row. One component is independence, whose cost is 0 for every row, so it needs no fit. The bound comes
-from a discriminator (:mod:`inference.selection.total_correlation`); it is a bound from below on :math:`C^*`, and so is the held-out cost itself, and the larger of
-the two counts. Where the cost stays clearly above minus that, something is missing that components do not mend: larger networks, or
-variates that depend on each other inside components. Where it falls on and on without a knee, the latent may be continuous.
+The cost (negative cross total correlation) of a mixture of C components is :math:`\mathrm{KL}(P \|
+P_C) - C^* \ge -C^*`, with :math:`C^*` the total correlation of the data. It falls with C while
+components are missing, and stays once there are enough: the smallest C within one standard error of
+the best is chosen, the difference taken row by row. One component is independence, whose cost is 0
+for every row, so it needs no fit. The bound comes from a discriminator
+(:mod:`inference.selection.total_correlation`); it is a bound from below on :math:`C^*`, and so is
+the held-out cost itself, and the larger of the two counts. Where the cost stays clearly above minus
+that, something is missing that components do not mend: larger networks, or variates that depend on
+each other inside components. Where it falls on and on without a knee, the latent may be continuous.
 
-Source: K. T. Matchev and P. Shyamsundar (2022), arXiv:2009.00131, section 4.3; rule of one standard error: L. Breiman et al. (1984).
+Source: K. T. Matchev and P. Shyamsundar (2022), arXiv:2009.00131, section 4.3; rule of one standard
+error: L. Breiman et al. (1984).
 """
 
 from __future__ import annotations
@@ -50,7 +54,8 @@ class Saturation:
         chosen: the smallest number within one standard error of the best.
         sizes: numbers of components, rising, 1 first.
         costs: mean held-out cost a row, in nats; errors: their standard errors, (sizes,).
-        behind: mean difference to the best number, row by row; behind_errors: its standard error, 0 for the best.
+        behind: mean difference to the best number, row by row; behind_errors: its standard error, 0
+            for the best.
         bound: of the total correlation of the data; None where it was not asked for.
         num_held_out: rows.
         fits: by number of components; none for 1.
@@ -73,14 +78,26 @@ class Saturation:
 
     @property
     def gap(self) -> float | None:
-        """Cost of the chosen number above minus the total correlation (zero or less: nothing is known to be missing); None without a bound."""
-        return None if self.bound is None else self.costs[self.sizes.index(self.chosen)] + self.bound.estimate
+        """Cost of the chosen number above minus the total correlation (zero or less: nothing is
+        known to be missing); None without a bound.
+        """
+        return (
+            None
+            if self.bound is None
+            else self.costs[self.sizes.index(self.chosen)] + self.bound.estimate
+        )
 
     @property
     def is_saturated(self) -> bool | None:
-        """Whether the cost has come down to the bound within two standard errors of both; None without a bound, or where the fit shows more dependence than the
-        discriminator did, which then says nothing."""
-        if self.bound is None or self.gap is None or (self.bound.is_bound and self.gap < -2 * self.bound.error):
+        """Whether the cost has come down to the bound within two standard errors of both; None
+        without a bound, or where the fit shows more dependence than the discriminator did, which
+        then says nothing.
+        """
+        if (
+            self.bound is None
+            or self.gap is None
+            or (self.bound.is_bound and self.gap < -2 * self.bound.error)
+        ):
             return None
         error = math.hypot(self.errors[self.sizes.index(self.chosen)], self.bound.error)
         return self.gap <= 2 * error
@@ -91,49 +108,71 @@ class Saturation:
         import pandas as pd
 
         columns = {
-            "held_out_cost": self.costs, "standard_error": self.errors, "behind_best": self.behind, "behind_error": self.behind_errors,
+            "held_out_cost": self.costs,
+            "standard_error": self.errors,
+            "behind_best": self.behind,
+            "behind_error": self.behind_errors,
             "chosen": [size == self.chosen for size in self.sizes],
-        }  # fmt: skip
+        }
         return pd.DataFrame(columns, index=pd.Index(self.sizes, name="components"))
 
     def text(self) -> str:
         """The choice in words."""
         place = self.sizes.index(self.chosen)
         out = [
-            f"{self.chosen} component{'s' if self.chosen > 1 else ''}: the smallest number whose held-out cost ({self.costs[place]:.4f} nats a row, {self.num_held_out:,} "
-            f"rows) is within one standard error of the best ({self.best}, {min(self.costs):.4f})."
+            f"{self.chosen} component{'s' if self.chosen > 1 else ''}: the smallest number whose"
+            f" held-out cost ({self.costs[place]:.4f} nats a row, {self.num_held_out:,} rows) is"
+            f" within one standard error of the best ({self.best}, {min(self.costs):.4f})."
         ]
         if self.chosen == 1:
             out.append("Nothing shows that the variates depend on each other at all.")
         if self.chosen == self.sizes[-1] and len(self.sizes) > 1:
-            out.append("The cost was still falling at the largest number tried: try more; if it falls on without a knee, the latent may be continuous.")
+            out.append(
+                "The cost was still falling at the largest number tried: try more; if it falls on"
+                " without a knee, the latent may be continuous."
+            )
         if self.bound is not None:
             kind = "is bounded from below by" if self.bound.is_bound else "is estimated at"
-            out.append(f"The total correlation of the data {kind} {self.bound.estimate:.4f} (standard error {self.bound.error:.4f}).")
+            out.append(
+                f"The total correlation of the data {kind} {self.bound.estimate:.4f} (standard"
+                f" error {self.bound.error:.4f})."
+            )
             if self.is_saturated is None:
-                out.append("The fit itself shows more dependence than the discriminator did, so the bound says nothing here.")
+                out.append(
+                    "The fit itself shows more dependence than the discriminator did, so the bound"
+                    " says nothing here."
+                )
             elif not self.is_saturated:
                 out.append(
-                    f"The cost stays {self.gap:.4f} above what the data allow: try larger networks or more starts, and, if that does not help, look for variates that depend on each "
-                    "other inside components (conditional_independence)."
+                    f"The cost stays {self.gap:.4f} above what the data allow: try larger networks"
+                    " or more starts, and, if that does not help, look for variates that depend on"
+                    " each other inside components (conditional_independence)."
                 )
             else:
                 out.append("The fit has reached it within its error: more components cannot help.")
         return " ".join(out)
 
     def plot(self, **settings: Any) -> Any:
-        """Held-out cost against the number of components, with the bound; see :func:`inference.plots.plot_saturation`."""
+        """Held-out cost against the number of components, with the bound; see
+        :func:`inference.plots.plot_saturation`.
+        """
         return draw("plot_saturation", self, **settings)
 
 
-def choose_components(sizes: Sequence[int], costs: Sequence[Tensor]) -> tuple[int, list[float], list[float]]:
-    """The rule of one standard error on row-wise costs, (N,) each: the chosen size, and how far every size is behind the best, with errors."""
+def choose_components(
+    sizes: Sequence[int], costs: Sequence[Tensor]
+) -> tuple[int, list[float], list[float]]:
+    """The rule of one standard error on row-wise costs, (N,) each: the chosen size, and how far
+    every size is behind the best, with errors.
+    """
     means = [float(cost.mean()) for cost in costs]
     best = min(range(len(sizes)), key=means.__getitem__)
     differences = [cost - costs[best] for cost in costs]
     behind = [float(d.mean()) for d in differences]
     errors = [float(d.std()) / math.sqrt(len(d)) for d in differences]
-    chosen = min(size for size, mean, error in zip(sizes, behind, errors, strict=True) if mean <= error)
+    chosen = min(
+        size for size, mean, error in zip(sizes, behind, errors, strict=True) if mean <= error
+    )
     return chosen, behind, errors
 
 
@@ -161,12 +200,16 @@ def saturation(
         progress: show a bar on standard error.
 
     Raises:
-        ValueError: for numbers below 2 or repeated, another kind of model, a share outside (0, 1), or missing entries where a bound is asked for; before any fit.
+        ValueError: for numbers below 2 or repeated, another kind of model, a share outside (0, 1),
+            or missing entries where a bound is asked for; before any fit.
     """
     owner = "saturation"
     sizes = sorted(grid)
     if not sizes or len(set(sizes)) < len(sizes) or not all(is_integer(size, 2) for size in sizes):
-        raise ValueError(f"{owner}: grid must hold distinct numbers of components from 2 (one component needs no fit), got {list(grid)!r}")
+        raise ValueError(
+            f"{owner}: grid must hold distinct numbers of components from 2 (one component needs no"
+            f" fit), got {list(grid)!r}"
+        )
     check_number(owner, "held_out", held_out, "lie in (0, 1)", above=0, below=1)
     check_size(owner, "seed", seed, 0)
     if not isinstance(bound, bool | Discriminator):
@@ -177,25 +220,40 @@ def saturation(
     num_rows = len(first_tensor(rows))
     num_held = max(2, round(held_out * num_rows))
     if num_rows - num_held < 2 * sizes[-1]:
-        raise ValueError(f"{owner}: at least {2 * sizes[-1]} rows were expected besides the {num_held} held out, got {num_rows - num_held}")
+        raise ValueError(
+            f"{owner}: at least {2 * sizes[-1]} rows were expected besides the {num_held} held out,"
+            f" got {num_rows - num_held}"
+        )
     order = torch.randperm(num_rows, generator=torch.Generator().manual_seed(seed))
     held, kept = _some(rows, order[:num_held]), _some(rows, order[num_held:])
     found = None
     if bound:
-        found = total_correlation([x.flatten(1) for x in rows_of(rows, shapes)], bound if isinstance(bound, Discriminator) else None, seed)
+        found = total_correlation(
+            [x.flatten(1) for x in rows_of(rows, shapes)],
+            bound if isinstance(bound, Discriminator) else None,
+            seed,
+        )
     fits: dict[int, Fit] = {}
     costs = [torch.zeros(num_held, dtype=torch.float64)]
     with RichProgress("fits", len(sizes)) if progress else NoProgress() as bar:
         for size, model in models.items():
             with quiet():  # of sizes that are being compared
-                fits[size] = fit(model, kept, on_rows(method, order[num_held:]), num_restarts=num_restarts, seed=seed)
+                fits[size] = fit(
+                    model,
+                    kept,
+                    on_rows(method, order[num_held:]),
+                    num_restarts=num_restarts,
+                    seed=seed,
+                )
             costs.append(-fits[size].log_likelihood_rows(held).double())
             bar.update(len(fits), objective=fits[size].objective, active=len(sizes) - len(fits))
     tried = (1, *sizes)
     chosen, behind, behind_errors = choose_components(tried, costs)
     errors = tuple(float(cost.std()) / math.sqrt(num_held) for cost in costs)
     means = tuple(float(cost.mean()) for cost in costs)
-    return Saturation(chosen, tried, means, errors, tuple(behind), tuple(behind_errors), found, num_held, fits)
+    return Saturation(
+        chosen, tried, means, errors, tuple(behind), tuple(behind_errors), found, num_held, fits
+    )
 
 
 def _some(rows: Any, index: Tensor) -> Any:

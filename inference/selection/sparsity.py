@@ -1,8 +1,9 @@
-r"""Sparse layers: a threshold and a refit on what is left, and the choice of a penalty along a path.
+r"""Sparse layers: a threshold and a refit on what is left, and the choice of a penalty along a
+path.
 
 A penalised estimate is biased where the penalty bites. *Polishing* reads the graph off it,
-:math:`\hat G_d = 1[|\hat W_d| \ge \tau]`, and maximises the likelihood on that graph without a penalty; information
-criteria are computed from polished fits, whose number of parameters is exact.
+:math:`\hat G_d = 1[|\hat W_d| \ge \tau]`, and maximises the likelihood on that graph without a
+penalty; information criteria are computed from polished fits, whose number of parameters is exact.
 """
 
 from __future__ import annotations
@@ -34,35 +35,50 @@ def ebic(result: Fit, gamma: float = 1.0, num_possible: int | None = None) -> fl
 
     .. math:: -2 \ell + \nu \log N + 2 \gamma \log \binom{P}{\nu},
 
-    with :math:`\nu` parameters that are not zero out of P; a model in which nothing is chosen to be zero has :math:`\nu = P`, and EBIC is
-    BIC. Parameters of an attribute model that are free whatever its Q-matrix is (intercepts, the table of profiles) are charged for, and count neither
-    in the :math:`\nu` nor in the P of the last term. Where the log-likelihood is out of reach its lower bound ``elbo`` stands in its place.
+    with :math:`\nu` parameters that are not zero out of P; a model in which nothing is chosen to be
+    zero has :math:`\nu = P`, and EBIC is BIC. Parameters of an attribute model that are free
+    whatever its Q-matrix is (intercepts, the table of profiles) are charged for, and count neither
+    in the :math:`\nu` nor in the P of the last term. Where the log-likelihood is out of reach its
+    lower bound ``elbo`` stands in its place.
 
     Args:
         result: the fit.
         gamma: 0 is BIC.
-        num_possible: P; all that the model leaves free if None. A polished model leaves only its graph free: give the P of
-            the model that its graph was chosen in.
+        num_possible: P; all that the model leaves free if None. A polished model leaves only its
+            graph free: give the P of the model that its graph was chosen in.
 
     Raises:
-        ValueError: for a ``gamma`` that is no number from 0 to a million, or a ``num_possible`` below the parameters of the fit.
+        ValueError: for a ``gamma`` that is no number from 0 to a million, or a ``num_possible``
+            below the parameters of the fit.
     """
     check_number("ebic", "gamma", gamma, "be a number from 0 to a million", least=0, most=1e6)
     if num_possible is not None:
         check_size("ebic", "num_possible", num_possible, result.num_parameters)
-    value = result.elbo if math.isnan(result.log_likelihood) and result.elbo is not None else result.log_likelihood
+    value = (
+        result.elbo
+        if math.isnan(result.log_likelihood) and result.elbo is not None
+        else result.log_likelihood
+    )
     structure = structure_of(result.model)
     possible = structure.num_possible(result.params) if num_possible is None else num_possible
     free, settled = result.num_parameters, structure.num_settled(result.params)
-    return extended_bic(value, result.price, free - settled, (free if possible is None else possible) - settled, gamma)
+    return extended_bic(
+        value,
+        result.price,
+        free - settled,
+        (free if possible is None else possible) - settled,
+        gamma,
+    )
 
 
 def graphs_of(result: Fit, threshold: float | None = None) -> tuple[Tensor, ...]:
-    """The graph of each layer, bool (num_children, num_parents), bottom-up: loadings of at least the threshold in size (of an item with several, one of them).
+    """The graph of each layer, bool (num_children, num_parents), bottom-up: loadings of at least
+    the threshold in size (of an item with several, one of them).
 
     Args:
         result: a fit of a model that describes its layers.
-        threshold: the penalty's own if None; without a penalty every loading that is not zero (``result.graphs``).
+        threshold: the penalty's own if None; without a penalty every loading that is not zero
+            (``result.graphs``).
 
     Raises:
         ValueError: for a model without layers, or a threshold that is not positive.
@@ -70,7 +86,8 @@ def graphs_of(result: Fit, threshold: float | None = None) -> tuple[Tensor, ...]
     layers = result.structure.layers
     if not layers:
         raise ValueError(
-            f"graphs_of: a model that describes its layers was expected, got {type(result.model).__name__}"
+            "graphs_of: a model that describes its layers was expected, got"
+            f" {type(result.model).__name__}"
         )
     if threshold is not None:
         check_number("graphs_of", "threshold", threshold, "be positive", above=0)
@@ -78,8 +95,11 @@ def graphs_of(result: Fit, threshold: float | None = None) -> tuple[Tensor, ...]
     return tuple(layer.by_item(graph) for layer, graph in zip(layers, found, strict=True))
 
 
-def polish(result: Fit, data: Any, threshold: float | None = None, method: Method | None = None) -> Fit:
-    """Threshold the loadings, then refit without a penalty on the graph that is left, from the estimate.
+def polish(
+    result: Fit, data: Any, threshold: float | None = None, method: Method | None = None
+) -> Fit:
+    """Threshold the loadings, then refit without a penalty on the graph that is left, from the
+    estimate.
 
     A latent that would lose every edge keeps its largest one: drop such latents, or choose fewer.
 
@@ -93,10 +113,20 @@ def polish(result: Fit, data: Any, threshold: float | None = None, method: Metho
         ValueError: for a model that cannot be restricted to a graph.
     """
     if not hasattr(result.model, "restricted"):
-        raise ValueError(f"polish: a model with restricted(graphs) was expected, got {type(result.model).__name__}")
+        raise ValueError(
+            "polish: a model with restricted(graphs) was expected, got"
+            f" {type(result.model).__name__}"
+        )
     graphs_of(result, threshold)  # refuses what has none
     model, params = thresholded(result.model, result.structure.layers, result.params, threshold)
-    return fit(model, as_fitted(result, data), method or result.method, init=params, seed=result.seed, num_restarts=1)
+    return fit(
+        model,
+        as_fitted(result, data),
+        method or result.method,
+        init=params,
+        seed=result.seed,
+        num_restarts=1,
+    )
 
 
 @shows_briefly
@@ -155,8 +185,9 @@ def penalty_path(
 ) -> Path:
     """Fit a model under every penalty of a grid and choose one by EBIC of the polished fits.
 
-    With exact EM on a model that describes its layers the grid is one batch, penalties of a kind beside each other from the
-    same starts, and so are the refits; else the fits run one after another.
+    With exact EM on a model that describes its layers the grid is one batch, penalties of a kind
+    beside each other from the same starts, and so are the refits; else the fits run one after
+    another.
 
     Args:
         model: a model with a field ``penalty``.
@@ -164,8 +195,9 @@ def penalty_path(
         penalties: the grid, such as ``[TruncatedLasso(s, t) for s in slopes for t in thresholds]``.
         method, num_restarts, seed: see :func:`inference.fitting.fit`.
         gamma: of :func:`ebic`.
-        warm: fit one after another instead, each from its own start and again from the estimate before (the better is kept), in
-            the order given: put the weakest penalty first. Slower, and sometimes a better optimum.
+        warm: fit one after another instead, each from its own start and again from the estimate
+            before (the better is kept), in the order given: put the weakest penalty first. Slower,
+            and sometimes a better optimum.
 
     Raises:
         ValueError: for an empty grid, an entry that is no penalty, or a model without a penalty.
@@ -173,10 +205,17 @@ def penalty_path(
     if not penalties:
         raise ValueError("penalty_path: penalties must hold at least one penalty, got none")
     if not hasattr(model, "penalty") or not hasattr(model, "restricted"):
-        raise ValueError(f"penalty_path: a model with a field 'penalty' was expected, got {type(model).__name__}")
+        raise ValueError(
+            f"penalty_path: a model with a field 'penalty' was expected, got {type(model).__name__}"
+        )
     for i, penalty in enumerate(penalties):
-        if isinstance(penalty, type) or not (hasattr(penalty, "prox") and hasattr(penalty, "threshold")):
-            raise ValueError(f"penalty_path: penalties[{i}] must be a penalty such as TruncatedLasso(1.0, 0.5), got {penalty!r}")
+        if isinstance(penalty, type) or not (
+            hasattr(penalty, "prox") and hasattr(penalty, "threshold")
+        ):
+            raise ValueError(
+                f"penalty_path: penalties[{i}] must be a penalty such as TruncatedLasso(1.0, 0.5),"
+                f" got {penalty!r}"
+            )
     penalised: Sequence[Fit] | None = None
     polished: Sequence[Fit] | None = None
     if not warm:
@@ -187,27 +226,44 @@ def penalty_path(
         polished = [polish(result, data) for result in penalised]
     possible = structure_of(model).num_possible(polished[0].params)
     scores = tuple(ebic(result, gamma, possible) for result in polished)
-    return Path(tuple(penalties), tuple(polished), tuple(penalised), scores, scores.index(min(scores)))
+    return Path(
+        tuple(penalties), tuple(polished), tuple(penalised), scores, scores.index(min(scores))
+    )
 
 
 def _one_by_one(
-    model: Any, data: Any, penalties: Sequence[Any], method: Method | None, num_restarts: int | None, seed: int, warm: bool
+    model: Any,
+    data: Any,
+    penalties: Sequence[Any],
+    method: Method | None,
+    num_restarts: int | None,
+    seed: int,
+    warm: bool,
 ) -> list[Fit]:
     penalised: list[Fit] = []
     for penalty in penalties:
         own = replace(model, penalty=penalty)
         result = fit(own, data, method, num_restarts=num_restarts, seed=seed)
         if penalised and warm:
-            again = fit(own, data, method or result.method, init=penalised[-1], num_restarts=1, seed=seed)
+            again = fit(
+                own, data, method or result.method, init=penalised[-1], num_restarts=1, seed=seed
+            )
             result = max(result, again, key=lambda r: r.objective)
         penalised.append(result)
     return penalised
 
 
 def _together(
-    model: Any, data: Any, penalties: list[Any], method: Method | None, num_restarts: int | None, seed: int
+    model: Any,
+    data: Any,
+    penalties: list[Any],
+    method: Method | None,
+    num_restarts: int | None,
+    seed: int,
 ) -> tuple[list[Fit] | None, list[Fit] | None]:
-    """Penalised and polished fits of the whole grid as one batch, None where that is not to be had."""
+    """Penalised and polished fits of the whole grid as one batch, None where that is not to be
+    had.
+    """
     from inference.selection.penalty_grid import fit_penalty_grid, refit_penalty_grid
 
     if method is None:
@@ -219,10 +275,14 @@ def _together(
     found: dict[int, Fit] = {}
     for kind in dict.fromkeys(type(penalty) for penalty in penalties):
         places = [i for i, penalty in enumerate(penalties) if type(penalty) is kind]
-        fits = fit_penalty_grid(model, data, [penalties[i] for i in places], method, num_restarts or 1, seed)
+        fits = fit_penalty_grid(
+            model, data, [penalties[i] for i in places], method, num_restarts or 1, seed
+        )
         if fits is None:
             return None, None
         found |= dict(zip(places, fits, strict=True))
     penalised = [found[i] for i in range(len(penalties))]
     pairs = [thresholded(own.model, own.structure.layers, own.params) for own in penalised]
-    return penalised, refit_penalty_grid([own for own, _ in pairs], data, [params for _, params in pairs], method, seed)
+    return penalised, refit_penalty_grid(
+        [own for own, _ in pairs], data, [params for _, params in pairs], method, seed
+    )

@@ -1,21 +1,28 @@
 r"""How dependent are the variates? The total correlation of the data, from below.
 
-.. math:: C^* = \mathrm{KL}(P \,\|\, \textstyle\prod_v P_v), \qquad -C^* \le \text{neg\_ctc of any mixture}
+.. math::
 
-So a fit whose cost has come down to :math:`-C^*` cannot be bettered, and more components do not help. :math:`C^*` is not known. For any
-function d of a row, with P the law of the rows and Q that of rows whose variates are shuffled,
+    C^* = \mathrm{KL}(P \,\|\, \textstyle\prod_v P_v), \qquad -C^* \le \text{neg\_ctc of any
+    mixture}
+
+So a fit whose cost has come down to :math:`-C^*` cannot be bettered, and more components do not
+help. :math:`C^*` is not known. For any function d of a row, with P the law of the rows and Q that
+of rows whose variates are shuffled,
 
 .. math::
-    \text{Donsker-Varadhan: } E_P[d] - \log E_Q[e^d] \le C^*, \qquad \text{NWJ: } E_P[d] + 1 - E_Q[e^d] \le C^*,
+    \text{Donsker-Varadhan: } E_P[d] - \log E_Q[e^d] \le C^*, \qquad \text{NWJ: } E_P[d] + 1 -
+    E_Q[e^d] \le C^*,
 
-with equality at the log-ratio, which a discriminator learns. Both bound :math:`C^*` from **below**, so their negatives bound
-:math:`-C^*` from **above**: a cost above them can still fall for certain, while a cost below them shows only that the discriminator is the
-weaker of the two. The statistic d comes from other rows than those that it is judged on, so that both hold but for sampling error (the logarithm of a mean lifts
-Donsker-Varadhan by about half its squared standard error; NWJ is unbiased). Where all variates take few values, the plug-in estimate is given too, less its
-bias to first order (Miller 1955); it is an estimate and no bound.
+with equality at the log-ratio, which a discriminator learns. Both bound :math:`C^*` from **below**,
+so their negatives bound :math:`-C^*` from **above**: a cost above them can still fall for certain,
+while a cost below them shows only that the discriminator is the weaker of the two. The statistic d
+comes from other rows than those that it is judged on, so that both hold but for sampling error (the
+logarithm of a mean lifts Donsker-Varadhan by about half its squared standard error; NWJ is
+unbiased). Where all variates take few values, the plug-in estimate is given too, less its bias to
+first order (Miller 1955); it is an estimate and no bound.
 
-Source: M. Donsker and S. Varadhan (1983), doi:10.1002/cpa.3160360204; X. Nguyen, M. Wainwright and M. Jordan (2010),
-doi:10.1109/TIT.2010.2068870.
+Source: M. Donsker and S. Varadhan (1983), doi:10.1002/cpa.3160360204; X. Nguyen, M. Wainwright and
+M. Jordan (2010), doi:10.1109/TIT.2010.2068870.
 """
 
 from __future__ import annotations
@@ -28,7 +35,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inference.selection.discriminator import Discriminator, HeldOutScores, as_variates, held_out_scores
+from inference.selection.discriminator import (
+    Discriminator,
+    HeldOutScores,
+    as_variates,
+    held_out_scores,
+)
 from ppl_models.parts.validation import check_kind, check_size
 
 __all__ = ["TotalCorrelation", "total_correlation"]
@@ -42,7 +54,8 @@ class TotalCorrelation:
     """Bounds and estimates of the total correlation, in nats.
 
     Args:
-        donsker_varadhan, nwj: lower bounds on C*, from held-out rows; None where the discriminator was not asked.
+        donsker_varadhan, nwj: lower bounds on C*, from held-out rows; None where the discriminator
+            was not asked.
         donsker_varadhan_error, nwj_error: their standard errors.
         plug_in, plug_in_error: where all variates take few values, else None.
         num_rows, num_variates: of the data.
@@ -59,7 +72,9 @@ class TotalCorrelation:
 
     @property
     def estimate(self) -> float:
-        """The figure to go by: the plug-in estimate where there is one, else the Donsker-Varadhan bound; never below zero."""
+        """The figure to go by: the plug-in estimate where there is one, else the Donsker-Varadhan
+        bound; never below zero.
+        """
         value = self.plug_in if self.plug_in is not None else self.donsker_varadhan
         return max(0.0, value) if value is not None else math.nan
 
@@ -71,19 +86,26 @@ class TotalCorrelation:
 
     @property
     def is_bound(self) -> bool:
-        """Whether :attr:`estimate` is a lower bound on C* (and its negative an upper bound on -C*)."""
+        """Whether :attr:`estimate` is a lower bound on C* (and its negative an upper bound on
+        -C*).
+        """
         return self.plug_in is None
 
     def text(self) -> str:
         """What was found, in words."""
         out = [f"Total correlation of {self.num_variates} variates, {self.num_rows:,} rows."]
         if self.plug_in is not None:
-            out.append(f"Plug-in estimate {self.plug_in:.4f} (standard error {self.plug_in_error:.4f}) nats, from counts.")
+            out.append(
+                f"Plug-in estimate {self.plug_in:.4f} (standard error {self.plug_in_error:.4f})"
+                " nats, from counts."
+            )
         if self.donsker_varadhan is not None:
             out.append(
-                f"At least {self.donsker_varadhan:.4f} ({self.donsker_varadhan_error:.4f}) nats by Donsker and Varadhan, {self.nwj:.4f} ({self.nwj_error:.4f}) "
-                "by Nguyen, Wainwright and Jordan. These bound it from below: a fit whose cost lies above minus this figure can still be bettered; one "
-                "that lies below it shows that the discriminator is the weaker of the two."
+                f"At least {self.donsker_varadhan:.4f} ({self.donsker_varadhan_error:.4f}) nats by"
+                f" Donsker and Varadhan, {self.nwj:.4f} ({self.nwj_error:.4f}) by Nguyen,"
+                " Wainwright and Jordan. These bound it from below: a fit whose cost lies above"
+                " minus this figure can still be bettered; one that lies below it shows that the"
+                " discriminator is the weaker of the two."
             )
         return " ".join(out)
 
@@ -91,11 +113,13 @@ class TotalCorrelation:
 def total_correlation(
     variates: Sequence[Any] | Any, discriminator: Discriminator | None = None, seed: int = 0
 ) -> TotalCorrelation:
-    """Lower bounds on the total correlation of the rows, and its plug-in estimate where all variates take few values.
+    """Lower bounds on the total correlation of the rows, and its plug-in estimate where all
+    variates take few values.
 
     Args:
         variates: a table (N, V), one column a variate, or a sequence of V arrays (N,) or (N, ...).
-        discriminator: settings; None for the usual ones, and not to ask it where the plug-in estimate is to be had.
+        discriminator: settings; None for the usual ones, and not to ask it where the plug-in
+            estimate is to be had.
         seed: of folds, shuffles and steps.
 
     Raises:
@@ -112,14 +136,17 @@ def total_correlation(
         bounds = _bounds(held_out_scores(parts, discriminator or Discriminator(), seed))
     dv, dv_error, nwj, nwj_error = bounds or (None, None, None, None)
     plug_in, plug_in_error = counted or (None, None)
-    return TotalCorrelation(dv, dv_error, nwj, nwj_error, plug_in, plug_in_error, len(parts[0]), len(parts))
+    return TotalCorrelation(
+        dv, dv_error, nwj, nwj_error, plug_in, plug_in_error, len(parts[0]), len(parts)
+    )
 
 
 def _bounds(scores: HeldOutScores) -> tuple[float, float, float, float]:
     r"""Donsker-Varadhan and NWJ with standard errors.
 
-    The mean over shuffled rows is a V-statistic of the rows: row n has the part :math:`\sum_v (h_v(n) - \theta)` in it, with :math:`h_v(n)` the mean
-    over the shuffled rows that have their variate v from row n.
+    The mean over shuffled rows is a V-statistic of the rows: row n has the part :math:`\sum_v
+    (h_v(n) - \theta)` in it, with :math:`h_v(n)` the mean over the shuffled rows that have their
+    variate v from row n.
     """
     num_copies, num_variates, num_rows = scores.sources.shape
     ratio = scores.shuffled.exp()  # (K, N)
@@ -136,7 +163,9 @@ def _bounds(scores: HeldOutScores) -> tuple[float, float, float, float]:
 
 
 def _plug_in(parts: Sequence[Tensor]) -> tuple[float, float] | None:
-    """Entropies of counts, less their bias to first order, and the standard error; None where cells are too many for the rows."""
+    """Entropies of counts, less their bias to first order, and the standard error; None where cells
+    are too many for the rows.
+    """
     num_rows = len(parts[0])
     codes = []
     for part in parts:
@@ -153,4 +182,6 @@ def _plug_in(parts: Sequence[Tensor]) -> tuple[float, float] | None:
         counts = code.bincount().double()
         log_ratio = log_ratio - (counts / num_rows).log()[code]
         degrees -= len(counts) - 1
-    return float(log_ratio.mean()) - degrees / (2 * num_rows), float(log_ratio.std()) / math.sqrt(num_rows)
+    return float(log_ratio.mean()) - degrees / (2 * num_rows), float(log_ratio.std()) / math.sqrt(
+        num_rows
+    )

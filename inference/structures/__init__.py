@@ -1,4 +1,6 @@
-"""What engines make of a model's description of itself, one folder a kind; the registry is the one file that knows them all."""
+"""What engines make of a model's description of itself, one folder a kind; the registry is the one
+file that knows them all.
+"""
 
 from inference.structures.registry import structure_of
 

@@ -1,4 +1,6 @@
-"""Attributes in several groups: each group's rows by the steps of one group, statistics of the items added up, laws apart."""
+"""Attributes in several groups: each group's rows by the steps of one group, statistics of the
+items added up, laws apart.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ class GroupedStatistics:
 
 @dataclass(frozen=True, eq=False)
 class GroupedSteps(Steps):
-    """Both halves of EM: the E-step of one group for each, one M-step of the items for all, and one of the attributes for each.
+    """Both halves of EM: the E-step of one group for each, one M-step of the items for all, and one
+    of the attributes for each.
 
     Args:
         model: the model of all groups.
@@ -92,19 +95,30 @@ class GroupedSteps(Steps):
         roots: list[Tensor] = []
         total = items.new_zeros(len(params[self.layer.loadings]))
         for g in range(len(self.model.groups)):
-            complete, mask = filled(self.layer.response, items[number == g], with_mask=self.with_mask)
+            complete, mask = filled(
+                self.layer.response, items[number == g], with_mask=self.with_mask
+            )
             own = replace(self.one, data=complete, mask=mask if self.with_mask else None)
             found, log_likelihood, _ = own.e_step(self._of_group(params, g))
             statistics: TowerStatistics = found
             layers.append(statistics.layers[self.layer.loadings])
             roots.append(statistics.root)
             total = total + log_likelihood
-        return GroupedStatistics(add_statistics(layers), torch.stack(roots, 1)), total, self.program.log_prior(params)
+        return (
+            GroupedStatistics(add_statistics(layers), torch.stack(roots, 1)),
+            total,
+            self.program.log_prior(params),
+        )
 
     def m_step(self, statistics: GroupedStatistics, params: Params) -> Params:
         new = params | maximise_layer(self.layer, statistics.layer, params, self.one.num_newton)
-        laws = [self.root.maximise(statistics.roots[:, g], self._of_group(params, g)) for g in range(len(self.model.groups))]
-        return new | {name: torch.stack([law[name] for law in laws], 1) for name in self.root.sites()}
+        laws = [
+            self.root.maximise(statistics.roots[:, g], self._of_group(params, g))
+            for g in range(len(self.model.groups))
+        ]
+        return new | {
+            name: torch.stack([law[name] for law in laws], 1) for name in self.root.sites()
+        }
 
 
 class AttributeGroupsStructure(Structure):
@@ -127,20 +141,37 @@ class AttributeGroupsStructure(Structure):
         return (str(self.model.layer().child),)
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
-        """Of all rows as one group, each version with its item's parameters and each group with the law of all."""
+        """Of all rows as one group, each version with its item's parameters and each group with the
+        law of all.
+        """
         model = self.model.model
         layer, root = model.layers()[0], model.root_law()
         build = spectral_start if init == "spectral" else random_start
         found = build((layer,), root, problem.data[:, :-1], num_restarts, problem.seed)
-        signed = [signed_inside({name: value[r] for name, value in found.items()}, (layer,), root) for r in range(num_restarts)]
+        signed = [
+            signed_inside({name: value[r] for name, value in found.items()}, (layer,), root)
+            for r in range(num_restarts)
+        ]
         found = {name: torch.stack([own[name] for own in signed]) for name in found}
         items = [j for j, _ in self.model.versions]
-        out = {layer.loadings: found[layer.loadings][:, items], layer.intercepts: found[layer.intercepts][:, items]}
+        out = {
+            layer.loadings: found[layer.loadings][:, items],
+            layer.intercepts: found[layer.intercepts][:, items],
+        }
         if layer.dispersion is not None:
-            place = {name: d for d, name in enumerate(dispersed_items(layer.response, [str(j) for j in range(layer.num_children)]))}
-            out[layer.dispersion] = found[layer.dispersion][:, [place[str(j)] for j in items if str(j) in place]]
+            place = {
+                name: d
+                for d, name in enumerate(
+                    dispersed_items(layer.response, [str(j) for j in range(layer.num_children)])
+                )
+            }
+            out[layer.dispersion] = found[layer.dispersion][
+                :, [place[str(j)] for j in items if str(j) in place]
+            ]
         num_groups = len(self.model.groups)
-        return out | {name: found[name].unsqueeze(1).repeat_interleave(num_groups, 1) for name in root.sites()}
+        return out | {
+            name: found[name].unsqueeze(1).repeat_interleave(num_groups, 1) for name in root.sites()
+        }
 
     def more_starts(self, problem: Problem, init: str, num_starts: int, batch: int) -> Params:
         """The first of the spectral ones is the same in every batch: later batches go without."""
@@ -156,7 +187,9 @@ class AttributeGroupsStructure(Structure):
         return log_likelihood.double().cpu(), (log_likelihood + log_prior).double().cpu()
 
     def canonical(self, params: Params) -> Params:
-        """Values of the attributes named so that their effects sum to a positive number, in every group alike."""
+        """Values of the attributes named so that their effects sum to a positive number, in every
+        group alike.
+        """
         layer, root = self.model.layer(), self.model.model.root_law()
         laws = []
         for g in range(len(self.model.groups)):
@@ -174,12 +207,19 @@ class AttributeGroupsStructure(Structure):
         items = [v for v, (_, own) in enumerate(self.model.versions) if own in (None, group)]
         out = law | {name: law[name][items] for name in (layer.loadings, layer.intercepts)}
         if layer.dispersion is not None:
-            place = {int(v): d for d, v in enumerate(dispersed_items(layer.response, [str(v) for v in range(layer.num_children)]))}
+            place = {
+                int(v): d
+                for d, v in enumerate(
+                    dispersed_items(layer.response, [str(v) for v in range(layer.num_children)])
+                )
+            }
             out[layer.dispersion] = law[layer.dispersion][[place[v] for v in items if v in place]]
         return self.model.model, out
 
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params:
-        """A table like the data: rows of the groups that they have, with their gaps, and the number of the group last."""
+        """A table like the data: rows of the groups that they have, with their gaps, and the number
+        of the group last.
+        """
         table = self.model.check_data(data, for_fit=False)[0]
         items, number = self.model.split(table)
         own, out = self.model.of_versions(), torch.full_like(items, torch.nan)
@@ -192,16 +232,28 @@ class AttributeGroupsStructure(Structure):
         return {self.observed_sites()[0]: torch.cat([joined, table[:, -1:].to(joined)], -1)}
 
     def _joined(self, versions: Tensor) -> Tensor:
-        """Answers to the items (N, J) from those to their versions (N, V), of which a row has one."""
-        columns = [[v for v, (item, _) in enumerate(self.model.versions) if item == j] for j in range(self.model.num_items)]
+        """Answers to the items (N, J) from those to their versions (N, V), of which a row has
+        one.
+        """
+        columns = [
+            [v for v, (item, _) in enumerate(self.model.versions) if item == j]
+            for j in range(self.model.num_items)
+        ]
         seen = [versions[:, own] for own in columns]
-        return torch.stack([own.nan_to_num().sum(-1).masked_fill(own.isnan().all(-1), torch.nan) for own in seen], -1)
+        return torch.stack(
+            [own.nan_to_num().sum(-1).masked_fill(own.isnan().all(-1), torch.nan) for own in seen],
+            -1,
+        )
 
     def as_tables(self, program: Program, values: Params) -> dict[str, Tensor]:
-        """The items, whether they come as their versions or as a table whose last column is the group's number."""
+        """The items, whether they come as their versions or as a table whose last column is the
+        group's number.
+        """
         site = self.observed_sites()[0]
         found, number = values[site], program.args[0][..., -1]
-        is_table = found.shape[-1] == self.model.num_items + 1 and bool((found[..., -1] == number).all())
+        is_table = found.shape[-1] == self.model.num_items + 1 and bool(
+            (found[..., -1] == number).all()
+        )
         return {site: found[..., :-1] if is_table else self._joined(found)}
 
     def num_densities(self, num_items: int) -> int:
@@ -210,8 +262,16 @@ class AttributeGroupsStructure(Structure):
     def num_free(self, params: Params) -> int:
         """Loadings that are exactly zero are not counted."""
         layer, root = self.model.layer(), self.model.model.root_law()
-        others = [value for name, value in params.items() if name not in root.sites() and name != layer.loadings]
-        return int((params[layer.loadings] != 0).sum()) + sum(value.numel() for value in others) + len(self.model.groups) * root.num_free
+        others = [
+            value
+            for name, value in params.items()
+            if name not in root.sites() and name != layer.loadings
+        ]
+        return (
+            int((params[layer.loadings] != 0).sum())
+            + sum(value.numel() for value in others)
+            + len(self.model.groups) * root.num_free
+        )
 
     def recommended(self, problem: Problem) -> Recommendation:
         allowed = self.model.model.root_law().profiles

@@ -1,4 +1,6 @@
-"""Many jobs of one kind (fits of many seeds, sizes, data sets) on one core, several processes or a cluster, kept in a folder."""
+"""Many jobs of one kind (fits of many seeds, sizes, data sets) on one core, several processes or a
+cluster, kept in a folder.
+"""
 
 from inference.studies.records import JobResult, JobResults
 from inference.studies.run import run_jobs

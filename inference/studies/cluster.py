@@ -24,13 +24,21 @@ def check_scheduler(scheduler: Any) -> None:
     try:
         from distributed import Client
     except ImportError as error:
-        raise ValueError('run_jobs: scheduler needs dask, which is not installed: pip install "ppl-models[cluster]"') from error
+        raise ValueError(
+            "run_jobs: scheduler needs dask, which is not installed: pip install"
+            ' "ppl-models[cluster]"'
+        ) from error
     is_address = isinstance(scheduler, str) and "://" in scheduler
     if not is_address and not isinstance(scheduler, Client):
-        raise ValueError(f'run_jobs: scheduler must be an address such as "tcp://host:8786" or a dask.distributed.Client, got {scheduler!r}')
+        raise ValueError(
+            'run_jobs: scheduler must be an address such as "tcp://host:8786" or a'
+            f" dask.distributed.Client, got {scheduler!r}"
+        )
 
 
-def on_cluster(function: Callable[..., Any], tasks: list[Task], dtype: torch.dtype, scheduler: Any) -> Iterator[Finished]:
+def on_cluster(
+    function: Callable[..., Any], tasks: list[Task], dtype: torch.dtype, scheduler: Any
+) -> Iterator[Finished]:
     """Do the tasks, in the order in which they end; a worker that dies is replaced by the others.
 
     Raises:
@@ -43,11 +51,16 @@ def on_cluster(function: Callable[..., Any], tasks: list[Task], dtype: torch.dty
         try:
             client = Client(scheduler, timeout=30)
         except OSError as error:
-            raise ValueError(f"run_jobs: no scheduler answers at {scheduler}: start one with `dask scheduler` ({error})") from error
+            raise ValueError(
+                f"run_jobs: no scheduler answers at {scheduler}: start one with `dask scheduler`"
+                f" ({error})"
+            ) from error
     else:
         client = scheduler
     try:
-        futures = client.map(_one, tasks, function=function, dtype=dtype, retries=RETRIES, pure=False)
+        futures = client.map(
+            _one, tasks, function=function, dtype=dtype, retries=RETRIES, pure=False
+        )
         names = {future.key: task.name for future, task in zip(futures, tasks, strict=True)}
         try:
             for future in as_completed(futures):

@@ -22,8 +22,9 @@ FORMAT = 1
 class StudyFolder:
     """Files named by the digests of their jobs.
 
-    ``<name>.json`` holds what a job returned, ``<name>.safetensors`` the same where it has tensors, ``<name>.failed.json`` the error of a job
-    that failed. The calling process alone writes, so that workers need not share a disk with it.
+    ``<name>.json`` holds what a job returned, ``<name>.safetensors`` the same where it has tensors,
+    ``<name>.failed.json`` the error of a job that failed. The calling process alone writes, so that
+    workers need not share a disk with it.
 
     Args:
         path: of the folder, which is made if there is none.
@@ -49,7 +50,10 @@ class StudyFolder:
         try:
             lock.acquire(timeout=0)
         except Timeout as error:
-            raise ValueError(f"run_jobs: another call is at work in the folder {self.path}: wait until it has ended, or name another folder") from error
+            raise ValueError(
+                f"run_jobs: another call is at work in the folder {self.path}: wait until it has"
+                " ended, or name another folder"
+            ) from error
         try:
             yield
         finally:
@@ -69,16 +73,28 @@ class StudyFolder:
             try:
                 record = json.loads(plain.read_text(encoding="utf-8"))
             except ValueError as error:
-                raise ValueError(f"run_jobs: {plain} is damaged ({error}): remove it, and the job is run again") from error
+                raise ValueError(
+                    f"run_jobs: {plain} is damaged ({error}): remove it, and the job is run again"
+                ) from error
         else:
             return None
         try:
             if record["format"] != FORMAT or record["name"] != task.name:
                 raise KeyError("format")
-            return Finished(task.name, record["value"], tensors, tuple(record["arrays"]), None, None, record["seconds"], tuple(record["warnings"]))
+            return Finished(
+                task.name,
+                record["value"],
+                tensors,
+                tuple(record["arrays"]),
+                None,
+                None,
+                record["seconds"],
+                tuple(record["warnings"]),
+            )
         except (KeyError, TypeError) as error:
             raise ValueError(
-                f"run_jobs: {rich if rich.exists() else plain} was not written by this version of the library: remove it, and the job is run again"
+                f"run_jobs: {rich if rich.exists() else plain} was not written by this version of"
+                " the library: remove it, and the job is run again"
             ) from error
 
     def keep(self, task: Task, done: Finished) -> None:
@@ -88,10 +104,18 @@ class StudyFolder:
             OSError: where the disk does not take it.
         """
         failed = self.path / f"{task.name}.failed.json"
-        record: dict[str, Any] = {"format": FORMAT, "name": task.name, "arguments": in_short(task.arguments), "torch": torch.__version__}
+        record: dict[str, Any] = {
+            "format": FORMAT,
+            "name": task.name,
+            "arguments": in_short(task.arguments),
+            "torch": torch.__version__,
+        }
         record |= {"seconds": done.seconds, "warnings": done.warnings}
         if done.error is not None:
-            write_whole(failed, json.dumps(record | {"error": done.error, "traceback": done.traceback}, indent=1))
+            write_whole(
+                failed,
+                json.dumps(record | {"error": done.error, "traceback": done.traceback}, indent=1),
+            )
             return
         record |= {"value": done.value, "arrays": done.arrays}
         if done.tensors:

@@ -12,7 +12,10 @@ from inference.studies.work import Finished, Task, work
 
 __all__ = ["in_processes", "lost"]
 
-TOGETHER, ALONE = 2, 2  # deaths of processes that a job may be near to: beside other jobs, and then by itself
+TOGETHER, ALONE = (
+    2,
+    2,
+)  # deaths of processes that a job may be near to: beside other jobs, and then by itself
 MOST_LOST = 3  # jobs given up with none finished: then it is not the jobs
 
 
@@ -20,15 +23,21 @@ def lost(name: str, times: int) -> Finished:
     """A job whose process ended each time."""
     return Finished(
         name,
-        error=f"the process that ran this job ended {times} times before the job did: ended by the system, most often for want of memory, or crashed below Python",
+        error=(
+            f"the process that ran this job ended {times} times before the job did: ended by the"
+            " system, most often for want of memory, or crashed below Python"
+        ),
     )
 
 
-def in_processes(function: Callable[..., Any], tasks: list[Task], dtype: torch.dtype, workers: int) -> Iterator[Finished]:
+def in_processes(
+    function: Callable[..., Any], tasks: list[Task], dtype: torch.dtype, workers: int
+) -> Iterator[Finished]:
     """Do the tasks, in the order in which they end.
 
-    joblib ends all its processes where one dies, and does not say which job that one ran. So jobs that were running then are run again with the others; those
-    that were running twice when a process died are run at the end, each alone, which shows whose fault it is.
+    joblib ends all its processes where one dies, and does not say which job that one ran. So jobs
+    that were running then are run again with the others; those that were running twice when a
+    process died are run at the end, each alone, which shows whose fault it is.
 
     Raises:
         RuntimeError: where processes die whatever they run.
@@ -39,7 +48,9 @@ def in_processes(function: Callable[..., Any], tasks: list[Task], dtype: torch.d
     left, deaths = {task.name: task for task in tasks}, Counter[str]()
     num_done = num_lost = 0
     while left:
-        some = [task for task in left.values() if deaths[task.name] < TOGETHER] or list(left.values())[:1]
+        some = [task for task in left.values() if deaths[task.name] < TOGETHER] or list(
+            left.values()
+        )[:1]
         running: set[str] = set()
         try:
             for done in _pool(function, some, dtype, workers, running):
@@ -51,8 +62,10 @@ def in_processes(function: Callable[..., Any], tasks: list[Task], dtype: torch.d
             deaths.update(running)
         except BrokenProcessPool as error:
             raise ValueError(
-                "run_jobs: the function or its arguments cannot be read in another process, where what they are made of must be importable: define the function in a "
-                f"module that is installed or lies on PYTHONPATH, or in the script itself ({error.__cause__ or error})"
+                "run_jobs: the function or its arguments cannot be read in another process, where"
+                " what they are made of must be importable: define the function in a module that"
+                " is installed or lies on PYTHONPATH, or in the script itself"
+                f" ({error.__cause__ or error})"
             ) from error
         for name in [name for name in left if deaths[name] >= TOGETHER + ALONE]:
             del left[name]
@@ -60,13 +73,22 @@ def in_processes(function: Callable[..., Any], tasks: list[Task], dtype: torch.d
             yield lost(name, deaths[name])
         if num_lost >= MOST_LOST and not num_done:
             raise RuntimeError(
-                f"run_jobs: the processes of {num_lost} jobs ended before their jobs did, {TOGETHER + ALONE} times each, and no job was finished; workers=1 runs the jobs in this "
-                "process, and shows what is the matter"
+                f"run_jobs: the processes of {num_lost} jobs ended before their jobs did,"
+                f" {TOGETHER + ALONE} times each, and no job was finished; workers=1 runs the jobs"
+                " in this process, and shows what is the matter"
             )
 
 
-def _pool(function: Callable[..., Any], tasks: list[Task], dtype: torch.dtype, workers: int, running: set[str]) -> Iterator[Finished]:
-    """Do the tasks in fresh or idle processes; ``running`` takes the names of those that are handed over."""
+def _pool(
+    function: Callable[..., Any],
+    tasks: list[Task],
+    dtype: torch.dtype,
+    workers: int,
+    running: set[str],
+) -> Iterator[Finished]:
+    """Do the tasks in fresh or idle processes; ``running`` takes the names of those that are handed
+    over.
+    """
     from joblib import Parallel, delayed
 
     def handed_over() -> Iterator[Any]:
@@ -75,7 +97,9 @@ def _pool(function: Callable[..., Any], tasks: list[Task], dtype: torch.dtype, w
             yield delayed(work)(function, task, dtype)
 
     num = max(2, workers)  # one would be this process itself
-    results = Parallel(n_jobs=num, backend="loky", return_as="generator_unordered", batch_size=1, pre_dispatch=num)(handed_over())
+    results = Parallel(
+        n_jobs=num, backend="loky", return_as="generator_unordered", batch_size=1, pre_dispatch=num
+    )(handed_over())
     try:
         yield from results
     finally:

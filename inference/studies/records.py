@@ -61,7 +61,10 @@ class JobResults:
         if not failed:
             return f"{text}, none failed"
         first = self.failed[0]
-        return f"{text}, {failed} failed; the first of these, {in_short(first.arguments)}, with {first.error}"
+        return (
+            f"{text}, {failed} failed; the first of these, {in_short(first.arguments)}, with"
+            f" {first.error}"
+        )
 
     def __len__(self) -> int:
         return len(self.jobs)
@@ -81,18 +84,27 @@ class JobResults:
         if self.failed:
             first = self.failed[0]
             raise ValueError(
-                f"values: {len(self.failed)} of {len(self.jobs)} jobs failed, the first of these, {in_short(first.arguments)}, with {first.error}; "
-                ".jobs has what the others returned, and the same call runs the failed ones again"
+                f"values: {len(self.failed)} of {len(self.jobs)} jobs failed, the first of these,"
+                f" {in_short(first.arguments)}, with {first.error}; .jobs has what the others"
+                " returned, and the same call runs the failed ones again"
             )
         return [job.value for job in self.jobs]
 
     @property
     def table(self) -> pd.DataFrame:
-        """One line a job: its arguments, what it returned (one column an entry where that is a dict), its seconds and its error."""
+        """One line a job: its arguments, what it returned (one column an entry where that is a
+        dict), its seconds and its error.
+        """
         import pandas as pd
 
         lines = []
         for job in self.jobs:
-            entries = job.value if isinstance(job.value, dict) else {} if job.value is None else {"value": job.value}
+            entries = (
+                job.value
+                if isinstance(job.value, dict)
+                else {}
+                if job.value is None
+                else {"value": job.value}
+            )
             lines.append({**job.arguments, **entries, "seconds": job.seconds, "error": job.error})
         return pd.DataFrame(lines)

@@ -39,7 +39,8 @@ class Finished:
 
     Args:
         name: of the task.
-        value: what the function returned, as JSON; tensors: the tensors and arrays in it; arrays: names of those that are NumPy's.
+        value: what the function returned, as JSON; tensors: the tensors and arrays in it; arrays:
+            names of those that are NumPy's.
         error, traceback: of a job that failed.
         seconds: on the clock; warnings: what it warned of.
     """
@@ -54,8 +55,13 @@ class Finished:
     warnings: tuple[str, ...] = ()
 
 
-def tasks_of(function: Callable[..., Any], jobs: list[Mapping[str, Any]], must_be_read: bool) -> list[Task]:
-    """One task a job. Its name is that of the same job in any other process and at any other time, unless the function's code has changed.
+def tasks_of(
+    function: Callable[..., Any], jobs: list[Mapping[str, Any]], must_be_read: bool
+) -> list[Task]:
+    """One task a job.
+
+    Its name is that of the same job in any other process and at any other time, unless the
+    function's code has changed.
 
     Args:
         function, jobs: as the user gave them.
@@ -67,27 +73,49 @@ def tasks_of(function: Callable[..., Any], jobs: list[Mapping[str, Any]], must_b
     dtype = str(torch.get_default_dtype())
     try:
         code = digest_of(function, "the function")
-        digests = [digest_of((code, dtype, dict(sorted(job.items()))), f"job {i}") for i, job in enumerate(jobs)]
+        digests = [
+            digest_of((code, dtype, dict(sorted(job.items()))), f"job {i}")
+            for i, job in enumerate(jobs)
+        ]
     except ValueError as error:
         if not must_be_read:
-            return [Task(hashlib.sha256(str(i).encode()).hexdigest()[:32], job) for i, job in enumerate(jobs)]
+            return [
+                Task(hashlib.sha256(str(i).encode()).hexdigest()[:32], job)
+                for i, job in enumerate(jobs)
+            ]
         what = str(error).removeprefix("checkpoint: ").partition(", whose contents")[0]
         raise ValueError(
-            f"run_jobs: {what}, whose contents cannot be read, so that no file could be named after it: hand it over as numbers, arrays or a record of such"
+            f"run_jobs: {what}, whose contents cannot be read, so that no file could be named after"
+            " it: hand it over as numbers, arrays or a record of such"
         ) from error
     return [Task(digest[:32], job) for digest, job in zip(digests, jobs, strict=True)]
 
 
 def work(function: Callable[..., Any], task: Task, dtype: torch.dtype) -> Finished:
-    """Do a job: on one thread, with random numbers that its name decides, so that it gives the same wherever and whenever it runs."""
+    """Do a job: on one thread, with random numbers that its name decides, so that it gives the same
+    wherever and whenever it runs.
+    """
     began = time.perf_counter()
     with reproducible(int(task.name[:8], 16), dtype), listening() as heard:
         try:
             packed, tensors, arrays = _packed(function(**task.arguments))
         except Exception as error:  # noqa: BLE001 (a job that fails is recorded, whatever it raised, and the others go on)
             words = f"{type(error).__name__}: {error}".strip()
-            return Finished(task.name, error=words, traceback=traceback.format_exc(), seconds=time.perf_counter() - began, warnings=_texts(heard))
-    return Finished(task.name, packed, tensors, arrays, seconds=time.perf_counter() - began, warnings=_texts(heard))
+            return Finished(
+                task.name,
+                error=words,
+                traceback=traceback.format_exc(),
+                seconds=time.perf_counter() - began,
+                warnings=_texts(heard),
+            )
+    return Finished(
+        task.name,
+        packed,
+        tensors,
+        arrays,
+        seconds=time.perf_counter() - began,
+        warnings=_texts(heard),
+    )
 
 
 def _texts(heard: list[Any]) -> tuple[str, ...]:
@@ -101,8 +129,9 @@ def _packed(value: Any) -> tuple[Any, dict[str, Tensor], tuple[str, ...]]:
         packed = pack(_plain(value, own), "value", tensors)
     except ValueError as error:
         raise ValueError(
-            f"the job returned what no file can hold ({str(error).removeprefix('save: ')}); it may return numbers, texts, None, tensors, arrays, fits and other "
-            "records of this library, and tuples, lists and dicts of such"
+            f"the job returned what no file can hold ({str(error).removeprefix('save: ')}); it may"
+            " return numbers, texts, None, tensors, arrays, fits and other records of this"
+            " library, and tuples, lists and dicts of such"
         ) from error
     arrays = tuple(name for name, tensor in tensors.items() if any(tensor is one for one in own))
     return packed, {name: tensor.detach().cpu() for name, tensor in tensors.items()}, arrays

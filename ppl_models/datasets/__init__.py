@@ -1,6 +1,11 @@
 """Data: simulation designs with a known truth, real data sets, and tables from files."""
 
-from ppl_models.datasets.deep_discrete_encoder import deep_design, empty_graph_accuracy, generic_design, strict_design
+from ppl_models.datasets.deep_discrete_encoder import (
+    deep_design,
+    empty_graph_accuracy,
+    generic_design,
+    strict_design,
+)
 from ppl_models.datasets.demonstrations import GridWorld, UnlockPickup, load_unlock_pickup
 from ppl_models.datasets.digits import Digits, load_digits
 from ppl_models.datasets.fetch import fetch, local_file
@@ -29,7 +34,12 @@ from ppl_models.datasets.mixtures import (
     thresholded_normals,
 )
 from ppl_models.datasets.mnist import MnistDigits, MnistImages, load_mnist_digits, load_mnist_images
-from ppl_models.datasets.mutational_signatures import SYNTHETIC_BREAST, MutationCounts, load_breast, simulate_mutations
+from ppl_models.datasets.mutational_signatures import (
+    SYNTHETIC_BREAST,
+    MutationCounts,
+    load_breast,
+    simulate_mutations,
+)
 from ppl_models.datasets.newsgroups import Newsgroups, load_newsgroups, split_counts
 from ppl_models.datasets.noisy_or import (
     NoisyOrSample,
@@ -45,8 +55,17 @@ from ppl_models.datasets.noisy_or import (
     thresholded,
     uniform_design,
 )
-from ppl_models.datasets.options import OptionSequences, options_chain, random_options, simulate_options
-from ppl_models.datasets.sparse_coding import load_paired_dictionary, paired_dictionary, sample_sparse_codes
+from ppl_models.datasets.options import (
+    OptionSequences,
+    options_chain,
+    random_options,
+    simulate_options,
+)
+from ppl_models.datasets.sparse_coding import (
+    load_paired_dictionary,
+    paired_dictionary,
+    sample_sparse_codes,
+)
 from ppl_models.datasets.timss import ResponseTimes, load_response_times, load_timss
 
 __all__ = [

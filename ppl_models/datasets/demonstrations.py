@@ -1,4 +1,6 @@
-"""Demonstrations whose sub-tasks are known: a planner on a grid of cells, and the planner of BabyAI."""
+"""Demonstrations whose sub-tasks are known: a planner on a grid of cells, and the planner of
+BabyAI.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,15 @@ from ppl_models.parts.validation import check_number, plain_fields
 __all__ = ["TWO_ROOMS", "GridWorld", "UnlockPickup", "load_unlock_pickup"]
 
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))  # up, right, down, left
-TWO_ROOMS = ("#########", "#A..#...#", "#...#..B#", "#.......#", "#...#...#", "#C..#...#", "#########")
+TWO_ROOMS = (
+    "#########",
+    "#A..#...#",
+    "#...#..B#",
+    "#.......#",
+    "#...#...#",
+    "#C..#...#",
+    "#########",
+)
 BABYAI_FILE = "babyai_unlockpickup_bot.npz"
 FRONTS = ("floor", "wall", "closed door", "open door", "key", "box")
 BEARINGS = ("nothing", "left", "ahead", "right")
@@ -27,8 +37,8 @@ BABYAI_ACTIONS = ("turn left", "turn right", "forward", "pick up", "drop", "togg
 class GridWorld:
     """Cells, walls, and goals that a planner visits in turn: A, then B, ..., then A again.
 
-    The state is the cell and nothing else; which goal the planner is after is hidden: the option. It changes when a goal
-    is reached. Actions are up, right, down, left; a move into a wall stays.
+    The state is the cell and nothing else; which goal the planner is after is hidden: the option.
+    It changes when a goal is reached. Actions are up, right, down, left; a move into a wall stays.
 
     Args:
         rows: the map, ``#`` for a wall, ``.`` for a free cell, letters from A on for goals.
@@ -36,8 +46,8 @@ class GridWorld:
         slip: probability that the world moves at random instead.
 
     Raises:
-        ValueError: for rows of unequal length, other signs, fewer than two goals, a goal that cannot be reached, or
-            probabilities outside [0, 1].
+        ValueError: for rows of unequal length, other signs, fewer than two goals, a goal that
+            cannot be reached, or probabilities outside [0, 1].
     """
 
     rows: tuple[str, ...] = TWO_ROOMS
@@ -52,7 +62,10 @@ class GridWorld:
             raise ValueError("GridWorld: rows of one length, at least 1, were expected")
         letters = sorted(set("".join(self.rows)) - {"#", "."})
         if len(letters) < 2 or letters != [chr(ord("A") + i) for i in range(len(letters))]:
-            raise ValueError(f"GridWorld: '#', '.' and the letters A, B, ... for at least two goals were expected, got {letters}")
+            raise ValueError(
+                "GridWorld: '#', '.' and the letters A, B, ... for at least two goals were"
+                f" expected, got {letters}"
+            )
         for name in ("noise", "slip"):
             check_number("GridWorld", name, getattr(self, name), "lie in [0, 1]", least=0, most=1)
         if any("".join(self.rows).count(letter) != 1 for letter in letters):
@@ -64,7 +77,9 @@ class GridWorld:
     @property
     def cells(self) -> tuple[tuple[int, int], ...]:
         """(row, column) of every state."""
-        return tuple((i, j) for i, row in enumerate(self.rows) for j, sign in enumerate(row) if sign != "#")
+        return tuple(
+            (i, j) for i, row in enumerate(self.rows) for j, sign in enumerate(row) if sign != "#"
+        )
 
     @property
     def goals(self) -> tuple[int, ...]:
@@ -75,7 +90,9 @@ class GridWorld:
     def successors(self) -> np.ndarray:
         """(S, 4), the cell every action leads to."""
         index = {cell: n for n, cell in enumerate(self.cells)}
-        return np.array([[index.get((i + di, j + dj), n) for di, dj in MOVES] for (i, j), n in index.items()])
+        return np.array(
+            [[index.get((i + di, j + dj), n) for di, dj in MOVES] for (i, j), n in index.items()]
+        )
 
     def distances(self, goal: int) -> np.ndarray:
         """(S,), steps to a goal; -1 where there is no way."""
@@ -84,14 +101,18 @@ class GridWorld:
         steps[goal], queue = 0, deque([goal])
         while queue:
             here = queue.popleft()
-            for there in successors[here]:  # moves can be taken back, so ways lead in both directions
+            for there in successors[
+                here
+            ]:  # moves can be taken back, so ways lead in both directions
                 if steps[there] < 0:
                     steps[there] = steps[here] + 1
                     queue.append(int(there))
         return steps
 
     def truth(self) -> dict[str, Tensor]:
-        """The parameters of the options HMM that the planner is, one option a goal; it starts anywhere, with any goal."""
+        """The parameters of the options HMM that the planner is, one option a goal; it starts
+        anywhere, with any goal.
+        """
         successors, goals = self.successors(), self.goals
         num_states, num_options = len(successors), len(goals)
         low = np.zeros((num_states, num_options, 4))
@@ -113,7 +134,9 @@ class GridWorld:
         return {name: torch.from_numpy(value) for name, value in parts.items()}
 
     def demonstrations(self, num_rows: int, num_steps: int, seed: int) -> OptionSequences:
-        """The planner at work: ``num_rows`` sequences of ``num_steps`` steps, with the goals it was after."""
+        """The planner at work: ``num_rows`` sequences of ``num_steps`` steps, with the goals it was
+        after.
+        """
         return simulate_options(self.truth(), num_rows, num_steps, seed)
 
 
@@ -122,7 +145,8 @@ class UnlockPickup:
     """300 episodes of a planner: find a key, unlock a door, drop the key, pick up a box.
 
     Args:
-        sequences: states and actions, and as options the planner's sub-tasks, numbered in the order of ``tasks``.
+        sequences: states and actions, and as options the planner's sub-tasks, numbered in the order
+            of ``tasks``.
         states: what each state code means.
         actions: names of the actions.
         tasks: names of the sub-tasks.
@@ -137,23 +161,26 @@ class UnlockPickup:
 def load_unlock_pickup() -> UnlockPickup:
     """Demonstrations of BabyAI's planner in its level UnlockPickup, with the sub-task it was at.
 
-    The planner sees a 7 x 7 view; a state here is what lies directly ahead of it (6 kinds) and the bearing of the nearest
-    thing in view that can be used, a key, a closed door or a box (4 kinds): 24 states. What it carries, and what it is
-    after, are left out: that is for the options to find.
+    The planner sees a 7 x 7 view; a state here is what lies directly ahead of it (6 kinds) and the
+    bearing of the nearest thing in view that can be used, a key, a closed door or a box (4 kinds):
+    24 states. What it carries, and what it is after, are left out: that is for the options to find.
 
-    Source: recorded with minigrid 3.2.0 (Chevalier-Boisvert et al. 2023, arXiv:2306.13831), BabyAI-UnlockPickup-v0,
-    solved by the package's own planner. There is no public file: put ``babyai_unlockpickup_bot.npz`` into the folder
-    that ``PPL_MODELS_DATA`` names.
+    Source: recorded with minigrid 3.2.0 (Chevalier-Boisvert et al. 2023, arXiv:2306.13831),
+    BabyAI-UnlockPickup-v0, solved by the package's own planner. There is no public file: put
+    ``babyai_unlockpickup_bot.npz`` into the folder that ``PPL_MODELS_DATA`` names.
 
     Raises:
         FileNotFoundError: if the file is not there.
     """
     path = needed_file(
         BABYAI_FILE,
-        "it was recorded with minigrid's own planner and is published nowhere: record episodes of BabyAI-UnlockPickup-v0, or use GridWorld",
+        "it was recorded with minigrid's own planner and is published nowhere: record episodes of"
+        " BabyAI-UnlockPickup-v0, or use GridWorld",
     )
     with np.load(path, allow_pickle=False) as file:
-        image, action, task, episode = (file[name] for name in ("image", "action", "subtask", "episode"))
+        image, action, task, episode = (
+            file[name] for name in ("image", "action", "subtask", "episode")
+        )
     kind, condition = image[..., 0].astype(np.int64), image[..., 2]
     front = np.select(
         [kind[:, 3, 5] == 2, kind[:, 3, 5] == 4, kind[:, 3, 5] == 5, kind[:, 3, 5] == 7],
@@ -176,4 +203,9 @@ def load_unlock_pickup() -> UnlockPickup:
         columns.append(torch.from_numpy(table))
     data = {"state": columns[0], "action": columns[1], "length": torch.from_numpy(lengths)}
     states = tuple(f"{front} ahead, {where} in view" for front in FRONTS for where in BEARINGS)
-    return UnlockPickup(OptionSequences(data, columns[2]), states, BABYAI_ACTIONS, ("pick up", "unlock", "drop", "explore"))
+    return UnlockPickup(
+        OptionSequences(data, columns[2]),
+        states,
+        BABYAI_ACTIONS,
+        ("pick up", "unlock", "drop", "explore"),
+    )

@@ -32,10 +32,11 @@ class Digits:
 
 
 def load_digits(threshold: float = 8) -> Digits:
-    """The 1797 handwritten digits of scikit-learn, 8 x 8 pixels, a pixel being 1 where its grey value reaches a threshold.
+    """The 1797 handwritten digits of scikit-learn, 8 x 8 pixels, a pixel being 1 where its grey
+    value reaches a threshold.
 
-    Source: E. Alpaydin and C. Kaynak (1998), Optical Recognition of Handwritten Digits, UCI Machine Learning
-    Repository, doi:10.24432/C50P49 (its test set).
+    Source: E. Alpaydin and C. Kaynak (1998), Optical Recognition of Handwritten Digits, UCI Machine
+    Learning Repository, doi:10.24432/C50P49 (its test set).
 
     Args:
         threshold: grey values, 0 to 16, at or above it become 1.

@@ -15,7 +15,8 @@ FOLDER_VARIABLE = "PPL_MODELS_DATA"
 
 
 def local_file(name: str) -> Path | None:
-    """The file of this name in the folder that the environment variable ``PPL_MODELS_DATA`` names, or None.
+    """The file of this name in the folder that the environment variable ``PPL_MODELS_DATA`` names,
+    or None.
 
     Raises:
         ValueError: if the variable is set and names no folder.
@@ -30,7 +31,8 @@ def local_file(name: str) -> Path | None:
 
 
 def needed_file(name: str, otherwise: str) -> Path:
-    """As :func:`local_file`, for a file that cannot be had in another way; ``otherwise`` says what to do without it.
+    """As :func:`local_file`, for a file that cannot be had in another way; ``otherwise`` says what
+    to do without it.
 
     Raises:
         FileNotFoundError: if the file is not there.
@@ -42,7 +44,8 @@ def needed_file(name: str, otherwise: str) -> Path:
 
 
 def fetch(name: str, url: str, sha256: str) -> Path:
-    """A file with a known digest: from the folder ``PPL_MODELS_DATA``, else from a cache, else downloaded into it.
+    """A file with a known digest: from the folder ``PPL_MODELS_DATA``, else from a cache, else
+    downloaded into it.
 
     The cache is the user's cache folder of the operating system, ``ppl_models``.
 
@@ -53,13 +56,17 @@ def fetch(name: str, url: str, sha256: str) -> Path:
 
     Raises:
         ValueError: if the file found or downloaded has another digest.
-        FileNotFoundError: if it is nowhere and cannot be downloaded; the message says where to put it.
+        FileNotFoundError: if it is nowhere and cannot be downloaded; the message says where to put
+            it.
     """
     path = local_file(name)
     if path is not None:
         found = hashlib.sha256(path.read_bytes()).hexdigest()
         if found != sha256:
-            raise ValueError(f"{path}: sha256 {sha256} was expected, got {found}: not the published file, or damaged")
+            raise ValueError(
+                f"{path}: sha256 {sha256} was expected, got {found}: not the published file, or"
+                " damaged"
+            )
         return path
     import pooch
 
@@ -68,14 +75,16 @@ def fetch(name: str, url: str, sha256: str) -> Path:
         return Path(pooch.retrieve(url, known_hash=f"sha256:{sha256}", fname=name, path=cache))
     except OSError as error:  # no network, no such address, no space
         raise FileNotFoundError(
-            f"{name} is not in the folder {FOLDER_VARIABLE} names ({os.environ.get(FOLDER_VARIABLE) or 'not set'}) nor "
-            f"in {cache}, and {url} could not be downloaded ({type(error).__name__}). Download it elsewhere and put it "
-            f"into a folder, then set {FOLDER_VARIABLE} to that folder."
+            f"{name} is not in the folder {FOLDER_VARIABLE} names"
+            f" ({os.environ.get(FOLDER_VARIABLE) or 'not set'}) nor in {cache}, and {url} could not"
+            f" be downloaded ({type(error).__name__}). Download it elsewhere and put it into a"
+            f" folder, then set {FOLDER_VARIABLE} to that folder."
         ) from error
 
 
 def prepared(name: str, source: str, arrays: tuple[str, ...], sha256: str) -> dict[str, np.ndarray]:
-    """Arrays of an ``.npz`` file in the folder ``PPL_MODELS_DATA``, for data that no stable address serves in this form.
+    """Arrays of an ``.npz`` file in the folder ``PPL_MODELS_DATA``, for data that no stable address
+    serves in this form.
 
     Args:
         name: file name.
@@ -91,17 +100,31 @@ def prepared(name: str, source: str, arrays: tuple[str, ...], sha256: str) -> di
     if path is None:
         folder = os.environ.get(FOLDER_VARIABLE) or "not set"
         raise FileNotFoundError(
-            f"{name} was expected in the folder that {FOLDER_VARIABLE} names ({folder}). Source: {source}. It cannot be "
-            f"downloaded in this form: put it into a folder and set {FOLDER_VARIABLE} to that folder."
+            f"{name} was expected in the folder that {FOLDER_VARIABLE} names ({folder}). Source:"
+            f" {source}. It cannot be downloaded in this form: put it into a folder and set"
+            f" {FOLDER_VARIABLE} to that folder."
         )
     digest = hashlib.sha256()
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             found = {key: file[key] for key in arrays}
-    except (AttributeError, KeyError, TypeError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path}: the arrays {', '.join(arrays)} were expected, got another file ({error})") from error
+    except (
+        AttributeError,
+        KeyError,
+        TypeError,
+        ValueError,
+        OSError,
+        EOFError,
+        zipfile.BadZipFile,
+    ) as error:
+        raise ValueError(
+            f"{path}: the arrays {', '.join(arrays)} were expected, got another file ({error})"
+        ) from error
     for value in found.values():
         digest.update(np.ascontiguousarray(value).tobytes())
     if digest.hexdigest() != sha256:
-        raise ValueError(f"{path}: content of sha256 {sha256} was expected, got {digest.hexdigest()}: damaged, or another")
+        raise ValueError(
+            f"{path}: content of sha256 {sha256} was expected, got {digest.hexdigest()}: damaged,"
+            " or another"
+        )
     return found

@@ -1,4 +1,7 @@
-"""Hyperspectral scenes: every pixel mixes the spectra of a few materials. A simulator, and two public scenes from a user's folder."""
+"""Hyperspectral scenes: every pixel mixes the spectra of a few materials.
+
+A simulator, and two public scenes from a user's folder.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ from ppl_models.parts.validation import check_size
 
 __all__ = ["SCENES", "Scene", "load_scene", "simulate_scene"]
 
-SCENES = {"urban": (("Urban_R162.mat", "end5_groundTruth.mat"), 162), "jasper_ridge": (("jasper_ridge.npz",), 198)}
+SCENES = {
+    "urban": (("Urban_R162.mat", "end5_groundTruth.mat"), 162),
+    "jasper_ridge": (("jasper_ridge.npz",), 198),
+}
 
 
 @shows_briefly
@@ -24,7 +30,8 @@ class Scene:
 
     Args:
         pixels: reflectances, (N, J), largest 1; shape: (height, width), N = height width.
-        endmembers: spectra of the materials, (K, J), abundances: their shares of every pixel, (N, K); None where unknown.
+        endmembers: spectra of the materials, (K, J), abundances: their shares of every pixel, (N,
+            K); None where unknown.
     """
 
     pixels: np.ndarray
@@ -34,15 +41,21 @@ class Scene:
 
 
 def simulate_scene(
-    shape: tuple[int, int] = (40, 40), num_bands: int = 60, num_endmembers: int = 4, noise: float = 0.01, seed: int = 0
+    shape: tuple[int, int] = (40, 40),
+    num_bands: int = 60,
+    num_endmembers: int = 4,
+    noise: float = 0.01,
+    seed: int = 0,
 ) -> Scene:
-    r"""Linear mixing: :math:`x_n = \sum_k a_{nk} m_k + \epsilon_n`, abundances on the simplex, normal noise.
+    r"""Linear mixing: :math:`x_n = \sum_k a_{nk} m_k + \epsilon_n`, abundances on the simplex,
+    normal noise.
 
-    Spectra are sums of three broad bumps over a floor; abundances are sharpened shares of smooth random fields, so that some
-    pixels are nearly pure.
+    Spectra are sums of three broad bumps over a floor; abundances are sharpened shares of smooth
+    random fields, so that some pixels are nearly pure.
 
     Args:
-        shape: (height, width); num_bands: J; num_endmembers: K; noise: standard deviation, the largest spectrum being 1.
+        shape: (height, width); num_bands: J; num_endmembers: K; noise: standard deviation, the
+            largest spectrum being 1.
         seed: of the draws.
 
     Raises:
@@ -61,12 +74,21 @@ def simulate_scene(
 
     rng = np.random.default_rng(seed)
     band = np.linspace(0, 1, num_bands)
-    centre, width = rng.random((num_endmembers, 3, 1)), rng.uniform(0.05, 0.25, (num_endmembers, 3, 1))
+    centre, width = (
+        rng.random((num_endmembers, 3, 1)),
+        rng.uniform(0.05, 0.25, (num_endmembers, 3, 1)),
+    )
     height = rng.uniform(0.3, 1.0, (num_endmembers, 3, 1))
     spectra = 0.05 + (height * np.exp(-(((band - centre) / width) ** 2))).sum(1)
     spectra /= spectra.max()
     smooth = max(shape) / 10
-    fields = np.stack([gaussian_filter(rng.normal(size=shape), smooth, mode="wrap") for _ in range(num_endmembers)], -1)
+    fields = np.stack(
+        [
+            gaussian_filter(rng.normal(size=shape), smooth, mode="wrap")
+            for _ in range(num_endmembers)
+        ],
+        -1,
+    )
     fields = fields.reshape(-1, num_endmembers)
     logits = 3.0 * fields / fields.std()
     shares = np.exp(logits - logits.max(1, keepdims=True))
@@ -78,8 +100,9 @@ def simulate_scene(
 def load_scene(name: str) -> Scene:
     """A public scene with its reference materials, from the folder ``PPL_MODELS_DATA`` names.
 
-    "urban": 307 x 307 pixels, 162 bands, five materials, as the files Urban_R162.mat and end5_groundTruth.mat (Zhu 2017,
-    arXiv:1708.05125). "jasper_ridge": 100 x 100 pixels, 198 bands, four materials, as jasper_ridge.npz.
+    "urban": 307 x 307 pixels, 162 bands, five materials, as the files Urban_R162.mat and
+    end5_groundTruth.mat (Zhu 2017, arXiv:1708.05125). "jasper_ridge": 100 x 100 pixels, 198 bands,
+    four materials, as jasper_ridge.npz.
 
     Args:
         name: "urban" or "jasper_ridge".
@@ -96,7 +119,8 @@ def load_scene(name: str) -> Scene:
         path = local_file(file)
         if path is None:
             raise FileNotFoundError(
-                f"{file} is not in the folder that {FOLDER_VARIABLE} names; it may not be passed on with the library"
+                f"{file} is not in the folder that {FOLDER_VARIABLE} names; it may not be passed on"
+                " with the library"
             )
         tables |= _read(path)
     if name == "urban":
@@ -113,8 +137,9 @@ def load_scene(name: str) -> Scene:
         or spectra.shape != (shares.shape[1], num_bands)
     ):
         raise ValueError(
-            f"{files[0]}: {num_bands} bands of {height} x {width} pixels were expected, with the spectra and abundances of the same "
-            f"materials, got {columns.shape}, {spectra.shape} and {shares.shape}"
+            f"{files[0]}: {num_bands} bands of {height} x {width} pixels were expected, with the"
+            f" spectra and abundances of the same materials, got {columns.shape}, {spectra.shape}"
+            f" and {shares.shape}"
         )
     order = (
         np.arange(height * width).reshape(width, height).T.ravel()

@@ -1,10 +1,11 @@
-r"""Mixtures whose variates are independent inside a component, with known weights, classifiers and total correlation.
+r"""Mixtures whose variates are independent inside a component, with known weights, classifiers and
+total correlation.
 
 .. math:: P(X) = \sum_i w_i \prod_v f_v^{(i)}(x_v)
 
-The examples of K. T. Matchev and P. Shyamsundar (2022), InClass nets: independent classifier networks for nonparametric
-estimation of conditional independence mixture models and unsupervised classification, Mach. Learn.: Sci. Technol. 3, 025008,
-arXiv:2009.00131 (their sections 3.1 to 3.4).
+The examples of K. T. Matchev and P. Shyamsundar (2022), InClass nets: independent classifier
+networks for nonparametric estimation of conditional independence mixture models and unsupervised
+classification, Mach. Learn.: Sci. Technol. 3, 025008, arXiv:2009.00131 (their sections 3.1 to 3.4).
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ REACH, STEP = 8.0, 0.125  # of the grid of Normals, in standard deviations
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class IndependentMixture(ABC):
-    """A known mixture of V one-dimensional variates that are independent inside each of C components.
+    """A known mixture of V one-dimensional variates that are independent inside each of C
+    components.
 
     Args:
         weights: (C,), positive, summing to one.
@@ -53,8 +55,15 @@ class IndependentMixture(ABC):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "weights", np.asarray(self.weights, float))
-        if self.weights.ndim != 1 or not (self.weights > 0).all() or not math.isclose(self.weights.sum(), 1, abs_tol=1e-9):
-            raise ValueError(f"{type(self).__name__}: weights must be positive and sum to 1, got {self.weights.tolist()}")
+        if (
+            self.weights.ndim != 1
+            or not (self.weights > 0).all()
+            or not math.isclose(self.weights.sum(), 1, abs_tol=1e-9)
+        ):
+            raise ValueError(
+                f"{type(self).__name__}: weights must be positive and sum to 1, got"
+                f" {self.weights.tolist()}"
+            )
 
     @property
     @abstractmethod
@@ -67,56 +76,79 @@ class IndependentMixture(ABC):
 
     @abstractmethod
     def nodes(self, variate: int, fineness: int = 1) -> tuple[np.ndarray, np.ndarray]:
-        """Places and weights of a quadrature over a variate, both (G,); a larger ``fineness`` takes more places."""
+        """Places and weights of a quadrature over a variate, both (G,); a larger ``fineness`` takes
+        more places.
+        """
 
     @abstractmethod
     def draw(self, num_rows: int, seed: int) -> IndependentSample:
         """Rows of the mixture."""
 
     def classifiers(self, variate: int, x: np.ndarray) -> np.ndarray:
-        """P(component | x_v) at values x (G,) of one variate: (G, C); NaN where no component reaches."""
+        """P(component | x_v) at values x (G,) of one variate: (G, C); NaN where no component
+        reaches.
+        """
         joint = self.weights * self.densities(variate, np.asarray(x, float))
         with np.errstate(invalid="ignore"):
             return joint / joint.sum(1, keepdims=True)
 
     def aggregate(self, data: np.ndarray) -> np.ndarray:
         """P(component | row) of rows (N, V): (N, C)."""
-        joint = self.weights * np.prod([self.densities(v, data[:, v]) for v in range(self.num_variates)], 0)
+        joint = self.weights * np.prod(
+            [self.densities(v, data[:, v]) for v in range(self.num_variates)], 0
+        )
         return joint / joint.sum(1, keepdims=True)
 
     def log_ratio(self, data: np.ndarray) -> np.ndarray:
-        """log P(X) - sum_v log P_v(x_v) of rows (N, V): (N,); its mean over the mixture is the total correlation."""
+        """log P(X) - sum_v log P_v(x_v) of rows (N, V): (N,); its mean over the mixture is the
+        total correlation.
+        """
         each = [self.densities(v, data[:, v]) for v in range(self.num_variates)]
         return np.log(np.prod(each, 0) @ self.weights) - sum(np.log(f @ self.weights) for f in each)
 
     def total_correlation(self) -> float:
-        """C* = KL(P || prod_v P_v) in nats, by quadrature: no fit has a mean negative log-ratio below -C*."""
+        """C* = KL(P || prod_v P_v) in nats, by quadrature: no fit has a mean negative log-ratio
+        below -C*.
+        """
 
         def integrand(joint: np.ndarray, product: np.ndarray) -> np.ndarray:
             mass = joint.sum(-1)
-            return np.where(mass > 0, mass * np.log(np.where(mass > 0, mass, 1) / np.where(product > 0, product, 1)), 0.0)
+            return np.where(
+                mass > 0,
+                mass * np.log(np.where(mass > 0, mass, 1) / np.where(product > 0, product, 1)),
+                0.0,
+            )
 
         return self._integral(integrand)
 
     def best_accuracy(self, variate: int | None = None) -> float:
-        """The share of rows whose component the exact posterior gets right: from all variates, or from one."""
+        """The share of rows whose component the exact posterior gets right: from all variates, or
+        from one.
+        """
         if variate is None:
             return self._integral(lambda joint, product: joint.max(-1))
         x, mass = self.nodes(variate, fineness=100)
         return float(mass @ (self.weights * self.densities(variate, x)).max(1))
 
     def _integral(self, integrand: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> float:
-        """Sum over the product of the grids of ``integrand(w_i prod_v f_v^(i), prod_v P_v)``; two variates at a time."""
+        """Sum over the product of the grids of ``integrand(w_i prod_v f_v^(i), prod_v P_v)``; two
+        variates at a time.
+        """
         grids = [self.nodes(v) for v in range(self.num_variates)]
         tables = [self.densities(v, x) for v, (x, _) in enumerate(grids)]
         first, last = tables[-2], tables[-1]
         total = 0.0
         for outer in itertools.product(*(range(len(table)) for table in tables[:-2])):
-            inside = np.prod([table[g] for table, g in zip(tables, outer, strict=False)], 0) * self.weights  # (C,)
+            inside = (
+                np.prod([table[g] for table, g in zip(tables, outer, strict=False)], 0)
+                * self.weights
+            )  # (C,)
             weight = math.prod(float(grid[1][g]) for grid, g in zip(grids, outer, strict=False))
             joint = (inside * first)[:, None] * last  # (G, G, C)
             product = np.outer(first @ self.weights, last @ self.weights)
-            product = product * math.prod(float(table[g] @ self.weights) for table, g in zip(tables, outer, strict=False))
+            product = product * math.prod(
+                float(table[g] @ self.weights) for table, g in zip(tables, outer, strict=False)
+            )
             total += weight * float(grids[-2][1] @ integrand(joint, product) @ grids[-1][1])
         return total
 
@@ -147,7 +179,8 @@ class NormalComponents(IndependentMixture):
         means, sds: (C, V).
 
     Raises:
-        ValueError: for weights that do not sum to one, other shapes, or standard deviations that are not positive.
+        ValueError: for weights that do not sum to one, other shapes, or standard deviations that
+            are not positive.
     """
 
     means: np.ndarray
@@ -158,10 +191,15 @@ class NormalComponents(IndependentMixture):
         for name in ("means", "sds"):
             object.__setattr__(self, name, np.asarray(getattr(self, name), float))
         shape = self.means.shape
-        if len(shape) != 2 or shape[0] != len(self.weights) or shape[1] < 2 or self.sds.shape != shape:
+        if (
+            len(shape) != 2
+            or shape[0] != len(self.weights)
+            or shape[1] < 2
+            or self.sds.shape != shape
+        ):
             raise ValueError(
-                f"NormalComponents: means and sds of shape ({len(self.weights)}, two or more) were expected, got "
-                f"{shape} and {self.sds.shape}"
+                f"NormalComponents: means and sds of shape ({len(self.weights)}, two or more) were"
+                f" expected, got {shape} and {self.sds.shape}"
             )
         if not (self.sds > 0).all():
             raise ValueError("NormalComponents: sds must be positive")
@@ -172,7 +210,9 @@ class NormalComponents(IndependentMixture):
 
     def densities(self, variate: int, x: np.ndarray) -> np.ndarray:
         mean, sd = self.means[:, variate], self.sds[:, variate]
-        return np.exp(-0.5 * ((np.asarray(x, float)[:, None] - mean) / sd) ** 2) / (sd * math.sqrt(2 * math.pi))
+        return np.exp(-0.5 * ((np.asarray(x, float)[:, None] - mean) / sd) ** 2) / (
+            sd * math.sqrt(2 * math.pi)
+        )
 
     def nodes(self, variate: int, fineness: int = 1) -> tuple[np.ndarray, np.ndarray]:
         mean, sd = self.means[:, variate], self.sds[:, variate]
@@ -197,7 +237,8 @@ class UniformCells(IndependentMixture):
         cells: (V, C, M), the chance of each cell in each component.
 
     Raises:
-        ValueError: for weights that do not sum to one, other shapes, or chances that do not sum to one.
+        ValueError: for weights that do not sum to one, other shapes, or chances that do not sum to
+            one.
     """
 
     cells: np.ndarray
@@ -207,10 +248,14 @@ class UniformCells(IndependentMixture):
         object.__setattr__(self, "cells", np.asarray(self.cells, float))
         if self.cells.ndim != 3 or len(self.cells) < 2 or self.cells.shape[1] != len(self.weights):
             raise ValueError(
-                f"UniformCells: cells of shape (two or more, {len(self.weights)}, cells) were expected, got {self.cells.shape}"
+                f"UniformCells: cells of shape (two or more, {len(self.weights)}, cells) were"
+                f" expected, got {self.cells.shape}"
             )
         if not ((self.cells >= 0).all() and np.allclose(self.cells.sum(-1), 1, atol=1e-9)):
-            raise ValueError("UniformCells: the chances of the cells must not be negative and sum to 1 in every component")
+            raise ValueError(
+                "UniformCells: the chances of the cells must not be negative and sum to 1 in every"
+                " component"
+            )
 
     @property
     def num_variates(self) -> int:
@@ -239,10 +284,11 @@ def _components(weights: np.ndarray, num_rows: int, rng: np.random.Generator) ->
 
 
 def simulate_two_gaussians(num_rows: int = 100_000, seed: int = 0) -> IndependentSample:
-    """Two variates, two components: means -1 and 1 in both variates, standard deviation 1.5, weights .4 and .6 (section 3.1).
+    """Two variates, two components: means -1 and 1 in both variates, standard deviation 1.5,
+    weights .4 and .6 (section 3.1).
 
-    Nothing but the far tails is sure of its component, so that a finite sample leaves the weights an interval
-    (:func:`inference.identifiability.weight_interval`). C* = 0.05237.
+    Nothing but the far tails is sure of its component, so that a finite sample leaves the weights
+    an interval (:func:`inference.identifiability.weight_interval`). C* = 0.05237.
 
     Raises:
         ValueError: for no rows.
@@ -252,7 +298,8 @@ def simulate_two_gaussians(num_rows: int = 100_000, seed: int = 0) -> Independen
 
 
 def simulate_checkerboard(num_rows: int = 100_000, seed: int = 0) -> IndependentSample:
-    """The 8 bright cells of a board of 4 x 4: x and y both in [0, 1) or [2, 3), or both in the rest (section 3.2).
+    """The 8 bright cells of a board of 4 x 4: x and y both in [0, 1) or [2, 3), or both in the rest
+    (section 3.2).
 
     Every value of either variate tells the component; C* = log 2.
 
@@ -264,7 +311,8 @@ def simulate_checkerboard(num_rows: int = 100_000, seed: int = 0) -> Independent
 
 
 def simulate_trivariate(num_rows: int = 1_000_000, seed: int = 0) -> IndependentSample:
-    """Three variates, four components of Normals that overlap much (section 3.4, table 3); C* = 0.07318.
+    """Three variates, four components of Normals that overlap much (section 3.4, table 3); C* =
+    0.07318.
 
     Raises:
         ValueError: for no rows.
@@ -291,7 +339,8 @@ class ImagePairs:
         first, second: (N,) int64, the images of each pair.
         labelled: (L,) int64, images with a label to start from.
         given_labels: (L,) int64, their labels, some of them wrong.
-        label_accuracy: the chance that a given label is right; a wrong one is any other class with equal chance.
+        label_accuracy: the chance that a given label is right; a wrong one is any other class with
+            equal chance.
         largest: the grey value that counts as one.
         image_shape: (rows, columns).
     """
@@ -318,13 +367,19 @@ class ImagePairs:
 
     @property
     def confusion(self) -> np.ndarray:
-        """P(given label | class), (C, C), a row a class: for a loss that knows that labels may be wrong."""
+        """P(given label | class), (C, C), a row a class: for a loss that knows that labels may be
+        wrong.
+        """
         size = self.num_classes
-        return np.where(np.eye(size, dtype=bool), self.label_accuracy, (1 - self.label_accuracy) / (size - 1))
+        return np.where(
+            np.eye(size, dtype=bool), self.label_accuracy, (1 - self.label_accuracy) / (size - 1)
+        )
 
     @property
     def pair_labels(self) -> np.ndarray:
-        """The given label of the first image of each pair that has one, else of the second, -1 where neither has, (N,)."""
+        """The given label of the first image of each pair that has one, else of the second, -1
+        where neither has, (N,).
+        """
         known = np.full(len(self.images), -1)
         known[self.labelled] = self.given_labels
         return np.where(known[self.first] >= 0, known[self.first], known[self.second])
@@ -334,7 +389,9 @@ class ImagePairs:
         return self.images[images].astype(np.float32) / np.float32(self.largest)
 
     def variates(self, pairs: slice | np.ndarray = slice(None)) -> tuple[np.ndarray, np.ndarray]:
-        """The two variates of the chosen pairs (all of them by default): two float32 arrays (n, D) between 0 and 1."""
+        """The two variates of the chosen pairs (all of them by default): two float32 arrays (n, D)
+        between 0 and 1.
+        """
         return self.rows(self.first[pairs]), self.rows(self.second[pairs])
 
 
@@ -347,34 +404,51 @@ def image_pairs(
     largest: float | None = None,
     seed: int = 0,
 ) -> ImagePairs:
-    """Pairs of images of one class: a class with equal chances, then two of its images, with replacement.
+    """Pairs of images of one class: a class with equal chances, then two of its images, with
+    replacement.
 
     Args:
         images: (M, rows, columns).
         labels: (M,) integers 0 to C - 1, each of them present.
         num_pairs: N.
         num_labelled: images that get a label, drawn without replacement.
-        label_accuracy: the chance that such a label is right; else it is one of the other classes, with equal chance.
+        label_accuracy: the chance that such a label is right; else it is one of the other classes,
+            with equal chance.
         largest: the grey value that counts as one; the largest there is if None.
         seed: of the pairs and of the labels.
 
     Raises:
-        ValueError: for images that are no stack of pictures, labels that are no classes, or numbers out of range.
+        ValueError: for images that are no stack of pictures, labels that are no classes, or numbers
+            out of range.
     """
     images, labels = np.asarray(images), np.asarray(labels)
     if images.ndim != 3 or not len(images) or images.dtype.kind not in "uif":
-        raise ValueError(f"image_pairs: images of shape (images, rows, columns) were expected, got {images.shape} of {images.dtype}")
+        raise ValueError(
+            "image_pairs: images of shape (images, rows, columns) were expected, got"
+            f" {images.shape} of {images.dtype}"
+        )
     if labels.shape != images.shape[:1] or labels.dtype.kind not in "ui":
-        raise ValueError(f"image_pairs: one whole number an image was expected as labels, got shape {labels.shape} of {labels.dtype}")
+        raise ValueError(
+            "image_pairs: one whole number an image was expected as labels, got shape"
+            f" {labels.shape} of {labels.dtype}"
+        )
     labels = labels.astype(np.int64)
     found = np.unique(labels)
     if len(found) < 2 or not np.array_equal(found, np.arange(len(found))):
-        raise ValueError(f"image_pairs: labels must be 0 to C - 1 with each of at least two classes present, got {found.tolist()}")
+        raise ValueError(
+            "image_pairs: labels must be 0 to C - 1 with each of at least two classes present, got"
+            f" {found.tolist()}"
+        )
     check_size("image_pairs", "num_pairs", num_pairs)
     check_size("image_pairs", "num_labelled", num_labelled, 0)
     if num_labelled > len(images):
-        raise ValueError(f"image_pairs: num_labelled must be at most the {len(images)} images, got {num_labelled}")
-    check_number("image_pairs", "label_accuracy", label_accuracy, "lie between 0 and 1", least=0, most=1)
+        raise ValueError(
+            f"image_pairs: num_labelled must be at most the {len(images)} images, got"
+            f" {num_labelled}"
+        )
+    check_number(
+        "image_pairs", "label_accuracy", label_accuracy, "lie between 0 and 1", least=0, most=1
+    )
     one = float(images.max()) if largest is None else largest
     check_number("image_pairs", "largest", one, "be positive", above=0)
     rng = np.random.default_rng(seed)
@@ -389,18 +463,28 @@ def image_pairs(
     given = np.where(right, labels[labelled], other)
     shape = (images.shape[1], images.shape[2])
     return ImagePairs(
-        images.reshape(len(images), -1), labels, first, second, labelled, given, float(label_accuracy), one, shape
+        images.reshape(len(images), -1),
+        labels,
+        first,
+        second,
+        labelled,
+        given,
+        float(label_accuracy),
+        one,
+        shape,
     )
 
 
 def mnist_pairs(
     num_pairs: int = 100_000, num_labelled: int = 2000, label_accuracy: float = 0.6, seed: int = 0
 ) -> ImagePairs:
-    """Pairs of the 60,000 training images of MNIST that show one digit (section 3.3); C* is at most log 10.
+    """Pairs of the 60,000 training images of MNIST that show one digit (section 3.3); C* is at most
+    log 10.
 
     Args:
         num_pairs: N.
-        num_labelled, label_accuracy: of the images with labels to start from; 2,000 labels, right in 60 % of the cases.
+        num_labelled, label_accuracy: of the images with labels to start from; 2,000 labels, right
+            in 60 % of the cases.
         seed: of the pairs and of the labels.
 
     Raises:
@@ -409,4 +493,6 @@ def mnist_pairs(
     """
     check_size("mnist_pairs", "num_pairs", num_pairs)
     mnist = load_mnist_images()
-    return image_pairs(mnist.images, mnist.labels, num_pairs, num_labelled, label_accuracy, 255.0, seed)
+    return image_pairs(
+        mnist.images, mnist.labels, num_pairs, num_labelled, label_accuracy, 255.0, seed
+    )

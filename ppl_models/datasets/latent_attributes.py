@@ -1,8 +1,9 @@
-r"""Latent attributes with a known truth: attributes that cause each other under a known graph, and a test of right and wrong answers.
+r"""Latent attributes with a known truth: attributes that cause each other under a known graph, and
+a test of right and wrong answers.
 
-The three structures have five attributes and twenty Normal items: Q is three identity matrices and a tridiagonal one,
-intercepts are -1, loadings :math:`3 / \sum_k q_{jk}` (so that an item with all of its attributes has mean 2), variances 1.
-Probabilities not shown are one half.
+The three structures have five attributes and twenty Normal items: Q is three identity matrices and
+a tridiagonal one, intercepts are -1, loadings :math:`3 / \sum_k q_{jk}` (so that an item with all
+of its attributes has mean 2), variances 1. Probabilities not shown are one half.
 
 ``"chain"``: 0 → 1 → 2 → 3 → 4
     P(1 | 0) = P(2 | 1) = .6 with the parent, .4 without; P(3 | 2) = P(4 | 3) = .4 and .6.
@@ -13,8 +14,8 @@ Probabilities not shown are one half.
 ``"unfaithful"``: as ``"collider"``
     P(4 | 2, 3) = .7 with both: 2 and 4 are then independent though 2 causes 4.
 
-Source: "Causal Discovery for latent attributes", manuscript of 26 November 2024, section 4.1 (edges read from the conditionals).
-The test is ours.
+Source: "Causal Discovery for latent attributes", manuscript of 26 November 2024, section 4.1 (edges
+read from the conditionals). The test is ours.
 """
 
 from __future__ import annotations
@@ -37,16 +38,33 @@ from ppl_models.parts.validation import check_size, is_number
 __all__ = ["AttributeDesign", "causal_attributes", "mastery_test"]
 
 Edges = tuple[tuple[int, int], ...]
-STRUCTURES: dict[str, tuple[Edges, tuple[tuple[float, ...], ...]]] = {  # edges; each attribute given the states of its parents
-    "chain": (((0, 1), (1, 2), (2, 3), (3, 4)), ((0.5,), (0.4, 0.6), (0.4, 0.6), (0.6, 0.4), (0.6, 0.4))),
-    "collider": (((0, 1), (2, 4), (3, 4)), ((0.5,), (0.4, 0.6), (0.5,), (0.5,), (0.9, 0.1, 0.3, 0.8))),
-    "tree": (((0, 1), (0, 2), (1, 3), (1, 4)), ((0.5,), (0.4, 0.6), (0.6, 0.4), (0.4, 0.6), (0.6, 0.4))),
-    "unfaithful": (((0, 1), (2, 4), (3, 4)), ((0.5,), (0.4, 0.6), (0.5,), (0.5,), (0.9, 0.1, 0.3, 0.7))),
+STRUCTURES: dict[
+    str, tuple[Edges, tuple[tuple[float, ...], ...]]
+] = {  # edges; each attribute given the states of its parents
+    "chain": (
+        ((0, 1), (1, 2), (2, 3), (3, 4)),
+        ((0.5,), (0.4, 0.6), (0.4, 0.6), (0.6, 0.4), (0.6, 0.4)),
+    ),
+    "collider": (
+        ((0, 1), (2, 4), (3, 4)),
+        ((0.5,), (0.4, 0.6), (0.5,), (0.5,), (0.9, 0.1, 0.3, 0.8)),
+    ),
+    "tree": (
+        ((0, 1), (0, 2), (1, 3), (1, 4)),
+        ((0.5,), (0.4, 0.6), (0.6, 0.4), (0.4, 0.6), (0.6, 0.4)),
+    ),
+    "unfaithful": (
+        ((0, 1), (2, 4), (3, 4)),
+        ((0.5,), (0.4, 0.6), (0.5,), (0.5,), (0.9, 0.1, 0.3, 0.7)),
+    ),
 }
 INTERCEPT, EFFECT = -1.0, 3.0
 MIXED = "mixed"
 ERRORS = (0.05, 0.25)  # guessing and slipping of the test
-DIFFICULTIES, SLOPE = (1.0, -1.0), 1.5  # of its attributes, from the easiest to the hardest, given the trait
+DIFFICULTIES, SLOPE = (
+    (1.0, -1.0),
+    1.5,
+)  # of its attributes, from the easiest to the hardest, given the trait
 
 
 @shows_briefly
@@ -56,7 +74,8 @@ class AttributeDesign:
 
     Args:
         model: the program, with a saturated root, and Bernoulli or Normal items.
-        params: the truth by site name, float64; ``profiles`` is the table that causal discovery starts from.
+        params: the truth by site name, float64; ``profiles`` is the table that causal discovery
+            starts from.
         edges: (cause, effect) among the attributes, numbered from 0; None where no graph was used.
     """
 
@@ -70,16 +89,21 @@ class AttributeDesign:
         Args:
             num_rows: N.
             seed: of everything random.
-            missing: share of the answers that are left out, at random; every row and column keeps one.
+            missing: share of the answers that are left out, at random; every row and column keeps
+                one.
 
         Raises:
             ValueError: if num_rows is not a positive integer or missing is not a share below 1.
         """
         check_size("AttributeDesign.draw", "num_rows", num_rows)
         if not (is_number(missing) and 0 <= missing < 1):
-            raise ValueError(f"AttributeDesign.draw: missing must be a share from 0 to below 1, got {missing!r}")
+            raise ValueError(
+                f"AttributeDesign.draw: missing must be a share from 0 to below 1, got {missing!r}"
+            )
         generator = torch.Generator().manual_seed(seed)
-        places = torch.multinomial(self.params["profiles"], num_rows, replacement=True, generator=generator)
+        places = torch.multinomial(
+            self.params["profiles"], num_rows, replacement=True, generator=generator
+        )
         attributes = binary_configurations(len(self.model.q_matrix[0]))[places]
         mean = self.model.expected_responses(self.params, attributes)  # (N, J)
         if "dispersion" in self.params:
@@ -104,12 +128,21 @@ def causal_attributes(structure: str) -> AttributeDesign:
         ValueError: for another structure.
     """
     if structure not in STRUCTURES:
-        raise ValueError(f"causal_attributes: structure must be one of {', '.join(map(repr, STRUCTURES))}, got {structure!r}")
+        raise ValueError(
+            f"causal_attributes: structure must be one of {', '.join(map(repr, STRUCTURES))}, got"
+            f" {structure!r}"
+        )
     edges, tables = STRUCTURES[structure]
     size = len(tables)
     root = Dag(edges).root("attributes", size)
-    conditionals = torch.tensor([chance for table in tables for chance in table], dtype=torch.float64)
-    profiles = root.distribution({"conditionals": conditionals}).log_prob(binary_configurations(size)).exp()
+    conditionals = torch.tensor(
+        [chance for table in tables for chance in table], dtype=torch.float64
+    )
+    profiles = (
+        root.distribution({"conditionals": conditionals})
+        .log_prob(binary_configurations(size))
+        .exp()
+    )
     eye = torch.eye(size)
     place = torch.arange(size)
     band = ((place[:, None] - place).abs() <= 1).to(eye)
@@ -125,35 +158,56 @@ def causal_attributes(structure: str) -> AttributeDesign:
     return AttributeDesign(model, params, edges)
 
 
-def mastery_test(num_items: int = 30, num_attributes: int = 5, rule: str = "dina", seed: int = 0) -> AttributeDesign:
-    r"""A test as one meets them: right and wrong answers, skills that go together, items that ask for one to three of them.
+def mastery_test(
+    num_items: int = 30, num_attributes: int = 5, rule: str = "dina", seed: int = 0
+) -> AttributeDesign:
+    r"""A test as one meets them: right and wrong answers, skills that go together, items that ask
+    for one to three of them.
 
-    The first 2 K items ask for one attribute each, the others for two or three drawn at random. Guessing and slipping are uniform on
-    [.05, .25]; between the two ends the features of an item share its effect evenly, on the scale of its rule. Attributes depend on a trait,
-    slopes 1.5, intercepts from 1 (easiest) to -1.
+    The first 2 K items ask for one attribute each, the others for two or three drawn at random.
+    Guessing and slipping are uniform on [.05, .25]; between the two ends the features of an item
+    share its effect evenly, on the scale of its rule. Attributes depend on a trait, slopes 1.5,
+    intercepts from 1 (easiest) to -1.
 
     Args:
         num_items: J, at least 2 K.
         num_attributes: K, from 3 to 14.
-        rule: of the items, as in :class:`~ppl_models.LatentAttributeModel`; ``"mixed"`` draws one of all of them for each item.
+        rule: of the items, as in :class:`~ppl_models.LatentAttributeModel`; ``"mixed"`` draws one
+            of all of them for each item.
         seed: of the items.
 
     Raises:
         ValueError: for sizes outside these limits, or a rule that there is none of.
     """
     check_size("mastery_test", "num_attributes", num_attributes, 3)
-    check_size("mastery_test", "num_items", num_items, 2 * num_attributes, f"an integer of at least 2 num_attributes = {2 * num_attributes}")
+    check_size(
+        "mastery_test",
+        "num_items",
+        num_items,
+        2 * num_attributes,
+        f"an integer of at least 2 num_attributes = {2 * num_attributes}",
+    )
     if rule not in (*RULES, MIXED):
-        raise ValueError(f"mastery_test: rule must be one of {', '.join(map(repr, (*RULES, MIXED)))}, got {rule!r}")
+        raise ValueError(
+            f"mastery_test: rule must be one of {', '.join(map(repr, (*RULES, MIXED)))}, got"
+            f" {rule!r}"
+        )
     generator = torch.Generator().manual_seed(seed)
     eye = torch.eye(num_attributes, dtype=torch.long)
     rows = [eye, eye]
     for _ in range(num_items - 2 * num_attributes):
         asked = 2 + int(torch.randint(0, 2, (1,), generator=generator))
-        rows.append(eye[torch.randperm(num_attributes, generator=generator)[:asked]].sum(0, keepdim=True))
+        rows.append(
+            eye[torch.randperm(num_attributes, generator=generator)[:asked]].sum(0, keepdim=True)
+        )
     least, most = ERRORS
-    guess, slip = (least + (most - least) * torch.rand(2, num_items, generator=generator, dtype=torch.float64)).unbind(0)
-    rules = [list(RULES)[int(place)] for place in torch.randint(0, len(RULES), (num_items,), generator=generator)]
+    guess, slip = (
+        least + (most - least) * torch.rand(2, num_items, generator=generator, dtype=torch.float64)
+    ).unbind(0)
+    rules = [
+        list(RULES)[int(place)]
+        for place in torch.randint(0, len(RULES), (num_items,), generator=generator)
+    ]
     model = LatentAttributeModel(torch.cat(rows), items=rules if rule == MIXED else rule)
     trait = HigherOrder().root("attributes", num_attributes)
     law = {
@@ -169,10 +223,17 @@ def mastery_test(num_items: int = 30, num_attributes: int = 5, rule: str = "dina
     return AttributeDesign(model, params, None)
 
 
-def _between_ends(layer: GeneralizedLinearLayer, guess: Tensor, slip: Tensor) -> tuple[Tensor, Tensor]:
-    """Intercepts (J,) and loadings (J, T) of items with these chances at the two ends, whose features count alike in between."""
+def _between_ends(
+    layer: GeneralizedLinearLayer, guess: Tensor, slip: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Intercepts (J,) and loadings (J, T) of items with these chances at the two ends, whose
+    features count alike in between.
+    """
     uses = (torch.ones(0) if layer.graph is None else layer.graph).double()
-    intercepts, share = torch.logit(guess), (torch.logit(1 - slip) - torch.logit(guess)) / uses.sum(-1)
+    intercepts, share = (
+        torch.logit(guess),
+        (torch.logit(1 - slip) - torch.logit(guess)) / uses.sum(-1),
+    )
     for group in layer.curved:  # on the scale of the chance: parts of the whole, or factors
         g, s, size = guess[group.items], slip[group.items], len(group.singles)
         factor = (g / (1 - s)) ** (1 / size)

@@ -17,20 +17,25 @@ if TYPE_CHECKING:
 __all__ = ["stream_sequences"]
 
 
-def stream_sequences(path: str | Path, num_states: int, num_actions: int, num_rows: int = 1_000_000) -> Iterator[Tensor]:
-    """Packed sequences (B, T, 2), batch after batch; no more than about ``num_rows`` rows and one sequence are held.
+def stream_sequences(
+    path: str | Path, num_states: int, num_actions: int, num_rows: int = 1_000_000
+) -> Iterator[Tensor]:
+    """Packed sequences (B, T, 2), batch after batch; no more than about ``num_rows`` rows and one
+    sequence are held.
 
-    For :func:`inference.structures.options.moment_counts.count_moments`, which takes them in one pass. A sequence longer than memory is one file
-    that must be cut.
+    For :func:`inference.structures.options.moment_counts.count_moments`, which takes them in one
+    pass. A sequence longer than memory is one file that must be cut.
 
     Args:
-        path: csv with columns sequence, time, state, action, one row a step; the rows of a sequence stand together.
+        path: csv with columns sequence, time, state, action, one row a step; the rows of a sequence
+            stand together.
         num_states, num_actions: the ranges start at 0.
         num_rows: rows read at a time.
 
     Raises:
-        ValueError: for no such file, other columns, a sequence whose rows do not stand together, or as
-            :func:`ppl_models.sequences.trajectories.as_trajectories`; when the batch is asked for.
+        ValueError: for no such file, other columns, a sequence whose rows do not stand together, or
+            as :func:`ppl_models.sequences.trajectories.as_trajectories`; when the batch is asked
+            for.
     """
     import pandas as pd
 
@@ -42,7 +47,10 @@ def stream_sequences(path: str | Path, num_states: int, num_actions: int, num_ro
     with pd.read_csv(path, chunksize=num_rows) as reader:
         for chunk in reader:
             if sorted(map(str, chunk.columns)) != sorted(COLUMNS):
-                raise ValueError(f"data: columns {', '.join(COLUMNS)} were expected, got {', '.join(map(str, chunk.columns))}")
+                raise ValueError(
+                    f"data: columns {', '.join(COLUMNS)} were expected, got"
+                    f" {', '.join(map(str, chunk.columns))}"
+                )
             table = chunk if kept is None else pd.concat([kept, chunk], ignore_index=True)
             if not len(table):
                 continue
@@ -60,6 +68,8 @@ def _batch(table: pd.DataFrame, done: set[Any], num_states: int, num_actions: in
     blocks = keys[keys != keys.shift()]
     again = [key for key in blocks.tolist() if key in done] or blocks[blocks.duplicated()].tolist()
     if again:
-        raise ValueError(f"data: the rows of a sequence must stand together; sequence {again[0]!r} comes again")
+        raise ValueError(
+            f"data: the rows of a sequence must stand together; sequence {again[0]!r} comes again"
+        )
     done.update(blocks.tolist())
     return as_trajectories(table, num_states, num_actions, for_fit=False)

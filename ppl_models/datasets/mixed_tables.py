@@ -32,11 +32,13 @@ class MixedTable:
 
 
 def load_diabetes_table() -> MixedTable:
-    """442 patients with diabetes: sex, six measurements of blood serum, age, body mass, blood pressure, and progress after a year.
+    """442 patients with diabetes: sex, six measurements of blood serum, age, body mass, blood
+    pressure, and progress after a year.
 
     Ships with scikit-learn. Sex is 0 or 1, all others are measurements in their own units.
 
-    Source: B. Efron, T. Hastie, I. Johnstone and R. Tibshirani (2004), Least angle regression, doi:10.1214/009053604000000067.
+    Source: B. Efron, T. Hastie, I. Johnstone and R. Tibshirani (2004), Least angle regression,
+    doi:10.1214/009053604000000067.
     """
     from sklearn.datasets import load_diabetes
 
@@ -49,10 +51,12 @@ def load_diabetes_table() -> MixedTable:
 
 
 def load_timss_table(num_items: int = 6) -> MixedTable:
-    """Right or wrong answers and log times of 435 students on the first items of TIMSS 2019 (see :func:`load_timss`).
+    """Right or wrong answers and log times of 435 students on the first items of TIMSS 2019 (see
+    :func:`load_timss`).
 
     Args:
-        num_items: each brings two columns, the answer (0 or 1) and the natural logarithm of its seconds.
+        num_items: each brings two columns, the answer (0 or 1) and the natural logarithm of its
+            seconds.
 
     Raises:
         ValueError: for more than 29 items, or another file.
@@ -60,7 +64,9 @@ def load_timss_table(num_items: int = 6) -> MixedTable:
     """
     check_size("load_timss_table", "num_items", num_items)
     if num_items > MOST_TIMSS_ITEMS:
-        raise ValueError(f"load_timss_table: num_items must be at most {MOST_TIMSS_ITEMS}, got {num_items}")
+        raise ValueError(
+            f"load_timss_table: num_items must be at most {MOST_TIMSS_ITEMS}, got {num_items}"
+        )
     table = load_timss()
     answers = np.asarray(table.correct)[:, :num_items]
     data = np.concatenate([answers, table.log_seconds[:, :num_items]], 1)

@@ -9,7 +9,12 @@ import numpy as np
 
 from ppl_models.parts.validation import is_integer
 
-__all__ = ["negative_binomial_mixture", "skew_normal_mixture", "skew_normal_mixture_50d", "thresholded_normals"]
+__all__ = [
+    "negative_binomial_mixture",
+    "skew_normal_mixture",
+    "skew_normal_mixture_50d",
+    "thresholded_normals",
+]
 
 
 def _labels(num_rows: int, weights: Sequence[float], rng: np.random.Generator) -> np.ndarray:
@@ -33,17 +38,26 @@ def skew_normal_mixture(
         ValueError: for settings of unequal lengths, weights that do not sum to 1, or no rows.
     """
     if not len(locations) == len(skewness) == len(weights):
-        raise ValueError(f"locations, skewness and weights must have one length, got {len(locations)}, {len(skewness)}, {len(weights)}")
+        raise ValueError(
+            f"locations, skewness and weights must have one length, got {len(locations)},"
+            f" {len(skewness)}, {len(weights)}"
+        )
     rng = np.random.default_rng(seed)
     c = _labels(num_rows, weights, rng)
     shape = np.asarray(skewness, float)[c]
     delta = shape / np.sqrt(1 + shape**2)
-    x = delta * np.abs(rng.standard_normal(num_rows)) + np.sqrt(1 - delta**2) * rng.standard_normal(num_rows)
+    x = delta * np.abs(rng.standard_normal(num_rows)) + np.sqrt(1 - delta**2) * rng.standard_normal(
+        num_rows
+    )
     return (np.asarray(locations, float)[c] + x)[:, None], c
 
 
-def negative_binomial_mixture(num_rows: int = 20_000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Three negative binomials: sizes 55, 75, 100, success chances .5, .3, .5, weights .3, .3, .4; data (N, 1) and labels."""
+def negative_binomial_mixture(
+    num_rows: int = 20_000, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Three negative binomials: sizes 55, 75, 100, success chances .5, .3, .5, weights .3, .3, .4;
+    data (N, 1) and labels.
+    """
     rng = np.random.default_rng(seed)
     c = _labels(num_rows, (0.3, 0.3, 0.4), rng)
     sizes, chances = np.array([55, 75, 100]), np.array([0.5, 0.3, 0.5])
@@ -53,15 +67,18 @@ def negative_binomial_mixture(num_rows: int = 20_000, seed: int = 0) -> tuple[np
 def skew_normal_mixture_50d(num_rows: int = 10_000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     r"""Three skew normals in 50 dimensions, weights .7, .2, .1: data (N, 50) and labels.
 
-    :math:`(u_0, u) \sim N(0, \Sigma^*)`, x = mean + sign(u_0) u: the sign is taken before the mean is added (the published
-    script adds it first, which leaves two of the components Normal). Correlations :math:`e^{-(i-j)^2 / 0.36}`.
+    :math:`(u_0, u) \sim N(0, \Sigma^*)`, x = mean + sign(u_0) u: the sign is taken before the mean
+    is added (the published script adds it first, which leaves two of the components Normal).
+    Correlations :math:`e^{-(i-j)^2 / 0.36}`.
     """
     rng = np.random.default_rng(seed)
     c = _labels(num_rows, (0.7, 0.2, 0.1), rng)
     place = np.arange(50)
     correlation = np.exp(-((place[:, None] - place) ** 2) / 0.6**2)
     x = np.empty((num_rows, 50))
-    for k, (mean, skew) in enumerate([((1, 0.5), (2, 1)), ((6, 0.5), (4, 1)), ((10, 0.5), (10, 1))]):
+    for k, (mean, skew) in enumerate(
+        [((1, 0.5), (2, 1)), ((6, 0.5), (4, 1)), ((10, 0.5), (10, 1))]
+    ):
         centre, alpha = rng.normal(*mean, size=50), rng.normal(*skew, size=50)
         delta = correlation @ alpha / math.sqrt(1 + alpha @ correlation @ alpha)
         joint = np.block([[np.ones((1, 1)), delta[None]], [delta[:, None], correlation]])
@@ -71,10 +88,11 @@ def skew_normal_mixture_50d(num_rows: int = 10_000, seed: int = 0) -> tuple[np.n
 
 
 def thresholded_normals(num_rows: int = 10_000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Four classes (.3, .3, .2, .2) of 10 binary columns, correlated inside a class: data (N, 10) and labels.
+    """Four classes (.3, .3, .2, .2) of 10 binary columns, correlated inside a class: data (N, 10)
+    and labels.
 
-    Column j of class k is 1 where a Normal with mean 1.5 or -1.5 (a pattern of the class) and correlation 0.3 is positive.
-    Our own settings: the published ones are not stated.
+    Column j of class k is 1 where a Normal with mean 1.5 or -1.5 (a pattern of the class) and
+    correlation 0.3 is positive. Our own settings: the published ones are not stated.
     """
     rng = np.random.default_rng(seed)
     c = _labels(num_rows, (0.3, 0.3, 0.2, 0.2), rng)

@@ -1,4 +1,6 @@
-"""Mutations of tumours by 96 channels: real breast tumours, four synthetic sets with a known truth, and their generators."""
+"""Mutations of tumours by 96 channels: real breast tumours, four synthetic sets with a known truth,
+and their generators.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ class MutationCounts:
 
     Args:
         counts: (N, 96) whole numbers; channels: names of the columns.
-        signatures: (K, 96) true signatures, activities: (N, K) true activities; None for real tumours.
+        signatures: (K, 96) true signatures, activities: (N, K) true activities; None for real
+            tumours.
     """
 
     counts: np.ndarray
@@ -33,40 +36,50 @@ class MutationCounts:
 
 
 def load_breast(variant: str | None = None) -> MutationCounts:
-    """214 breast tumours: the real counts (PCAWG), or one of the four sets of Xue, Miller, Carter and Huggins.
+    """214 breast tumours: the real counts (PCAWG), or one of the four sets of Xue, Miller, Carter
+    and Huggins.
 
-    The synthetic sets are those of the repository TARPS-group/BayesPowerNMF; their truth, twelve COSMIC v2 signatures, is
-    recomputed by the generator's published rule.
+    The synthetic sets are those of the repository TARPS-group/BayesPowerNMF; their truth, twelve
+    COSMIC v2 signatures, is recomputed by the generator's published rule.
 
     Args:
         variant: None for the real counts, or one of ``SYNTHETIC_BREAST``.
 
     Raises:
         ValueError: for another variant.
-        FileNotFoundError: if the folder ``PPL_MODELS_DATA`` names does not hold ``mutational_signatures.npz``.
+        FileNotFoundError: if the folder ``PPL_MODELS_DATA`` names does not hold
+            ``mutational_signatures.npz``.
     """
     if variant is not None and variant not in SYNTHETIC_BREAST:
-        raise ValueError(f"load_breast: variant must be None or one of {SYNTHETIC_BREAST}, got {variant!r}")
+        raise ValueError(
+            f"load_breast: variant must be None or one of {SYNTHETIC_BREAST}, got {variant!r}"
+        )
     path = local_file(FILE)
     if path is None:
         raise FileNotFoundError(
-            f"{FILE} is not in the folder that {FOLDER_VARIABLE} names; it is made of the tables of the public repository "
-            "TARPS-group/BayesPowerNMF (folder data) and of COSMIC v2 signatures, whose terms forbid passing it on"
+            f"{FILE} is not in the folder that {FOLDER_VARIABLE} names; it is made of the tables of"
+            " the public repository TARPS-group/BayesPowerNMF (folder data) and of COSMIC v2"
+            " signatures, whose terms forbid passing it on"
         )
     with np.load(path, allow_pickle=False) as file:
         channels = tuple(str(name) for name in file["channels"])
         if variant is None:
             return MutationCounts(file["breast_counts"].astype(float), channels, None, None)
         signatures = file["cosmic_v2"].T[file["truth_index"]]
-        return MutationCounts(file[f"synthetic_{variant}"].astype(float), channels, signatures, file["truth_loadings"])
+        return MutationCounts(
+            file[f"synthetic_{variant}"].astype(float), channels, signatures, file["truth_loadings"]
+        )
 
 
-def simulate_mutations(signatures: object, activities: object, variant: str = "well_specified", seed: int = 0) -> np.ndarray:
+def simulate_mutations(
+    signatures: object, activities: object, variant: str = "well_specified", seed: int = 0
+) -> np.ndarray:
     r"""Counts of one of the four kinds, (N, J).
 
-    "well_specified": Poisson(:math:`z_n \phi`). "perturbed": each row has its own signatures, Dirichlet about the true ones
-    with mean cosine error 0.0025. "contaminated": 98 % of each activity, the rest on a signature of the row's own, drawn from
-    a flat Dirichlet. "overdispersed": negative binomial of variance twice the mean.
+    "well_specified": Poisson(:math:`z_n \phi`). "perturbed": each row has its own signatures,
+    Dirichlet about the true ones with mean cosine error 0.0025. "contaminated": 98 % of each
+    activity, the rest on a signature of the row's own, drawn from a flat Dirichlet.
+    "overdispersed": negative binomial of variance twice the mean.
 
     Args:
         signatures: (K, J), rows on the simplex; activities: (N, K), not negative.
@@ -77,11 +90,19 @@ def simulate_mutations(signatures: object, activities: object, variant: str = "w
     """
     phi, z = np.asarray(signatures, float), np.asarray(activities, float)
     if phi.ndim != 2 or z.ndim != 2 or z.shape[1] != len(phi):
-        raise ValueError(f"simulate_mutations: signatures (K, J) and activities (N, K) were expected, got {phi.shape} and {z.shape}")
+        raise ValueError(
+            "simulate_mutations: signatures (K, J) and activities (N, K) were expected, got"
+            f" {phi.shape} and {z.shape}"
+        )
     if not ((phi >= 0).all() and np.allclose(phi.sum(1), 1, atol=1e-6) and (z >= 0).all()):
-        raise ValueError("simulate_mutations: signatures on the simplex and activities that are not negative were expected")
+        raise ValueError(
+            "simulate_mutations: signatures on the simplex and activities that are not negative"
+            " were expected"
+        )
     if variant not in SYNTHETIC_BREAST:
-        raise ValueError(f"simulate_mutations: variant must be one of {SYNTHETIC_BREAST}, got {variant!r}")
+        raise ValueError(
+            f"simulate_mutations: variant must be one of {SYNTHETIC_BREAST}, got {variant!r}"
+        )
     rng = np.random.default_rng(seed)
     if variant == "well_specified":
         return rng.poisson(z @ phi).astype(float)

@@ -1,4 +1,6 @@
-"""Word counts of twelve of the 20 Newsgroups, as Lee and Gu (2025, arXiv:2501.01414, section 6.2) chose words."""
+"""Word counts of twelve of the 20 Newsgroups, as Lee and Gu (2025, arXiv:2501.01414, section 6.2)
+chose words.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ __all__ = ["Newsgroups", "load_newsgroups", "split_counts"]
 
 FILE = "20news_dde653.npz"
 CONTENT_SHA256 = "9ee3004c73acda9963ac64d807a6c0af01a7c5d6a6a9fb569f46480bd4f567fb"
-SOURCE = "20 Newsgroups, split by date (J. Rennie and K. Lang), counts of the 653 words of Lee and Gu"
+SOURCE = (
+    "20 Newsgroups, split by date (J. Rennie and K. Lang), counts of the 653 words of Lee and Gu"
+)
 
 
 @shows_briefly
@@ -41,9 +45,9 @@ class Newsgroups:
 def load_newsgroups() -> Newsgroups:
     """Documents on computers, recreation and science: counts of the 653 published words.
 
-    The file ``20news_dde653.npz`` must lie in the folder ``PPL_MODELS_DATA``. The test set has as many documents of each
-    group as the published one; the training set has 5,881 rows against 5,883, because the published rule for short and
-    long documents is not legible to the last row.
+    The file ``20news_dde653.npz`` must lie in the folder ``PPL_MODELS_DATA``. The test set has as
+    many documents of each group as the published one; the training set has 5,881 rows against
+    5,883, because the published rule for short and long documents is not legible to the last row.
 
     Raises:
         FileNotFoundError: if the file is not there.
@@ -52,16 +56,26 @@ def load_newsgroups() -> Newsgroups:
     names = ("x_train", "y_train", "x_test", "y_test", "words", "groups")
     file = prepared(FILE, SOURCE, names, CONTENT_SHA256)
     present = np.unique(np.concatenate([file["y_train"], file["y_test"]]))
-    labels, test_labels = (np.searchsorted(present, file[name]).astype(np.int64) for name in ("y_train", "y_test"))
+    labels, test_labels = (
+        np.searchsorted(present, file[name]).astype(np.int64) for name in ("y_train", "y_test")
+    )
     groups = tuple(str(name) for name in file["groups"][present])
     words = tuple(str(word) for word in file["words"])
     return Newsgroups(
-        file["x_train"].astype(np.float64), labels, file["x_test"].astype(np.float64), test_labels, words, groups
+        file["x_train"].astype(np.float64),
+        labels,
+        file["x_test"].astype(np.float64),
+        test_labels,
+        words,
+        groups,
     )
 
 
-def split_counts(counts: np.ndarray, share: float = 0.8, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Each word of each document goes to the first part with probability ``share``, else to the second.
+def split_counts(
+    counts: np.ndarray, share: float = 0.8, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Each word of each document goes to the first part with probability ``share``, else to the
+    second.
 
     Args:
         counts: (N, J), whole numbers.
@@ -74,7 +88,9 @@ def split_counts(counts: np.ndarray, share: float = 0.8, seed: int = 0) -> tuple
     if not 0 < share < 1:
         raise ValueError(f"split_counts: share must lie in (0, 1), got {share!r}")
     counts = np.asarray(counts, dtype=np.float64)
-    if counts.ndim != 2 or not (np.isfinite(counts).all() and (counts >= 0).all() and (counts == counts.round()).all()):
+    if counts.ndim != 2 or not (
+        np.isfinite(counts).all() and (counts >= 0).all() and (counts == counts.round()).all()
+    ):
         raise ValueError("split_counts: counts must be a matrix of whole numbers, 0 or more")
     first = np.random.default_rng(seed).binomial(counts.astype(np.int64), share).astype(np.float64)
     return first, counts - first

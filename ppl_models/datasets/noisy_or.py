@@ -1,8 +1,9 @@
-r"""The noisy-OR benchmark of Buhai, Halpern, Kim, Risteski and Sontag (ICML 2020, arXiv:1907.00030).
+r"""The noisy-OR benchmark of Buhai, Halpern, Kim, Risteski and Sontag (ICML 2020,
+arXiv:1907.00030).
 
-Designs with a known truth, made from their definitions, and the samples the authors published (clinicalml/overparam).
-"Noise 0.001" of the paper is the leak, the probability of a one with every latent off; the released files hold one minus
-that.
+Designs with a known truth, made from their definitions, and the samples the authors published
+(clinicalml/overparam). "Noise 0.001" of the paper is the leak, the probability of a one with every
+latent off; the released files hold one minus that.
 """
 
 from __future__ import annotations
@@ -68,8 +69,10 @@ class NoisyOrSample:
 
     Args:
         items: (10000, J) float64 of 0 and 1, in the published order.
-        truth: ``prior`` (8,), ``failure`` (8, J), ``leak`` (J,), which recovery is scored against, float64.
-        generator: the parameters that made the data; more latents than ``truth`` for img_unif, else the same.
+        truth: ``prior`` (8,), ``failure`` (8, J), ``leak`` (J,), which recovery is scored against,
+            float64.
+        generator: the parameters that made the data; more latents than ``truth`` for img_unif, else
+            the same.
         flipped: (10000,) bool, rows whose every fourth variable was flipped; None but for img_flip.
         item_names: column names.
     """
@@ -94,9 +97,9 @@ class NoisyOrSample:
 def load_noisy_or_sample(name: str) -> NoisyOrSample:
     """A published sample of 10,000 rows with its true parameters.
 
-    Looked for in ``noisy_or_overparam.npz`` in the folder that ``PPL_MODELS_DATA`` names: packed bits ``<name>_x``,
-    ``<name>_priors``, ``<name>_failure`` and ``<name>_off_noise``, converted from the authors' repository
-    clinicalml/overparam.
+    Looked for in ``noisy_or_overparam.npz`` in the folder that ``PPL_MODELS_DATA`` names: packed
+    bits ``<name>_x``, ``<name>_priors``, ``<name>_failure`` and ``<name>_off_noise``, converted
+    from the authors' repository clinicalml/overparam.
 
     Args:
         name: "img", "plnt", "unif", "con8", "con24", "img_flip" or "img_unif".
@@ -117,14 +120,27 @@ def load_noisy_or_sample(name: str) -> NoisyOrSample:
         bits = np.unpackbits(file[f"{name}_x"], axis=1)[:, :num_items]
         found = hashlib.sha256(np.ascontiguousarray(bits).tobytes()).hexdigest()
         if found != DIGESTS[name]:
-            raise ValueError(f"{path}: sha256 {DIGESTS[name]} was expected of {name}, got {found}: not the published sample")
-        truth = _params(file[f"{name}_priors"], file[f"{name}_failure"], 1 - file[f"{name}_off_noise"])
+            raise ValueError(
+                f"{path}: sha256 {DIGESTS[name]} was expected of {name}, got {found}: not the"
+                " published sample"
+            )
+        truth = _params(
+            file[f"{name}_priors"], file[f"{name}_failure"], 1 - file[f"{name}_off_noise"]
+        )
         generator, flipped = truth, None
         if name == "img_unif":
-            generator = _params(file["img_unif_generator_priors"], file["img_unif_generator_failure"], truth["leak"].numpy())
+            generator = _params(
+                file["img_unif_generator_priors"],
+                file["img_unif_generator_failure"],
+                truth["leak"].numpy(),
+            )
         if name == "img_flip":
             flipped = np.unpackbits(file["img_flip_row_flipped"])[: len(bits)].astype(bool)
-        names = tuple(str(region) for region in file["plnt_regions"]) if name == "plnt" else _pixel_names(num_items)
+        names = (
+            tuple(str(region) for region in file["plnt_regions"])
+            if name == "plnt"
+            else _pixel_names(num_items)
+        )
     return NoisyOrSample(bits.astype(np.float64), truth, generator, flipped, names)
 
 
@@ -144,9 +160,11 @@ class PlantRegions:
 
 
 def load_plant_regions() -> PlantRegions:
-    """Plants by region (W. Hamalainen, 2008, UCI Machine Learning Repository, doi:10.24432/C59K6M), the data behind PLNT.
+    """Plants by region (W. Hamalainen, 2008, UCI Machine Learning Repository, doi:10.24432/C59K6M),
+    the data behind PLNT.
 
-    Looked for in ``plants.npz`` in the folder that ``PPL_MODELS_DATA`` names: packed bits ``x``, ``n_cols``, ``regions``, ``names``.
+    Looked for in ``plants.npz`` in the folder that ``PPL_MODELS_DATA`` names: packed bits ``x``,
+    ``n_cols``, ``regions``, ``names``.
 
     Raises:
         FileNotFoundError: if the file is not there; ValueError: if it is another.
@@ -159,7 +177,8 @@ def load_plant_regions() -> PlantRegions:
 
 
 def load_plant_base() -> dict[str, Tensor]:
-    """The network of 20 latents that the authors fitted to :func:`load_plant_regions`; :func:`thresholded` makes PLNT of it.
+    """The network of 20 latents that the authors fitted to :func:`load_plant_regions`;
+    :func:`thresholded` makes PLNT of it.
 
     Looked for where :func:`load_noisy_or_sample` looks.
 
@@ -168,11 +187,16 @@ def load_plant_base() -> dict[str, Tensor]:
     """
     path = needed_file(SAMPLES_FILE, "see load_noisy_or_sample")
     with np.load(path, allow_pickle=False) as file:
-        return _params(file["plnt_base_priors"], file["plnt_base_failure"], 1 - file["plnt_base_off_noise"])
+        return _params(
+            file["plnt_base_priors"], file["plnt_base_failure"], 1 - file["plnt_base_off_noise"]
+        )
 
 
-def thresholded(params: dict[str, Tensor], smallest_prior: float = 0.01, largest_failure: float = 0.5) -> dict[str, Tensor]:
-    """A fitted network made a truth as PLNT was: rare latents dropped, weak edges too, and then latents without edges.
+def thresholded(
+    params: dict[str, Tensor], smallest_prior: float = 0.01, largest_failure: float = 0.5
+) -> dict[str, Tensor]:
+    """A fitted network made a truth as PLNT was: rare latents dropped, weak edges too, and then
+    latents without edges.
 
     Args:
         params: ``prior`` (m,), ``failure`` (m, J), ``leak`` (J,).
@@ -193,7 +217,8 @@ def image_design() -> dict[str, Tensor]:
 
 
 def uniform_design(seed: int = 1, num_latents: int = 8, num_items: int = 64) -> dict[str, Tensor]:
-    """UNIF: edges with probability 0.25, failures uniform on (0.05, 0.20), priors uniform on (0.1, 0.3).
+    """UNIF: edges with probability 0.25, failures uniform on (0.05, 0.20), priors uniform on (0.1,
+    0.3).
 
     Args:
         seed: of NumPy's legacy generator; 1 gives the published parameters at the default sizes.
@@ -210,8 +235,11 @@ def uniform_design(seed: int = 1, num_latents: int = 8, num_items: int = 64) -> 
     return _params(np.array(prior), np.array(failure), np.full(num_items, LEAK))
 
 
-def random_design(num_edges: int, seed: int = 0, num_latents: int = 8, num_items: int = 64) -> dict[str, Tensor]:
-    """CON8 and CON24: exactly ``num_edges`` random edges a latent, failures 0.1, priors 0.125, leak 0.001.
+def random_design(
+    num_edges: int, seed: int = 0, num_latents: int = 8, num_items: int = 64
+) -> dict[str, Tensor]:
+    """CON8 and CON24: exactly ``num_edges`` random edges a latent, failures 0.1, priors 0.125, leak
+    0.001.
 
     The published patterns cannot be made from a seed: load them with :func:`load_noisy_or_sample`.
     """
@@ -225,7 +253,9 @@ def random_design(num_edges: int, seed: int = 0, num_latents: int = 8, num_items
 
 
 def image_uniform_design() -> dict[str, Tensor]:
-    """IMG-UNIF: the eight latents of IMG, and the patterns of UNIF as eight rare ones of prior 0.05."""
+    """IMG-UNIF: the eight latents of IMG, and the patterns of UNIF as eight rare ones of prior
+    0.05.
+    """
     image, tail = image_design(), uniform_design()
     return {
         "prior": torch.cat([image["prior"], torch.full_like(tail["prior"], 0.05)]),
@@ -234,29 +264,42 @@ def image_uniform_design() -> dict[str, Tensor]:
     }
 
 
-def sample_noisy_or(params: dict[str, Tensor], num_rows: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+def sample_noisy_or(
+    params: dict[str, Tensor], num_rows: int, seed: int = 0
+) -> tuple[Tensor, Tensor]:
     """Rows (N, J) and their latents (N, m), float64 of 0 and 1."""
     check_size("sample_noisy_or", "num_rows", num_rows)
     generator = torch.Generator().manual_seed(seed)
     prior = params["prior"].expand(num_rows, -1)
-    latents = (torch.rand(prior.shape, generator=generator, dtype=torch.float64) < prior).to(torch.float64)
+    latents = (torch.rand(prior.shape, generator=generator, dtype=torch.float64) < prior).to(
+        torch.float64
+    )
     weights = latents @ weight_of_failure(params["failure"]) + weight_of_leak(params["leak"])
     uniform = torch.rand(weights.shape, generator=generator, dtype=torch.float64)
     return (uniform < -torch.expm1(-weights)).to(torch.float64), latents
 
 
 def flip_columns(items: Tensor, share: float = 0.1, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """IMG-FLIP: in a random share of the rows variables 0, 4, 8, ... are all flipped; the rows, and which were flipped."""
+    """IMG-FLIP: in a random share of the rows variables 0, 4, 8, ... are all flipped; the rows, and
+    which were flipped.
+    """
     if not 0 <= share <= 1:
         raise ValueError(f"flip_columns: share must lie in [0, 1], got {share!r}")
-    flipped = torch.rand(len(items), generator=torch.Generator().manual_seed(seed), dtype=torch.float64) < share
+    flipped = (
+        torch.rand(len(items), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        < share
+    )
     out = items.clone()
     out[flipped, FLIPPED] = 1 - out[flipped, FLIPPED]
     return out, flipped
 
 
 def _params(prior: np.ndarray, failure: np.ndarray, leak: np.ndarray) -> dict[str, Tensor]:
-    return {"prior": torch.from_numpy(prior), "failure": torch.from_numpy(failure), "leak": torch.from_numpy(leak)}
+    return {
+        "prior": torch.from_numpy(prior),
+        "failure": torch.from_numpy(failure),
+        "leak": torch.from_numpy(leak),
+    }
 
 
 def _pixel_names(num_items: int) -> tuple[str, ...]:

@@ -1,4 +1,6 @@
-"""Options HMMs with a known truth: the four-state chain, random designs, and a fast simulator for long sequences."""
+"""Options HMMs with a known truth: the four-state chain, random designs, and a fast simulator for
+long sequences.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from torch import Tensor
 from ppl_models.parts.showing import shows_briefly
 from ppl_models.sequences.trajectories import pack
 
-__all__ = ["OptionSequences", "options_chain", "random_options", "simulate_options", "stationary_law"]
+__all__ = [
+    "OptionSequences",
+    "options_chain",
+    "random_options",
+    "simulate_options",
+    "stationary_law",
+]
 
 MANY_ROWS = 256  # from here on sequences are simply drawn side by side
 
@@ -24,7 +32,8 @@ class OptionSequences:
     """Simulated or recorded sequences with the options that made them.
 
     Args:
-        data: ``{"state": (B, T), "action": (B, T), "length": (B,)}``, -1 after the end: what a model is fitted to.
+        data: ``{"state": (B, T), "action": (B, T), "length": (B,)}``, -1 after the end: what a
+            model is fitted to.
         option: (B, T) int64, the options; never used in fitting; -1 after the end.
     """
 
@@ -38,30 +47,58 @@ class OptionSequences:
 
 
 def options_chain() -> dict[str, Tensor]:
-    """Four states on a line, actions left and right, options that tend left and right; ``initial`` is the stationary law.
+    """Four states on a line, actions left and right, options that tend left and right; ``initial``
+    is the stationary law.
 
-    Source: Nguyen, Li, Lai, Paschalidis and Huggins, *Beyond Predictive Accuracy* (thesis), section 2.4.
+    Source: Nguyen, Li, Lai, Paschalidis and Huggins, *Beyond Predictive Accuracy* (thesis), section
+    2.4.
     """
-    low = [[[0.6, 0.4], [0.1, 0.9]], [[0.7, 0.3], [0.15, 0.85]], [[0.8, 0.2], [0.3, 0.7]], [[0.9, 0.1], [0.35, 0.65]]]
+    low = [
+        [[0.6, 0.4], [0.1, 0.9]],
+        [[0.7, 0.3], [0.15, 0.85]],
+        [[0.8, 0.2], [0.3, 0.7]],
+        [[0.9, 0.1], [0.35, 0.65]],
+    ]
     high = [
         [[0.67, 0.33], [0.16, 0.84]],
         [[0.88, 0.12], [0.16, 0.84]],
         [[0.84, 0.16], [0.12, 0.88]],
         [[0.84, 0.16], [0.33, 0.67]],
     ]
-    left = [[0.7, 0.1, 0.1, 0.1], [0.4, 0.4, 0.1, 0.1], [0.3, 0.3, 0.3, 0.1], [0.25, 0.25, 0.25, 0.25]]
-    right = [[0.25, 0.25, 0.25, 0.25], [0.1, 0.3, 0.3, 0.3], [0.1, 0.1, 0.4, 0.4], [0.1, 0.1, 0.1, 0.7]]
+    left = [
+        [0.7, 0.1, 0.1, 0.1],
+        [0.4, 0.4, 0.1, 0.1],
+        [0.3, 0.3, 0.3, 0.1],
+        [0.25, 0.25, 0.25, 0.25],
+    ]
+    right = [
+        [0.25, 0.25, 0.25, 0.25],
+        [0.1, 0.3, 0.3, 0.3],
+        [0.1, 0.1, 0.4, 0.4],
+        [0.1, 0.1, 0.1, 0.7],
+    ]
     parts = {"low": low, "high": high, "environment": [left, right]}
-    return _with_stationary_start({name: torch.tensor(value, dtype=torch.float64) for name, value in parts.items()})
+    return _with_stationary_start(
+        {name: torch.tensor(value, dtype=torch.float64) for name, value in parts.items()}
+    )
 
 
 def random_options(
-    num_states: int, num_actions: int, num_options: int, seed: int, stay: float = 0.8, sharpness: float = 0.5
+    num_states: int,
+    num_actions: int,
+    num_options: int,
+    seed: int,
+    stay: float = 0.8,
+    sharpness: float = 0.5,
 ) -> dict[str, Tensor]:
-    """A random options HMM: low-level rows Dirichlet(sharpness), options kept with probability ``stay`` and else redrawn by a
-    uniform row, environment rows uniform; ``initial`` is the stationary law."""
+    """A random options HMM: low-level rows Dirichlet(sharpness), options kept with probability
+    ``stay`` and else redrawn by a uniform row, environment rows uniform; ``initial`` is the
+    stationary law.
+    """
     generator = np.random.default_rng(seed)
-    high = stay * np.eye(num_options) + (1 - stay) * generator.dirichlet(np.ones(num_options), size=(num_states, num_options))
+    high = stay * np.eye(num_options) + (1 - stay) * generator.dirichlet(
+        np.ones(num_options), size=(num_states, num_options)
+    )
     parts = {
         "low": generator.dirichlet(np.full(num_actions, sharpness), size=(num_states, num_options)),
         "high": high,
@@ -78,20 +115,27 @@ def stationary_law(params: Mapping[str, Tensor]) -> Tensor:
     """(S, O), P(state, option) of a chain that has run for long."""
     low, high, environment = params["low"], params["high"], params["environment"]
     num_states, num_options = low.shape[:2]
-    step = torch.einsum("soa,ast,top->sotp", low, environment, high).reshape(num_states * num_options, -1)
+    step = torch.einsum("soa,ast,top->sotp", low, environment, high).reshape(
+        num_states * num_options, -1
+    )
     size = len(step)
-    system = torch.cat([step.mT - torch.eye(size, dtype=step.dtype), torch.ones(1, size, dtype=step.dtype)])
+    system = torch.cat(
+        [step.mT - torch.eye(size, dtype=step.dtype), torch.ones(1, size, dtype=step.dtype)]
+    )
     target = torch.zeros(size + 1, 1, dtype=step.dtype)
     target[-1] = 1.0
     law = torch.linalg.lstsq(system, target).solution[:, 0].clamp(min=0.0)
     return (law / law.sum()).reshape(num_states, num_options)
 
 
-def simulate_options(params: Mapping[str, Tensor], num_rows: int, num_steps: int, seed: int) -> OptionSequences:
+def simulate_options(
+    params: Mapping[str, Tensor], num_rows: int, num_steps: int, seed: int
+) -> OptionSequences:
     """Sequences drawn from an options HMM.
 
-    A long sequence is cut into pieces that are drawn side by side, each from every state and option it could begin in
-    with the same random numbers; the pieces that fit together are then kept: the law is that of one sequence.
+    A long sequence is cut into pieces that are drawn side by side, each from every state and option
+    it could begin in with the same random numbers; the pieces that fit together are then kept: the
+    law is that of one sequence.
 
     Args:
         params: ``initial`` (S, O), ``low``, ``high``, ``environment``.
@@ -102,7 +146,10 @@ def simulate_options(params: Mapping[str, Tensor], num_rows: int, num_steps: int
         ValueError: if a size is not positive.
     """
     if num_rows < 1 or num_steps < 1:
-        raise ValueError(f"simulate_options: positive numbers of rows and steps were expected, got {num_rows} and {num_steps}")
+        raise ValueError(
+            f"simulate_options: positive numbers of rows and steps were expected, got {num_rows}"
+            f" and {num_steps}"
+        )
     arrays = {name: value.detach().cpu().numpy() for name, value in params.items()}
     num_states, num_options = arrays["initial"].shape
     sums = {
@@ -111,14 +158,19 @@ def simulate_options(params: Mapping[str, Tensor], num_rows: int, num_steps: int
         "high": arrays["high"].reshape(-1, num_options).cumsum(-1),
     }
     generator = np.random.default_rng(seed)
-    start = _draw(arrays["initial"].reshape(1, -1).cumsum(-1)[np.zeros(num_rows, dtype=int)], generator.random(num_rows))
+    start = _draw(
+        arrays["initial"].reshape(1, -1).cumsum(-1)[np.zeros(num_rows, dtype=int)],
+        generator.random(num_rows),
+    )
     num_pieces = 1 if num_rows >= MANY_ROWS else max(1, int(math.sqrt(num_steps / num_rows)))
     size = -(-num_steps // num_pieces)
     seeds = np.random.SeedSequence(seed).spawn(1)[0]
     if num_pieces > 1:
         every = np.arange(num_states * num_options)
         begin = np.broadcast_to(every[:, None], (len(every), num_rows * num_pieces))
-        ends = _run(sums, begin, size, num_states, num_options, seeds, keep=False)[1].reshape(len(every), num_rows, num_pieces)
+        ends = _run(sums, begin, size, num_states, num_options, seeds, keep=False)[1].reshape(
+            len(every), num_rows, num_pieces
+        )
         begins = np.empty((num_rows, num_pieces), dtype=np.int64)
         begins[:, 0] = start
         for piece in range(1, num_pieces):
@@ -140,9 +192,17 @@ def _draw(sums: np.ndarray, uniform: np.ndarray) -> np.ndarray:
 
 
 def _run(
-    sums: dict[str, np.ndarray], begin: np.ndarray, num_steps: int, num_states: int, num_options: int, seeds: object, keep: bool
+    sums: dict[str, np.ndarray],
+    begin: np.ndarray,
+    num_steps: int,
+    num_states: int,
+    num_options: int,
+    seeds: object,
+    keep: bool,
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """Steps of the chains (kinds, chains): states, options and actions (chains, num_steps) of kind 0 if kept, and the ends."""
+    """Steps of the chains (kinds, chains): states, options and actions (chains, num_steps) of kind
+    0 if kept, and the ends.
+    """
     generator = np.random.default_rng(seeds)  # type: ignore[arg-type]
     state, option = begin // num_options, begin % num_options
     num_chains = begin.shape[1]

@@ -1,4 +1,6 @@
-"""The sparse-coding benchmark of Buhai, Halpern, Kim, Risteski and Sontag (ICML 2020, arXiv:1907.00030): pairs of near columns."""
+"""The sparse-coding benchmark of Buhai, Halpern, Kim, Risteski and Sontag (ICML 2020,
+arXiv:1907.00030): pairs of near columns.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,11 @@ FILE = "noisy_or_overparam.npz"
 ANGLES = (5, 10)
 
 
-def paired_dictionary(angle: float, num_pairs: int = 12, num_items: int = 100, seed: int = 0) -> Tensor:
-    r"""Unit columns in pairs: a random direction a, and :math:`a \cos\gamma + b \sin\gamma` with b random orthogonal to a, (J, m).
+def paired_dictionary(
+    angle: float, num_pairs: int = 12, num_items: int = 100, seed: int = 0
+) -> Tensor:
+    r"""Unit columns in pairs: a random direction a, and :math:`a \cos\gamma + b \sin\gamma` with b
+    random orthogonal to a, (J, m).
 
     Args:
         angle: gamma, in degrees, in (0, 90].
@@ -44,7 +49,8 @@ def paired_dictionary(angle: float, num_pairs: int = 12, num_items: int = 100, s
 
 
 def load_paired_dictionary(angle: int) -> Tensor:
-    """The published dictionary (100, 24) of pairs ``angle`` = 5 or 10 degrees apart, from the repository clinicalml/overparam.
+    """The published dictionary (100, 24) of pairs ``angle`` = 5 or 10 degrees apart, from the
+    repository clinicalml/overparam.
 
     Looked for in ``noisy_or_overparam.npz`` in the folder that ``PPL_MODELS_DATA`` names.
 
@@ -64,8 +70,8 @@ def sample_sparse_codes(
 ) -> tuple[Tensor, Tensor]:
     """Rows (N, J) and their codes (N, m): a uniform support, uniform amounts divided by their sum.
 
-    Without noise these are the rows of the released sampler, bit for bit; the published benchmark has 10,000 rows of sparsity
-    5 and holds out the first 1,000.
+    Without noise these are the rows of the released sampler, bit for bit; the published benchmark
+    has 10,000 rows of sparsity 5 and holds out the first 1,000.
 
     Args:
         dictionary: (J, m); num_rows: N; sparsity: k.
@@ -78,7 +84,9 @@ def sample_sparse_codes(
     num_columns = dictionary.shape[1]
     check_size("sample_sparse_codes", "num_rows", num_rows)
     if not is_integer(sparsity) or sparsity > num_columns:
-        raise ValueError(f"sample_sparse_codes: sparsity must lie in 1..{num_columns}, got {sparsity!r}")
+        raise ValueError(
+            f"sample_sparse_codes: sparsity must lie in 1..{num_columns}, got {sparsity!r}"
+        )
     if not noise >= 0:
         raise ValueError(f"sample_sparse_codes: noise must not be negative, got {noise!r}")
     random = np.random.RandomState(seed)

@@ -1,4 +1,6 @@
-"""How binary attributes go together in a population: what every law says of itself, and independent attributes."""
+"""How binary attributes go together in a population: what every law says of itself, and independent
+attributes.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,15 @@ from torch import Tensor
 from ppl_models.descriptions.layers import Root, RootLayer
 from ppl_models.parts.validation import is_integer
 
-__all__ = ["AttributeLaw", "AttributeRoot", "Independent", "cycle_of", "ordered", "pairs_of", "place_of"]
+__all__ = [
+    "AttributeLaw",
+    "AttributeRoot",
+    "Independent",
+    "cycle_of",
+    "ordered",
+    "pairs_of",
+    "place_of",
+]
 
 Pair = tuple[Any, Any]
 
@@ -38,7 +48,9 @@ class AttributeRoot(Root, Protocol):
 class AttributeLaw(Protocol):
     """What a user writes, before the number of attributes is known."""
 
-    def root(self, latent: str, num_attributes: int, names: Sequence[str] | None = None) -> AttributeRoot:
+    def root(
+        self, latent: str, num_attributes: int, names: Sequence[str] | None = None
+    ) -> AttributeRoot:
         """The law of so many attributes.
 
         Args:
@@ -67,13 +79,17 @@ class IndependentRoot(RootLayer):
 
 @dataclass(frozen=True)
 class Independent:
-    r"""Attributes that know nothing of each other, :math:`P(\alpha) = \prod_k \pi_k^{\alpha_k} (1 - \pi_k)^{1 - \alpha_k}`.
+    r"""Attributes that know nothing of each other, :math:`P(\alpha) = \prod_k \pi_k^{\alpha_k} (1 -
+    \pi_k)^{1 - \alpha_k}`.
 
-    The site ``proportions`` (K,) has a uniform prior. Skills of people are seldom independent: compare with
-    :class:`~ppl_models.Saturated` or :class:`~ppl_models.HigherOrder` before you believe it.
+    The site ``proportions`` (K,) has a uniform prior. Skills of people are seldom independent:
+    compare with :class:`~ppl_models.Saturated` or :class:`~ppl_models.HigherOrder` before you
+    believe it.
     """
 
-    def root(self, latent: str, num_attributes: int, names: Sequence[str] | None = None) -> AttributeRoot:
+    def root(
+        self, latent: str, num_attributes: int, names: Sequence[str] | None = None
+    ) -> AttributeRoot:
         return IndependentRoot("proportions", latent, num_attributes)
 
 
@@ -81,7 +97,8 @@ def pairs_of(owner: str, argument: str, pairs: Any) -> tuple[Pair, ...]:
     """Pairs of attributes (numbers from 0, or names) as tuples.
 
     Raises:
-        ValueError: for what is no sequence of pairs, a pair given twice, or an attribute paired with itself.
+        ValueError: for what is no sequence of pairs, a pair given twice, or an attribute paired
+            with itself.
     """
     wanted = f"{owner}: {argument} must be pairs of attributes, by number from 0 or by name"
     if isinstance(pairs, str) or not isinstance(pairs, Sequence):
@@ -109,11 +126,18 @@ def place_of(owner: str, member: Any, num_attributes: int, names: Sequence[str] 
     """
     if isinstance(member, str):
         if names is None or member not in names:
-            known = "which have no names" if names is None else f"which are called {', '.join(names)}"
-            raise ValueError(f"{owner}: attribute {member!r} is not among the {num_attributes}, {known}")
+            known = (
+                "which have no names" if names is None else f"which are called {', '.join(names)}"
+            )
+            raise ValueError(
+                f"{owner}: attribute {member!r} is not among the {num_attributes}, {known}"
+            )
         return list(names).index(member)
     if member >= num_attributes:
-        raise ValueError(f"{owner}: attribute {member} is not among the {num_attributes}, which are numbered from 0")
+        raise ValueError(
+            f"{owner}: attribute {member} is not among the {num_attributes}, which are numbered"
+            " from 0"
+        )
     return int(member)
 
 
@@ -128,15 +152,23 @@ def ordered(owner: str, edges: Sequence[tuple[int, int]], num_attributes: int) -
         before[child].append(parent)
     out: list[int] = []
     while len(out) < num_attributes:
-        ready = [k for k in range(num_attributes) if k not in out and all(parent in out for parent in before[k])]
+        ready = [
+            k
+            for k in range(num_attributes)
+            if k not in out and all(parent in out for parent in before[k])
+        ]
         if not ready:
-            raise ValueError(f"{owner}: {' -> '.join(map(str, cycle_of(before)))} is a cycle; no attribute may lead back to itself")
+            raise ValueError(
+                f"{owner}: {' -> '.join(map(str, cycle_of(before)))} is a cycle; no attribute may"
+                " lead back to itself"
+            )
         out.append(ready[0])
     return tuple(out)
 
 
 def cycle_of(before: Mapping[int, Sequence[int]]) -> list[int]:
-    """A cycle of a graph that has one, in the direction of its edges, its smallest member first and last.
+    """A cycle of a graph that has one, in the direction of its edges, its smallest member first and
+    last.
 
     Args:
         before: for each node those that point to it.

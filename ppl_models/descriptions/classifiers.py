@@ -20,10 +20,12 @@ class ClassifierGroup:
     """Variates whose networks are of one architecture and are evaluated together.
 
     Args:
-        network: the architecture; variates: which they are; is_shared: whether one network serves them all.
+        network: the architecture; variates: which they are; is_shared: whether one network serves
+            them all.
         sites: names of the weights in the program -> their names in the network.
         shapes: shape of each site, by its name in the program.
-        output_dims: the dim, counted from the end, of each site whose entries belong to the components; None where components cannot exchange names.
+        output_dims: the dim, counted from the end, of each site whose entries belong to the
+            components; None where components cannot exchange names.
     """
 
     network: ClassifierNetwork
@@ -47,7 +49,8 @@ class ClassifierDescription:
         shapes: of one row of each variate, V of them.
         num_components: C.
         groups: the networks, every variate in one group.
-        weights: of the components: "geometric" (they follow from the pseudo-weights), "free" (parameters), or known numbers.
+        weights: of the components: "geometric" (they follow from the pseudo-weights), "free"
+            (parameters), or known numbers.
         prior_scale: standard deviation of the Normal prior of every weight of a network.
         is_scaled: by variate, whether its columns are centred and scaled.
         is_shared: whether one network serves all variates, so that all are scaled alike.
@@ -69,18 +72,27 @@ class ClassifierDescription:
     @property
     def scaled_sizes(self) -> tuple[int, ...]:
         """Columns of each variate that are centred and scaled: all of them, or none."""
-        return tuple(math.prod(shape) if scaled else 0 for shape, scaled in zip(self.shapes, self.is_scaled, strict=True))
+        return tuple(
+            math.prod(shape) if scaled else 0
+            for shape, scaled in zip(self.shapes, self.is_scaled, strict=True)
+        )
 
     @property
     def scaling_sites(self) -> tuple[str, ...]:
-        """Names of the sites that hold means and standard deviations of these columns; () where there are none."""
+        """Names of the sites that hold means and standard deviations of these columns; () where
+        there are none.
+        """
         return ("input_centres", "input_scales") if any(self.is_scaled) else ()
 
-    def standardised(self, rows: Sequence[Tensor], params: Mapping[str, Tensor]) -> tuple[list[Tensor], Tensor | None]:
-        """Rows of each variate, (n, \\*shape), as the networks see them, and which variates of them are there, (V, n); None where all are.
+    def standardised(
+        self, rows: Sequence[Tensor], params: Mapping[str, Tensor]
+    ) -> tuple[list[Tensor], Tensor | None]:
+        """Rows of each variate, (n, \\*shape), as the networks see them, and which variates of them
+        are there, (V, n); None where all are.
 
         Args:
-            rows: of each variate, numbers of any kind; params: with the scaling sites, and ``pseudo_weights`` for dtype and device.
+            rows: of each variate, numbers of any kind; params: with the scaling sites, and
+                ``pseudo_weights`` for dtype and device.
         """
         like, out, begin = params["pseudo_weights"], [], 0
         missing = torch.stack([x.flatten(1).isnan().any(1) for x in rows])
@@ -89,7 +101,9 @@ class ClassifierDescription:
         for x, shape, size in zip(rows, self.shapes, self.scaled_sizes, strict=True):
             value = x.to(like)
             if size:
-                centre, scale = (params[name][begin : begin + size].reshape(shape) for name in self.scaling_sites)
+                centre, scale = (
+                    params[name][begin : begin + size].reshape(shape) for name in self.scaling_sites
+                )
                 value, begin = (value - centre) / scale, begin + size
             out.append(value)
         return out, ~missing if missing.any() else None

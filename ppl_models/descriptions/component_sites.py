@@ -1,4 +1,6 @@
-"""The parameters of the laws of components, as sites of a program: those of a mixture, and of the states of a hidden Markov model."""
+"""The parameters of the laws of components, as sites of a program: those of a mixture, and of the
+states of a hidden Markov model.
+"""
 
 from __future__ import annotations
 
@@ -49,20 +51,33 @@ def draw_components(about: MixtureComponents, zero: Tensor) -> dict[str, Tensor]
         about: the components; zero: of the program's dtype and device.
     """
     if isinstance(about.component, RowLaw):
-        return about.component.draw(about.num_components, _ends(about.limits, zero), zero + zero.new_tensor(about.widths))
+        return about.component.draw(
+            about.num_components, _ends(about.limits, zero), zero + zero.new_tensor(about.widths)
+        )
     family, num = about.component, about.num_components
     num_categories = family.num_categories_of(about.num_items)
     num_numeric = about.num_items - len(num_categories)
     predictors = probabilities = None
     if num_numeric:
-        predictors = pyro.sample("predictors", Flat(*_ends(about.limits, zero)).expand([num, num_numeric]).to_event(2))
+        predictors = pyro.sample(
+            "predictors", Flat(*_ends(about.limits, zero)).expand([num, num_numeric]).to_event(2)
+        )
     if num_categories:
-        concentrations = torch.tensor(table_concentrations(family, about.num_items), dtype=zero.dtype, device=zero.device)
-        probabilities = pyro.sample("probabilities", DirichletTables(concentrations, num_categories).expand(torch.Size([num])).to_event(1))
+        concentrations = torch.tensor(
+            table_concentrations(family, about.num_items), dtype=zero.dtype, device=zero.device
+        )
+        probabilities = pyro.sample(
+            "probabilities",
+            DirichletTables(concentrations, num_categories).expand(torch.Size([num])).to_event(1),
+        )
     thresholds, limits = None, threshold_limits(family, about.num_items)
     if limits:
-        thresholds = pyro.sample("thresholds", Flat(*_ends(limits, zero)).to_event(1)).unsqueeze(-2)  # all components share them
-    own = {"predictor": joined(family, about.num_items, predictors, probabilities, thresholds)}  # (..., K, P)
+        thresholds = pyro.sample("thresholds", Flat(*_ends(limits, zero)).to_event(1)).unsqueeze(
+            -2
+        )  # all components share them
+    own = {
+        "predictor": joined(family, about.num_items, predictors, probabilities, thresholds)
+    }  # (..., K, P)
     is_size = sizes(family, about.num_items).to(zero.device)
     if len(is_size):
         ends = _ends(about.variance_limits, zero)
@@ -84,7 +99,9 @@ def num_own_dims(about: MixtureComponents, name: str) -> int:
     return len(about.component.site_dims[name]) if isinstance(about.component, RowLaw) else 2
 
 
-def item_law(about: MixtureComponents, predictor: Tensor, dispersion: Tensor | None) -> ItemResponse:
+def item_law(
+    about: MixtureComponents, predictor: Tensor, dispersion: Tensor | None
+) -> ItemResponse:
     r"""The law of independent items, which are measured from the centres of their units.
 
     Args:
@@ -93,15 +110,22 @@ def item_law(about: MixtureComponents, predictor: Tensor, dispersion: Tensor | N
     """
     assert isinstance(about.component, ResponseFamily)
     centres = [centre for centre, _ in about.item_units]
-    return ItemResponse(about.component, predictor, dispersion, predictor.new_tensor(centres) if any(centres) else None)
+    return ItemResponse(
+        about.component,
+        predictor,
+        dispersion,
+        predictor.new_tensor(centres) if any(centres) else None,
+    )
 
 
 def law_given(about: MixtureComponents, own: Mapping[str, Tensor]) -> Any:
-    r"""The law of a row, of batch shape (\*batch), where its parameters are picked or laid out already.
+    r"""The law of a row, of batch shape (\*batch), where its parameters are picked or laid out
+    already.
 
     Args:
         about: the components.
-        own: (\*batch, ...), as :func:`draw_components` returns them but for the dim of the components.
+        own: (\*batch, ...), as :func:`draw_components` returns them but for the dim of the
+            components.
     """
     if isinstance(about.component, RowLaw):
         return about.component.given(own)

@@ -21,7 +21,10 @@ __all__ = [
     "VARIANCE_RANGE",
 ]
 
-VARIANCE_RANGE = (1e-6, 1e6)  # the flat prior of a variance, in squared widths of its column, and of a size is proper on it
+VARIANCE_RANGE = (
+    1e-6,
+    1e6,
+)  # the flat prior of a variance, in squared widths of its column, and of a size is proper on it
 
 
 @dataclass(frozen=True)
@@ -32,10 +35,13 @@ class MixtureComponents:
         num_components, num_items: K and J.
         component: the family of the components.
         concentration: of the symmetric Dirichlet prior of the weights.
-        bound: half-width of the interval of predictors or means about zero; None for that of every item's family, about its centre and in its widths.
+        bound: half-width of the interval of predictors or means about zero; None for that of every
+            item's family, about its centre and in its widths.
         variance_floor: least variance of a component, as a share of the column's.
-        units: centre and width of every item; None for 0 and 1. Of an item that is not Normal they are always that.
-        covariates: columns behind the items on which the chances of the components depend; None where these are weights.
+        units: centre and width of every item; None for 0 and 1. Of an item that is not Normal they
+            are always that.
+        covariates: columns behind the items on which the chances of the components depend; None
+            where these are weights.
     """
 
     num_components: int
@@ -54,15 +60,24 @@ class MixtureComponents:
 
     @property
     def scaled(self) -> tuple[bool, ...]:
-        """Which items have units of their own: those whose law is a normal one of the values as they stand."""
+        """Which items have units of their own: those whose law is a normal one of the values as
+        they stand.
+        """
         blocks = self.family.blocks(self.num_items)
-        return tuple(type(part) is Normal for part, columns, _ in blocks for _ in range(self.num_items)[columns])
+        return tuple(
+            type(part) is Normal
+            for part, columns, _ in blocks
+            for _ in range(self.num_items)[columns]
+        )
 
     @property
     def item_units(self) -> Units:
         """Centre and width of every item."""
         own = self.units if self.units is not None else ((0.0, 1.0),) * self.num_items
-        return tuple(unit if is_scaled else (0.0, 1.0) for unit, is_scaled in zip(own, self.scaled, strict=True))
+        return tuple(
+            unit if is_scaled else (0.0, 1.0)
+            for unit, is_scaled in zip(own, self.scaled, strict=True)
+        )
 
     @property
     def widths(self) -> tuple[float, ...]:
@@ -72,17 +87,35 @@ class MixtureComponents:
     @property
     def limits(self) -> tuple[tuple[float, float], ...]:
         """Both ends of the interval of each predictor or mean, of the items that have one."""
-        tabled = [bool(part.num_categories_of(1)) for part, columns, _ in self.family.blocks(self.num_items) for _ in range(self.num_items)[columns]]
+        tabled = [
+            bool(part.num_categories_of(1))
+            for part, columns, _ in self.family.blocks(self.num_items)
+            for _ in range(self.num_items)[columns]
+        ]
         if self.bound is not None:
             return ((-self.bound, self.bound),) * (self.num_items - sum(tabled))
         bounds = zip(self.item_units, self.family.item_bounds(self.num_items), tabled, strict=True)
-        return tuple((centre - bound * width, centre + bound * width) for (centre, width), bound, is_table in bounds if not is_table)
+        return tuple(
+            (centre - bound * width, centre + bound * width)
+            for (centre, width), bound, is_table in bounds
+            if not is_table
+        )
 
     @property
     def variance_units(self) -> tuple[float, ...]:
-        """What each variance is measured in, of the items that have one: the squared width of its item; 1 for a size."""
-        blocks = [(part, columns) for part, columns, own in self.family.blocks(self.num_items) if own.stop > own.start]
-        return tuple(1.0 if isinstance(part, NegativeBinomial) else width**2 for part, columns in blocks for width in self.widths[columns])
+        """What each variance is measured in, of the items that have one: the squared width of its
+        item; 1 for a size.
+        """
+        blocks = [
+            (part, columns)
+            for part, columns, own in self.family.blocks(self.num_items)
+            if own.stop > own.start
+        ]
+        return tuple(
+            1.0 if isinstance(part, NegativeBinomial) else width**2
+            for part, columns in blocks
+            for width in self.widths[columns]
+        )
 
     @property
     def variance_limits(self) -> tuple[tuple[float, float], ...]:
@@ -91,10 +124,15 @@ class MixtureComponents:
         return tuple((low * unit, high * unit) for unit in self.variance_units)
 
     def measured(self, rows: Tensor, weights: Tensor | None = None) -> Units | None:
-        """The units that rows (N, J), counted as often as weights (N,) say, suggest; None where they are given, or no item has any."""
+        """The units that rows (N, J), counted as often as weights (N,) say, suggest; None where
+        they are given, or no item has any.
+        """
         if self.units is not None or not any(self.scaled):
             return None
-        return tuple(unit if is_scaled else (0.0, 1.0) for unit, is_scaled in zip(column_units(rows, weights), self.scaled, strict=True))
+        return tuple(
+            unit if is_scaled else (0.0, 1.0)
+            for unit, is_scaled in zip(column_units(rows, weights), self.scaled, strict=True)
+        )
 
 
 @dataclass(frozen=True)
@@ -108,8 +146,8 @@ class FactorizationDescription:
         concentration: of the Dirichlet prior of a signature (counts).
         activity_prior: (shape, rate) of the Gamma prior of activities, None for flat (counts).
         bound: largest activity; for Normal entries also the largest entry of a signature.
-        variance: how the variance of negative binomial counts grows with the mean, "quadratic" or "linear", with one dispersion, a global
-            site; None for Poisson counts or Normal entries.
+        variance: how the variance of negative binomial counts grows with the mean, "quadratic" or
+            "linear", with one dispersion, a global site; None for Poisson counts or Normal entries.
     """
 
     num_items: int
@@ -134,7 +172,8 @@ class DictionaryDescription:
     Args:
         num_items, num_columns: J and m.
         sparsity: largest number of columns in a row.
-        noise: standard deviation of an entry, None where it is estimated; noise_range: its interval.
+        noise: standard deviation of an entry, None where it is estimated; noise_range: its
+            interval.
         bound: largest entry of a code.
     """
 

@@ -1,10 +1,16 @@
 r"""The deepest latents of a tower whose chances depend on covariates of the row.
 
-.. math:: a_k \mid z \sim \mathrm{Bernoulli}(\sigma(\beta_{k0} + \beta_k \cdot z)), \qquad k = 1, \dots, K,
+.. math::
 
-independent given z. With :math:`r_{ik}` the expected latents of row i, the M-step is K logits, each by its own Newton steps that never lower the expected
-log-posterior (:mod:`ppl_models.descriptions.logit` with two classes), all of them and all restarts in one batch. It asks for :math:`S_k = \sum_i w_i r_{ik} u_i`
-alone, K Q numbers, where u are the terms of the row in their widths from their centres. Where latents are drawn, r are the chances that they were drawn with.
+    a_k \mid z \sim \mathrm{Bernoulli}(\sigma(\beta_{k0} + \beta_k \cdot z)), \qquad k = 1, \dots,
+    K,
+
+independent given z. With :math:`r_{ik}` the expected latents of row i, the M-step is K logits, each
+by its own Newton steps that never lower the expected log-posterior
+(:mod:`ppl_models.descriptions.logit` with two classes), all of them and all restarts in one batch.
+It asks for :math:`S_k = \sum_i w_i r_{ik} u_i` alone, K Q numbers, where u are the terms of the row
+in their widths from their centres. Where latents are drawn, r are the chances that they were drawn
+with.
 """
 
 from __future__ import annotations
@@ -22,22 +28,32 @@ from ppl_models.descriptions.layers import Params, Root
 from ppl_models.descriptions.logit import distinct_rows, maximise_coefficients
 from ppl_models.parts.distributions import BinaryVector
 
-__all__ = ["AttributesGivenCovariates", "CovariateRoot", "part_of_root", "root_of_rows", "root_with_columns"]
+__all__ = [
+    "AttributesGivenCovariates",
+    "CovariateRoot",
+    "part_of_root",
+    "root_of_rows",
+    "root_with_columns",
+]
 
 SURE = 0.9  # how sure a start is of the latents that it guessed
 
 
 @dataclass(frozen=True, eq=False)
 class CovariateRoot:
-    """Independent deepest latents that depend on covariates. A :class:`~ppl_models.descriptions.Root`, once it knows its rows (:meth:`of_rows`).
+    """Independent deepest latents that depend on covariates.
+
+    A :class:`~ppl_models.descriptions.Root`, once it knows its rows (:meth:`of_rows`).
 
     Args:
-        coefficients: name of the site with the coefficients, shape (num_latents, num_terms), in the user's units, the intercept first.
+        coefficients: name of the site with the coefficients, shape (num_latents, num_terms), in the
+            user's units, the intercept first.
         latent: name of the binary latent site, event shape (num_latents,).
         num_latents: K.
         covariates: what the latents depend on.
         columns: those of the rows, (N, P); None for no rows.
-        distinct: all rows that a fit has, those that differ, (G, P), and how often each counts, (G,).
+        distinct: all rows that a fit has, those that differ, (G, P), and how often each counts,
+            (G,).
     """
 
     coefficients: str
@@ -51,7 +67,8 @@ class CovariateRoot:
         """The law of these rows, which are all that a fit has.
 
         Args:
-            columns: (N, P), categories as codes; weights: how often each row counts, (N,); None for once.
+            columns: (N, P), categories as codes; weights: how often each row counts, (N,); None for
+                once.
         """
         return replace(self, columns=columns, distinct=distinct_rows(columns, weights))
 
@@ -63,8 +80,10 @@ class CovariateRoot:
     def _columns(self) -> Tensor:
         if self.columns is None:
             raise ValueError(
-                f"the law of {self.latent} depends on the covariates {', '.join(map(repr, self.covariates.names))} of each row, so that there is no one law of all "
-                "rows, and this question asks for one: ask it of a model without covariates"
+                f"the law of {self.latent} depends on the covariates"
+                f" {', '.join(map(repr, self.covariates.names))} of each row, so that there is no"
+                " one law of all rows, and this question asks for one: ask it of a model without"
+                " covariates"
             )
         return self.columns
 
@@ -102,7 +121,10 @@ class CovariateRoot:
     def start(self, latents: Tensor) -> Params:
         """The logits of the latents that are guessed, as if one in ten were a coin's toss."""
         soft = 0.5 + SURE * (latents - 0.5)
-        return self.maximise(self.drawn(latents.mT.unsqueeze(0), soft.mT.unsqueeze(0), 1.0, {}), self.uniform(latents))
+        return self.maximise(
+            self.drawn(latents.mT.unsqueeze(0), soft.mT.unsqueeze(0), 1.0, {}),
+            self.uniform(latents),
+        )
 
     def uniform(self, like: Tensor) -> Params:
         return {self.coefficients: like.new_zeros(1, self.num_latents, len(self.covariates.terms))}
@@ -123,12 +145,16 @@ class CovariateRoot:
         return self._cross((counts @ configurations).mT)
 
     def drawn(self, latents: Tensor, chances: Tensor, scale: float, params: Params) -> Tensor:
-        """S of these rows; of some of the rows what it is expected to be of all, corrected by what these show beside it, so that which rows they are adds little noise."""
+        """S of these rows; of some of the rows what it is expected to be of all, corrected by what
+        these show beside it, so that which rows they are adds little noise.
+        """
         if scale == 1 or self.distinct is None:
             return self._cross(chances)
         rows, often = self.distinct
         everywhere = replace(self, columns=rows.to(chances))
-        return everywhere._cross(everywhere.logits(params).sigmoid().mT * often.to(chances)) + scale * self._cross(chances - self.logits(params).sigmoid().mT)
+        return everywhere._cross(
+            everywhere.logits(params).sigmoid().mT * often.to(chances)
+        ) + scale * self._cross(chances - self.logits(params).sigmoid().mT)
 
     def _cross(self, share: Tensor) -> Tensor:
         """Of what each row has of each latent, (R, K, N)."""
@@ -140,13 +166,23 @@ class CovariateRoot:
             raise ValueError(f"maximise: the law of {self.latent} was expected to know its rows")
         rows, often = self.distinct
         shape = (-1, 1, old.shape[-1])  # every latent is a logit of its own, of two classes
-        new = maximise_coefficients(self.covariates, statistic.reshape(shape), rows.to(old), often.to(old), old.reshape(shape))
+        new = maximise_coefficients(
+            self.covariates,
+            statistic.reshape(shape),
+            rows.to(old),
+            often.to(old),
+            old.reshape(shape),
+        )
         return {self.coefficients: new.reshape(statistic.shape[0], *old.shape[-2:])}
 
-    def rename(self, params: Mapping[str, Tensor], permutation: Tensor | None, flips: Tensor | None) -> Params:
+    def rename(
+        self, params: Mapping[str, Tensor], permutation: Tensor | None, flips: Tensor | None
+    ) -> Params:
         own = params[self.coefficients]
         own = own if permutation is None else own.index_select(-2, permutation)
-        return {self.coefficients: own if flips is None else torch.where(flips.unsqueeze(-1), -own, own)}
+        return {
+            self.coefficients: own if flips is None else torch.where(flips.unsqueeze(-1), -own, own)
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +190,11 @@ class AttributesGivenCovariates(CovariateRoot):
     """:class:`CovariateRoot` for programs whose latents are attributes with names."""
 
     def priors(self, like: Tensor) -> dict[str, TorchDistribution]:
-        return {self.coefficients: LatentCoefficients(self.covariates, self.num_latents, like.new_zeros(()))}
+        return {
+            self.coefficients: LatentCoefficients(
+                self.covariates, self.num_latents, like.new_zeros(())
+            )
+        }
 
     @property
     def dims(self) -> dict[str, tuple[str, ...]]:
@@ -165,7 +205,9 @@ class AttributesGivenCovariates(CovariateRoot):
 
 
 def root_of_rows(root: Root, columns: Tensor, weights: Tensor | None = None) -> Root:
-    """The law of the deepest latents of rows with these columns behind their items, (N, P); any other law is the same for all rows."""
+    """The law of the deepest latents of rows with these columns behind their items, (N, P); any
+    other law is the same for all rows.
+    """
     return root.of_rows(columns, weights) if isinstance(root, CovariateRoot) else root
 
 

@@ -1,4 +1,6 @@
-"""Columns that are given and not drawn, on which the classes of rows depend, or the deepest latents of an encoder: logits."""
+"""Columns that are given and not drawn, on which the classes of rows depend, or the deepest latents
+of an encoder: logits.
+"""
 
 from __future__ import annotations
 
@@ -43,25 +45,35 @@ DEPENDENT = 1e-7  # part of a column that the others leave over, below which it 
 
 @dataclass(frozen=True)
 class Covariates:
-    r"""Columns z of the data on which the chances of the K components depend (Bandeen-Roche and others 1997, doi:10.1080/01621459.1997.10473658),
+    r"""Columns z of the data on which the chances of the K components depend (Bandeen-Roche and
+    others 1997, doi:10.1080/01621459.1997.10473658),
 
-    .. math:: P(c = k \mid z) = \frac{\exp(b_{k0} + b_k \cdot z)}{\sum_l \exp(b_{l0} + b_l \cdot z)}, \qquad b_0 = 0
+    .. math::
 
-    with component 0 as the reference; or of K binary latents, each with a logit of its own, :math:`P(a_k = 1 \mid z) = \sigma(\beta_{k0} + \beta_k \cdot z)`
-    (Park and Lee 2014, doi:10.1177/0146621614523830). A column of categories counts as one column of 0 and 1 for each category but its first.
+        P(c = k \mid z) = \frac{\exp(b_{k0} + b_k \cdot z)}{\sum_l \exp(b_{l0} + b_l \cdot z)},
+        \qquad b_0 = 0
 
-    Prior: with every term in its standard deviations about its mean, each coefficient of the difference between two components is normal with mean 0 and
-    standard deviation ``scale``, whichever component is the reference: weak, but finite where a term separates the components. Of a binary latent likewise, whichever of
-    its values is called 1.
+    with component 0 as the reference; or of K binary latents, each with a logit of its own,
+    :math:`P(a_k = 1 \mid z) = \sigma(\beta_{k0} + \beta_k \cdot z)` (Park and Lee 2014,
+    doi:10.1177/0146621614523830). A column of categories counts as one column of 0 and 1 for each
+    category but its first.
+
+    Prior: with every term in its standard deviations about its mean, each coefficient of the
+    difference between two components is normal with mean 0 and standard deviation ``scale``,
+    whichever component is the reference: weak, but finite where a term separates the components. Of
+    a binary latent likewise, whichever of its values is called 1.
 
     Args:
         names: of the columns.
-        levels: names of the categories of each column, () for a column of numbers; left out where all are numbers. :meth:`from_frame` finds them.
+        levels: names of the categories of each column, () for a column of numbers; left out where
+            all are numbers. :meth:`from_frame` finds them.
         scale: positive; a coefficient of 10 multiplies odds by 22,000.
-        units: centre and width of every term but the intercept, in which the prior is said; a fit takes them from its data.
+        units: centre and width of every term but the intercept, in which the prior is said; a fit
+            takes them from its data.
 
     Raises:
-        ValueError: for no names, two alike, levels that do not belong to them, or a scale that is not positive.
+        ValueError: for no names, two alike, levels that do not belong to them, or a scale that is
+            not positive.
     """
 
     names: tuple[str, ...]
@@ -73,25 +85,55 @@ class Covariates:
         plain_fields(self)
         owner = "Covariates"
         names = (self.names,) if isinstance(self.names, str) else self.names
-        if not isinstance(names, tuple) or not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
-            raise ValueError(f"{owner}: names must be one or more different names of columns, got {self.names!r}")
+        if (
+            not isinstance(names, tuple)
+            or not names
+            or not all(isinstance(name, str) for name in names)
+            or len(set(names)) < len(names)
+        ):
+            raise ValueError(
+                f"{owner}: names must be one or more different names of columns, got {self.names!r}"
+            )
         levels = self.levels or ((),) * len(names)
-        if not isinstance(levels, tuple) or len(levels) != len(names) or not all(isinstance(own, tuple) for own in levels):
-            raise ValueError(f"{owner}: levels must hold the categories of each of the {len(names)} columns, () for one of numbers, got {self.levels!r}")
+        if (
+            not isinstance(levels, tuple)
+            or len(levels) != len(names)
+            or not all(isinstance(own, tuple) for own in levels)
+        ):
+            raise ValueError(
+                f"{owner}: levels must hold the categories of each of the {len(names)} columns, ()"
+                f" for one of numbers, got {self.levels!r}"
+            )
         for name, own in zip(names, levels, strict=True):
-            if len(own) == 1 or len(set(own)) < len(own) or not all(isinstance(level, str) for level in own):
-                raise ValueError(f"{owner}: levels of column {name!r} must be two or more different names, or () for numbers, got {own!r}")
+            if (
+                len(own) == 1
+                or len(set(own)) < len(own)
+                or not all(isinstance(level, str) for level in own)
+            ):
+                raise ValueError(
+                    f"{owner}: levels of column {name!r} must be two or more different names, or ()"
+                    f" for numbers, got {own!r}"
+                )
         check_number(owner, "scale", self.scale, "be positive and finite", above=0)
         object.__setattr__(self, "names", names)
         object.__setattr__(self, "levels", levels)
         if self.units is not None and (
-            len(self.units) != len(self.terms) - 1 or not all(len(pair) == 2 and all(map(is_number, pair)) and pair[1] > 0 for pair in self.units)
+            len(self.units) != len(self.terms) - 1
+            or not all(
+                len(pair) == 2 and all(map(is_number, pair)) and pair[1] > 0 for pair in self.units
+            )
         ):
-            raise ValueError(f"{owner}: units must be a centre and a positive width for each of {', '.join(self.terms[1:])}, got {self.units!r}")
+            raise ValueError(
+                f"{owner}: units must be a centre and a positive width for each of"
+                f" {', '.join(self.terms[1:])}, got {self.units!r}"
+            )
 
     @classmethod
-    def from_frame(cls, frame: Any, scale: float = 10.0, max_levels: int = MAX_LEVELS) -> Covariates:
-        """All columns of a data frame of any library: those of text, and pandas categoricals, as categories, in the order of the categorical or the alphabet.
+    def from_frame(
+        cls, frame: Any, scale: float = 10.0, max_levels: int = MAX_LEVELS
+    ) -> Covariates:
+        """All columns of a data frame of any library: those of text, and pandas categoricals, as
+        categories, in the order of the categorical or the alphabet.
 
         The first category of a column is what its others are compared with.
 
@@ -104,20 +146,32 @@ class Covariates:
         """
         frame = as_frame(frame)
         if not (hasattr(frame, "columns") and hasattr(frame, "to_numpy")) or not len(frame.columns):
-            raise ValueError(f"Covariates: a data frame with the covariates as its columns was expected, got {type(frame).__name__}")
+            raise ValueError(
+                "Covariates: a data frame with the covariates as its columns was expected, got"
+                f" {type(frame).__name__}"
+            )
         levels = []
         for name in frame.columns:
             if holds_texts(frame[name]):
                 check_texts(frame[name], f"Covariates: column {str(name)!r}")
-            own = levels_of_frame("Covariates", frame[[name]], max_levels)[0] if holds_texts(frame[name]) else ()
+            own = (
+                levels_of_frame("Covariates", frame[[name]], max_levels)[0]
+                if holds_texts(frame[name])
+                else ()
+            )
             if len(own) == 1:
-                raise ValueError(f"Covariates: column {str(name)!r} holds {own[0]!r} alone, so that nothing can depend on it: leave it out")
+                raise ValueError(
+                    f"Covariates: column {str(name)!r} holds {own[0]!r} alone, so that nothing can"
+                    " depend on it: leave it out"
+                )
             levels.append(own)
         return cls(column_names(frame), tuple(levels), scale)
 
     @property
     def terms(self) -> tuple[str, ...]:
-        """What coefficients belong to: the intercept, the names of numbers, and those of categories, such as ``sex=male``."""
+        """What coefficients belong to: the intercept, the names of numbers, and those of
+        categories, such as ``sex=male``.
+        """
         out = [INTERCEPT]
         for name, own in zip(self.names, self.levels, strict=True):
             out += [f"{name}={level}" for level in own[1:]] if own else [name]
@@ -125,49 +179,73 @@ class Covariates:
 
     @property
     def term_units(self) -> Units:
-        """Centre and width of every term but the intercept; 0 and 1 before a fit has measured them."""
+        """Centre and width of every term but the intercept; 0 and 1 before a fit has measured
+        them.
+        """
         return self.units if self.units is not None else ((0.0, 1.0),) * (len(self.terms) - 1)
 
     def design(self, given: Tensor) -> Tensor:
-        """What coefficients multiply, (..., Q), 1 first, of the columns (..., P), categories as codes."""
+        """What coefficients multiply, (..., Q), 1 first, of the columns (..., P), categories as
+        codes.
+        """
         columns = [torch.ones_like(given[..., :1])]
         for p, own in enumerate(self.levels):
             column = given[..., p : p + 1]
-            columns.append((column == torch.arange(1, len(own), device=given.device)).to(given) if own else column)
+            columns.append(
+                (column == torch.arange(1, len(own), device=given.device)).to(given)
+                if own
+                else column
+            )
         return torch.cat(columns, -1)
 
     def standardised_design(self, given: Tensor) -> Tensor:
         """As :meth:`design`, with every term in its widths from its centre."""
         centres, widths = self._unit_vectors(given)
-        return torch.cat([torch.ones_like(given[..., :1]), (self.design(given)[..., 1:] - centres) / widths], -1)
+        return torch.cat(
+            [torch.ones_like(given[..., :1]), (self.design(given)[..., 1:] - centres) / widths], -1
+        )
 
     def logits(self, given: Tensor, coefficients: Tensor) -> Tensor:
-        """Of all components, that of the reference 0, (..., K), from columns (..., P) and coefficients (..., K - 1, Q)."""
+        """Of all components, that of the reference 0, (..., K), from columns (..., P) and
+        coefficients (..., K - 1, Q).
+        """
         own = (coefficients @ self.design(given).unsqueeze(-1)).squeeze(-1)
         return torch.cat([torch.zeros_like(own[..., :1]), own], -1)
 
     def odds(self, given: Tensor, coefficients: Tensor) -> Tensor:
-        """Log-odds of binary latents, (..., K), from columns (..., P) and coefficients (..., K, Q)."""
-        return (self.standardised(coefficients) @ self.standardised_design(given).unsqueeze(-1)).squeeze(-1)
+        """Log-odds of binary latents, (..., K), from columns (..., P) and coefficients (..., K,
+        Q).
+        """
+        return (
+            self.standardised(coefficients) @ self.standardised_design(given).unsqueeze(-1)
+        ).squeeze(-1)
 
     def standardised(self, coefficients: Tensor) -> Tensor:
-        """Coefficients (..., K - 1, Q) of :meth:`design` as those of :meth:`standardised_design`."""
+        """Coefficients (..., K - 1, Q) of :meth:`design` as those of
+        :meth:`standardised_design`.
+        """
         centres, widths = self._unit_vectors(coefficients)
         slopes = coefficients[..., 1:]
-        return torch.cat([coefficients[..., :1] + (slopes * centres).sum(-1, keepdim=True), slopes * widths], -1)
+        return torch.cat(
+            [coefficients[..., :1] + (slopes * centres).sum(-1, keepdim=True), slopes * widths], -1
+        )
 
     def plain(self, coefficients: Tensor) -> Tensor:
         """The way back from :meth:`standardised`."""
         centres, widths = self._unit_vectors(coefficients)
         slopes = coefficients[..., 1:] / widths
-        return torch.cat([coefficients[..., :1] - (slopes * centres).sum(-1, keepdim=True), slopes], -1)
+        return torch.cat(
+            [coefficients[..., :1] - (slopes * centres).sum(-1, keepdim=True), slopes], -1
+        )
 
     def _unit_vectors(self, like: Tensor) -> tuple[Tensor, Tensor]:
         centres, widths = zip(*self.term_units, strict=True)
         return like.new_tensor(centres), like.new_tensor(widths)
 
     def measured(self, given: Tensor, weights: Tensor | None = None) -> Covariates:
-        """With the mean and standard deviation of every term over rows (N, P), counted as often as weights (N,) say; itself where it has units."""
+        """With the mean and standard deviation of every term over rows (N, P), counted as often as
+        weights (N,) say; itself where it has units.
+        """
         if self.units is not None:
             return self
         terms = self.design(given.double())[:, 1:]
@@ -185,23 +263,35 @@ class Covariates:
         names = column_names(data)
         missing = [name for name in self.names if name not in names]
         if missing:
-            raise ValueError(f"data: the covariates {', '.join(map(repr, missing))} were expected among the columns, got {', '.join(map(repr, names[:20]))}")
+            raise ValueError(
+                f"data: the covariates {', '.join(map(repr, missing))} were expected among the"
+                f" columns, got {', '.join(map(repr, names[:20]))}"
+            )
         others = [j for j, name in enumerate(names) if name not in self.names]
         return data.iloc[:, others], data.iloc[:, [names.index(name) for name in self.names]]
 
     def check_beside(
-        self, data: Any, num_items: int, check_items: Callable[[Any], tuple[Tensor, tuple[str, ...]]], for_fit: bool = True
+        self,
+        data: Any,
+        num_items: int,
+        check_items: Callable[[Any], tuple[Tensor, tuple[str, ...]]],
+        for_fit: bool = True,
     ) -> tuple[Tensor, tuple[str, ...]]:
-        """A table with items and covariates as a tensor (N, J + P), the covariates last, and the names of its columns.
+        """A table with items and covariates as a tensor (N, J + P), the covariates last, and the
+        names of its columns.
 
         Args:
-            data: a frame that has the covariates among its columns, wherever they stand, or an array (N, J + P) with the covariates last.
+            data: a frame that has the covariates among its columns, wherever they stand, or an
+                array (N, J + P) with the covariates last.
             num_items: J; check_items: of the items alone, as a model checks them.
             for_fit: as in :meth:`check`.
         """
         items, given = self._apart(data, num_items)
         answers, names = check_items(items)
-        return torch.cat([answers, self.check(given, for_fit).to(answers)], -1), (*names, *self.names)
+        return torch.cat([answers, self.check(given, for_fit).to(answers)], -1), (
+            *names,
+            *self.names,
+        )
 
     def _apart(self, data: Any, num_items: int) -> tuple[Any, Any]:
         """Items and covariates, (N, J) and (N, P), of a frame or array."""
@@ -211,7 +301,8 @@ class Covariates:
         table, _ = as_table(data)
         if table.shape[1] != num_items + len(self.names):
             raise ValueError(
-                f"data: {num_items} items and behind them the covariates {', '.join(map(repr, self.names))} were expected, got shape {tuple(table.shape)}"
+                f"data: {num_items} items and behind them the covariates"
+                f" {', '.join(map(repr, self.names))} were expected, got shape {tuple(table.shape)}"
             )
         return table[:, :num_items], table[:, num_items:]
 
@@ -229,8 +320,9 @@ class Covariates:
             for_fit: whether a fit is to follow, whose columns must tell rows apart.
 
         Raises:
-            ValueError: naming the column and row of an entry that is missing or an unknown category; for a fit, a term that is the same in all rows, or that
-                follows from the others.
+            ValueError: naming the column and row of an entry that is missing or an unknown
+                category; for a fit, a term that is the same in all rows, or that follows from the
+                others.
 
         Warns:
             CodesWarning: naming categories that differ in case or in blanks alone.
@@ -241,22 +333,32 @@ class Covariates:
                 if not own and holds_texts(given[name]):
                     quoted = ", ".join(map(repr, self.names))
                     raise ValueError(
-                        f"data: covariate {str(name)!r} holds text, and nothing says which categories it has: pass "
-                        f"covariates=Covariates.from_frame(data[[{quoted}]]) to the model"
+                        f"data: covariate {str(name)!r} holds text, and nothing says which"
+                        " categories it has: pass"
+                        f" covariates=Covariates.from_frame(data[[{quoted}]]) to the model"
                     )
         table, _ = as_table(coded(given, {p: own for p, own in enumerate(self.levels) if own}))
         missing = table.isnan()
         if bool(missing.any()):
             row, column = missing.nonzero()[0].tolist()
             raise ValueError(
-                f"data: covariate {self.names[column]!r} is missing in {row_of(given, row)} ({int(missing.any(-1).sum())} of {len(table):,} rows lack a covariate): what is "
-                f"given cannot be summed over, so fill the entries, or drop these rows, as in data.dropna(subset={list(self.names)}){TO_FIT if for_fit else TO_ASK}"
+                f"data: covariate {self.names[column]!r} is missing in {row_of(given, row)}"
+                f" ({int(missing.any(-1).sum())} of {len(table):,} rows lack a covariate): what is"
+                " given cannot be summed over, so fill the entries, or drop these rows, as in"
+                f" data.dropna(subset={list(self.names)}){TO_FIT if for_fit else TO_ASK}"
             )
         for p, own in enumerate(self.levels):
-            wrong = (table[:, p] < 0) | (table[:, p] >= len(own)) | (table[:, p] != table[:, p].floor()) if own else None
+            wrong = (
+                (table[:, p] < 0) | (table[:, p] >= len(own)) | (table[:, p] != table[:, p].floor())
+                if own
+                else None
+            )
             if wrong is not None and bool(wrong.any()):
                 row = int(wrong.nonzero()[0])
-                raise ValueError(f"data: covariate {self.names[p]!r}: a code from 0 to {len(own) - 1} was expected, got {float(table[row, p]):g} in {row_of(given, row)}")
+                raise ValueError(
+                    f"data: covariate {self.names[p]!r}: a code from 0 to {len(own) - 1} was"
+                    f" expected, got {float(table[row, p]):g} in {row_of(given, row)}"
+                )
         if for_fit:
             self._check_terms(table)
         for name, own in zip(self.names, self.levels, strict=True) if for_fit else ():
@@ -273,23 +375,35 @@ class Covariates:
         for q, name in enumerate(terms[1:], 1):
             if bool((design[:, q] == design[0, q]).all()):
                 is_empty = "=" in name and name not in self.names
-                what = f"no row has {name}" if is_empty and float(design[0, q]) == 0 else f"{name} is the same in all rows"
-                raise ValueError(f"data: covariates: {what}, so that nothing can depend on it: leave it out")
+                what = (
+                    f"no row has {name}"
+                    if is_empty and float(design[0, q]) == 0
+                    else f"{name} is the same in all rows"
+                )
+                raise ValueError(
+                    f"data: covariates: {what}, so that nothing can depend on it: leave it out"
+                )
         scaled = off[:, 1:] / sizes[1:]
         for q in range(1, scaled.shape[1]):
-            solution = torch.linalg.lstsq(scaled[:, :q], scaled[:, q : q + 1], driver="gelsd").solution
+            solution = torch.linalg.lstsq(
+                scaled[:, :q], scaled[:, q : q + 1], driver="gelsd"
+            ).solution
             if float((scaled[:, q : q + 1] - scaled[:, :q] @ solution).norm()) < DEPENDENT:
-                others = [terms[1 + i] for i in (solution.abs().ravel() > 1e-6).nonzero().ravel().tolist()]
+                others = [
+                    terms[1 + i] for i in (solution.abs().ravel() > 1e-6).nonzero().ravel().tolist()
+                ]
                 raise ValueError(
-                    f"data: covariates: {terms[q + 1]} follows from {', '.join(others)} in these rows, so that no data can tell their effects apart: leave one of "
-                    "them out"
+                    f"data: covariates: {terms[q + 1]} follows from {', '.join(others)} in these"
+                    " rows, so that no data can tell their effects apart: leave one of them out"
                 )
 
 
 class LatentCoefficients(TorchDistribution):
-    r"""Normal law of the coefficients of K binary latents, (K, Q): those of :meth:`Covariates.standardised_design` are N(0, s^2), all independent.
+    r"""Normal law of the coefficients of K binary latents, (K, Q): those of
+    :meth:`Covariates.standardised_design` are N(0, s^2), all independent.
 
-    The same law for a latent whose values have changed names, of which the coefficients are the negative.
+    The same law for a latent whose values have changed names, of which the coefficients are the
+    negative.
 
     Args:
         covariates: their scale s and units; num_latents: K.
@@ -300,21 +414,38 @@ class LatentCoefficients(TorchDistribution):
     support = constraints.independent(constraints.real, 2)
     has_rsample = True
 
-    def __init__(self, covariates: Covariates, num_latents: int, zero: Tensor, batch_shape: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        covariates: Covariates,
+        num_latents: int,
+        zero: Tensor,
+        batch_shape: Sequence[int] = (),
+    ) -> None:
         self.covariates, self.num_latents, self.zero = covariates, num_latents, zero
-        super().__init__(Size(batch_shape), Size((num_latents, len(covariates.terms))), validate_args=False)
+        super().__init__(
+            Size(batch_shape), Size((num_latents, len(covariates.terms))), validate_args=False
+        )
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> LatentCoefficients:
         return LatentCoefficients(self.covariates, self.num_latents, self.zero, batch_shape)
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         shape = (*sample_shape, *self.batch_shape, *self.event_shape)
-        return self.covariates.plain(torch.randn(shape, dtype=self.zero.dtype, device=self.zero.device) * self.covariates.scale)
+        return self.covariates.plain(
+            torch.randn(shape, dtype=self.zero.dtype, device=self.zero.device)
+            * self.covariates.scale
+        )
 
     def log_prob(self, value: Tensor) -> Tensor:
         own, scale = self.covariates.standardised(value), self.covariates.scale
-        log_volume = sum(math.log(width) for _, width in self.covariates.term_units) * self.num_latents
-        return log_volume - self.event_shape.numel() * math.log(2 * math.pi * scale**2) / 2 - own.square().sum((-2, -1)) / (2 * scale**2)
+        log_volume = (
+            sum(math.log(width) for _, width in self.covariates.term_units) * self.num_latents
+        )
+        return (
+            log_volume
+            - self.event_shape.numel() * math.log(2 * math.pi * scale**2) / 2
+            - own.square().sum((-2, -1)) / (2 * scale**2)
+        )
 
 
 def covariates_given(owner: str, value: Any) -> Covariates | None:
@@ -326,19 +457,26 @@ def covariates_given(owner: str, value: Any) -> Covariates | None:
     if value is None or isinstance(value, Covariates):
         return value
     if not isinstance(value, tuple | str):
-        raise ValueError(f"{owner}: covariates must be names of columns, Covariates.from_frame(data[names]), or None, got {value!r}")
+        raise ValueError(
+            f"{owner}: covariates must be names of columns, Covariates.from_frame(data[names]), or"
+            f" None, got {value!r}"
+        )
     try:
         return Covariates(value)  # type: ignore[arg-type]
     except ValueError as error:
-        raise ValueError(f"{owner}: covariates: {str(error).removeprefix('Covariates: ')}") from error
+        raise ValueError(
+            f"{owner}: covariates: {str(error).removeprefix('Covariates: ')}"
+        ) from error
 
 
 class ClassCoefficients(TorchDistribution):
-    r"""Normal law of coefficients, (K - 1, Q), that is the same whichever component is the reference.
+    r"""Normal law of coefficients, (K - 1, Q), that is the same whichever component is the
+    reference.
 
-    Coefficients of :meth:`Covariates.standardised_design` are differences :math:`u_k - u_0` of K independent normal numbers with standard deviation
-    :math:`s / \sqrt 2`, term by term: their covariance is :math:`\frac{s^2}{2} (I + 1 1^\top)`, its inverse :math:`\frac{2}{s^2} (I - 1 1^\top / K)`, and
-    its determinant :math:`(s^2 / 2)^{K - 1} K`.
+    Coefficients of :meth:`Covariates.standardised_design` are differences :math:`u_k - u_0` of K
+    independent normal numbers with standard deviation :math:`s / \sqrt 2`, term by term: their
+    covariance is :math:`\frac{s^2}{2} (I + 1 1^\top)`, its inverse :math:`\frac{2}{s^2} (I - 1
+    1^\top / K)`, and its determinant :math:`(s^2 / 2)^{K - 1} K`.
 
     Args:
         covariates: their scale s and units; zero: of the program's dtype and device.
@@ -349,16 +487,28 @@ class ClassCoefficients(TorchDistribution):
     support = constraints.independent(constraints.real, 2)
     has_rsample = True
 
-    def __init__(self, covariates: Covariates, num_components: int, zero: Tensor, batch_shape: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        covariates: Covariates,
+        num_components: int,
+        zero: Tensor,
+        batch_shape: Sequence[int] = (),
+    ) -> None:
         self.covariates, self.num_components, self.zero = covariates, num_components, zero
-        super().__init__(Size(batch_shape), Size((num_components - 1, len(covariates.terms))), validate_args=False)
+        super().__init__(
+            Size(batch_shape),
+            Size((num_components - 1, len(covariates.terms))),
+            validate_args=False,
+        )
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> ClassCoefficients:
         return ClassCoefficients(self.covariates, self.num_components, self.zero, batch_shape)
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         shape = (*sample_shape, *self.batch_shape, self.num_components, self.event_shape[1])
-        each = torch.randn(shape, dtype=self.zero.dtype, device=self.zero.device) * (self.covariates.scale / math.sqrt(2))
+        each = torch.randn(shape, dtype=self.zero.dtype, device=self.zero.device) * (
+            self.covariates.scale / math.sqrt(2)
+        )
         return self.covariates.plain(each[..., 1:, :] - each[..., :1, :])
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -366,5 +516,7 @@ class ClassCoefficients(TorchDistribution):
         num, num_terms = self.event_shape
         squares = own.square().sum((-2, -1)) - own.sum(-2).square().sum(-1) / self.num_components
         log_volume = sum(math.log(width) for _, width in self.covariates.term_units) * num
-        constant = num_terms * (num * math.log(math.pi * scale**2) + math.log(self.num_components)) / 2
+        constant = (
+            num_terms * (num * math.log(math.pi * scale**2) + math.log(self.num_components)) / 2
+        )
         return log_volume - constant - squares / scale**2

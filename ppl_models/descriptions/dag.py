@@ -25,10 +25,13 @@ START_ROWS = 0.5  # added to each cell
 
 @dataclass(frozen=True)
 class NetworkRoot:
-    """Tables of conditional probabilities (S,) ~ Beta(c, c). A :class:`~ppl_models.descriptions.attribute_law.AttributeRoot`.
+    """Tables of conditional probabilities (S,) ~ Beta(c, c).
+
+    A :class:`~ppl_models.descriptions.attribute_law.AttributeRoot`.
 
     Args:
-        chances: name of their site: P(attribute = 1 | state of its parents), the tables one after another.
+        chances: name of their site: P(attribute = 1 | state of its parents), the tables one after
+            another.
         latent: name of the site of the attributes.
         num_latents: K.
         parents: those of each attribute, rising.
@@ -65,7 +68,9 @@ class NetworkRoot:
         names = []
         for k, own in enumerate(self.parents):
             for state in binary_configurations(len(own)).long().tolist():
-                given = ",".join(f"{attributes[parent]}={bit}" for parent, bit in zip(own, state, strict=True))
+                given = ",".join(
+                    f"{attributes[parent]}={bit}" for parent, bit in zip(own, state, strict=True)
+                )
                 names.append(f"{attributes[k]}|{given}" if given else attributes[k])
         return {"conditional": tuple(names)}
 
@@ -84,13 +89,18 @@ class NetworkRoot:
         return {self.chances: like.new_full((1, self.num_free), 0.5)}
 
     def marginals(self, params: Mapping[str, Tensor]) -> Tensor:
-        """By elimination along the order: the joint law of those attributes that still have children to come."""
+        """By elimination along the order: the joint law of those attributes that still have
+        children to come.
+        """
         tables = params[self.chances].split([2 ** len(own) for own in self.parents], -1)
         lead = params[self.chances].shape[:-1]
         joint, held, out = params[self.chances].new_ones(lead), list[int](), {}
         for place, k in enumerate(self.order):
             if len(held) >= MAX_FRONTIER:
-                raise ValueError(f"Dag: the graph ties more than {MAX_FRONTIER} attributes together; their proportions cannot be summed")
+                raise ValueError(
+                    f"Dag: the graph ties more than {MAX_FRONTIER} attributes together; their"
+                    " proportions cannot be summed"
+                )
             own = sorted(self.parents[k], key=held.index)
             table = tables[k].reshape((*lead, *(2,) * len(own)))
             swap = [len(lead) + self.parents[k].index(parent) for parent in own]
@@ -106,7 +116,9 @@ class NetworkRoot:
         return torch.stack([out[k] for k in range(self.num_latents)], -1)
 
     def draw(self, params: Params, uniform: Tensor) -> Tensor:
-        law = BinaryNetwork(params[self.chances].unsqueeze(-2), self.parents, self.order)  # (R, 1, S)
+        law = BinaryNetwork(
+            params[self.chances].unsqueeze(-2), self.parents, self.order
+        )  # (R, 1, S)
         bits = torch.zeros_like(uniform.mT)  # (R, N, K)
         for k in self.order:
             bits[..., k] = (uniform[:, k] < law.chance(k, bits)).to(bits)
@@ -135,12 +147,21 @@ class NetworkRoot:
     def maximise(self, statistic: Tensor, params: Params) -> Params:
         on, off = (statistic + self.concentration - 1).chunk(2, -1)
         total = on + off
-        share = torch.where(total > 0, on / total.clamp(min=torch.finfo(total.dtype).tiny), params[self.chances])
+        share = torch.where(
+            total > 0, on / total.clamp(min=torch.finfo(total.dtype).tiny), params[self.chances]
+        )
         return {self.chances: share.clamp(PROPORTION_LIMIT, 1 - PROPORTION_LIMIT)}
 
-    def rename(self, params: Mapping[str, Tensor], permutation: Tensor | None, flips: Tensor | None) -> Params:
-        if permutation is not None and not torch.equal(permutation.cpu(), torch.arange(self.num_latents)):
-            raise ValueError(f"{self.latent}: the graph gives the attributes their names; they cannot be exchanged")
+    def rename(
+        self, params: Mapping[str, Tensor], permutation: Tensor | None, flips: Tensor | None
+    ) -> Params:
+        if permutation is not None and not torch.equal(
+            permutation.cpu(), torch.arange(self.num_latents)
+        ):
+            raise ValueError(
+                f"{self.latent}: the graph gives the attributes their names; they cannot be"
+                " exchanged"
+            )
         own = params[self.chances]
         if flips is None:
             return {self.chances: own}
@@ -153,29 +174,35 @@ class NetworkRoot:
         return {self.chances: torch.cat(tables, -1)}
 
     def _counted(self, bits: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """Weighted rows (R, M, K) with each attribute on and off, state by state of its parents, twice (R, S)."""
+        """Weighted rows (R, M, K) with each attribute on and off, state by state of its parents,
+        twice (R, S).
+        """
         on: list[Tensor] = []
         off: list[Tensor] = []
         for k, own in enumerate(self.parents):
             states = codes_of(bits[..., list(own)])
             for into, weight in ((on, weights * bits[..., k]), (off, weights * (1 - bits[..., k]))):
-                into.append(weight.new_zeros(len(weight), 2 ** len(own)).scatter_add(1, states, weight))
+                into.append(
+                    weight.new_zeros(len(weight), 2 ** len(own)).scatter_add(1, states, weight)
+                )
         return torch.cat(on, -1), torch.cat(off, -1)
 
 
 @dataclass(frozen=True)
 class Dag:
-    r"""Attributes on a directed graph without cycles: :math:`P(\alpha) = \prod_k P(\alpha_k \mid \alpha_{\mathrm{pa}(k)})`.
+    r"""Attributes on a directed graph without cycles: :math:`P(\alpha) = \prod_k P(\alpha_k \mid
+    \alpha_{\mathrm{pa}(k)})`.
 
-    The site ``conditionals`` (S,) holds P(attribute = 1 | state of its parents), attribute by attribute, the states in
-    lexicographic order; each has a Beta(c, c) prior.
+    The site ``conditionals`` (S,) holds P(attribute = 1 | state of its parents), attribute by
+    attribute, the states in lexicographic order; each has a Beta(c, c) prior.
 
     Args:
         edges: (parent, child). Attributes by number from 0, or by name.
         concentration: c, at least 1; 1 is flat (maximum likelihood).
 
     Raises:
-        ValueError: for a concentration below 1, an edge that names no attribute, a cycle, or more than ten parents of one.
+        ValueError: for a concentration below 1, an edge that names no attribute, a cycle, or more
+            than ten parents of one.
     """
 
     edges: tuple[tuple[int | str, int | str], ...] = field(default=())
@@ -185,13 +212,27 @@ class Dag:
         plain_fields(self)
         object.__setattr__(self, "edges", pairs_of("Dag", "edges", self.edges))
         if not (is_number(self.concentration) and self.concentration >= 1):
-            raise ValueError(f"Dag: concentration must be a number of at least 1, got {self.concentration!r}")
+            raise ValueError(
+                f"Dag: concentration must be a number of at least 1, got {self.concentration!r}"
+            )
 
-    def root(self, latent: str, num_attributes: int, names: Sequence[str] | None = None) -> AttributeRoot:
-        edges = [(place_of("Dag", a, num_attributes, names), place_of("Dag", b, num_attributes, names)) for a, b in self.edges]
+    def root(
+        self, latent: str, num_attributes: int, names: Sequence[str] | None = None
+    ) -> AttributeRoot:
+        edges = [
+            (place_of("Dag", a, num_attributes, names), place_of("Dag", b, num_attributes, names))
+            for a, b in self.edges
+        ]
         order = ordered("Dag", edges, num_attributes)
-        parents = tuple(tuple(sorted({a for a, b in edges if b == k})) for k in range(num_attributes))
+        parents = tuple(
+            tuple(sorted({a for a, b in edges if b == k})) for k in range(num_attributes)
+        )
         for k, own in enumerate(parents):
             if len(own) > MAX_PARENTS:
-                raise ValueError(f"Dag: attribute {k} has {len(own)} parents; at most {MAX_PARENTS} were expected")
-        return NetworkRoot("conditionals", latent, num_attributes, parents, order, float(self.concentration))
+                raise ValueError(
+                    f"Dag: attribute {k} has {len(own)} parents; at most {MAX_PARENTS} were"
+                    " expected"
+                )
+        return NetworkRoot(
+            "conditionals", latent, num_attributes, parents, order, float(self.concentration)
+        )

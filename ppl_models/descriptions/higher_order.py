@@ -1,17 +1,23 @@
 r"""Attributes that depend on one continuous trait of the row.
 
-.. math:: \theta \sim N(0, 1), \qquad P(\alpha_k = 1 \mid \theta) = \sigma(d_k + \lambda_k \theta), \qquad
+.. math::
+
+    \theta \sim N(0, 1), \qquad P(\alpha_k = 1 \mid \theta) = \sigma(d_k + \lambda_k \theta), \qquad
     P(\alpha) = \int \prod_k P(\alpha_k \mid \theta) \, \phi(\theta) \, d\theta,
 
-the integral by Gauss-Hermite quadrature. With expected rows :math:`n_\alpha` of each profile the M-step climbs
-:math:`\sum_\alpha n_\alpha \log P(\alpha)` by Fisher scoring: with :math:`\omega_{\alpha q}` the posterior of node q,
+the integral by Gauss-Hermite quadrature. With expected rows :math:`n_\alpha` of each profile the
+M-step climbs :math:`\sum_\alpha n_\alpha \log P(\alpha)` by Fisher scoring: with
+:math:`\omega_{\alpha q}` the posterior of node q,
 
 .. math::
-    \frac{\partial \log P(\alpha)}{\partial d_k} = \alpha_k - \sum_q \omega_{\alpha q} \sigma_{qk}, \qquad
-    \frac{\partial \log P(\alpha)}{\partial \lambda_k} = \sum_q \omega_{\alpha q} \theta_q (\alpha_k - \sigma_{qk}),
+    \frac{\partial \log P(\alpha)}{\partial d_k} = \alpha_k - \sum_q \omega_{\alpha q} \sigma_{qk},
+    \qquad
+    \frac{\partial \log P(\alpha)}{\partial \lambda_k} = \sum_q \omega_{\alpha q} \theta_q (\alpha_k
+    - \sigma_{qk}),
 
-and the information is the mean of the scores' outer products over all profiles. Where these are too many the statistic is
-the expected rows at each node, and those of them with each attribute (the EM of Bock and Aitkin).
+and the information is the mean of the scores' outer products over all profiles. Where these are too
+many the statistic is the expected rows at each node, and those of them with each attribute (the EM
+of Bock and Aitkin).
 """
 
 from __future__ import annotations
@@ -88,18 +94,29 @@ class TraitRoot:
         centred = latents - latents.mean(0)
         together = (centred.mT @ centred).fill_diagonal_(0.0).sum(-1)
         slopes = torch.where(together < 0, -START_SLOPE, START_SLOPE).to(latents)
-        return _signed({self.slopes: slopes.unsqueeze(0), self.intercepts: 1.2 * torch.logit(share).unsqueeze(0)}, *self.sites())
+        return _signed(
+            {
+                self.slopes: slopes.unsqueeze(0),
+                self.intercepts: 1.2 * torch.logit(share).unsqueeze(0),
+            },
+            *self.sites(),
+        )
 
     def uniform(self, like: Tensor) -> Params:
         """As near to equally likely profiles as the ascent can start from: no slope may be zero."""
-        return {name: like.new_full((1, self.num_latents), value) for name, value in ((self.slopes, 0.5), (self.intercepts, 0.0))}
+        return {
+            name: like.new_full((1, self.num_latents), value)
+            for name, value in ((self.slopes, 0.5), (self.intercepts, 0.0))
+        }
 
     def marginals(self, params: Mapping[str, Tensor]) -> Tensor:
         law = self._law(params[self.slopes], params[self.intercepts])
         return (torch.sigmoid(law.logits) * law.log_weights.exp().unsqueeze(-1)).sum(-2)
 
     def draw(self, params: Params, uniform: Tensor) -> Tensor:
-        """By nodes: the first attribute's uniform number chooses the node and, rescaled within it, the attribute."""
+        """By nodes: the first attribute's uniform number chooses the node and, rescaled within it,
+        the attribute.
+        """
         law = self._law(params[self.slopes], params[self.intercepts])
         edges = law.log_weights.exp().cumsum(-1)
         first = uniform[:, 0].contiguous()
@@ -107,11 +124,15 @@ class TraitRoot:
         width = law.log_weights.exp()[node]
         again = (first - (edges[node] - width)) / width
         numbers = torch.cat([again.unsqueeze(1), uniform[:, 1:]], 1)
-        chances = torch.sigmoid(torch.stack([own[places] for own, places in zip(law.logits, node, strict=True)]))  # (R, N, K)
+        chances = torch.sigmoid(
+            torch.stack([own[places] for own, places in zip(law.logits, node, strict=True)])
+        )  # (R, N, K)
         return (numbers < chances.mT).to(uniform.dtype)
 
     def log_odds(self, params: Params, k: int, latents: Tensor) -> Tensor:
-        law = self._law(params[self.slopes].unsqueeze(-2), params[self.intercepts].unsqueeze(-2))  # batch (R, 1)
+        law = self._law(
+            params[self.slopes].unsqueeze(-2), params[self.intercepts].unsqueeze(-2)
+        )  # batch (R, 1)
         sides = []
         for bit in (1.0, 0.0):
             bits = latents.mT.clone()
@@ -120,17 +141,23 @@ class TraitRoot:
         return sides[0] - sides[1]
 
     def expected(self, configurations: Tensor, counts: Tensor, params: Params) -> Tensor:
-        """Rows of each profile, (R, 2^K); with many attributes rows at each node, and those with each attribute, (R, Q (1 + K))."""
+        """Rows of each profile, (R, 2^K); with many attributes rows at each node, and those with
+        each attribute, (R, Q (1 + K)).
+        """
         if self.num_latents <= MAX_TABLE:
             places = codes_of(configurations)
             return counts.new_zeros(len(counts), 2**self.num_latents).index_add(1, places, counts)
-        return self._at_nodes(configurations.unsqueeze(0).expand(len(counts), -1, -1), counts, params)
+        return self._at_nodes(
+            configurations.unsqueeze(0).expand(len(counts), -1, -1), counts, params
+        )
 
     def drawn(self, latents: Tensor, chances: Tensor, scale: float, params: Params) -> Tensor:
         bits = latents.mT
         weights = bits.new_full(bits.shape[:2], scale)
         if self.num_latents <= MAX_TABLE:
-            return bits.new_zeros(len(bits), 2**self.num_latents).scatter_add(1, codes_of(bits), weights)
+            return bits.new_zeros(len(bits), 2**self.num_latents).scatter_add(
+                1, codes_of(bits), weights
+            )
         return self._at_nodes(bits, weights, params)
 
     def maximise(self, statistic: Tensor, params: Params) -> Params:
@@ -140,7 +167,9 @@ class TraitRoot:
         slopes, intercepts = best.chunk(2, -1)
         return _signed({self.slopes: slopes, self.intercepts: intercepts}, *self.sites())
 
-    def rename(self, params: Mapping[str, Tensor], permutation: Tensor | None, flips: Tensor | None) -> Params:
+    def rename(
+        self, params: Mapping[str, Tensor], permutation: Tensor | None, flips: Tensor | None
+    ) -> Params:
         out = {name: params[name] for name in self.sites()}
         if permutation is not None:
             out = {name: value.index_select(-1, permutation) for name, value in out.items()}
@@ -150,7 +179,9 @@ class TraitRoot:
 
     # ---------------------------------------------------------------- the two ways up
 
-    def _by_profiles(self, counts: Tensor) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], tuple[Tensor, Tensor]]]:
+    def _by_profiles(
+        self, counts: Tensor
+    ) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], tuple[Tensor, Tensor]]]:
         """Objective and scoring step of expected rows of each profile, (R, 2^K)."""
         profiles = binary_configurations(self.num_latents, counts.dtype, counts.device)
 
@@ -167,15 +198,21 @@ class TraitRoot:
             posterior = (log_joint - log_density).exp()
             nodes = _nodes(self.num_nodes, counts)[0]
             chances = torch.sigmoid(law.logits.squeeze(1))  # (R, Q, K)
-            by_slope = profiles * (posterior @ nodes).unsqueeze(-1) - posterior @ (nodes.unsqueeze(-1) * chances)
+            by_slope = profiles * (posterior @ nodes).unsqueeze(-1) - posterior @ (
+                nodes.unsqueeze(-1) * chances
+            )
             scores = torch.cat([by_slope, profiles - posterior @ chances], -1)  # (R, C, 2 K)
             weighted = scores * log_density.exp() * counts.sum(-1)[:, None, None]
             return (counts.unsqueeze(-2) @ scores).squeeze(-2), weighted.mT @ scores
 
         return objective, step
 
-    def _by_nodes(self, statistic: Tensor) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], tuple[Tensor, Tensor]]]:
-        """Objective and Newton step of expected rows at the nodes: a logistic regression an attribute."""
+    def _by_nodes(
+        self, statistic: Tensor
+    ) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], tuple[Tensor, Tensor]]]:
+        """Objective and Newton step of expected rows at the nodes: a logistic regression an
+        attribute.
+        """
         rows = statistic[:, : self.num_nodes].unsqueeze(-1)  # (R, Q, 1)
         on = statistic[:, self.num_nodes :].reshape(len(statistic), self.num_nodes, -1)  # (R, Q, K)
         nodes = _nodes(self.num_nodes, statistic)[0]
@@ -194,7 +231,9 @@ class TraitRoot:
             gradient = torch.cat([nodes @ residual, residual.sum(-2)], -1)
             across = torch.diag_embed(nodes @ weight)
             upper = torch.cat([torch.diag_embed(nodes.square() @ weight), across], -1)
-            return gradient, torch.cat([upper, torch.cat([across, torch.diag_embed(weight.sum(-2))], -1)], -2)
+            return gradient, torch.cat(
+                [upper, torch.cat([across, torch.diag_embed(weight.sum(-2))], -1)], -2
+            )
 
         return objective, step
 
@@ -205,36 +244,45 @@ class TraitRoot:
 
     def _law(self, slopes: Tensor, intercepts: Tensor) -> TraitBits:
         nodes, log_weights = _nodes(self.num_nodes, slopes)
-        return TraitBits(slopes.unsqueeze(-2) * nodes.unsqueeze(-1) + intercepts.unsqueeze(-2), log_weights)
+        return TraitBits(
+            slopes.unsqueeze(-2) * nodes.unsqueeze(-1) + intercepts.unsqueeze(-2), log_weights
+        )
 
 
 def _nodes(num_nodes: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """Nodes and log-weights of the quadrature for a standard normal trait."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(num_nodes)
-    return torch.as_tensor(nodes).to(like), torch.as_tensor(np.log(weights / weights.sum())).to(like)
+    return torch.as_tensor(nodes).to(like), torch.as_tensor(np.log(weights / weights.sum())).to(
+        like
+    )
 
 
 def _signed(params: Params, slopes: str, intercepts: str) -> Params:
-    """The trait named so that its slopes sum to a positive number: the same law, for the nodes lie symmetrically."""
+    """The trait named so that its slopes sum to a positive number: the same law, for the nodes lie
+    symmetrically.
+    """
     sign = torch.where(params[slopes].sum(-1, keepdim=True) < 0, -1.0, 1.0).to(params[slopes])
     return {slopes: sign * params[slopes], intercepts: params[intercepts]}
 
 
 @dataclass(frozen=True)
 class HigherOrder:
-    r"""Attributes that go together through one continuous trait, :math:`P(\alpha_k = 1 \mid \theta) = \sigma(d_k + \lambda_k \theta)`, :math:`\theta \sim N(0, 1)`.
+    r"""Attributes that go together through one continuous trait, :math:`P(\alpha_k = 1 \mid \theta)
+    = \sigma(d_k + \lambda_k \theta)`, :math:`\theta \sim N(0, 1)`.
 
-    2 K numbers instead of :math:`2^K - 1`: the sites ``trait_slopes`` :math:`\lambda` and ``trait_intercepts`` d, (K,) each, flat on
-    [-10, 10]. The trait's own sign is arbitrary; slopes are reported with a positive sum.
+    2 K numbers instead of :math:`2^K - 1`: the sites ``trait_slopes`` :math:`\lambda` and
+    ``trait_intercepts`` d, (K,) each, flat on [-10, 10]. The trait's own sign is arbitrary; slopes
+    are reported with a positive sum.
 
     Args:
         num_nodes: of the Gauss-Hermite quadrature over the trait.
 
     Raises:
-        ValueError: for fewer than three nodes or three attributes (two would have more parameters than profiles).
+        ValueError: for fewer than three nodes or three attributes (two would have more parameters
+            than profiles).
 
-    Source: J. de la Torre and J. A. Douglas (2004), doi:10.1007/BF02295640; R. D. Bock and M. Aitkin (1981),
-    doi:10.1007/BF02293801.
+    Source: J. de la Torre and J. A. Douglas (2004), doi:10.1007/BF02295640; R. D. Bock and M.
+    Aitkin (1981), doi:10.1007/BF02293801.
     """
 
     num_nodes: int = 31
@@ -242,12 +290,16 @@ class HigherOrder:
     def __post_init__(self) -> None:
         plain_fields(self)
         if not is_integer(self.num_nodes, 3):
-            raise ValueError(f"HigherOrder: num_nodes must be an integer of at least 3, got {self.num_nodes!r}")
+            raise ValueError(
+                f"HigherOrder: num_nodes must be an integer of at least 3, got {self.num_nodes!r}"
+            )
 
-    def root(self, latent: str, num_attributes: int, names: Sequence[str] | None = None) -> AttributeRoot:
+    def root(
+        self, latent: str, num_attributes: int, names: Sequence[str] | None = None
+    ) -> AttributeRoot:
         if num_attributes < 3:
             raise ValueError(
-                f"HigherOrder: at least three attributes were expected, got {num_attributes}: with fewer it has more parameters than "
-                "there are profiles; use root=Saturated()"
+                f"HigherOrder: at least three attributes were expected, got {num_attributes}: with"
+                " fewer it has more parameters than there are profiles; use root=Saturated()"
             )
         return TraitRoot("trait_slopes", "trait_intercepts", latent, num_attributes, self.num_nodes)

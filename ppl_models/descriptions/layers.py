@@ -30,12 +30,14 @@ START_RANGE = (0.05, 0.95)  # of a proportion at the start
 
 
 def products(bits: Tensor, terms: Tensor, disjunctive: Tensor | None = None) -> Tensor:
-    """The product of 0/1 entries over each subset, as one matrix product; or whether any entry is 1.
+    """The product of 0/1 entries over each subset, as one matrix product; or whether any entry is
+    1.
 
     Args:
         bits: (..., K), 0 or 1.
         terms: bool (T, K), the members of each subset.
-        disjunctive: bool (T,), True where one member of a subset is enough; None where all are needed everywhere.
+        disjunctive: bool (T,), True where one member of a subset is enough; None where all are
+            needed everywhere.
 
     Returns:
         (..., T), 0 or 1.
@@ -49,18 +51,21 @@ def products(bits: Tensor, terms: Tensor, disjunctive: Tensor | None = None) -> 
 
 @dataclass(frozen=True)
 class PredictorPrior:
-    r"""A weak normal prior of every child's predictor :math:`\eta_j(a) = b_j + W_j \cdot h(a)`, not of single coefficients.
+    r"""A weak normal prior of every child's predictor :math:`\eta_j(a) = b_j + W_j \cdot h(a)`, not
+    of single coefficients.
 
-    Over the configurations a of the parents, each as likely as any other, the predictor has the mean
-    :math:`m_j = b_j + W_j \cdot \mu` and the variance :math:`W_j^\top \Sigma W_j`, with :math:`\mu = E\,h(a)` and
-    :math:`\Sigma = \mathrm{Cov}\,h(a)`. The prior density is proportional to
+    Over the configurations a of the parents, each as likely as any other, the predictor has the
+    mean :math:`m_j = b_j + W_j \cdot \mu` and the variance :math:`W_j^\top \Sigma W_j`, with
+    :math:`\mu = E\,h(a)` and :math:`\Sigma = \mathrm{Cov}\,h(a)`. The prior density is proportional
+    to
 
     .. math:: \exp\Big( -\frac{m_j^2}{2 s_j^2} - \frac{4\, W_j^\top \Sigma W_j}{2 u_j^2} \Big),
 
-    so :math:`W_j \sim N(0, (4\Sigma/u_j^2)^{-1})` and :math:`b_j \mid W_j \sim N(-W_j \cdot \mu, s_j^2)`. Where h(a) = a that is
-    :math:`W_{jk} \sim N(0, u_j^2)`, independent, and :math:`b_j \mid W_j \sim N(-\sum_k W_{jk} / 2, s_j^2)`. Neither mean nor variance
-    over configurations knows which latent is which, or which of its two values is called 1: the density is the same under every
-    renaming of latents, as the likelihood is.
+    so :math:`W_j \sim N(0, (4\Sigma/u_j^2)^{-1})` and :math:`b_j \mid W_j \sim N(-W_j \cdot \mu,
+    s_j^2)`. Where h(a) = a that is :math:`W_{jk} \sim N(0, u_j^2)`, independent, and :math:`b_j
+    \mid W_j \sim N(-\sum_k W_{jk} / 2, s_j^2)`. Neither mean nor variance over configurations knows
+    which latent is which, or which of its two values is called 1: the density is the same under
+    every renaming of latents, as the likelihood is.
 
     Args:
         level: s, one a child: standard deviation of the mean predictor.
@@ -72,7 +77,9 @@ class PredictorPrior:
 
     @classmethod
     def of(cls, response: ResponseFamily, num_children: int) -> PredictorPrior:
-        """The default scales of each child's own family, of every predictor that is linear in its parents."""
+        """The default scales of each child's own family, of every predictor that is linear in its
+        parents.
+        """
         scales: list[tuple[float, float]] = []
         for family, columns, _ in response.blocks(num_children):
             scales += [family.prior_scales] * family.num_linear(columns.stop - columns.start)
@@ -84,7 +91,8 @@ class LayerPart(NamedTuple):
 
     Args:
         family: of the items; items: their columns in the data.
-        rows: of the loadings and intercepts, one an item, but C - 1 of an item of C categories without an order.
+        rows: of the loadings and intercepts, one an item, but C - 1 of an item of C categories
+            without an order.
         statistics: in the vector of statistics; dispersion, thresholds: in these vectors.
     """
 
@@ -101,23 +109,34 @@ class LayerPart(NamedTuple):
 
     @property
     def tabled(self) -> bool:
-        """Whether its items are categories, whose law is not of one predictor and a statistic of its own."""
+        """Whether its items are categories, whose law is not of one predictor and a statistic of
+        its own.
+        """
         return bool(self.family.category_names(self.num_items))
 
 
 def _places(parts: Sequence[LayerPart]) -> tuple[list[int], list[int], list[int]]:
     """Children, statistics and items of some parts, by number."""
-    slices = [[part.rows for part in parts], [part.statistics for part in parts], [part.items for part in parts]]
-    rows, entries, items = ([i for own in each for i in range(own.start, own.stop)] for each in slices)
+    slices = [
+        [part.rows for part in parts],
+        [part.statistics for part in parts],
+        [part.items for part in parts],
+    ]
+    rows, entries, items = (
+        [i for own in each for i in range(own.start, own.stop)] for each in slices
+    )
     return rows, entries, items
 
 
 @dataclass(frozen=True, eq=False)
 class GeneralizedLinearLayer:
-    r"""One layer ``child_j | parent ~ response(eta_j, dispersion_j)``, ``eta = intercepts + loadings @ features``.
+    r"""One layer ``child_j | parent ~ response(eta_j, dispersion_j)``, ``eta = intercepts +
+    loadings @ features``.
 
-    The features are the entries of the parent, or products of some of them (``terms``). The parent is a binary vector; the child is the observed item vector or the binary vector of the layer below
-    (then ``response`` is Bernoulli with a logit link). A child here is a predictor: of an item of C categories without an order there are C - 1, which all have its edges.
+    The features are the entries of the parent, or products of some of them (``terms``). The parent
+    is a binary vector; the child is the observed item vector or the binary vector of the layer
+    below (then ``response`` is Bernoulli with a logit link). A child here is a predictor: of an
+    item of C categories without an order there are C - 1, which all have its edges.
 
     Args:
         loadings: name of the site with the loadings W, shape (num_children, num_features).
@@ -126,23 +145,30 @@ class GeneralizedLinearLayer:
         child: name of the site below, event shape (num_children,).
         num_children, num_parents: the two sizes.
         response: the family of the child given its predictor.
-        dispersion: name of the dispersion site, shape (response.num_dispersed(num_children),), or None.
+        dispersion: name of the dispersion site, shape (response.num_dispersed(num_children),), or
+            None.
         penalty: the sparsity prior of the loadings, None for a flat one.
         graph: bool (num_children, num_features), True where a loading is free; None when all are.
         bound: intercepts and loadings lie in [-bound, bound].
-        item_bounds: the same child by child, num_children of them, where they differ (``bound`` is then the widest).
-        terms: bool (num_features, num_parents), the parents whose product each feature is; None where the features are
-            the parents themselves.
-        disjunctive: bool (num_features,), True where a feature is 1 as soon as one of its parents is; None for products only.
-        curved: children whose coefficients of all products follow from their intercept and the loadings of single parents.
+        item_bounds: the same child by child, num_children of them, where they differ (``bound`` is
+            then the widest).
+        terms: bool (num_features, num_parents), the parents whose product each feature is; None
+            where the features are the parents themselves.
+        disjunctive: bool (num_features,), True where a feature is 1 as soon as one of its parents
+            is; None for products only.
+        curved: children whose coefficients of all products follow from their intercept and the
+            loadings of single parents.
         rising: children that no parent lowers; all that are not curved, or none.
-        prior: a normal prior of the predictors, in whose place the interval is the whole line; None for none. Curved children have
-            that of their curve then.
-        estimated: whether ``graph`` was read off data: the law that it was chosen in has all edges, and does not know the
-            latents by their names.
-        every_child: whether a graph that is estimated leaves every child an edge; latents keep one in any case.
-        items: how many observed items there are, where some have several predictors; None where each child is one.
-        thresholds: name of the site with what lies between the categories of ordinal items, shape (response.num_thresholds(items),), or None.
+        prior: a normal prior of the predictors, in whose place the interval is the whole line; None
+            for none. Curved children have that of their curve then.
+        estimated: whether ``graph`` was read off data: the law that it was chosen in has all edges,
+            and does not know the latents by their names.
+        every_child: whether a graph that is estimated leaves every child an edge; latents keep one
+            in any case.
+        items: how many observed items there are, where some have several predictors; None where
+            each child is one.
+        thresholds: name of the site with what lies between the categories of ordinal items, shape
+            (response.num_thresholds(items),), or None.
     """
 
     loadings: str
@@ -175,9 +201,25 @@ class GeneralizedLinearLayer:
     def parts(self) -> list[LayerPart]:
         """The items by their families, from left to right."""
         out, row, gap = [], 0, 0
-        for (family, items, dispersion), statistics in zip(self.response.blocks(self.num_items), self.response.predictors(self.num_items), strict=True):
-            rows, gaps = (number(items.stop - items.start) for number in (family.num_linear, family.num_thresholds))
-            out.append(LayerPart(family, items, slice(row, row + rows), statistics, dispersion, slice(gap, gap + gaps)))
+        for (family, items, dispersion), statistics in zip(
+            self.response.blocks(self.num_items),
+            self.response.predictors(self.num_items),
+            strict=True,
+        ):
+            rows, gaps = (
+                number(items.stop - items.start)
+                for number in (family.num_linear, family.num_thresholds)
+            )
+            out.append(
+                LayerPart(
+                    family,
+                    items,
+                    slice(row, row + rows),
+                    statistics,
+                    dispersion,
+                    slice(gap, gap + gaps),
+                )
+            )
             row, gap = row + rows, gap + gaps
         return out
 
@@ -186,8 +228,12 @@ class GeneralizedLinearLayer:
         """Whether some items are categories."""
         return any(part.tabled for part in self.parts())
 
-    def without_categories(self) -> tuple[GeneralizedLinearLayer, list[int], list[int], list[int]] | None:
-        """The layer of the items that are no categories, and their children, statistics and items by number; None where there are none."""
+    def without_categories(
+        self,
+    ) -> tuple[GeneralizedLinearLayer, list[int], list[int], list[int]] | None:
+        """The layer of the items that are no categories, and their children, statistics and items
+        by number; None where there are none.
+        """
         parts = [part for part in self.parts() if not part.tabled]
         if not parts:
             return None
@@ -196,8 +242,16 @@ class GeneralizedLinearLayer:
             return self, rows, entries, items
         prior = self.prior
         if prior is not None:
-            prior = replace(prior, level=tuple(prior.level[i] for i in rows), effect=tuple(prior.effect[i] for i in rows))
-        response = parts[0].family if len(parts) == 1 else Blocks(*((part.family, part.num_items) for part in parts))
+            prior = replace(
+                prior,
+                level=tuple(prior.level[i] for i in rows),
+                effect=tuple(prior.effect[i] for i in rows),
+            )
+        response = (
+            parts[0].family
+            if len(parts) == 1
+            else Blocks(*((part.family, part.num_items) for part in parts))
+        )
         own = replace(
             self,
             num_children=len(rows),
@@ -206,7 +260,9 @@ class GeneralizedLinearLayer:
             response=response,
             dispersion=self.dispersion if response.num_dispersed(len(items)) else None,
             graph=None if self.graph is None else self.graph[..., rows, :],
-            item_bounds=None if self.item_bounds is None else tuple(self.item_bounds[i] for i in rows),
+            item_bounds=(
+                None if self.item_bounds is None else tuple(self.item_bounds[i] for i in rows)
+            ),
             prior=prior,
         )
         return own, rows, entries, items
@@ -216,20 +272,37 @@ class GeneralizedLinearLayer:
         out = []
         for part in self.parts():
             for j in range(part.num_items):
-                rows = 1 if part.rows.stop - part.rows.start == part.num_items else part.family.item(j).num_linear(1)
+                rows = (
+                    1
+                    if part.rows.stop - part.rows.start == part.num_items
+                    else part.family.item(j).num_linear(1)
+                )
                 out += [part.items.start + j] * rows
         return out
 
     def by_item(self, values: Tensor) -> Tensor:
-        """Whether any child of an item has a true entry, bool (items, ...) of (num_children, ...): an item has an edge where one of its predictors has."""
+        """Whether any child of an item has a true entry, bool (items, ...) of (num_children, ...):
+        an item has an edge where one of its predictors has.
+        """
         if self.items is None:
             return values
         index = torch.tensor(self.item_of(), device=values.device)
-        return values.new_zeros(self.items, *values.shape[1:], dtype=torch.long).index_add_(0, index, values.long()) > 0
+        return (
+            values.new_zeros(self.items, *values.shape[1:], dtype=torch.long).index_add_(
+                0, index, values.long()
+            )
+            > 0
+        )
 
     def by_child(self, values: Tensor) -> Tensor:
-        """What belongs to each child, (num_children, ...), of what belongs to the items, (items, ...)."""
-        return values if self.items is None else values[torch.tensor(self.item_of(), device=values.device)]
+        """What belongs to each child, (num_children, ...), of what belongs to the items, (items,
+        ...).
+        """
+        return (
+            values
+            if self.items is None
+            else values[torch.tensor(self.item_of(), device=values.device)]
+        )
 
     @property
     def num_features(self) -> int:
@@ -237,12 +310,14 @@ class GeneralizedLinearLayer:
         return self.num_parents if self.terms is None else len(self.terms)
 
     def features(self, parents: Tensor) -> Tensor:
-        """What the predictor is linear in, (..., num_features), of 0/1 parents (..., num_parents)."""
+        """What the predictor is linear in, (..., num_features), of 0/1 parents (...,
+        num_parents).
+        """
         return parents if self.terms is None else products(parents, self.terms, self.disjunctive)
 
     def coefficients(self, intercepts: Tensor, loadings: Tensor) -> tuple[Tensor, Tensor]:
-        """What the predictor is made of, (..., num_children) and (..., num_children, num_features): the sites' values, but for
-        curved children.
+        """What the predictor is made of, (..., num_children) and (..., num_children, num_features):
+        the sites' values, but for curved children.
         """
         if not self.curved:
             return intercepts, loadings
@@ -255,7 +330,9 @@ class GeneralizedLinearLayer:
 
     @property
     def edges(self) -> Tensor | None:
-        """bool (num_children, num_parents), True where a child depends on a parent; None where that is not given."""
+        """bool (num_children, num_parents), True where a child depends on a parent; None where that
+        is not given.
+        """
         if self.terms is None or self.graph is None:
             return self.graph
         return (self.graph.double() @ self.terms.double()) > 0
@@ -268,16 +345,22 @@ class GeneralizedLinearLayer:
 
     @property
     def form(self) -> Literal["additive", "dina", "gdm"]:
-        """How children depend on their parents: each alone, all together, or through interactions."""
+        """How children depend on their parents: each alone, all together, or through
+        interactions.
+        """
         if self.terms is None or self.graph is None:
             return "additive"
         return "dina" if bool((self.graph.sum(-1) == 1).all()) else "gdm"
 
     def effects(self, loadings: Tensor) -> Tensor:
-        """The change of the predictor with a parent, averaged over the others' values, (..., children, parents)."""
+        """The change of the predictor with a parent, averaged over the others' values, (...,
+        children, parents).
+        """
         if self.terms is None:
             return loadings
-        share = self.terms.to(loadings) * 0.5 ** (self.terms.sum(-1, keepdim=True) - 1).to(loadings)  # of either kind
+        share = self.terms.to(loadings) * 0.5 ** (self.terms.sum(-1, keepdim=True) - 1).to(
+            loadings
+        )  # of either kind
         return loadings @ share
 
     def centre(self, like: Tensor) -> Tensor:
@@ -285,15 +368,23 @@ class GeneralizedLinearLayer:
         if self.terms is None:
             return like.new_full((self.num_features,), 0.5)
         chance = 0.5 ** self.terms.sum(-1).to(like)
-        return chance if self.disjunctive is None else torch.where(self.disjunctive.to(like.device), 1 - chance, chance)
+        return (
+            chance
+            if self.disjunctive is None
+            else torch.where(self.disjunctive.to(like.device), 1 - chance, chance)
+        )
 
     def spread(self, like: Tensor) -> Tensor:
-        """Four times their covariance, (num_features, num_features): the identity where features are parents."""
+        """Four times their covariance, (num_features, num_features): the identity where features
+        are parents.
+        """
         if self.terms is None:
             return torch.eye(self.num_features, dtype=like.dtype, device=like.device)
         members = self.terms.to(like)
         sizes, shared = members.sum(-1), members @ members.mT
-        apart = 0.5 ** (sizes[:, None] + sizes)  # the product of the chances that all members are 1, or that all are 0
+        apart = 0.5 ** (
+            sizes[:, None] + sizes
+        )  # the product of the chances that all members are 1, or that all are 0
         alike = 0.5 ** (sizes[:, None] + sizes - shared) - apart
         if self.disjunctive is None:
             return 4 * alike
@@ -301,7 +392,9 @@ class GeneralizedLinearLayer:
         return 4 * torch.where(either[:, None] == either, alike, apart * (shared > 0))
 
     def precision(self, columns: slice, like: Tensor) -> Tensor | None:
-        """Of the prior of (intercept, loadings), (1 + num_features,) twice, the same for consecutive children of one family."""
+        """Of the prior of (intercept, loadings), (1 + num_features,) twice, the same for
+        consecutive children of one family.
+        """
         if self.prior is None:
             return None
         centre = torch.cat([like.new_ones(1), self.centre(like)])
@@ -320,10 +413,12 @@ class GeneralizedLinearLayer:
 
 
 class Root(Protocol):
-    """The law of the deepest latents, K bits: all that engines ask of it, so that another law is another class.
+    """The law of the deepest latents, K bits: all that engines ask of it, so that another law is
+    another class.
 
-    Parameters are by site name and may hold more than the root's own sites; unless said otherwise they have a leading
-    dim of R restarts. The program draws the latents from the same law as one enumerated site.
+    Parameters are by site name and may hold more than the root's own sites; unless said otherwise
+    they have a leading dim of R restarts. The program draws the latents from the same law as one
+    enumerated site.
     """
 
     @property
@@ -353,12 +448,16 @@ class Root(Protocol):
 
     @property
     def profiles(self) -> Tensor | None:
-        """The configurations that the law allows, (C, K) of 0/1 in lexicographic order; None where all 2^K are."""
+        """The configurations that the law allows, (C, K) of 0/1 in lexicographic order; None where
+        all 2^K are.
+        """
         ...
 
     @property
     def law(self) -> str:
-        """The law in symbols, as a page shows it; with ``_k`` where it is that of each latent by itself."""
+        """The law in symbols, as a page shows it; with ``_k`` where it is that of each latent by
+        itself.
+        """
         ...
 
     def sites(self) -> dict[str, tuple[int, ...]]:
@@ -374,7 +473,9 @@ class Root(Protocol):
         ...
 
     def uniform(self, like: Tensor) -> Params:
-        """Parameters (1, ...) under which all configurations are equally likely, of the dtype and device of ``like``."""
+        """Parameters (1, ...) under which all configurations are equally likely, of the dtype and
+        device of ``like``.
+        """
         ...
 
     def marginals(self, params: Mapping[str, Tensor]) -> Tensor:
@@ -386,7 +487,9 @@ class Root(Protocol):
         ...
 
     def log_odds(self, params: Params, k: int, latents: Tensor) -> Tensor:
-        """Of latent k given the other latents (R, K, N), (R, N); (R, 1) where they do not matter."""
+        """Of latent k given the other latents (R, K, N), (R, N); (R, 1) where they do not
+        matter.
+        """
         ...
 
     def expected(self, configurations: Tensor, counts: Tensor, params: Params) -> Tensor:
@@ -410,14 +513,19 @@ class Root(Protocol):
         ...
 
     def maximise(self, statistic: Tensor, params: Params) -> Params:
-        """The root's sites where the expected complete-data log-posterior is largest, at least not below ``params``."""
+        """The root's sites where the expected complete-data log-posterior is largest, at least not
+        below ``params``.
+        """
         ...
 
-    def rename(self, params: Mapping[str, Tensor], permutation: Tensor | None, flips: Tensor | None) -> Params:
+    def rename(
+        self, params: Mapping[str, Tensor], permutation: Tensor | None, flips: Tensor | None
+    ) -> Params:
         """The root's sites under other names of the latents, for parameters with any leading dims.
 
         Args:
-            permutation: (K,) long, new latent l is old latent ``permutation[l]``; None where they stay.
+            permutation: (K,) long, new latent l is old latent ``permutation[l]``; None where they
+                stay.
             flips: (K,) bool in the new order, whose values change names; None for none.
         """
         ...
@@ -425,7 +533,9 @@ class Root(Protocol):
 
 @dataclass(frozen=True)
 class RootLayer:
-    """The deepest layer: ``latent_k ~ Bernoulli(proportions_k)``, independent, with a flat prior. A :class:`Root`.
+    """The deepest layer: ``latent_k ~ Bernoulli(proportions_k)``, independent, with a flat prior.
+
+    A :class:`Root`.
 
     Args:
         proportions: name of the site with the proportions, shape (num_latents,).
@@ -473,7 +583,9 @@ class RootLayer:
         return params[self.proportions]
 
     def draw(self, params: Params, uniform: Tensor) -> Tensor:
-        chances = torch.sigmoid(torch.logit(params[self.proportions])).unsqueeze(-1)  # as a sweep would have them
+        chances = torch.sigmoid(torch.logit(params[self.proportions])).unsqueeze(
+            -1
+        )  # as a sweep would have them
         return (uniform < chances).to(chances.dtype)
 
     def log_odds(self, params: Params, k: int, latents: Tensor) -> Tensor:
@@ -484,7 +596,9 @@ class RootLayer:
         return torch.cat([counts.sum(-1, keepdim=True), counts @ configurations], -1)
 
     def drawn(self, latents: Tensor, chances: Tensor, scale: float, params: Params) -> Tensor:
-        """One, and the mean chance of each latent: the maximiser asks for their ratio, whatever a row weighs."""
+        """One, and the mean chance of each latent: the maximiser asks for their ratio, whatever a
+        row weighs.
+        """
         share = chances.mean(-1)
         return torch.cat([torch.ones_like(share[:, :1]), share], -1)
 
@@ -492,7 +606,9 @@ class RootLayer:
         share = statistic[:, 1:] / statistic[:, :1]
         return {self.proportions: share.clamp(PROPORTION_LIMIT, 1 - PROPORTION_LIMIT)}
 
-    def rename(self, params: Mapping[str, Tensor], permutation: Tensor | None, flips: Tensor | None) -> Params:
+    def rename(
+        self, params: Mapping[str, Tensor], permutation: Tensor | None, flips: Tensor | None
+    ) -> Params:
         share = params[self.proportions]
         share = share if permutation is None else share.index_select(-1, permutation)
         return {self.proportions: share if flips is None else torch.where(flips, 1 - share, share)}

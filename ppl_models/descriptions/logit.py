@@ -1,17 +1,24 @@
-r"""Multinomial logits of fractional responses: the coefficients at which an expected log-density is largest, by Newton steps that never lower it.
+r"""Multinomial logits of fractional responses: the coefficients at which an expected log-density is
+largest, by Newton steps that never lower it.
 
-With u the terms of a row in their widths from their centres, 1 first, and responsibilities r of weighted rows, the expected complete-data log-density of the
-coefficients :math:`\beta` (K - 1, Q) is, up to a constant,
+With u the terms of a row in their widths from their centres, 1 first, and responsibilities r of
+weighted rows, the expected complete-data log-density of the coefficients :math:`\beta` (K - 1, Q)
+is, up to a constant,
 
-.. math:: Q(\beta) = \sum_k \beta_k \cdot S_k - \sum_i w_i \log \sum_l e^{\beta_l \cdot u_i} + \log p(\beta), \qquad S_k = \sum_i w_i r_{ik} u_i
+.. math::
 
-with :math:`\beta_0 = 0`: concave, with one small statistic S. With :math:`p_{ik}` the chances, a Newton step takes
+    Q(\beta) = \sum_k \beta_k \cdot S_k - \sum_i w_i \log \sum_l e^{\beta_l \cdot u_i} + \log
+    p(\beta), \qquad S_k = \sum_i w_i r_{ik} u_i
+
+with :math:`\beta_0 = 0`: concave, with one small statistic S. With :math:`p_{ik}` the chances, a
+Newton step takes
 
 .. math:: g_k = S_k - \sum_i w_i p_{ik} u_i + \nabla_k \log p(\beta), \qquad
     H_{kl} = \sum_i w_i p_{ik} (1[k = l] - p_{il}) u_i u_i^\top + \frac{2}{s^2} (1[k = l] - 1/K) I
 
-and is halved until Q does not fall, which in full steps it may (Durante, Canale and Rigon 2019, doi:10.1016/j.csda.2019.03.004).
-With K = 2 it is the logit of one bit, whose coefficients have the prior N(0, s^2) each.
+and is halved until Q does not fall, which in full steps it may (Durante, Canale and Rigon 2019,
+doi:10.1016/j.csda.2019.03.004). With K = 2 it is the logit of one bit, whose coefficients have the
+prior N(0, s^2) each.
 """
 
 from __future__ import annotations
@@ -21,11 +28,19 @@ from torch import Tensor
 
 from ppl_models.descriptions.covariates import Covariates
 
-__all__ = ["chances_of_design", "data_curve", "distinct_rows", "maximise_coefficients", "undetermined"]
+__all__ = [
+    "chances_of_design",
+    "data_curve",
+    "distinct_rows",
+    "maximise_coefficients",
+    "undetermined",
+]
 
 MOST_STEPS, MOST_HALVINGS = 25, 60
 CHUNK_ELEMENTS = 2**22
-LEAST_INFORMATION = 0.25  # about a coefficient: what a single row gives whose class is a coin's toss
+LEAST_INFORMATION = (
+    0.25  # about a coefficient: what a single row gives whose class is a coin's toss
+)
 
 
 def chances_of_design(design: Tensor, beta: Tensor) -> Tensor:
@@ -38,12 +53,19 @@ def distinct_rows(rows: Tensor, weights: Tensor | None = None) -> tuple[Tensor, 
     """Rows that differ, (G, P), NaN like NaN, and how often each is there, (G,)."""
     codes = rows.nan_to_num(nan=torch.inf)  # NaN differs from itself; no entry is infinite
     found, index, counts = torch.unique(codes, dim=0, return_inverse=True, return_counts=True)
-    often = counts.to(rows) if weights is None else weights.new_zeros(len(found)).index_add(0, index, weights)
+    often = (
+        counts.to(rows)
+        if weights is None
+        else weights.new_zeros(len(found)).index_add(0, index, weights)
+    )
     return found.masked_fill(found.isinf(), torch.nan), often
 
 
-def maximise_coefficients(known: Covariates, cross: Tensor, rows: Tensor, often: Tensor, coefficients: Tensor) -> Tensor:
-    """Coefficients (R, K - 1, Q) at which Q is largest, or not below that of the given ones where steps run out.
+def maximise_coefficients(
+    known: Covariates, cross: Tensor, rows: Tensor, often: Tensor, coefficients: Tensor
+) -> Tensor:
+    """Coefficients (R, K - 1, Q) at which Q is largest, or not below that of the given ones where
+    steps run out.
 
     Args:
         known: what the components depend on; cross: S, (R, K - 1, Q).
@@ -54,7 +76,11 @@ def maximise_coefficients(known: Covariates, cross: Tensor, rows: Tensor, often:
     rounding = torch.finfo(beta.dtype).eps
     for _ in range(MOST_STEPS):
         value, gradient, information = _curve(known, cross, design, often, beta)
-        step = torch.linalg.solve(information, gradient.flatten(1).unsqueeze(-1)).squeeze(-1).reshape(beta.shape)
+        step = (
+            torch.linalg.solve(information, gradient.flatten(1).unsqueeze(-1))
+            .squeeze(-1)
+            .reshape(beta.shape)
+        )
         expected = (gradient * step).sum((-2, -1))  # twice the gain of a parabola
         length = torch.ones_like(value)
         for _ in range(MOST_HALVINGS):
@@ -69,7 +95,9 @@ def maximise_coefficients(known: Covariates, cross: Tensor, rows: Tensor, often:
     return known.plain(beta)
 
 
-def _objective(known: Covariates, cross: Tensor, design: Tensor, often: Tensor, beta: Tensor) -> Tensor:
+def _objective(
+    known: Covariates, cross: Tensor, design: Tensor, often: Tensor, beta: Tensor
+) -> Tensor:
     """Q of every restart, (R,)."""
     logits = design @ beta.mT
     if beta.shape[1] == 1:
@@ -80,8 +108,12 @@ def _objective(known: Covariates, cross: Tensor, design: Tensor, often: Tensor, 
     return (cross * beta).sum((-2, -1)) - own @ often - squares / known.scale**2
 
 
-def _curve(known: Covariates, cross: Tensor, design: Tensor, often: Tensor, beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Q (R,), its gradient (R, K - 1, Q), and minus its second derivatives (R, (K - 1) Q, (K - 1) Q)."""
+def _curve(
+    known: Covariates, cross: Tensor, design: Tensor, often: Tensor, beta: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Q (R,), its gradient (R, K - 1, Q), and minus its second derivatives (R, (K - 1) Q, (K - 1)
+    Q).
+    """
     num, num_terms = beta.shape[1:]
     gradient, information = data_curve(cross, design, often, beta)
     prior = (2 / known.scale**2) * (torch.eye(num).to(beta) - 1 / (num + 1))
@@ -96,7 +128,9 @@ def data_curve(cross: Tensor, design: Tensor, often: Tensor, beta: Tensor) -> tu
     gradient, information = cross.clone(), beta.new_zeros(restarts, num, num_terms, num, num_terms)
     step = max(1, CHUNK_ELEMENTS // (restarts * num * num_terms))
     for u, w in zip(design.split(step), often.split(step), strict=True):
-        q = (u @ beta.mT).sigmoid() if num == 1 else chances_of_design(u, beta).exp()[..., 1:]  # (R, g, K - 1)
+        q = (
+            (u @ beta.mT).sigmoid() if num == 1 else chances_of_design(u, beta).exp()[..., 1:]
+        )  # (R, g, K - 1)
         p = q * w.unsqueeze(-1)
         gradient = gradient - p.mT @ u
         for k in range(num):
@@ -109,9 +143,11 @@ def data_curve(cross: Tensor, design: Tensor, often: Tensor, beta: Tensor) -> tu
 
 
 def undetermined(design: Tensor, often: Tensor, beta: Tensor) -> Tensor:
-    """Coefficients but the intercepts of which the rows say less than one single row could, even if all classes were known, bool (R, K - 1, Q).
+    """Coefficients but the intercepts of which the rows say less than one single row could, even if
+    all classes were known, bool (R, K - 1, Q).
 
-    A term that separates classes has no finite estimate by the rows alone, and leaves the others without one.
+    A term that separates classes has no finite estimate by the rows alone, and leaves the others
+    without one.
 
     Args:
         design: (N, Q); often: how often each row counts, (N,).
@@ -119,7 +155,9 @@ def undetermined(design: Tensor, often: Tensor, beta: Tensor) -> Tensor:
     """
     _, information = data_curve(torch.zeros_like(beta), design, often, beta)
     slightly = 1e-9 * torch.eye(information.shape[-1]).to(information)
-    variances = torch.linalg.inv(information + slightly).diagonal(dim1=-2, dim2=-1).reshape(beta.shape)
+    variances = (
+        torch.linalg.inv(information + slightly).diagonal(dim1=-2, dim2=-1).reshape(beta.shape)
+    )
     out = variances > 1 / LEAST_INFORMATION
     out[..., 0] = False
     return out

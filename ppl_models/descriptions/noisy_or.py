@@ -1,7 +1,9 @@
-r"""Independent causes of binary items: the description a noisy-OR family gives of itself, and its stable functions.
+r"""Independent causes of binary items: the description a noisy-OR family gives of itself, and its
+stable functions.
 
-With weight :math:`\eta \ge 0`, an item is zero with probability :math:`e^{-\eta}`; its log-odds of being one are
-:math:`\log(e^\eta - 1)`, so it is a Bernoulli item with that logit and log-partition :math:`\eta`.
+With weight :math:`\eta \ge 0`, an item is zero with probability :math:`e^{-\eta}`; its log-odds of
+being one are :math:`\log(e^\eta - 1)`, so it is a Bernoulli item with that logit and log-partition
+:math:`\eta`.
 """
 
 from __future__ import annotations
@@ -12,11 +14,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["PROBABILITY_LIMIT", "IndependentCauses", "log1mexp", "log_expm1", "weight_of_failure", "weight_of_leak"]
+__all__ = [
+    "PROBABILITY_LIMIT",
+    "IndependentCauses",
+    "log1mexp",
+    "log_expm1",
+    "weight_of_failure",
+    "weight_of_leak",
+]
 
 PROBABILITY_LIMIT = 1e-6  # estimates lie in [1e-6, 1 - 1e-6]
 FAR = 37.0  # e^-37 is lost beside 1 in double precision
-FLOOR = 1e-12  # inside the program, so that a parameter on the edge of its support has a finite log-density
+# inside the program, so that a parameter on the edge of its support has a finite log-density
+FLOOR = 1e-12
 
 
 @dataclass(frozen=True)
@@ -25,11 +35,13 @@ class IndependentCauses:
 
     Args:
         prior: name of the site with P(cause = 1), shape (num_causes,).
-        failure: name of the site with P(a cause that is on fails to switch an item on), shape (num_causes, num_items).
+        failure: name of the site with P(a cause that is on fails to switch an item on), shape
+            (num_causes, num_items).
         leak: name of the site with P(item = 1 | all causes off), shape (num_items,).
         latent: name of the binary latent site; items: name of the observed site.
         num_causes, num_items: the two sizes.
-        prior_concentration, failure_concentration, leak_concentration: Beta priors (a, b) of the three.
+        prior_concentration, failure_concentration, leak_concentration: Beta priors (a, b) of the
+            three.
     """
 
     prior: str
@@ -45,7 +57,9 @@ class IndependentCauses:
 
 
 def log1mexp(x: Tensor) -> Tensor:
-    """log(1 - e^-x) for x > 0, accurate near zero and far from it, with finite gradients in both branches."""
+    """log(1 - e^-x) for x > 0, accurate near zero and far from it, with finite gradients in both
+    branches.
+    """
     small = x < math.log(2)
     near = torch.where(small, x, 1.0)
     far = torch.where(small, 1.0, x)
@@ -53,7 +67,9 @@ def log1mexp(x: Tensor) -> Tensor:
 
 
 def log_expm1(x: Tensor) -> Tensor:
-    """log(e^x - 1) for x > 0, accurate near zero and far from it, where it is x, with finite gradients."""
+    """log(e^x - 1) for x > 0, accurate near zero and far from it, where it is x, with finite
+    gradients.
+    """
     return torch.expm1(x.clamp(max=FAR)).log() + (x - FAR).clamp(min=0.0)
 
 

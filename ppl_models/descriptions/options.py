@@ -15,15 +15,18 @@ __all__ = ["ChainDescription", "high_of_termination", "with_high", "PolicyDescri
 
 @dataclass(frozen=True)
 class ChainDescription:
-    """How a model of hidden options describes itself: the names of its sites, its sizes and its Dirichlet priors.
+    """How a model of hidden options describes itself: the names of its sites, its sizes and its
+    Dirichlet priors.
 
     Args:
         num_states, num_actions, num_options: S, A and O.
-        initial, low, high, environment: names of the sites, (S, O), (S, O, A), (S, O, O), (A, S, S).
+        initial, low, high, environment: names of the sites, (S, O), (S, O, A), (S, O, O), (A, S,
+            S).
         concentration: of every Dirichlet prior.
         stickiness: added to the concentration of staying in an option.
-        termination, choice: names of the sites (S, O), (S, O) that stand in the place of ``high`` where it is made of the
-            chance that an option ends and the choice of the next; None where ``high`` is free.
+        termination, choice: names of the sites (S, O), (S, O) that stand in the place of ``high``
+            where it is made of the chance that an option ends and the choice of the next; None
+            where ``high`` is free.
     """
 
     num_states: int
@@ -40,15 +43,25 @@ class ChainDescription:
 
 
 def high_of_termination(termination: Tensor, choice: Tensor) -> Tensor:
-    r"""(\*batch, S, O), (\*batch, S, O) -> (\*batch, S, O, O): kept, or ended and chosen anew (itself perhaps)."""
+    r"""(\*batch, S, O), (\*batch, S, O) -> (\*batch, S, O, O): kept, or ended and chosen anew
+    (itself perhaps).
+    """
     return torch.diag_embed(1 - termination) + termination[..., None] * choice[..., None, :]
 
 
 def with_high(chain: ChainDescription, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Parameters with the high-level policy among them, where it is not a site of its own."""
-    if chain.termination is None or chain.choice is None or chain.high in params or chain.termination not in params:
+    if (
+        chain.termination is None
+        or chain.choice is None
+        or chain.high in params
+        or chain.termination not in params
+    ):
         return dict(params)
-    return {**params, chain.high: high_of_termination(params[chain.termination], params[chain.choice])}
+    return {
+        **params,
+        chain.high: high_of_termination(params[chain.termination], params[chain.choice]),
+    }
 
 
 @dataclass(frozen=True)
@@ -61,8 +74,9 @@ class PolicyDescription:
         prior_scale: standard deviation of the Normal prior of weights and intercepts.
         concentration: of the Dirichlet prior of ``initial``.
 
-    Sites: ``initial`` (O,), ``low_weights`` (O, A - 1, F), ``low_intercepts`` (O, A - 1), and, with several options,
-    ``high_weights`` (O, O - 1, F), ``high_intercepts`` (O, O - 1); the policy's own beside them.
+    Sites: ``initial`` (O,), ``low_weights`` (O, A - 1, F), ``low_intercepts`` (O, A - 1), and, with
+    several options, ``high_weights`` (O, O - 1, F), ``high_intercepts`` (O, O - 1); the policy's
+    own beside them.
     """
 
     num_features: int

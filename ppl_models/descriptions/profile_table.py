@@ -1,4 +1,6 @@
-r"""A probability for each profile of attributes: all :math:`2^K` of them, or those that a hierarchy allows."""
+r"""A probability for each profile of attributes: all :math:`2^K` of them, or those that a hierarchy
+allows.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ ABSENT = -1e4  # log-weight of a profile that there is not, where infinities wou
 
 @dataclass(frozen=True, eq=False)
 class TableRoot:
-    """Weights (C,) ~ Dirichlet(concentration) of the profiles. A :class:`~ppl_models.descriptions.attribute_law.AttributeRoot`.
+    """Weights (C,) ~ Dirichlet(concentration) of the profiles.
+
+    A :class:`~ppl_models.descriptions.attribute_law.AttributeRoot`.
 
     Args:
         weights: name of their site.
@@ -62,7 +66,9 @@ class TableRoot:
     @property
     def law(self) -> str:
         which = "all" if self.profiles is None else "the"
-        return f"Categorical(π) over {which} {self.num_profiles:,} profiles" + ("" if self.profiles is None else " of the hierarchy")
+        return f"Categorical(π) over {which} {self.num_profiles:,} profiles" + (
+            "" if self.profiles is None else " of the hierarchy"
+        )
 
     def sites(self) -> dict[str, tuple[int, ...]]:
         return {self.weights: (self.num_profiles,)}
@@ -72,16 +78,25 @@ class TableRoot:
         return {self.weights: ("profile",)}
 
     def entry_names(self, attributes: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        return {"profile": tuple("".join(str(int(bit)) for bit in row) for row in self._profiles(torch.zeros(())).tolist())}
+        return {
+            "profile": tuple(
+                "".join(str(int(bit)) for bit in row)
+                for row in self._profiles(torch.zeros(())).tolist()
+            )
+        }
 
     def priors(self, like: Tensor) -> dict[str, TorchDistribution]:
-        return {self.weights: dist.Dirichlet(like.new_full((self.num_profiles,), self.concentration))}
+        return {
+            self.weights: dist.Dirichlet(like.new_full((self.num_profiles,), self.concentration))
+        }
 
     def distribution(self, params: Mapping[str, Tensor]) -> TorchDistribution:
         return ProfileTable(params[self.weights].log(), self.num_latents, self.profiles)
 
     def start(self, latents: Tensor) -> Params:
-        """Shares of the guessed latents' profiles, one row more in each; a profile that there is not counts for the nearest."""
+        """Shares of the guessed latents' profiles, one row more in each; a profile that there is
+        not counts for the nearest.
+        """
         places, known = places_of(latents, self.profiles)
         if known is not None:
             profiles = self._profiles(latents)
@@ -98,7 +113,9 @@ class TableRoot:
 
     def draw(self, params: Params, uniform: Tensor) -> Tensor:
         edges = params[self.weights].cumsum(-1)
-        places = torch.searchsorted(edges, uniform[:, 0].contiguous()).clamp(max=self.num_profiles - 1)  # (R, N)
+        places = torch.searchsorted(edges, uniform[:, 0].contiguous()).clamp(
+            max=self.num_profiles - 1
+        )  # (R, N)
         return self._profiles(edges)[places].mT
 
     def log_odds(self, params: Params, k: int, latents: Tensor) -> Tensor:
@@ -126,12 +143,19 @@ class TableRoot:
         share = (counts / counts.sum(-1, keepdim=True)).clamp(min=FLOOR)
         return {self.weights: share / share.sum(-1, keepdim=True)}
 
-    def rename(self, params: Mapping[str, Tensor], permutation: Tensor | None, flips: Tensor | None) -> Params:
+    def rename(
+        self, params: Mapping[str, Tensor], permutation: Tensor | None, flips: Tensor | None
+    ) -> Params:
         own = params[self.weights]
         if self.profiles is not None:
-            stays = permutation is None or torch.equal(permutation.cpu(), torch.arange(self.num_latents))
+            stays = permutation is None or torch.equal(
+                permutation.cpu(), torch.arange(self.num_latents)
+            )
             if not stays or (flips is not None and bool(flips.any())):
-                raise ValueError(f"{self.latent}: the hierarchy gives the attributes their names; they cannot be exchanged")
+                raise ValueError(
+                    f"{self.latent}: the hierarchy gives the attributes their names; they cannot be"
+                    " exchanged"
+                )
             return {self.weights: own}
         new = self._profiles(own)
         old = new if flips is None else torch.where(flips.to(own.device), 1 - new, new)
@@ -147,13 +171,15 @@ class TableRoot:
 
 @dataclass(frozen=True)
 class Saturated:
-    r"""Every profile of attributes has a probability of its own: :math:`P(\alpha) = \pi_\alpha`, :math:`2^K - 1` free numbers.
+    r"""Every profile of attributes has a probability of its own: :math:`P(\alpha) = \pi_\alpha`,
+    :math:`2^K - 1` free numbers.
 
-    The site ``profiles`` (2^K,) holds them in lexicographic order (``00``, ``01``, ``10``, ``11``), with a Dirichlet prior.
+    The site ``profiles`` (2^K,) holds them in lexicographic order (``00``, ``01``, ``10``, ``11``),
+    with a Dirichlet prior.
 
     Args:
-        concentration: c of the prior :math:`\prod_\alpha \pi_\alpha^{c - 1}`, at least 1; 1 is flat (maximum likelihood), above
-            it no profile has probability zero.
+        concentration: c of the prior :math:`\prod_\alpha \pi_\alpha^{c - 1}`, at least 1; 1 is flat
+            (maximum likelihood), above it no profile has probability zero.
 
     Raises:
         ValueError: for a concentration below 1; for more than 14 attributes.
@@ -165,30 +191,38 @@ class Saturated:
         plain_fields(self)
         _check_concentration("Saturated", self.concentration)
 
-    def root(self, latent: str, num_attributes: int, names: Sequence[str] | None = None) -> AttributeRoot:
+    def root(
+        self, latent: str, num_attributes: int, names: Sequence[str] | None = None
+    ) -> AttributeRoot:
         if num_attributes > MAX_ATTRIBUTES:
             raise ValueError(
-                f"Saturated: {num_attributes} attributes make a table of {2**num_attributes:,} profiles; at most {MAX_ATTRIBUTES} "
-                "attributes were expected: use root=HigherOrder(), Hierarchy(pairs), Dag(edges) or Independent()"
+                f"Saturated: {num_attributes} attributes make a table of {2**num_attributes:,}"
+                f" profiles; at most {MAX_ATTRIBUTES} attributes were expected: use"
+                " root=HigherOrder(), Hierarchy(pairs), Dag(edges) or Independent()"
             )
         return TableRoot("profiles", latent, num_attributes, float(self.concentration))
 
 
 @dataclass(frozen=True)
 class Hierarchy:
-    r"""Attributes that need others first: profiles that break a rule have probability zero, the others one of their own.
+    r"""Attributes that need others first: profiles that break a rule have probability zero, the
+    others one of their own.
 
-    The site ``profiles`` (C,) holds the probabilities of the C profiles left, in lexicographic order, with a Dirichlet prior.
+    The site ``profiles`` (C,) holds the probabilities of the C profiles left, in lexicographic
+    order, with a Dirichlet prior.
 
     Args:
-        pairs: (needed, later): nobody has ``later`` without ``needed``. Attributes by number from 0, or by name.
+        pairs: (needed, later): nobody has ``later`` without ``needed``. Attributes by number from
+            0, or by name.
         concentration: as of :class:`Saturated`.
 
     Raises:
-        ValueError: for a concentration below 1, a pair that names no attribute, a cycle, or more than 16,384 profiles left.
+        ValueError: for a concentration below 1, a pair that names no attribute, a cycle, or more
+            than 16,384 profiles left.
 
-    Source: J. P. Leighton, M. J. Gierl and S. M. Hunka (2004), doi:10.1111/j.1745-3984.2004.tb01163.x; J. Templin and L.
-    Bradshaw (2014), doi:10.1007/s11336-013-9362-0.
+    Source: J. P. Leighton, M. J. Gierl and S. M. Hunka (2004),
+    doi:10.1111/j.1745-3984.2004.tb01163.x; J. Templin and L. Bradshaw (2014),
+    doi:10.1007/s11336-013-9362-0.
     """
 
     pairs: tuple[tuple[int | str, int | str], ...] = field(default=())
@@ -199,9 +233,15 @@ class Hierarchy:
         object.__setattr__(self, "pairs", pairs_of("Hierarchy", "pairs", self.pairs))
         _check_concentration("Hierarchy", self.concentration)
 
-    def root(self, latent: str, num_attributes: int, names: Sequence[str] | None = None) -> AttributeRoot:
+    def root(
+        self, latent: str, num_attributes: int, names: Sequence[str] | None = None
+    ) -> AttributeRoot:
         pairs = [
-            (place_of("Hierarchy", a, num_attributes, names), place_of("Hierarchy", b, num_attributes, names)) for a, b in self.pairs
+            (
+                place_of("Hierarchy", a, num_attributes, names),
+                place_of("Hierarchy", b, num_attributes, names),
+            )
+            for a, b in self.pairs
         ]
         profiles = torch.zeros(1, num_attributes, dtype=torch.float64)
         for later in ordered("Hierarchy", pairs, num_attributes):
@@ -211,8 +251,9 @@ class Hierarchy:
             profiles = torch.cat([profiles, more])
             if len(profiles) > MAX_PROFILES:
                 raise ValueError(
-                    f"Hierarchy: more than {MAX_PROFILES:,} of the profiles of {num_attributes} attributes are left; use "
-                    "root=HigherOrder(), Dag(edges) or Independent(), or more pairs"
+                    f"Hierarchy: more than {MAX_PROFILES:,} of the profiles of {num_attributes}"
+                    " attributes are left; use root=HigherOrder(), Dag(edges) or Independent(), or"
+                    " more pairs"
                 )
         profiles = profiles[codes_of(profiles).argsort()]
         return TableRoot("profiles", latent, num_attributes, float(self.concentration), profiles)

@@ -18,7 +18,15 @@ from ppl_models.parts.responses import NegativeBinomial, Normal, Poisson, Respon
 from ppl_models.parts.skewed import SkewedRows
 from ppl_models.parts.validation import check_number, plain_fields
 
-__all__ = ["FREEDOM", "LEAST_WIDTH", "MultivariateNormal", "MultivariateT", "RowLaw", "SkewNormal", "wider_laws"]
+__all__ = [
+    "FREEDOM",
+    "LEAST_WIDTH",
+    "MultivariateNormal",
+    "MultivariateT",
+    "RowLaw",
+    "SkewNormal",
+    "wider_laws",
+]
 
 LEAST_WIDTH = 1e-3  # of the data's variance in some direction: a covariance below it has collapsed
 FREEDOM = (2.05, 200.0)  # degrees of freedom: a variance below, a normal law above
@@ -28,12 +36,15 @@ FREEDOM = (2.05, 200.0)  # degrees of freedom: a variance below, a normal law ab
 class RowLaw(ABC):
     r"""A law of a whole row, with a matrix of precisions for each component.
 
-    Precisions have a Wishart prior with J + 1 degrees of freedom and inverse scale :math:`\epsilon D`, D the diagonal of the items'
-    squared widths, so the estimate of a covariance is :math:`(S_k + \epsilon D) / N_k` with :math:`S_k` the scatter.
+    Precisions have a Wishart prior with J + 1 degrees of freedom and inverse scale :math:`\epsilon
+    D`, D the diagonal of the items' squared widths, so the estimate of a covariance is :math:`(S_k
+    + \epsilon D) / N_k` with :math:`S_k` the scatter.
 
-    The scatter of N rows about a mean has rank N - 1 at most. Where there are no more rows than columns, every covariance is in some direction what the prior makes it,
-    :math:`\epsilon / N_k` squared widths, and without the prior the likelihood has no maximum. A fit refuses such a table, but where the prior is no less than a thousandth there,
-    :math:`\epsilon \ge N / 1000`: the line below which fits call a covariance collapsed.
+    The scatter of N rows about a mean has rank N - 1 at most. Where there are no more rows than
+    columns, every covariance is in some direction what the prior makes it, :math:`\epsilon / N_k`
+    squared widths, and without the prior the likelihood has no maximum. A fit refuses such a table,
+    but where the prior is no less than a thousandth there, :math:`\epsilon \ge N / 1000`: the line
+    below which fits call a covariance collapsed.
 
     Args:
         regularization: :math:`\epsilon`, in squared widths of the items.
@@ -46,7 +57,13 @@ class RowLaw(ABC):
 
     def __post_init__(self) -> None:
         plain_fields(self)
-        check_number(type(self).__name__, "regularization", self.regularization, "be positive and finite", above=0)
+        check_number(
+            type(self).__name__,
+            "regularization",
+            self.regularization,
+            "be positive and finite",
+            above=0,
+        )
 
     @property
     @abstractmethod
@@ -54,7 +71,9 @@ class RowLaw(ABC):
         """Named dims of every parameter."""
 
     @abstractmethod
-    def draw(self, num_components: int, ends: tuple[Tensor, Tensor], widths: Tensor) -> dict[str, Tensor]:
+    def draw(
+        self, num_components: int, ends: tuple[Tensor, Tensor], widths: Tensor
+    ) -> dict[str, Tensor]:
         """Sample sites of the parameters, (K, ...).
 
         Args:
@@ -74,7 +93,8 @@ class RowLaw(ABC):
         """Refuse a table whose rows do not determine a covariance, before any work.
 
         Args:
-            num_rows: with entries; num_items, num_components: J and K; argument: of the model, that takes this law.
+            num_rows: with entries; num_items, num_components: J and K; argument: of the model, that
+                takes this law.
 
         Raises:
             ValueError: naming the sizes, the number of parameters, and models that need fewer.
@@ -83,9 +103,12 @@ class RowLaw(ABC):
             return
         name, number = type(self).__name__, num_items * (num_items + 1) // 2
         raise ValueError(
-            f"data: {name} needs more rows than columns, got {num_rows:,} rows and {num_items:,} columns: each of {num_components} covariances has {number:,} parameters, which so few "
-            f"rows do not determine, so that the likelihood has no maximum. Take {argument}=Normal(), whose columns are independent; FactorAnalysis, whose covariance has few parameters a "
-            f"column; fewer columns; or a prior that holds the covariances open, {name}(regularization={LEAST_WIDTH * num_rows:g}) or more"
+            f"data: {name} needs more rows than columns, got {num_rows:,} rows and {num_items:,}"
+            f" columns: each of {num_components} covariances has {number:,} parameters, which so"
+            " few rows do not determine, so that the likelihood has no maximum. Take"
+            f" {argument}=Normal(), whose columns are independent; FactorAnalysis, whose covariance"
+            " has few parameters a column; fewer columns; or a prior that holds the covariances"
+            f" open, {name}(regularization={LEAST_WIDTH * num_rows:g}) or more"
         )
 
     def _precisions(self, num_components: int, widths: Tensor) -> Tensor:
@@ -102,13 +125,16 @@ def _flat(name: str, num_components: int, ends: tuple[Tensor, Tensor]) -> Tensor
 
 @dataclass(frozen=True)
 class MultivariateNormal(RowLaw):
-    r"""Components :math:`N(\mu_k, \Lambda_k^{-1})` with full covariances; sites ``means`` (K, J), ``precisions`` (K, J, J).
+    r"""Components :math:`N(\mu_k, \Lambda_k^{-1})` with full covariances; sites ``means`` (K, J),
+    ``precisions`` (K, J, J).
 
-    Precisions have a Wishart prior with J + 1 degrees of freedom and inverse scale :math:`\epsilon D`, D the diagonal of the items'
-    squared widths (``units`` of the model), so the estimate of a covariance is :math:`(S_k + \epsilon D) / N_k` with :math:`S_k` the scatter about the mean.
+    Precisions have a Wishart prior with J + 1 degrees of freedom and inverse scale :math:`\epsilon
+    D`, D the diagonal of the items' squared widths (``units`` of the model), so the estimate of a
+    covariance is :math:`(S_k + \epsilon D) / N_k` with :math:`S_k` the scatter about the mean.
 
-    Missing entries of a row are integrated out, which is right where they are missing at random given those that are there (Ghahramani and Jordan 1994, Supervised learning
-    from incomplete data via an EM approach).
+    Missing entries of a row are integrated out, which is right where they are missing at random
+    given those that are there (Ghahramani and Jordan 1994, Supervised learning from incomplete data
+    via an EM approach).
 
     Args:
         regularization: :math:`\epsilon`, in squared widths of the items.
@@ -121,7 +147,9 @@ class MultivariateNormal(RowLaw):
     def site_dims(self) -> dict[str, tuple[str, ...]]:
         return {"means": ("component", "item"), "precisions": ("component", "item", "item_2")}
 
-    def draw(self, num_components: int, ends: tuple[Tensor, Tensor], widths: Tensor) -> dict[str, Tensor]:
+    def draw(
+        self, num_components: int, ends: tuple[Tensor, Tensor], widths: Tensor
+    ) -> dict[str, Tensor]:
         means = _flat("means", num_components, ends)
         return {"means": means, "precisions": self._precisions(num_components, widths)}
 
@@ -131,15 +159,22 @@ class MultivariateNormal(RowLaw):
 
 @dataclass(frozen=True)
 class MultivariateT(RowLaw):
-    r"""Components of multivariate Student t laws, for groups with heavy tails (Peel and McLachlan 2000, doi:10.1023/A:1008981510081).
+    r"""Components of multivariate Student t laws, for groups with heavy tails (Peel and McLachlan
+    2000, doi:10.1023/A:1008981510081).
 
-    .. math:: p(x \mid k) \propto |\Lambda_k|^{1/2} \{1 + (x - \mu_k)^\top \Lambda_k (x - \mu_k) / \nu_k\}^{-(\nu_k + J) / 2}
+    .. math::
 
-    Sites: ``means`` :math:`\mu` (K, J); ``precisions`` :math:`\Lambda` (K, J, J), inverses of the scale matrices, of which a covariance is
-    :math:`\nu / (\nu - 2)` times; ``freedom`` :math:`\nu` (K,), degrees of freedom, uniform on [2.05, 200]. At 200 it is a normal law for all that data can tell.
+        p(x \mid k) \propto |\Lambda_k|^{1/2} \{1 + (x - \mu_k)^\top \Lambda_k (x - \mu_k) /
+        \nu_k\}^{-(\nu_k + J) / 2}
+
+    Sites: ``means`` :math:`\mu` (K, J); ``precisions`` :math:`\Lambda` (K, J, J), inverses of the
+    scale matrices, of which a covariance is :math:`\nu / (\nu - 2)` times; ``freedom`` :math:`\nu`
+    (K,), degrees of freedom, uniform on [2.05, 200]. At 200 it is a normal law for all that data
+    can tell.
 
     Args:
-        regularization: of the precisions, as in :class:`MultivariateNormal`, in squared widths of the items.
+        regularization: of the precisions, as in :class:`MultivariateNormal`, in squared widths of
+            the items.
 
     Raises:
         ValueError: if it is not positive.
@@ -147,12 +182,20 @@ class MultivariateT(RowLaw):
 
     @property
     def site_dims(self) -> dict[str, tuple[str, ...]]:
-        return {"means": ("component", "item"), "precisions": ("component", "item", "item_2"), "freedom": ("component",)}
+        return {
+            "means": ("component", "item"),
+            "precisions": ("component", "item", "item_2"),
+            "freedom": ("component",),
+        }
 
-    def draw(self, num_components: int, ends: tuple[Tensor, Tensor], widths: Tensor) -> dict[str, Tensor]:
+    def draw(
+        self, num_components: int, ends: tuple[Tensor, Tensor], widths: Tensor
+    ) -> dict[str, Tensor]:
         means = _flat("means", num_components, ends)
         precisions = self._precisions(num_components, widths)
-        freedom = pyro.sample("freedom", Flat(*widths.new_tensor(FREEDOM)).expand([num_components]).to_event(1))
+        freedom = pyro.sample(
+            "freedom", Flat(*widths.new_tensor(FREEDOM)).expand([num_components]).to_event(1)
+        )
         return {"means": means, "precisions": precisions, "freedom": freedom}
 
     def given(self, picked: Mapping[str, Tensor]) -> dist.TorchDistribution:
@@ -162,15 +205,18 @@ class MultivariateT(RowLaw):
 
 @dataclass(frozen=True)
 class SkewNormal(RowLaw):
-    r"""Skew-normal components, for groups that lean to one side (Azzalini and Dalla Valle 1996, doi:10.1093/biomet/83.4.715).
+    r"""Skew-normal components, for groups that lean to one side (Azzalini and Dalla Valle 1996,
+    doi:10.1093/biomet/83.4.715).
 
     .. math:: x = \mu_k + \delta_k |u| + e, \qquad u \sim N(0, 1), \quad e \sim N(0, \Lambda_k^{-1})
 
-    Sites: ``locations`` :math:`\mu` (K, J), which are not the means :math:`\mu + \sqrt{2/\pi}\, \delta`; ``skews`` :math:`\delta` (K, J);
-    ``precisions`` :math:`\Lambda` (K, J, J). The first two are uniform on the mixture's interval.
+    Sites: ``locations`` :math:`\mu` (K, J), which are not the means :math:`\mu + \sqrt{2/\pi}\,
+    \delta`; ``skews`` :math:`\delta` (K, J); ``precisions`` :math:`\Lambda` (K, J, J). The first
+    two are uniform on the mixture's interval.
 
     Args:
-        regularization: of the precisions, as in :class:`MultivariateNormal`, in squared widths of the items.
+        regularization: of the precisions, as in :class:`MultivariateNormal`, in squared widths of
+            the items.
 
     Raises:
         ValueError: if it is not positive.
@@ -181,20 +227,35 @@ class SkewNormal(RowLaw):
         own = ("component", "item")
         return {"locations": own, "skews": own, "precisions": ("component", "item", "item_2")}
 
-    def draw(self, num_components: int, ends: tuple[Tensor, Tensor], widths: Tensor) -> dict[str, Tensor]:
+    def draw(
+        self, num_components: int, ends: tuple[Tensor, Tensor], widths: Tensor
+    ) -> dict[str, Tensor]:
         locations = _flat("locations", num_components, ends)
         half = (ends[1] - ends[0]) / 2
         skews = _flat("skews", num_components, (-half, half))
-        return {"locations": locations, "skews": skews, "precisions": self._precisions(num_components, widths)}
+        return {
+            "locations": locations,
+            "skews": skews,
+            "precisions": self._precisions(num_components, widths),
+        }
 
     def given(self, picked: Mapping[str, Tensor]) -> dist.TorchDistribution:
-        return SkewedRows(picked["locations"], picked["skews"], torch.linalg.cholesky(picked["precisions"]))
+        return SkewedRows(
+            picked["locations"], picked["skews"], torch.linalg.cholesky(picked["precisions"])
+        )
 
 
-def wider_laws(component: ResponseFamily | RowLaw, num_items: int) -> tuple[ResponseFamily | RowLaw, ...]:
-    """The laws offered where this one is asked for, the first contained in the others; this one alone where there are no wider ones."""
+def wider_laws(
+    component: ResponseFamily | RowLaw, num_items: int
+) -> tuple[ResponseFamily | RowLaw, ...]:
+    """The laws offered where this one is asked for, the first contained in the others; this one
+    alone where there are no wider ones.
+    """
     if isinstance(component, RowLaw):
-        return tuple(kind(component.regularization) for kind in (MultivariateNormal, MultivariateT, SkewNormal))
+        return tuple(
+            kind(component.regularization)
+            for kind in (MultivariateNormal, MultivariateT, SkewNormal)
+        )
     if type(component) is Normal:
         whole = (MultivariateT(), SkewNormal())
         return (component, *whole) if num_items == 1 else (component, MultivariateNormal(), *whole)

@@ -1,4 +1,6 @@
-"""The multivariate normal law of rows some of whose entries are missing: that of the entries that are there."""
+"""The multivariate normal law of rows some of whose entries are missing: that of the entries that
+are there.
+"""
 
 from __future__ import annotations
 
@@ -12,29 +14,37 @@ __all__ = ["RowNormal", "patterns_of"]
 
 
 def patterns_of(missing: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Rows that lack the same entries, (n,), and which entries they have, bool (J,); from bool (N, J)."""
+    """Rows that lack the same entries, (n,), and which entries they have, bool (J,); from bool (N,
+    J).
+    """
     kinds, which = torch.unique(missing, dim=0, return_inverse=True)
     for g, kind in enumerate(kinds):
         yield (which == g).nonzero().ravel(), ~kind
 
 
 class RowNormal(dist.MultivariateNormal):
-    r"""As :class:`pyro.distributions.MultivariateNormal`; entries of rows (N, J) that are NaN are integrated out.
+    r"""As :class:`pyro.distributions.MultivariateNormal`; entries of rows (N, J) that are NaN are
+    integrated out.
 
-    With o the entries of a row that are there, :math:`\log p(x_o) = \log N(x_o; \mu_o, \Sigma_{oo})`, worked out once for all rows that have the same; a row without
-    any has :math:`\log 1`.
+    With o the entries of a row that are there, :math:`\log p(x_o) = \log N(x_o; \mu_o,
+    \Sigma_{oo})`, worked out once for all rows that have the same; a row without any has
+    :math:`\log 1`.
     """
 
     def log_prob(self, value: Tensor) -> Tensor:
         missing = value.isnan()
-        if missing.dim() != 2 or not bool(missing.any()):  # steps of sequences are complete, or hidden by their chain
+        if missing.dim() != 2 or not bool(
+            missing.any()
+        ):  # steps of sequences are complete, or hidden by their chain
             own: Tensor = super().log_prob(value)
             return own
         lower = self._unbroadcasted_scale_tril
         covariance = lower @ lower.mT
         is_shared = covariance.dim() == 2 or covariance.shape[-3] == 1  # by all rows
         off = value - self.loc  # (..., N, J)
-        off = off.expand(*torch.broadcast_shapes(off.shape[:-1], covariance.shape[:-2]), off.shape[-1])
+        off = off.expand(
+            *torch.broadcast_shapes(off.shape[:-1], covariance.shape[:-2]), off.shape[-1]
+        )
         parts, places = [], []
         for rows, seen in patterns_of(missing):
             x = off[..., rows, :][..., seen]  # (..., n, O)
@@ -45,7 +55,12 @@ class RowNormal(dist.MultivariateNormal):
                 white = torch.linalg.solve_triangular(factor, x.mT, upper=False).square().sum(-2)
                 volume = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1, keepdim=True)
             else:
-                white = torch.linalg.solve_triangular(factor, x.unsqueeze(-1), upper=False).squeeze(-1).square().sum(-1)
+                white = (
+                    torch.linalg.solve_triangular(factor, x.unsqueeze(-1), upper=False)
+                    .squeeze(-1)
+                    .square()
+                    .sum(-1)
+                )
                 volume = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
             constant = 0.5 * int(seen.sum()) * torch.log(off.new_tensor(2 * torch.pi))
             parts.append(-volume - white / 2 - constant)

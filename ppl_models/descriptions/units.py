@@ -1,4 +1,6 @@
-"""Units of real columns: where their values lie and how wide they scatter, in which priors are said and engines work."""
+"""Units of real columns: where their values lie and how wide they scatter, in which priors are said
+and engines work.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,12 @@ __all__ = ["OWN_BOUND", "Units", "check_units", "column_means", "column_units", 
 
 AT_ONCE = 2**20  # numbers
 NORMAL_WIDTH = 1.349  # between the quartiles, in standard deviations
-FARTHEST = 500.0  # widths from its centre that a value may lie: half of what means of components may
-OWN_BOUND = ", or leave out bound=, which is in units of the data: means then have all the room they need"
+FARTHEST = (
+    500.0  # widths from its centre that a value may lie: half of what means of components may
+)
+OWN_BOUND = (
+    ", or leave out bound=, which is in units of the data: means then have all the room they need"
+)
 
 Units = tuple[tuple[float, float], ...]  # centre and width, item by item
 
@@ -24,8 +30,14 @@ def check_units(owner: str, units: Any, num_items: int) -> None:
     if units is None:
         return
     pairs = units if isinstance(units, tuple) else ()
-    if len(pairs) != num_items or not all(isinstance(pair, tuple) and len(pair) == 2 and all(map(is_number, pair)) and pair[1] > 0 for pair in pairs):
-        raise ValueError(f"{owner}: units must be a centre and a positive width for each of the {num_items} items, or None, got {units!r}")
+    if len(pairs) != num_items or not all(
+        isinstance(pair, tuple) and len(pair) == 2 and all(map(is_number, pair)) and pair[1] > 0
+        for pair in pairs
+    ):
+        raise ValueError(
+            f"{owner}: units must be a centre and a positive width for each of the {num_items}"
+            f" items, or None, got {units!r}"
+        )
 
 
 def column_means(x: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -41,17 +53,24 @@ def column_means(x: Tensor, weights: Tensor | None = None) -> Tensor:
 
 
 def column_variances(x: Tensor, weights: Tensor | None = None) -> Tensor:
-    """The variance of every column, or of a normal law with its quartiles where that is smaller and not zero, (J,); NaN is missing.
+    """The variance of every column, or of a normal law with its quartiles where that is smaller and
+    not zero, (J,); NaN is missing.
 
     Args:
         x, weights: as :func:`column_means`.
     """
     parts = _columns_at_once(x)
-    return _variances(x, weights) if len(parts) == 1 else torch.cat([_variances(part, weights) for part in parts])
+    return (
+        _variances(x, weights)
+        if len(parts) == 1
+        else torch.cat([_variances(part, weights) for part in parts])
+    )
 
 
 def _columns_at_once(x: Tensor) -> tuple[Tensor, ...]:
-    """The columns of a large table few at a time, for what is worked out of them takes several copies."""
+    """The columns of a large table few at a time, for what is worked out of them takes several
+    copies.
+    """
     return x.split(max(1, AT_ONCE // max(1, len(x))), -1)
 
 
@@ -62,21 +81,32 @@ def _variances(x: Tensor, weights: Tensor | None) -> Tensor:
     up_to = (often * ~ordered.isnan()).cumsum(0)  # rows up to each, (N, J)
     number = up_to[-1]
     low, high = (
-        ordered.gather(0, (up_to <= (share * (number - 1)).floor().clamp(min=0)).sum(0, keepdim=True).clamp(max=len(x) - 1))[0] for share in (0.25, 0.75)
+        ordered.gather(
+            0,
+            (up_to <= (share * (number - 1)).floor().clamp(min=0))
+            .sum(0, keepdim=True)
+            .clamp(max=len(x) - 1),
+        )[0]
+        for share in (0.25, 0.75)
     )
     middle = ((high - low) / NORMAL_WIDTH).square()
     return torch.where(middle > 0, torch.minimum(middle, variance), variance)
 
 
 def column_units(x: Tensor, weights: Tensor | None = None) -> Units:
-    """Mean and standard deviation of every column of (N, J), the latter as :func:`column_variances` has it, and large enough for the farthest value.
+    """Mean and standard deviation of every column of (N, J), the latter as :func:`column_variances`
+    has it, and large enough for the farthest value.
 
     A column of one value has width 1. NaN is missing.
 
     Args:
         x, weights: as :func:`column_means`.
     """
-    return tuple(unit for part in _columns_at_once(x) for unit in _units(part.double(), None if weights is None else weights.double()))
+    return tuple(
+        unit
+        for part in _columns_at_once(x)
+        for unit in _units(part.double(), None if weights is None else weights.double())
+    )
 
 
 def _units(x: Tensor, weights: Tensor | None) -> Units:

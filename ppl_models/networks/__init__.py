@@ -1,4 +1,6 @@
-"""Networks as parts of a program: weights as sites, rows of several variates, laws relative to marginals."""
+"""Networks as parts of a program: weights as sites, rows of several variates, laws relative to
+marginals.
+"""
 
 from ppl_models.networks.dense import Dense, side_by_side
 from ppl_models.networks.laws import RelativeToMarginal, Statistic

@@ -1,4 +1,6 @@
-r"""Two laws of programs whose components have no density of their own: statistics of the rows, and variates relative to their marginals."""
+r"""Two laws of programs whose components have no density of their own: statistics of the rows, and
+variates relative to their marginals.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ __all__ = ["RelativeToMarginal", "Statistic"]
 
 
 class Statistic(TorchDistribution):
-    """Something that is computed from the rows of the fit and not estimated: its density is 1 wherever its support is, a draw is ``value``.
+    """Something that is computed from the rows of the fit and not estimated: its density is 1
+    wherever its support is, a draw is ``value``.
 
     Args:
         value: what stands in its place before the rows are known, of any shape.
@@ -22,7 +25,9 @@ class Statistic(TorchDistribution):
     arg_constraints: dict[str, constraints.Constraint] = {}
     has_rsample = False
 
-    def __init__(self, value: Tensor, support: constraints.Constraint, validate_args: bool | None = None) -> None:
+    def __init__(
+        self, value: Tensor, support: constraints.Constraint, validate_args: bool | None = None
+    ) -> None:
         self.value = value
         self._support = constraints.independent(support, value.dim() - support.event_dim)
         super().__init__(torch.Size(), value.shape, validate_args=validate_args)
@@ -34,7 +39,9 @@ class Statistic(TorchDistribution):
     def expand(self, batch_shape: torch.Size, _instance: Distribution | None = None) -> Statistic:
         new = self._get_checked_instance(Statistic, _instance)
         new.value, new._support = self.value, self._support
-        super(Statistic, new).__init__(torch.Size(batch_shape), self.event_shape, validate_args=False)
+        super(Statistic, new).__init__(
+            torch.Size(batch_shape), self.event_shape, validate_args=False
+        )
         new._validate_args = self._validate_args
         return new
 
@@ -48,8 +55,9 @@ class Statistic(TorchDistribution):
 
 
 class RelativeToMarginal(TorchDistribution):
-    r"""The law of the rows of one variate given their component, relative to the empirical marginal of the variate: the density at a row is
-    :math:`f^{(z)}(x) / P^*(x) = \beta^{(z)}(x) / \phi^{(z)}`.
+    r"""The law of the rows of one variate given their component, relative to the empirical marginal
+    of the variate: the density at a row is :math:`f^{(z)}(x) / P^*(x) = \beta^{(z)}(x) /
+    \phi^{(z)}`.
 
     It is made for given rows and knows no others; nothing can be drawn from it without them.
 
@@ -61,7 +69,13 @@ class RelativeToMarginal(TorchDistribution):
 
     arg_constraints: dict[str, constraints.Constraint] = {}
 
-    def __init__(self, log_ratio: Tensor, component: Tensor, event_shape: torch.Size, validate_args: bool | None = None) -> None:
+    def __init__(
+        self,
+        log_ratio: Tensor,
+        component: Tensor,
+        event_shape: torch.Size,
+        validate_args: bool | None = None,
+    ) -> None:
         self.log_ratio, self.component = log_ratio, component
         batch = torch.broadcast_shapes(log_ratio.shape[:-1], component.shape)
         super().__init__(batch, torch.Size(event_shape), validate_args=validate_args)
@@ -70,17 +84,22 @@ class RelativeToMarginal(TorchDistribution):
     def support(self) -> constraints.Constraint:
         return constraints.independent(constraints.real, len(self.event_shape))
 
-    def expand(self, batch_shape: torch.Size, _instance: Distribution | None = None) -> RelativeToMarginal:
+    def expand(
+        self, batch_shape: torch.Size, _instance: Distribution | None = None
+    ) -> RelativeToMarginal:
         new = self._get_checked_instance(RelativeToMarginal, _instance)
         new.log_ratio, new.component = self.log_ratio, self.component
-        super(RelativeToMarginal, new).__init__(torch.Size(batch_shape), self.event_shape, validate_args=False)
+        super(RelativeToMarginal, new).__init__(
+            torch.Size(batch_shape), self.event_shape, validate_args=False
+        )
         new._validate_args = self._validate_args
         return new
 
     def sample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
         raise ValueError(
-            "rows of InClassNet cannot be drawn from its program alone: its components are defined by reweighting rows that are given; "
-            "a fit draws them: fit.structure.simulate_like(fit.params, data, seed)"
+            "rows of InClassNet cannot be drawn from its program alone: its components are defined"
+            " by reweighting rows that are given; a fit draws them:"
+            " fit.structure.simulate_like(fit.params, data, seed)"
         )
 
     def log_prob(self, value: Tensor) -> Tensor:

@@ -19,9 +19,11 @@ START_SCALE = 1.0  # of the logits of a random table
 
 @dataclass(frozen=True)
 class Lookup:
-    r"""A table of logits for a variate of one column that holds codes 0, ..., M - 1: any function of the code.
+    r"""A table of logits for a variate of one column that holds codes 0, ..., M - 1: any function
+    of the code.
 
-    Site ``table`` (G, M, C), one for each of G variates. With tables for all variates the model is latent class analysis.
+    Site ``table`` (G, M, C), one for each of G variates. With tables for all variates the model is
+    latent class analysis.
 
     Args:
         num_values: M.
@@ -40,15 +42,27 @@ class Lookup:
     def scales_inputs(self) -> bool:
         return False
 
-    def sites(self, shapes: Sequence[Shape], num_outputs: int, num_networks: int) -> dict[str, Shape]:
+    def sites(
+        self, shapes: Sequence[Shape], num_outputs: int, num_networks: int
+    ) -> dict[str, Shape]:
         if any(shape != (1,) for shape in shapes):
-            raise ValueError(f"InClassNet: Lookup() is for variates of one column of codes, got variates of shape {list(shapes)}")
+            raise ValueError(
+                "InClassNet: Lookup() is for variates of one column of codes, got variates of"
+                f" shape {list(shapes)}"
+            )
         return {"table": (num_networks, self.num_values, num_outputs)}
 
     def num_unused(self, shapes: Sequence[Shape], num_outputs: int, num_networks: int) -> int:
         return 0
 
-    def start(self, shapes: Sequence[Shape], num_outputs: int, num_networks: int, num_starts: int, generator: Generator) -> dict[str, Tensor]:
+    def start(
+        self,
+        shapes: Sequence[Shape],
+        num_outputs: int,
+        num_networks: int,
+        num_starts: int,
+        generator: Generator,
+    ) -> dict[str, Tensor]:
         shape = (num_starts, *self.sites(shapes, num_outputs, num_networks)["table"])
         return {"table": START_SCALE * torch.randn(shape, generator=generator, dtype=torch.float64)}
 
@@ -63,56 +77,88 @@ class Lookup:
         index = codes.nan_to_num().long()
         wrong = (codes != index) & ~codes.isnan() | (index < 0) | (index >= self.num_values)
         if wrong.any():
-            raise ValueError(f"data: codes 0, ..., {self.num_values - 1} were expected of Lookup({self.num_values}), got {float(codes[wrong][0]):g}")
+            raise ValueError(
+                f"data: codes 0, ..., {self.num_values - 1} were expected of"
+                f" Lookup({self.num_values}), got {float(codes[wrong][0]):g}"
+            )
         table = weights["table"]
-        variate = torch.arange(len(index), device=index.device)[:, None] if table.shape[1] > 1 else torch.zeros_like(index[:, :1])
+        variate = (
+            torch.arange(len(index), device=index.device)[:, None]
+            if table.shape[1] > 1
+            else torch.zeros_like(index[:, :1])
+        )
         return table[:, variate, index]
 
     def features(self, inputs: Sequence[Tensor], weights: Mapping[str, Tensor]) -> Tensor:
         table = weights["table"]
         codes = torch.stack([x[:, 0] for x in inputs]).nan_to_num().long()
-        return torch.nn.functional.one_hot(codes, self.num_values).to(table).expand(len(table), *codes.shape, -1)
+        return (
+            torch.nn.functional.one_hot(codes, self.num_values)
+            .to(table)
+            .expand(len(table), *codes.shape, -1)
+        )
 
     def outputs(self, weights: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         slopes = weights["table"].mT
         return slopes, torch.zeros_like(slopes[..., 0])
 
-    def with_outputs(self, weights: Mapping[str, Tensor], slopes: Tensor, intercepts: Tensor) -> dict[str, Tensor]:
+    def with_outputs(
+        self, weights: Mapping[str, Tensor], slopes: Tensor, intercepts: Tensor
+    ) -> dict[str, Tensor]:
         return {"table": (slopes + intercepts.unsqueeze(-1)).mT}
 
 
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class KnownDensities:
-    r"""Components whose densities in a variate are known up to their weights: :math:`\beta^{(i)}(x) \propto a_i f^{(i)}(x)`.
+    r"""Components whose densities in a variate are known up to their weights: :math:`\beta^{(i)}(x)
+    \propto a_i f^{(i)}(x)`.
 
-    The only parameters are the scales a, so that the other variates and the weights are what is learnt (the setting of the sPlot). Site
-    ``log_scales`` log a (1, C).
+    The only parameters are the scales a, so that the other variates and the weights are what is
+    learnt (the setting of the sPlot). Site ``log_scales`` log a (1, C).
 
     Args:
-        log_density: rows of the variate (n, \*shape) -> log density of each component (n, C), up to what all components share.
+        log_density: rows of the variate (n, \*shape) -> log density of each component (n, C), up to
+            what all components share.
     """
 
     log_density: Callable[[Tensor], Tensor]
 
     def __post_init__(self) -> None:
         if isinstance(self.log_density, type) or not callable(self.log_density):
-            raise ValueError(f"KnownDensities: log_density must be a function of the rows of the variate, got {self.log_density!r}")
+            raise ValueError(
+                "KnownDensities: log_density must be a function of the rows of the variate, got"
+                f" {self.log_density!r}"
+            )
 
     @property
     def scales_inputs(self) -> bool:
         return False
 
-    def sites(self, shapes: Sequence[Shape], num_outputs: int, num_networks: int) -> dict[str, Shape]:
+    def sites(
+        self, shapes: Sequence[Shape], num_outputs: int, num_networks: int
+    ) -> dict[str, Shape]:
         if num_networks != len(shapes):
-            raise ValueError("InClassNet: known densities of one variate cannot be shared by all: give a tuple of networks, one a variate")
+            raise ValueError(
+                "InClassNet: known densities of one variate cannot be shared by all: give a tuple"
+                " of networks, one a variate"
+            )
         return {"log_scales": (num_networks, num_outputs)}
 
     def num_unused(self, shapes: Sequence[Shape], num_outputs: int, num_networks: int) -> int:
         return 0
 
-    def start(self, shapes: Sequence[Shape], num_outputs: int, num_networks: int, num_starts: int, generator: Generator) -> dict[str, Tensor]:
-        return {"log_scales": torch.zeros((num_starts, num_networks, num_outputs), dtype=torch.float64)}
+    def start(
+        self,
+        shapes: Sequence[Shape],
+        num_outputs: int,
+        num_networks: int,
+        num_starts: int,
+        generator: Generator,
+    ) -> dict[str, Tensor]:
+        return {
+            "log_scales": torch.zeros((num_starts, num_networks, num_outputs), dtype=torch.float64)
+        }
 
     def output_dims(self) -> None:
         """Components are named by their densities."""
@@ -124,10 +170,15 @@ class KnownDensities:
     def logits(self, inputs: Sequence[Tensor], weights: Mapping[str, Tensor]) -> Tensor:
         scales = weights["log_scales"]
         with torch.no_grad():
-            known = torch.stack([torch.as_tensor(self.log_density(x)) for x in inputs]).to(scales)  # (V, n, C)
+            known = torch.stack([torch.as_tensor(self.log_density(x)) for x in inputs]).to(
+                scales
+            )  # (V, n, C)
         wanted = (len(inputs), len(inputs[0]), scales.shape[-1])
         if known.shape != wanted:
-            raise ValueError(f"KnownDensities: log_density must give one number a row and component, {wanted[1:]}, got {tuple(known.shape[1:])}")
+            raise ValueError(
+                "KnownDensities: log_density must give one number a row and component,"
+                f" {wanted[1:]}, got {tuple(known.shape[1:])}"
+            )
         return known + scales[..., None, :]
 
     def features(self, inputs: Sequence[Tensor], weights: Mapping[str, Tensor]) -> None:
@@ -138,5 +189,7 @@ class KnownDensities:
         """Its scales have no slopes."""
         return
 
-    def with_outputs(self, weights: Mapping[str, Tensor], slopes: Tensor, intercepts: Tensor) -> dict[str, Tensor]:
+    def with_outputs(
+        self, weights: Mapping[str, Tensor], slopes: Tensor, intercepts: Tensor
+    ) -> dict[str, Tensor]:
         raise NotImplementedError("KnownDensities: its outputs are known")

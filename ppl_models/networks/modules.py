@@ -19,11 +19,14 @@ __all__ = ["FromModule"]
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class FromModule:
-    """A torch module whose last layer gives one logit a component: for images, sequences, whatever rows are.
+    """A torch module whose last layer gives one logit a component: for images, sequences, whatever
+    rows are.
 
-    Its parameters become sites named after them (``conv1.weight`` is ``conv1_weight``), with the number of networks in front. The module itself
-    is left as it is: it is evaluated with given weights, in evaluation mode (dropout and batch statistics do nothing), on rows as they come in
-    the data. The first start has the weights that it came with, in every network; the others are drawn by its layers' own ``reset_parameters``.
+    Its parameters become sites named after them (``conv1.weight`` is ``conv1_weight``), with the
+    number of networks in front. The module itself is left as it is: it is evaluated with given
+    weights, in evaluation mode (dropout and batch statistics do nothing), on rows as they come in
+    the data. The first start has the weights that it came with, in every network; the others are
+    drawn by its layers' own ``reset_parameters``.
 
     Args:
         module: any module that maps rows (n, \\*shape) to logits (n, C).
@@ -38,8 +41,12 @@ class FromModule:
         if not isinstance(self.module, nn.Module):
             raise ValueError(f"FromModule: a torch module was expected, got {self.module!r}")
         if not any(True for _ in self.module.parameters()):
-            raise ValueError("FromModule: a torch module with parameters to train was expected, got one without")
-        object.__setattr__(self, "module", copy.deepcopy(self.module).eval())  # the caller's keeps its mode and its weights
+            raise ValueError(
+                "FromModule: a torch module with parameters to train was expected, got one without"
+            )
+        object.__setattr__(
+            self, "module", copy.deepcopy(self.module).eval()
+        )  # the caller's keeps its mode and its weights
 
     @property
     def scales_inputs(self) -> bool:
@@ -49,14 +56,23 @@ class FromModule:
     def _names(self) -> dict[str, str]:
         return {name.replace(".", "_"): name for name, _ in self.module.named_parameters()}
 
-    def sites(self, shapes: Sequence[Shape], num_outputs: int, num_networks: int) -> dict[str, Shape]:
+    def sites(
+        self, shapes: Sequence[Shape], num_outputs: int, num_networks: int
+    ) -> dict[str, Shape]:
         own = dict(self.module.named_parameters())
         return {site: (num_networks, *own[name].shape) for site, name in self._names.items()}
 
     def num_unused(self, shapes: Sequence[Shape], num_outputs: int, num_networks: int) -> int:
         return 0
 
-    def start(self, shapes: Sequence[Shape], num_outputs: int, num_networks: int, num_starts: int, generator: Generator) -> dict[str, Tensor]:
+    def start(
+        self,
+        shapes: Sequence[Shape],
+        num_outputs: int,
+        num_networks: int,
+        num_starts: int,
+        generator: Generator,
+    ) -> dict[str, Tensor]:
         drawn: dict[str, list[Tensor]] = {site: [] for site in self._names}
         module = copy.deepcopy(self.module).cpu()
         for start in range(num_starts):
@@ -66,7 +82,10 @@ class FromModule:
                 values = dict(module.named_parameters())
                 for site, name in self._names.items():
                     drawn[site].append(values[name].detach().double().clone())
-        return {site: torch.stack(values).unflatten(0, (num_starts, num_networks)) for site, values in drawn.items()}
+        return {
+            site: torch.stack(values).unflatten(0, (num_starts, num_networks))
+            for site, values in drawn.items()
+        }
 
     def _reset(self, module: nn.Module) -> None:
         """Weights drawn as its layers draw them, by torch's own random numbers."""
@@ -93,7 +112,10 @@ class FromModule:
                 out.append(torch.func.functional_call(self.module, own, (x,)))
         logits = torch.stack(out)  # (R * G, n or V * n, C)
         if logits.dim() != 3:
-            raise ValueError(f"FromModule: logits (rows, components) were expected of the module, got shape {tuple(out[0].shape)}")
+            raise ValueError(
+                "FromModule: logits (rows, components) were expected of the module, got shape"
+                f" {tuple(out[0].shape)}"
+            )
         return logits.reshape(num_starts, len(inputs), len(inputs[0]), logits.shape[-1])
 
     def features(self, inputs: Sequence[Tensor], weights: Mapping[str, Tensor]) -> None:
@@ -104,5 +126,7 @@ class FromModule:
         """Which of its parameters make the outputs is not known."""
         return
 
-    def with_outputs(self, weights: Mapping[str, Tensor], slopes: Tensor, intercepts: Tensor) -> dict[str, Tensor]:
+    def with_outputs(
+        self, weights: Mapping[str, Tensor], slopes: Tensor, intercepts: Tensor
+    ) -> dict[str, Tensor]:
         raise NotImplementedError("FromModule: its outputs are not known")

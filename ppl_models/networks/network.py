@@ -13,18 +13,23 @@ Shape = tuple[int, ...]
 
 
 class ClassifierNetwork(Protocol):
-    """Networks of one architecture, one for each of several variates or one that all of them share; a frozen record without weights."""
+    """Networks of one architecture, one for each of several variates or one that all of them share;
+    a frozen record without weights.
+    """
 
     @property
     def scales_inputs(self) -> bool:
         """Whether the columns of its variates are centred and scaled before it sees them."""
         ...
 
-    def sites(self, shapes: Sequence[Shape], num_outputs: int, num_networks: int) -> dict[str, Shape]:
+    def sites(
+        self, shapes: Sequence[Shape], num_outputs: int, num_networks: int
+    ) -> dict[str, Shape]:
         """Names and shapes of the weights.
 
         Args:
-            shapes: of one row of each variate; num_outputs: logits, C; num_networks: 1 where it is shared, else the number of variates.
+            shapes: of one row of each variate; num_outputs: logits, C; num_networks: 1 where it is
+                shared, else the number of variates.
         """
         ...
 
@@ -32,7 +37,14 @@ class ClassifierNetwork(Protocol):
         """How many of the weights no output depends on; arguments as of :meth:`sites`."""
         ...
 
-    def start(self, shapes: Sequence[Shape], num_outputs: int, num_networks: int, num_starts: int, generator: Generator) -> dict[str, Tensor]:
+    def start(
+        self,
+        shapes: Sequence[Shape],
+        num_outputs: int,
+        num_networks: int,
+        num_starts: int,
+        generator: Generator,
+    ) -> dict[str, Tensor]:
         """Random weights to train from, (num_starts, \\*shape) by site."""
         ...
 
@@ -41,11 +53,15 @@ class ClassifierNetwork(Protocol):
         ...
 
     def output_dims(self) -> dict[str, int] | None:
-        """The dim, counted from the end, of each site whose entries belong to the components; None where these cannot exchange names."""
+        """The dim, counted from the end, of each site whose entries belong to the components; None
+        where these cannot exchange names.
+        """
         ...
 
     def probes(self, values: Tensor) -> Tensor:
-        """Values of a variate that it can evaluate, from as many standard normal ones on the scale of the data, (n, \\*shape)."""
+        """Values of a variate that it can evaluate, from as many standard normal ones on the scale
+        of the data, (n, \\*shape).
+        """
         ...
 
     def features(self, inputs: Sequence[Tensor], weights: Mapping[str, Tensor]) -> Tensor | None:
@@ -53,10 +69,14 @@ class ClassifierNetwork(Protocol):
         ...
 
     def outputs(self, weights: Mapping[str, Tensor]) -> tuple[Tensor, Tensor] | None:
-        """Slopes (R, G, C, F) and intercepts (R, G, C) of the logits in the features; None where there are no known features."""
+        """Slopes (R, G, C, F) and intercepts (R, G, C) of the logits in the features; None where
+        there are no known features.
+        """
         ...
 
-    def with_outputs(self, weights: Mapping[str, Tensor], slopes: Tensor, intercepts: Tensor) -> dict[str, Tensor]:
+    def with_outputs(
+        self, weights: Mapping[str, Tensor], slopes: Tensor, intercepts: Tensor
+    ) -> dict[str, Tensor]:
         """The same weights with logits that are given linear functions of the features.
 
         Args:

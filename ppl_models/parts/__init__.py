@@ -13,7 +13,16 @@ from ppl_models.parts.distributions import (
 )
 from ppl_models.parts.item_response import ItemResponse, LinearPredictor
 from ppl_models.parts.measurement import Additive, Bottom, ExpDINA, ExpDINO, ExpGDM
-from ppl_models.parts.penalties import SCAD, Penalty, PenaltyPrior, Ridge, ToBeChosen, TruncatedLasso, stacked, taken
+from ppl_models.parts.penalties import (
+    SCAD,
+    Penalty,
+    PenaltyPrior,
+    Ridge,
+    ToBeChosen,
+    TruncatedLasso,
+    stacked,
+    taken,
+)
 from ppl_models.parts.policies import Network, Policy, SoftmaxLinear
 from ppl_models.parts.precisions import LogCholesky, PositiveDefinite, Precision
 from ppl_models.parts.probability_tables import DirichletTables, Segments, Simplexes, segments_of

@@ -11,7 +11,10 @@ __all__ = ["ascend", "climb_logarithms"]
 
 LEAST_DAMPING = 1e-9
 MAX_MOVE = 3.0  # of a parameter in one step
-TOLERANCE, STEP_ROUNDINGS = 1e-11, 64  # of a step, where the ascent stops; and in roundings of the dtype, where these are more
+TOLERANCE, STEP_ROUNDINGS = (
+    1e-11,
+    64,
+)  # of a step, where the ascent stops; and in roundings of the dtype, where these are more
 ROUNDING = 1e-14  # relative, below which a fall of the objective is none
 MAX_LOG_STEP = 1.5
 HALVINGS = 12
@@ -33,7 +36,8 @@ def ascend(
         objective: of (M, P), to (M,).
         step: of (M, P), to the gradient (M, P) and a positive semidefinite information (M, P, P).
         bound: the box is [-bound, bound].
-        max_steps: at most so many; fewer once no step is longer than 1e-11, or than the dtype can tell.
+        max_steps: at most so many; fewer once no step is longer than 1e-11, or than the dtype can
+            tell.
     """
     value, damping = objective(x), x.new_full((len(x),), LEAST_DAMPING)
     rounding, shortest = _told(x, ROUNDING)
@@ -45,9 +49,15 @@ def ascend(
         system = information.masked_fill(stuck.unsqueeze(-1) | stuck.unsqueeze(-2), 0.0)
         extra = damping.unsqueeze(-1) * diagonal.clamp(min=0.0).maximum(floor)
         system = system + torch.diag_embed(torch.where(stuck, floor, extra))
-        move = torch.linalg.solve_ex(system, gradient.masked_fill(stuck, 0.0).unsqueeze(-1))[0].squeeze(-1)
+        move = torch.linalg.solve_ex(system, gradient.masked_fill(stuck, 0.0).unsqueeze(-1))[
+            0
+        ].squeeze(-1)
         longest = move.abs().amax(-1, keepdim=True)
-        move = torch.where(torch.isfinite(longest), move * (MAX_MOVE / longest.clamp(min=MAX_MOVE)), torch.zeros_like(move))
+        move = torch.where(
+            torch.isfinite(longest),
+            move * (MAX_MOVE / longest.clamp(min=MAX_MOVE)),
+            torch.zeros_like(move),
+        )
         proposal = (x + move).clamp(-bound, bound)
         new = objective(proposal)
         taken = new >= value - rounding * value.abs()
@@ -65,13 +75,16 @@ def climb_logarithms(
     limits: tuple[float, float],
     num_steps: int,
 ) -> Tensor:
-    """Positive numbers by Newton steps in the logarithm of each, halved until its objective does not fall.
+    """Positive numbers by Newton steps in the logarithm of each, halved until its objective does
+    not fall.
 
     Args:
         start: numbers inside the limits, of any shape.
-        objective: of the logarithms, of their shape; derivatives: the first and the second by the logarithm.
+        objective: of the logarithms, of their shape; derivatives: the first and the second by the
+            logarithm.
         limits: of the numbers, which rounding on the way to a logarithm and back does not leave.
-        num_steps: at most so many; fewer once no step is longer than 1e-11, or than the dtype can tell.
+        num_steps: at most so many; fewer once no step is longer than 1e-11, or than the dtype can
+            tell.
     """
     t = start.log()
     value, (rounding, shortest) = objective(t), _told(t, LOG_ROUNDING)

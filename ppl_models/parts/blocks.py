@@ -32,40 +32,73 @@ class Blocks(ResponseFamily):
 
     def __init__(self, *parts: tuple[ResponseFamily, int] | Sequence) -> None:
         for part in parts:
-            if not isinstance(part, tuple | list) or len(part) != 2 or not isinstance(part[0], ResponseFamily) or isinstance(part[0], Blocks):
-                raise ValueError(f"Blocks: each part is a pair (elementary family, num_columns), got {part!r}")
-            if not isinstance(part[1], int | np.integer) or isinstance(part[1], bool) or part[1] < 1:
+            if (
+                not isinstance(part, tuple | list)
+                or len(part) != 2
+                or not isinstance(part[0], ResponseFamily)
+                or isinstance(part[0], Blocks)
+            ):
+                raise ValueError(
+                    f"Blocks: each part is a pair (elementary family, num_columns), got {part!r}"
+                )
+            if (
+                not isinstance(part[1], int | np.integer)
+                or isinstance(part[1], bool)
+                or part[1] < 1
+            ):
                 raise ValueError(f"Blocks: num_columns must be a positive integer, got {part[1]!r}")
         if not parts:
             raise ValueError("Blocks: at least one (family, num_columns) pair is needed, got none")
-        object.__setattr__(self, "parts", tuple((family, int(columns)) for family, columns in parts))
+        object.__setattr__(
+            self, "parts", tuple((family, int(columns)) for family, columns in parts)
+        )
 
     @classmethod
     def from_frame(cls, data: Any, families: Mapping[str, ResponseFamily] | None = None) -> Blocks:
         """The families of the columns of a data frame, from what the columns hold.
 
-        Texts and pandas categoricals are :class:`~ppl_models.Categorical` under their names; 0 and 1 Bernoulli; whole numbers with zeros among them, whose
-        variance is not far below their mean, Poisson; other numbers Normal. Print the result, and say what a column is where it only looks like that.
+        Texts and pandas categoricals are :class:`~ppl_models.Categorical` under their names; 0 and
+        1 Bernoulli; whole numbers with zeros among them, whose variance is not far below their
+        mean, Poisson; other numbers Normal. Print the result, and say what a column is where it
+        only looks like that.
 
         Args:
             data: a frame of any library.
-            families: of columns that are something else, by name, such as ``{"rating": Ordinal(5)}``.
+            families: of columns that are something else, by name, such as ``{"rating":
+                Ordinal(5)}``.
 
         Raises:
-            ValueError: for data that are no frame, names that are none of its columns, or a column of too many different texts.
+            ValueError: for data that are no frame, names that are none of its columns, or a column
+                of too many different texts.
         """
         frame, given = as_frame(data), dict(families or {})
         if not (hasattr(frame, "columns") and hasattr(frame, "to_numpy")):
-            raise ValueError(f"Blocks.from_frame: a data frame was expected, got {type(data).__name__}; name the families, as in Blocks((Normal(), 3), (Bernoulli(), 2))")
+            raise ValueError(
+                f"Blocks.from_frame: a data frame was expected, got {type(data).__name__}; name the"
+                " families, as in Blocks((Normal(), 3), (Bernoulli(), 2))"
+            )
         names = column_names(frame)
         for name in given:
             if name not in names:
-                raise ValueError(f"Blocks.from_frame: {name!r} is no column of the frame, which has {', '.join(map(repr, names))}")
-        kinds: dict[str, ResponseFamily] = {"bernoulli": Bernoulli(), "poisson": Poisson(), "normal": Normal()}
+                raise ValueError(
+                    f"Blocks.from_frame: {name!r} is no column of the frame, which has"
+                    f" {', '.join(map(repr, names))}"
+                )
+        kinds: dict[str, ResponseFamily] = {
+            "bernoulli": Bernoulli(),
+            "poisson": Poisson(),
+            "normal": Normal(),
+        }
         parts: list[tuple[ResponseFamily, int]] = []
         for name, column in zip(names, frame.columns, strict=True):
             kind = "" if name in given else kind_of_column(frame[column])
-            family = given[name] if name in given else kinds[kind] if kind in kinds else Categorical.from_frame(frame[[column]])
+            family = (
+                given[name]
+                if name in given
+                else kinds[kind]
+                if kind in kinds
+                else Categorical.from_frame(frame[[column]])
+            )
             if parts and parts[-1][0] == family and not family.num_categories_of(1):
                 parts[-1] = family, parts[-1][1] + 1
             else:
@@ -83,7 +116,9 @@ class Blocks(ResponseFamily):
             out.append((family, slice(start, start + columns), slice(dispersed, dispersed + extra)))
             start, dispersed = start + columns, dispersed + extra
         if start != num_items:
-            raise ValueError(f"Blocks: the parts hold {start} columns, but there are num_items = {num_items}")
+            raise ValueError(
+                f"Blocks: the parts hold {start} columns, but there are num_items = {num_items}"
+            )
         return out
 
     def num_dispersed(self, num_items: int) -> int:
@@ -100,7 +135,9 @@ class Blocks(ResponseFamily):
         return sum(columns for _, columns in self.parts)  # whatever they are predicted by
 
     def num_categories_of(self, num_items: int) -> tuple[int, ...]:
-        return tuple(size for family, columns in self.parts for size in family.num_categories_of(columns))
+        return tuple(
+            size for family, columns in self.parts for size in family.num_categories_of(columns)
+        )
 
     def num_thresholds(self, num_items: int) -> int:
         return sum(family.num_thresholds(columns) for family, columns in self.parts)
@@ -112,7 +149,12 @@ class Blocks(ResponseFamily):
         out, row, gap = [], 0, 0
         for family, columns in self.parts:
             rows, gaps = family.num_linear(columns), family.num_thresholds(columns)
-            out.append(family.whole(linear[..., row : row + rows], None if thresholds is None else thresholds[..., gap : gap + gaps]))
+            out.append(
+                family.whole(
+                    linear[..., row : row + rows],
+                    None if thresholds is None else thresholds[..., gap : gap + gaps],
+                )
+            )
             row, gap = row + rows, gap + gaps
         return torch.cat(out, -1)
 
@@ -133,31 +175,50 @@ class Blocks(ResponseFamily):
     def is_canonical(self) -> bool:
         return all(family.is_canonical for family, _ in self.parts)
 
-    def _along(self, eta: Tensor, dispersion: Tensor | None) -> list[tuple[ResponseFamily, Tensor, Tensor | None]]:
+    def _along(
+        self, eta: Tensor, dispersion: Tensor | None
+    ) -> list[tuple[ResponseFamily, Tensor, Tensor | None]]:
         """Every family with its predictors and its part of the dispersion."""
         num_items = self.num_items(eta.shape[-1])
         parts = zip(self.blocks(num_items), self.predictors(num_items), strict=True)
-        return [(family, eta[..., own], _part(dispersion, part)) for (family, _, part), own in parts]
+        return [
+            (family, eta[..., own], _part(dispersion, part)) for (family, _, part), own in parts
+        ]
 
     def natural(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:
-        return torch.cat([f.natural(own, part) for f, own, part in self._along(eta, dispersion)], -1)
+        return torch.cat(
+            [f.natural(own, part) for f, own, part in self._along(eta, dispersion)], -1
+        )
 
     def partition(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:
-        return torch.cat([f.partition(own, part) for f, own, part in self._along(eta, dispersion)], -1)
+        return torch.cat(
+            [f.partition(own, part) for f, own, part in self._along(eta, dispersion)], -1
+        )
 
-    def expansion(self, eta: Tensor, statistic: Tensor, dispersion: Tensor | None) -> tuple[Tensor, Tensor]:
-        parts = [f.expansion(eta[..., c], statistic[..., c], _part(dispersion, d)) for f, c, d in self.blocks(eta.shape[-1])]
-        return torch.cat([mean for mean, _ in parts], -1), torch.cat([weight for _, weight in parts], -1)
+    def expansion(
+        self, eta: Tensor, statistic: Tensor, dispersion: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        parts = [
+            f.expansion(eta[..., c], statistic[..., c], _part(dispersion, d))
+            for f, c, d in self.blocks(eta.shape[-1])
+        ]
+        return torch.cat([mean for mean, _ in parts], -1), torch.cat(
+            [weight for _, weight in parts], -1
+        )
 
     def _map(self, method: str, x: Tensor) -> Tensor:
         parts = self.blocks(x.shape[-1])
-        return torch.cat([getattr(family, method)(x[..., columns]) for family, columns, _ in parts], -1)
+        return torch.cat(
+            [getattr(family, method)(x[..., columns]) for family, columns, _ in parts], -1
+        )
 
     def statistic(self, x: Tensor) -> Tensor:
         return self._map("statistic", x)
 
     def log_partition(self, eta: Tensor) -> Tensor:
-        return torch.cat([family.log_partition(own) for family, own, _ in self._along(eta, None)], -1)
+        return torch.cat(
+            [family.log_partition(own) for family, own, _ in self._along(eta, None)], -1
+        )
 
     def mean(self, eta: Tensor) -> Tensor:
         return torch.cat([family.mean(own) for family, own, _ in self._along(eta, None)], -1)
@@ -166,7 +227,9 @@ class Blocks(ResponseFamily):
         return self._map("curvature", eta)
 
     def expected_response(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:
-        return torch.cat([f.expected_response(own, part) for f, own, part in self._along(eta, dispersion)], -1)
+        return torch.cat(
+            [f.expected_response(own, part) for f, own, part in self._along(eta, dispersion)], -1
+        )
 
     def scale(self, dispersion: Tensor | None, num_items: int) -> Tensor | None:
         if dispersion is None or not dispersion.shape[-1]:
@@ -181,14 +244,18 @@ class Blocks(ResponseFamily):
     def base_measure(self, x: Tensor, mask: Tensor, dispersion: Tensor | None) -> Tensor:
         total = x.new_zeros(())
         for family, columns, part in self.blocks(x.shape[-1]):
-            total = total + family.base_measure(x[..., columns], mask[..., columns], _part(dispersion, part))
+            total = total + family.base_measure(
+                x[..., columns], mask[..., columns], _part(dispersion, part)
+            )
         return total
 
     def draw(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:
         return torch.cat([f.draw(own, part) for f, own, part in self._along(eta, dispersion)], -1)
 
     def linearise(self, mean: Tensor, epsilon: float) -> Tensor:
-        return torch.cat([family.linearise(own, epsilon) for family, own, _ in self._along(mean, None)], -1)
+        return torch.cat(
+            [family.linearise(own, epsilon) for family, own, _ in self._along(mean, None)], -1
+        )
 
 
 def _part(dispersion: Tensor | None, part: slice) -> Tensor | None:

@@ -1,9 +1,13 @@
 r"""Items that are one of several categories: a response family whose statistic is a vector.
 
-.. math:: \log P(x_j = h \mid \eta_j) = \eta_{jh} - \log \sum_{h'} e^{\eta_{jh'}}, \qquad T(x_j) = (1[x_j = 0], \dots, 1[x_j = C_j - 1]),
+.. math::
 
-with a predictor of :math:`C_j` entries an item. The statistics of all items stand side by side, :math:`P = \sum_j C_j` of them, so that the
-log-density of all rows against all classes stays one matrix product, :math:`(N, P) (P, K)`.
+    \log P(x_j = h \mid \eta_j) = \eta_{jh} - \log \sum_{h'} e^{\eta_{jh'}}, \qquad T(x_j) = (1[x_j
+    = 0], \dots, 1[x_j = C_j - 1]),
+
+with a predictor of :math:`C_j` entries an item. The statistics of all items stand side by side,
+:math:`P = \sum_j C_j` of them, so that the log-density of all rows against all classes stays one
+matrix product, :math:`(N, P) (P, K)`.
 """
 
 from __future__ import annotations
@@ -41,22 +45,28 @@ MANY_CATEGORIES = 8  # an item on average, from which entries are looked up
 class Categorical(ResponseFamily):
     r"""x in {0, ..., C - 1}, categories without an order.
 
-    In a :class:`~ppl_models.Mixture` or a :class:`~ppl_models.HiddenMarkov` each class has a table of their probabilities; in a
-    :class:`~ppl_models.DeepDiscreteEncoder` the log-odds of each category against the first are linear in the latents.
+    In a :class:`~ppl_models.Mixture` or a :class:`~ppl_models.HiddenMarkov` each class has a table
+    of their probabilities; in a :class:`~ppl_models.DeepDiscreteEncoder` the log-odds of each
+    category against the first are linear in the latents.
 
-    The prior of a table is Dirichlet with all entries ``concentration``. A little above 1 keeps estimates off zero, as the default does; for
-    intervals of probabilities near zero or one more weight is better, such as 1 + 1 / (C K) (Galindo Garre and Vermunt 2006,
+    The prior of a table is Dirichlet with all entries ``concentration``. A little above 1 keeps
+    estimates off zero, as the default does; for intervals of probabilities near zero or one more
+    weight is better, such as 1 + 1 / (C K) (Galindo Garre and Vermunt 2006,
     doi:10.2333/bhmk.33.43).
 
-    Data are codes 0, ..., C - 1 (NaN where missing), or, where the categories have names, columns of a data frame that hold these names.
+    Data are codes 0, ..., C - 1 (NaN where missing), or, where the categories have names, columns
+    of a data frame that hold these names.
 
     Args:
-        num_categories: C of every item, or one number an item; or the names of the categories, as ``levels``.
-        levels: the names, ``("no", "yes")`` of all items alike, or one such tuple an item; None for codes.
+        num_categories: C of every item, or one number an item; or the names of the categories, as
+            ``levels``.
+        levels: the names, ``("no", "yes")`` of all items alike, or one such tuple an item; None for
+            codes.
         concentration: of the Dirichlet prior of a table, at least 1.
 
     Raises:
-        ValueError: if a number is no positive integer, names are no strings, come twice or are another number, or the concentration is below 1.
+        ValueError: if a number is no positive integer, names are no strings, come twice or are
+            another number, or the concentration is below 1.
     """
 
     num_categories: Any = None  # int, or one an item
@@ -69,24 +79,29 @@ class Categorical(ResponseFamily):
         number, levels = _checked(owner, self.num_categories, self.levels)
         object.__setattr__(self, "num_categories", number)
         object.__setattr__(self, "levels", levels)
-        check_number(owner, "concentration", self.concentration, "be at least 1 and finite", least=1)
+        check_number(
+            owner, "concentration", self.concentration, "be at least 1 and finite", least=1
+        )
 
     @classmethod
     def from_frame(cls, data: Any, max_levels: int = MAX_LEVELS) -> Self:
         """The family of the columns of a data frame, with the names that they hold as levels.
 
-        Whole numbers are in their order, with themselves as names (so codes may begin at 1), text in that of the alphabet, and a pandas
-        categorical keeps its own.
+        Whole numbers are in their order, with themselves as names (so codes may begin at 1), text
+        in that of the alphabet, and a pandas categorical keeps its own.
 
         Args:
-            data: a frame of any library whose columns hold text, categories, booleans or whole numbers.
+            data: a frame of any library whose columns hold text, categories, booleans or whole
+                numbers.
             max_levels: a column with more different values is refused.
 
         Raises:
-            ValueError: naming a column that holds something else, nothing, or too many different values.
+            ValueError: naming a column that holds something else, nothing, or too many different
+                values.
 
         Warns:
-            UnusedLevelWarning: naming levels of a pandas categorical that no row has, which are dropped.
+            UnusedLevelWarning: naming levels of a pandas categorical that no row has, which are
+                dropped.
         """
         return cls(levels_of_frame(cls.__name__, data, max_levels))
 
@@ -101,7 +116,9 @@ class Categorical(ResponseFamily):
         """Names of the categories of each item: the levels, or the codes."""
         if self.levels is None:
             return tuple(tuple(map(str, range(size))) for size in self.sizes(num_items))
-        return self.levels if isinstance(self.levels[0], tuple) else (self.levels,) * num_items  # one tuple an item, or one for all
+        return (
+            self.levels if isinstance(self.levels[0], tuple) else (self.levels,) * num_items
+        )  # one tuple an item, or one for all
 
     def segments(self, num_items: int, device: torch.device) -> Segments:
         """Where each item stands in the vector of predictors."""
@@ -115,14 +132,21 @@ class Categorical(ResponseFamily):
 
     def blocks(self, num_items: int) -> list[tuple[ResponseFamily, slice, slice]]:
         if len(self.sizes(num_items)) != num_items:
-            raise ValueError(f"{type(self).__name__}: categories of {len(self.sizes(num_items))} items are given, but there are num_items = {num_items} columns")
+            raise ValueError(
+                f"{type(self).__name__}: categories of {len(self.sizes(num_items))} items are"
+                f" given, but there are num_items = {num_items} columns"
+            )
         return super().blocks(num_items)
 
     def num_predictors(self, num_items: int) -> int:
         return sum(self.sizes(num_items))
 
     def num_items(self, num_predictors: int) -> int:
-        return num_predictors // self.num_categories if isinstance(self.num_categories, int) else len(self.num_categories)
+        return (
+            num_predictors // self.num_categories
+            if isinstance(self.num_categories, int)
+            else len(self.num_categories)
+        )
 
     def num_categories_of(self, num_items: int) -> tuple[int, ...]:
         return self.sizes(num_items)
@@ -134,8 +158,14 @@ class Categorical(ResponseFamily):
         return sum(size - 1 for size in self.sizes(num_items))
 
     def whole(self, linear: Tensor, thresholds: Tensor | None) -> Tensor:
-        """Log-odds of all categories against the first, those of the first among them, which are zero."""
-        items = linear.shape[-1] // (self.num_categories - 1) if isinstance(self.num_categories, int) else len(self.num_categories)
+        """Log-odds of all categories against the first, those of the first among them, which are
+        zero.
+        """
+        items = (
+            linear.shape[-1] // (self.num_categories - 1)
+            if isinstance(self.num_categories, int)
+            else len(self.num_categories)
+        )
         own = self.segments(items, linear.device)
         eta = linear.new_zeros(*linear.shape[:-1], own.num_entries)
         eta[..., own.code > 0] = linear
@@ -145,13 +175,16 @@ class Categorical(ResponseFamily):
         r"""Log-probabilities of the categories of items of one size, (..., C).
 
         Args:
-            linear: (..., r), the C - 1 log-odds of the categories against the first; of items with a link their one location.
+            linear: (..., r), the C - 1 log-odds of the categories against the first; of items with
+                a link their one location.
             thresholds: (..., g), those of items with a link, C - 2; else none.
         """
         return torch.nn.functional.pad(linear, (1, 0)).log_softmax(-1)
 
     def slopes_of_law(self, linear: Tensor, thresholds: Tensor) -> Tensor:
-        """Derivatives of :meth:`law_of_item` by the linear predictors and thresholds, (..., C, r + g)."""
+        """Derivatives of :meth:`law_of_item` by the linear predictors and thresholds, (..., C, r +
+        g).
+        """
         chances = self.law_of_item(linear, thresholds).exp()
         return torch.eye(chances.shape[-1]).to(chances)[:, 1:] - chances[..., None, 1:]
 
@@ -165,7 +198,9 @@ class Categorical(ResponseFamily):
         return law.gather(-1, code.long().expand(law.shape[:-1]).unsqueeze(-1)).squeeze(-1)
 
     def of_chances(self, chances: Tensor) -> tuple[Tensor, Tensor]:
-        """Linear predictors (..., :meth:`num_linear`) and thresholds (..., :meth:`num_thresholds`) that give these probabilities, (..., P), all positive."""
+        """Linear predictors (..., :meth:`num_linear`) and thresholds (..., :meth:`num_thresholds`)
+        that give these probabilities, (..., P), all positive.
+        """
         own = self._of(chances)
         log = chances.log()
         return (log - own.spread(log[..., own.code == 0]))[..., own.code > 0], chances[..., :0]
@@ -177,10 +212,12 @@ class Categorical(ResponseFamily):
         return shown[..., own.code > 0]
 
     def scores(self, x: Tensor) -> Tensor:
-        r"""Columns whose correlations say what goes together, for a start, (N, :meth:`num_linear`), NaN where ``x`` (N, J) is.
+        r"""Columns whose correlations say what goes together, for a start, (N, :meth:`num_linear`),
+        NaN where ``x`` (N, J) is.
 
-        The indicators of an item's categories but the first, centred and times :math:`\Sigma^{-1/2}`, :math:`\Sigma = \mathrm{diag}(p) - p p^\top`: as in
-        multiple correspondence analysis, columns of one item do not go together.
+        The indicators of an item's categories but the first, centred and times
+        :math:`\Sigma^{-1/2}`, :math:`\Sigma = \mathrm{diag}(p) - p p^\top`: as in multiple
+        correspondence analysis, columns of one item do not go together.
         """
         out, place = self.indicators(x), 0
         for size in self.sizes(x.shape[-1]):
@@ -200,7 +237,8 @@ class Categorical(ResponseFamily):
         return (own.spread(x) == own.code).to(x)
 
     def places(self, x: Tensor) -> Tensor | None:
-        """Where the category of every entry stands among the statistics, as ``x``; None where there are so few that products with one-hot vectors are as quick.
+        """Where the category of every entry stands among the statistics, as ``x``; None where there
+        are so few that products with one-hot vectors are as quick.
 
         Args:
             x: (..., J) without missing entries.
@@ -218,14 +256,20 @@ class Categorical(ResponseFamily):
         rows, columns = ([d for d in range(ndim - 1) if shape[d] > 1] for shape in (left, right))
         if places is None or set(rows) & set(columns):
             return super().inner(x, mask, natural)
-        table = natural.reshape(-1, natural.shape[-1]).mT.contiguous()  # (P, C), C of the batch dims: neighbours in memory are looked up quickly
+        table = natural.reshape(
+            -1, natural.shape[-1]
+        ).mT.contiguous()  # (P, C), C of the batch dims: neighbours in memory are looked up quickly
         seen = None if mask is None else mask.reshape(-1, x.shape[-1])  # (N, J)
         total: Tensor | float = 0.0
         for j, place in enumerate(places.reshape(-1, x.shape[-1]).unbind(-1)):
             own = table.index_select(0, place)  # (N, C)
             total = total + (own if seen is None else own * seen[:, j : j + 1])
         assert isinstance(total, Tensor)
-        order = [*rows, *columns, *(d for d in range(ndim - 1) if d not in rows and d not in columns)]
+        order = [
+            *rows,
+            *columns,
+            *(d for d in range(ndim - 1) if d not in rows and d not in columns),
+        ]
         shape = [max(left[d], right[d]) for d in order]
         return total.reshape(shape).permute([order.index(d) for d in range(ndim - 1)])
 
@@ -259,8 +303,9 @@ class Categorical(ResponseFamily):
         if not len(bad):
             return None
         return (
-            f"{owner} items of {last + 1} categories are codes 0 to {last}, found {bad[0].item():g}; for codes that begin elsewhere, or names, give a data "
-            f"frame, and {owner}.from_frame(data)"
+            f"{owner} items of {last + 1} categories are codes 0 to {last}, found"
+            f" {bad[0].item():g}; for codes that begin elsewhere, or names, give a data frame, and"
+            f" {owner}.from_frame(data)"
         )
 
     def _of(self, eta: Tensor) -> Segments:
@@ -269,27 +314,36 @@ class Categorical(ResponseFamily):
 
 @dataclass(frozen=True)
 class Ordinal(Categorical):
-    r"""Categories in an order, from the lowest to the highest: codes 0, ..., C - 1, or names given in that order.
+    r"""Categories in an order, from the lowest to the highest: codes 0, ..., C - 1, or names given
+    in that order.
 
-    In a :class:`~ppl_models.Mixture` each class has, without a ``link``, a table of probabilities of its own, as for :class:`Categorical`: the order lays no
-    condition on it. With a link each class k has one location :math:`\eta_{kj}` an item, and what lies between the categories is the same in all
-    classes: fewer parameters, K + C - 2 an item in the place of K (C - 1), and classes that stand in an order on every item. Larger locations, larger answers.
+    In a :class:`~ppl_models.Mixture` each class has, without a ``link``, a table of probabilities
+    of its own, as for :class:`Categorical`: the order lays no condition on it. With a link each
+    class k has one location :math:`\eta_{kj}` an item, and what lies between the categories is the
+    same in all classes: fewer parameters, K + C - 2 an item in the place of K (C - 1), and classes
+    that stand in an order on every item. Larger locations, larger answers.
 
-    - ``"cumulative"`` (Samejima 1969, doi:10.1007/BF03372160): :math:`P(x \ge h) = \sigma(\eta - \tau_{h-1})`, thresholds :math:`\tau_0 = 0 < \tau_1 < \dots`,
-      of which the gaps :math:`\tau_m - \tau_{m-1} > 0` are parameters;
-    - ``"adjacent"`` (Masters 1982, doi:10.1007/BF02296272): :math:`\log P(x = h) / P(x = h - 1) = \eta - \delta_h`, steps :math:`\delta_1 = 0` and
-      :math:`\delta_2, \dots` of any sign, which are parameters.
+    - ``"cumulative"`` (Samejima 1969, doi:10.1007/BF03372160): :math:`P(x \ge h) = \sigma(\eta -
+      \tau_{h-1})`, thresholds :math:`\tau_0 = 0 < \tau_1 < \dots`, of which the gaps :math:`\tau_m
+      - \tau_{m-1} > 0` are parameters;
+    - ``"adjacent"`` (Masters 1982, doi:10.1007/BF02296272): :math:`\log P(x = h) / P(x = h - 1) =
+      \eta - \delta_h`, steps :math:`\delta_1 = 0` and :math:`\delta_2, \dots` of any sign, which
+      are parameters.
 
-    So a location is the log-odds of leaving the lowest category: of the second category against the first ("adjacent"), or of any higher one ("cumulative").
+    So a location is the log-odds of leaving the lowest category: of the second category against the
+    first ("adjacent"), or of any higher one ("cumulative").
 
-    In a :class:`~ppl_models.DeepDiscreteEncoder` the location is linear in the latents, and an item without a link has the cumulative one.
+    In a :class:`~ppl_models.DeepDiscreteEncoder` the location is linear in the latents, and an item
+    without a link has the cumulative one.
 
     Args:
-        num_categories, levels, concentration: as :class:`Categorical`; a prior of tables has no meaning under a link.
+        num_categories, levels, concentration: as :class:`Categorical`; a prior of tables has no
+            meaning under a link.
         link: "cumulative", "adjacent", or None for tables.
 
     Raises:
-        ValueError: as :class:`Categorical`; for another link, or an item of one category under a link.
+        ValueError: as :class:`Categorical`; for another link, or an item of one category under a
+            link.
     """
 
     link: Literal["cumulative", "adjacent"] | None = None
@@ -297,19 +351,31 @@ class Ordinal(Categorical):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.link not in (None, "cumulative", "adjacent"):
-            raise ValueError(f"Ordinal: link must be 'cumulative', 'adjacent' or None, got {self.link!r}")
+            raise ValueError(
+                f"Ordinal: link must be 'cumulative', 'adjacent' or None, got {self.link!r}"
+            )
         if self.link is not None and min(self.sizes(1)) < 2:
-            raise ValueError(f"Ordinal: at least two categories are needed under a link, got num_categories = {self.num_categories}")
+            raise ValueError(
+                "Ordinal: at least two categories are needed under a link, got num_categories ="
+                f" {self.num_categories}"
+            )
 
     @classmethod
-    def from_frame(cls, data: Any, max_levels: int = MAX_LEVELS, link: Literal["cumulative", "adjacent"] | None = None) -> Self:
-        """As :meth:`Categorical.from_frame`, in the order of the categories: of whole numbers, booleans, and ordered pandas categoricals.
+    def from_frame(
+        cls,
+        data: Any,
+        max_levels: int = MAX_LEVELS,
+        link: Literal["cumulative", "adjacent"] | None = None,
+    ) -> Self:
+        """As :meth:`Categorical.from_frame`, in the order of the categories: of whole numbers,
+        booleans, and ordered pandas categoricals.
 
         Args:
             data, max_levels: as there; link: as above.
 
         Raises:
-            ValueError: as there; naming a column whose order nobody knows, or that has a level which no row has.
+            ValueError: as there; naming a column whose order nobody knows, or that has a level
+                which no row has.
         """
         return cls(levels_of_frame(cls.__name__, data, max_levels, ordered=True), link=link)
 
@@ -331,17 +397,28 @@ class Ordinal(Categorical):
         return self.log_chances(linear, linear.new_zeros(0) if thresholds is None else thresholds)
 
     def law_of_item(self, linear: Tensor, thresholds: Tensor) -> Tensor:
-        return super().law_of_item(linear, thresholds) if self.link is None else self.log_chances_of_item(linear.squeeze(-1), thresholds)
+        return (
+            super().law_of_item(linear, thresholds)
+            if self.link is None
+            else self.log_chances_of_item(linear.squeeze(-1), thresholds)
+        )
 
     def slopes_of_law(self, linear: Tensor, thresholds: Tensor) -> Tensor:
-        return super().slopes_of_law(linear, thresholds) if self.link is None else self.slopes_of_item(linear.squeeze(-1), thresholds)
+        return (
+            super().slopes_of_law(linear, thresholds)
+            if self.link is None
+            else self.slopes_of_item(linear.squeeze(-1), thresholds)
+        )
 
     def log_chance_of(self, code: Tensor, linear: Tensor, thresholds: Tensor) -> Tensor:
         if self.link != "cumulative":
             return super().log_chance_of(code, linear, thresholds)
         pad, place = torch.nn.functional.pad, code.long().expand(len(linear), *code.shape)
         cuts = pad(thresholds.cumsum(-1), (1, 0))
-        upper, lower = pad(cuts, (0, 1), value=torch.inf).gather(-1, place), pad(cuts, (1, 0), value=-torch.inf).gather(-1, place)
+        upper, lower = (
+            pad(cuts, (0, 1), value=torch.inf).gather(-1, place),
+            pad(cuts, (1, 0), value=-torch.inf).gather(-1, place),
+        )
         between = pad((-torch.expm1(-thresholds)).log(), (1, 1)).gather(-1, place)
         eta, sigma = linear.squeeze(-2), torch.nn.functional.logsigmoid
         return sigma(upper - eta) + sigma(eta - lower) + between
@@ -363,12 +440,16 @@ class Ordinal(Categorical):
         return torch.stack(locations, -1), torch.cat(thresholds, -1)
 
     def scores(self, x: Tensor) -> Tensor:
-        """Normal scores of the mid-ranks of the answers, (N, J); the indicators of categories without a link."""
+        """Normal scores of the mid-ranks of the answers, (N, J); the indicators of categories
+        without a link.
+        """
         if self.link is None:
             return super().scores(x)
         columns = []
         for column in x.unbind(-1):
-            found, place, counts = column[~column.isnan()].unique(return_inverse=True, return_counts=True)
+            found, place, counts = column[~column.isnan()].unique(
+                return_inverse=True, return_counts=True
+            )
             share = (counts.cumsum(0) - counts / 2.0) / counts.sum()
             out = torch.full_like(column, torch.nan)
             out[~column.isnan()] = torch.special.ndtri(share.to(x))[place]
@@ -385,18 +466,27 @@ class Ordinal(Categorical):
 
         Args:
             locations: (..., J).
-            thresholds: gaps or steps, (..., sum of C_j - 2), item after item; batch dims that broadcast.
+            thresholds: gaps or steps, (..., sum of C_j - 2), item after item; batch dims that
+                broadcast.
         """
         sizes, place, parts = self.sizes(locations.shape[-1]), 0, []
         if len({*sizes}) == 1 and sizes[0] > 2:  # all items at once
-            return self.log_chances_of_item(locations, thresholds.unflatten(-1, (-1, sizes[0] - 2))).flatten(-2)
+            return self.log_chances_of_item(
+                locations, thresholds.unflatten(-1, (-1, sizes[0] - 2))
+            ).flatten(-2)
         for j, size in enumerate(sizes):
-            parts.append(self.log_chances_of_item(locations[..., j], thresholds[..., place : place + size - 2]))
+            parts.append(
+                self.log_chances_of_item(
+                    locations[..., j], thresholds[..., place : place + size - 2]
+                )
+            )
             place += size - 2
         return torch.cat(parts, -1)
 
     def boundaries(self, locations: Tensor, thresholds: Tensor) -> Tensor:
-        """Thresholds or steps less the locations, (..., sum of C_j - 1), of locations (..., J) and gaps or steps (..., sum of C_j - 2)."""
+        """Thresholds or steps less the locations, (..., sum of C_j - 1), of locations (..., J) and
+        gaps or steps (..., sum of C_j - 2).
+        """
         out, place = [], 0
         for j, size in enumerate(self.sizes(locations.shape[-1])):
             own = thresholds[..., place : place + size - 2]
@@ -411,23 +501,34 @@ class Ordinal(Categorical):
         if self.link == "adjacent":
             code = torch.arange(own.shape[-1] + 2, dtype=own.dtype, device=own.device)
             return (code * eta - pad(own.cumsum(-1), (2, 0))).log_softmax(-1)
-        below = pad(own.cumsum(-1), (1, 0)) - eta  # log-odds of a category of at most h, (..., C - 1)
+        below = (
+            pad(own.cumsum(-1), (1, 0)) - eta
+        )  # log-odds of a category of at most h, (..., C - 1)
         between = pad((-torch.expm1(-own)).log().expand(*below.shape[:-1], own.shape[-1]), (1, 1))
         sigma = torch.nn.functional.logsigmoid
         return pad(sigma(below), (0, 1)) + pad(sigma(-below), (1, 0)) + between
 
     def slopes_of_item(self, location: Tensor, own: Tensor) -> Tensor:
-        """Derivatives of :meth:`log_chances_of_item` by the location and by each gap or step, (..., C, 1 + C - 2)."""
+        """Derivatives of :meth:`log_chances_of_item` by the location and by each gap or step, (...,
+        C, 1 + C - 2).
+        """
         eta, num = location.unsqueeze(-1), own.shape[-1] + 2
         code = torch.arange(num, device=own.device)
         if self.link == "adjacent":
             chances = self.log_chances_of_item(location, own).exp()
-            reached = torch.cat([code.unsqueeze(-1), -(code.unsqueeze(-1) >= code[2:]).long()], -1).to(own)  # (C, C - 1)
+            reached = torch.cat(
+                [code.unsqueeze(-1), -(code.unsqueeze(-1) >= code[2:]).long()], -1
+            ).to(own)  # (C, C - 1)
             return reached - chances.unsqueeze(-2) @ reached
         pad = torch.nn.functional.pad
         below = pad(own.cumsum(-1), (1, 0)) - eta  # (..., C - 1)
-        upper, lower = pad(torch.sigmoid(-below), (0, 1)), pad(-torch.sigmoid(below), (1, 0))  # by the two ends of a category
-        past = (code.unsqueeze(-1) >= code[1:-1]).to(own)  # (C, C - 2): the upper end lies past the gap
+        upper, lower = (
+            pad(torch.sigmoid(-below), (0, 1)),
+            pad(-torch.sigmoid(below), (1, 0)),
+        )  # by the two ends of a category
+        past = (code.unsqueeze(-1) >= code[1:-1]).to(
+            own
+        )  # (C, C - 2): the upper end lies past the gap
         before = pad(past, (0, 0, 1, 0))[:-1]  # the lower end
         by_gap = upper.unsqueeze(-1) * past + lower.unsqueeze(-1) * before
         inside = torch.diag_embed(torch.expm1(own).reciprocal())
@@ -435,42 +536,73 @@ class Ordinal(Categorical):
         return torch.cat([-(upper + lower).unsqueeze(-1), by_gap], -1)
 
 
-def _checked(owner: str, number: Any, levels: Any) -> tuple[int | tuple[int, ...], tuple[Any, ...] | None]:
+def _checked(
+    owner: str, number: Any, levels: Any
+) -> tuple[int | tuple[int, ...], tuple[Any, ...] | None]:
     """Numbers of categories and their names as integers and tuples of strings."""
-    if levels is None and isinstance(number, tuple) and number and isinstance(number[0], str | tuple):
+    if (
+        levels is None
+        and isinstance(number, tuple)
+        and number
+        and isinstance(number[0], str | tuple)
+    ):
         number, levels = None, number
     if levels is not None:
         alike = isinstance(levels, tuple) and all(isinstance(name, str) for name in levels)
         each = levels if isinstance(levels, tuple) and not alike else (levels,)
         for names in each:
-            if not isinstance(names, tuple) or not names or not all(isinstance(name, str) for name in names) or len({*names}) < len(names):
-                raise ValueError(f"{owner}: num_categories or levels must be names of categories, such as ('no', 'yes'), all different, or one such tuple an item, got {names!r}")
+            if (
+                not isinstance(names, tuple)
+                or not names
+                or not all(isinstance(name, str) for name in names)
+                or len({*names}) < len(names)
+            ):
+                raise ValueError(
+                    f"{owner}: num_categories or levels must be names of categories, such as ('no',"
+                    f" 'yes'), all different, or one such tuple an item, got {names!r}"
+                )
         sizes = tuple(len(names) for names in each)
         own = sizes[0] if alike else sizes
         if number is not None and number not in (own, *([sizes[0]] if len({*sizes}) == 1 else [])):
-            raise ValueError(f"{owner}: num_categories = {number!r} does not go with levels, which name {own!r}")
+            raise ValueError(
+                f"{owner}: num_categories = {number!r} does not go with levels, which name {own!r}"
+            )
         return own, levels
     if number is None:
-        raise ValueError(f"{owner}: how many categories was not said; {owner}.from_frame(data) finds them in the columns of a data frame")
+        raise ValueError(
+            f"{owner}: how many categories was not said; {owner}.from_frame(data) finds them in the"
+            " columns of a data frame"
+        )
     for size in number if isinstance(number, tuple) and number else (number,):
-        check_size(owner, "num_categories", size, wanted="a positive integer, or a tuple with one an item")
+        check_size(
+            owner, "num_categories", size, wanted="a positive integer, or a tuple with one an item"
+        )
     return number, None
 
 
 def log_tables(probabilities: Tensor) -> Tensor:
-    """Logarithms of probabilities that may be zero, finite: a statistic of zero times minus infinity is no number."""
+    """Logarithms of probabilities that may be zero, finite: a statistic of zero times minus
+    infinity is no number.
+    """
     return probabilities.clamp(min=torch.finfo(probabilities.dtype).tiny).log()
 
 
 def joined(
-    family: ResponseFamily, num_items: int, predictors: Tensor | None, probabilities: Tensor | None, thresholds: Tensor | None = None
+    family: ResponseFamily,
+    num_items: int,
+    predictors: Tensor | None,
+    probabilities: Tensor | None,
+    thresholds: Tensor | None = None,
 ) -> Tensor:
-    """The whole predictor vector (..., P) of classes: logs of probabilities at categorical items, ``predictors`` at all others.
+    """The whole predictor vector (..., P) of classes: logs of probabilities at categorical items,
+    ``predictors`` at all others.
 
     Args:
-        predictors: (..., number of items without a table), locations of ordinal items under a link among them.
+        predictors: (..., number of items without a table), locations of ordinal items under a link
+            among them.
         probabilities: (..., sum of categories), of items with a table.
-        thresholds: (..., number of them), with a dim of one for the classes, which share them. Each None where there are no such items.
+        thresholds: (..., number of them), with a dim of one for the classes, which share them. Each
+            None where there are no such items.
     """
     logs = None if probabilities is None else log_tables(probabilities)
     parts, place, entry, first = [], 0, 0, 0
@@ -484,7 +616,11 @@ def joined(
             assert predictors is not None
             own = predictors[..., place : place + size]
             if isinstance(block, Ordinal):
-                none = own.new_zeros(0) if thresholds is None else thresholds[..., first : first + gaps]
+                none = (
+                    own.new_zeros(0)
+                    if thresholds is None
+                    else thresholds[..., first : first + gaps]
+                )
                 own = block.log_chances(own, none)
             parts.append(own)
         place, entry, first = place + (0 if width else size), entry + width, first + gaps
@@ -492,18 +628,24 @@ def joined(
 
 
 def threshold_names(family: ResponseFamily, items: Sequence[str]) -> list[str]:
-    """Names of the thresholds of ordinal items, item after item: both categories that one lies between."""
+    """Names of the thresholds of ordinal items, item after item: both categories that one lies
+    between.
+    """
     out = []
     for block, columns, _ in family.blocks(len(items)):
         if isinstance(block, Ordinal) and block.link is not None:
             own = items[columns]
             for item, names in zip(own, block.names(len(own)), strict=True):
-                out += [f"{item}:{low}|{high}" for low, high in zip(names[1:], names[2:], strict=False)]
+                out += [
+                    f"{item}:{low}|{high}" for low, high in zip(names[1:], names[2:], strict=False)
+                ]
     return out
 
 
 def linear_names(family: ResponseFamily, items: Sequence[str]) -> list[str]:
-    """Names of the predictors that are linear in latents: the item, of an item of categories without an order each but the first, as in colour=red."""
+    """Names of the predictors that are linear in latents: the item, of an item of categories
+    without an order each but the first, as in colour=red.
+    """
     out: list[str] = []
     for block, columns, _ in family.blocks(len(items)):
         own = items[columns]
@@ -515,20 +657,36 @@ def linear_names(family: ResponseFamily, items: Sequence[str]) -> list[str]:
     return out
 
 
-def expected_answers(family: ResponseFamily, num_items: int, shares: Tensor, predictor: Tensor, dispersion: Tensor | None) -> Tensor:
-    """What one expects of every row's items, (..., N, J): a number's mean, the code of the most probable category.
+def expected_answers(
+    family: ResponseFamily,
+    num_items: int,
+    shares: Tensor,
+    predictor: Tensor,
+    dispersion: Tensor | None,
+) -> Tensor:
+    """What one expects of every row's items, (..., N, J): a number's mean, the code of the most
+    probable category.
 
     Args:
         shares: chances of components or configurations, (..., N, C).
         predictor: of each, (..., C, P); dispersion: (..., C, D), (D,), or None.
     """
     parts = []
-    for (block, columns, dispersed), own in zip(family.blocks(num_items), family.predictors(num_items), strict=True):
+    for (block, columns, dispersed), own in zip(
+        family.blocks(num_items), family.predictors(num_items), strict=True
+    ):
         if isinstance(block, Categorical):
             items = block.segments(columns.stop - columns.start, shares.device)
-            parts.append(items.padded(shares @ block.mean(predictor[..., own]), -1.0).argmax(-1).to(shares))
+            parts.append(
+                items.padded(shares @ block.mean(predictor[..., own]), -1.0).argmax(-1).to(shares)
+            )
         else:
-            parts.append(shares @ block.expected_response(predictor[..., own], None if dispersion is None else dispersion[..., dispersed]))
+            parts.append(
+                shares
+                @ block.expected_response(
+                    predictor[..., own], None if dispersion is None else dispersion[..., dispersed]
+                )
+            )
     return torch.cat(parts, -1)
 
 

@@ -1,4 +1,6 @@
-"""Distributions over whole vectors: joint enumeration as one site, products computed as matrix products."""
+"""Distributions over whole vectors: joint enumeration as one site, products computed as matrix
+products.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,18 @@ from pyro.distributions import TorchDistribution, Uniform
 from torch import Tensor
 from torch.distributions import Distribution, biject_to, constraints, transform_to, transforms
 
-__all__ = ["BinaryVector", "Dispersions", "Flat", "OnGraph", "ProductEffects", "Scattered", "binary_configurations", "draw_bits", "pairwise_dot", "support_size"]
+__all__ = [
+    "BinaryVector",
+    "Dispersions",
+    "Flat",
+    "OnGraph",
+    "ProductEffects",
+    "Scattered",
+    "binary_configurations",
+    "draw_bits",
+    "pairwise_dot",
+    "support_size",
+]
 
 LOG_SIZE_SCALE = 3.0  # standard deviation of the prior of a size's logarithm
 MAX_ENUMERABLE = 24  # 2^24 configurations; beyond it exact enumeration is a mistake, not a wait
@@ -76,18 +89,23 @@ def _configurations(num_latents: int, dtype: torch.dtype, device: torch.device) 
 
 
 def draw_bits(chances: Tensor) -> Tensor:
-    """0 or 1 for each chance; even chances where they are no numbers, for a line search may trace a program at parameters that are none."""
+    """0 or 1 for each chance; even chances where they are no numbers, for a line search may trace a
+    program at parameters that are none.
+    """
     return torch.bernoulli(chances.nan_to_num(0.5))
 
 
 def binary_configurations(
     num_latents: int, dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu"
 ) -> Tensor:
-    """All binary vectors of length ``num_latents`` in lexicographic order, shape (2^K, K); do not write into it."""
+    """All binary vectors of length ``num_latents`` in lexicographic order, shape (2^K, K); do not
+    write into it.
+    """
     if num_latents > MAX_ENUMERABLE:
         raise ValueError(
-            f"num_latents = {num_latents} asks for 2^{num_latents} configurations; exact enumeration stops at "
-            f"{MAX_ENUMERABLE}: use fewer latents, or an engine that samples the latents"
+            f"num_latents = {num_latents} asks for 2^{num_latents} configurations; exact"
+            f" enumeration stops at {MAX_ENUMERABLE}: use fewer latents, or an engine that samples"
+            " the latents"
         )
     return _configurations(num_latents, dtype, torch.device(device))
 
@@ -101,11 +119,12 @@ def support_size(fn: TorchDistribution) -> int | None:
 
 
 class BinaryVector(TorchDistribution):
-    r"""Independent bits, enumerated jointly as one site: :math:`p(a) = \prod_k \sigma(l_k)^{a_k} (1-\sigma(l_k))^{1-a_k}`.
+    r"""Independent bits, enumerated jointly as one site: :math:`p(a) = \prod_k \sigma(l_k)^{a_k}
+    (1-\sigma(l_k))^{1-a_k}`.
 
-    Pyro does not enumerate event dims and stops at some 60 separate sites; this distribution's support is the
-    :math:`2^K` joint configurations. Expanding it over a plate costs nothing: log-densities are computed on the
-    shape of ``logits`` and expanded without copying.
+    Pyro does not enumerate event dims and stops at some 60 separate sites; this distribution's
+    support is the :math:`2^K` joint configurations. Expanding it over a plate costs nothing:
+    log-densities are computed on the shape of ``logits`` and expanded without copying.
 
     Args:
         logits: (\*batch, K), log-odds of each bit.
@@ -119,10 +138,14 @@ class BinaryVector(TorchDistribution):
         self.logits = logits
         super().__init__(logits.shape[:-1], logits.shape[-1:], validate_args=validate_args)
 
-    def expand(self, batch_shape: torch.Size, _instance: Distribution | None = None) -> BinaryVector:
+    def expand(
+        self, batch_shape: torch.Size, _instance: Distribution | None = None
+    ) -> BinaryVector:
         new = self._get_checked_instance(BinaryVector, _instance)
         new.logits = self.logits  # kept unexpanded: log_prob works on this shape
-        super(BinaryVector, new).__init__(torch.Size(batch_shape), self.event_shape, validate_args=False)
+        super(BinaryVector, new).__init__(
+            torch.Size(batch_shape), self.event_shape, validate_args=False
+        )
         new._validate_args = self._validate_args
         return new
 
@@ -141,7 +164,9 @@ class BinaryVector(TorchDistribution):
 
     def sample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
         with torch.no_grad():
-            return draw_bits(self.mean.expand(torch.Size(sample_shape) + self.batch_shape + self.event_shape))
+            return draw_bits(
+                self.mean.expand(torch.Size(sample_shape) + self.batch_shape + self.event_shape)
+            )
 
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
@@ -152,11 +177,17 @@ class BinaryVector(TorchDistribution):
     def enumerate_support(self, expand: bool = True) -> Tensor:
         values = binary_configurations(self.event_shape[0], self.logits.dtype, self.logits.device)
         values = values.reshape(values.shape[:1] + (1,) * len(self.batch_shape) + self.event_shape)
-        return values.expand(values.shape[:1] + self.batch_shape + self.event_shape) if expand else values
+        return (
+            values.expand(values.shape[:1] + self.batch_shape + self.event_shape)
+            if expand
+            else values
+        )
 
 
 class Flat(Uniform):
-    """Uniform on a closed interval: an estimate on either end has a finite log-density (torch's leaves out the upper)."""
+    """Uniform on a closed interval: an estimate on either end has a finite log-density (torch's
+    leaves out the upper).
+    """
 
     def log_prob(self, value: Tensor) -> Tensor:
         inside = (value >= self.low) & (value <= self.high)
@@ -164,9 +195,11 @@ class Flat(Uniform):
 
 
 class Dispersions(TorchDistribution):
-    r"""Prior of variances, uniform on an interval, beside sizes s of negative binomial items, :math:`p(s) \propto \exp(-(\log s)^2 / 18)` on it.
+    r"""Prior of variances, uniform on an interval, beside sizes s of negative binomial items,
+    :math:`p(s) \propto \exp(-(\log s)^2 / 18)` on it.
 
-    That is :math:`\log s \sim N(9, 3^2)`: nearly flat where counts vary more than Poisson ones, and falling beyond, where they cannot tell sizes apart.
+    That is :math:`\log s \sim N(9, 3^2)`: nearly flat where counts vary more than Poisson ones, and
+    falling beyond, where they cannot tell sizes apart.
 
     Args:
         is_size: bool, of the shape of the whole site, True where an entry is a size.
@@ -175,7 +208,9 @@ class Dispersions(TorchDistribution):
 
     arg_constraints: dict[str, constraints.Constraint] = {}
 
-    def __init__(self, is_size: Tensor, low: Tensor, high: Tensor, batch_shape: torch.Size = torch.Size()) -> None:
+    def __init__(
+        self, is_size: Tensor, low: Tensor, high: Tensor, batch_shape: torch.Size = torch.Size()
+    ) -> None:
         self.is_size, self.low, self.high = is_size, low, high
         super().__init__(batch_shape, is_size.shape, validate_args=False)
 
@@ -184,34 +219,50 @@ class Dispersions(TorchDistribution):
 
     @property
     def support(self) -> constraints.Constraint:
-        return constraints.independent(constraints.interval(self.low, self.high), self.is_size.dim())
+        return constraints.independent(
+            constraints.interval(self.low, self.high), self.is_size.dim()
+        )
 
     def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
         shape = torch.Size(sample_shape) + self.batch_shape + self.event_shape
         first, last = self._chances()
-        level = torch.special.ndtri(first + (last - first) * torch.rand_like(self.low.expand(shape)))
+        level = torch.special.ndtri(
+            first + (last - first) * torch.rand_like(self.low.expand(shape))
+        )
         size = (LOG_SIZE_SCALE * (level + LOG_SIZE_SCALE)).exp().clamp(self.low, self.high)
-        return torch.where(self.is_size, size, self.low + (self.high - self.low) * torch.rand_like(self.low.expand(shape)))
+        return torch.where(
+            self.is_size,
+            size,
+            self.low + (self.high - self.low) * torch.rand_like(self.low.expand(shape)),
+        )
 
     def log_prob(self, value: Tensor) -> Tensor:
         inside = (value >= self.low) & (value <= self.high)
         first, last = self._chances()
         of_size = log_size_density(value.log()) - (last - first).log()
         each = torch.where(self.is_size, of_size, -(self.high - self.low).log())
-        total = torch.where(inside, each, -torch.inf).flatten(value.dim() - self.is_size.dim()).sum(-1)
+        total = (
+            torch.where(inside, each, -torch.inf).flatten(value.dim() - self.is_size.dim()).sum(-1)
+        )
         return total.expand(broadcast_shapes(total.shape, self.batch_shape))
-
 
     def _chances(self) -> tuple[Tensor, Tensor]:
         """Of a size below either end, on the whole half-line."""
-        below, above = (torch.special.ndtr(end.log() / LOG_SIZE_SCALE - LOG_SIZE_SCALE) for end in (self.low, self.high))
+        below, above = (
+            torch.special.ndtr(end.log() / LOG_SIZE_SCALE - LOG_SIZE_SCALE)
+            for end in (self.low, self.high)
+        )
         return below, above
 
 
 def log_size_density(log_size: Tensor) -> Tensor:
-    """Log-density of s on the half-line, in units of s, where log s is normal about the square of its standard deviation."""
+    """Log-density of s on the half-line, in units of s, where log s is normal about the square of
+    its standard deviation.
+    """
     scale = LOG_SIZE_SCALE
-    return -(log_size / scale).square() / 2 - scale**2 / 2 - math.log(scale * math.sqrt(2 * math.pi))
+    return (
+        -(log_size / scale).square() / 2 - scale**2 / 2 - math.log(scale * math.sqrt(2 * math.pi))
+    )
 
 
 class OnGraph(constraints.Constraint):
@@ -225,7 +276,9 @@ class OnGraph(constraints.Constraint):
         super().__init__()
 
     def check(self, value: Tensor) -> Tensor:
-        return self.base.check(value[..., self.graph]).all(-1) & (value[..., ~self.graph] == 0).all(-1)
+        return self.base.check(value[..., self.graph]).all(-1) & (value[..., ~self.graph] == 0).all(
+            -1
+        )
 
 
 class _Scatter(transforms.Transform):
@@ -268,17 +321,23 @@ def _biject_to_graph(constraint: OnGraph) -> transforms.Transform:
 
 
 class Scattered(TorchDistribution):
-    r"""Prior of a matrix with a known zero pattern: ``base`` independently on the free entries, zero elsewhere.
+    r"""Prior of a matrix with a known zero pattern: ``base`` independently on the free entries,
+    zero elsewhere.
 
     Args:
-        base: a univariate distribution with empty batch shape, or with one entry for each free one, row by row.
+        base: a univariate distribution with empty batch shape, or with one entry for each free one,
+            row by row.
         graph: bool (J, K), True where an entry is free.
     """
 
     arg_constraints: dict[str, constraints.Constraint] = {}
 
     def __init__(
-        self, base: Distribution, graph: Tensor, batch_shape: torch.Size = torch.Size(), validate_args: bool | None = None
+        self,
+        base: Distribution,
+        graph: Tensor,
+        batch_shape: torch.Size = torch.Size(),
+        validate_args: bool | None = None,
     ) -> None:
         self.base, self.graph = base, graph
         super().__init__(batch_shape, graph.shape, validate_args=False)
@@ -301,10 +360,12 @@ class Scattered(TorchDistribution):
 
 
 class ProductEffects(TorchDistribution):
-    r"""Normal coefficients of products of bits, the prior of each row a function of the variance that it gives a predictor.
+    r"""Normal coefficients of products of bits, the prior of each row a function of the variance
+    that it gives a predictor.
 
-    The row w of a child has the density proportional to :math:`\exp(-w^\top S w / (2 u^2))` on its free entries, with S four times the covariance
-    of the products under fair bits; it is zero elsewhere.
+    The row w of a child has the density proportional to :math:`\exp(-w^\top S w / (2 u^2))` on its
+    free entries, with S four times the covariance of the products under fair bits; it is zero
+    elsewhere.
 
     Args:
         graph: bool (J, T), True where an entry is free.
@@ -314,11 +375,15 @@ class ProductEffects(TorchDistribution):
 
     arg_constraints: dict[str, constraints.Constraint] = {}
 
-    def __init__(self, graph: Tensor, spread: Tensor, scales: Tensor, batch_shape: torch.Size = torch.Size()) -> None:
+    def __init__(
+        self, graph: Tensor, spread: Tensor, scales: Tensor, batch_shape: torch.Size = torch.Size()
+    ) -> None:
         self.graph, self.spread, self.scales = graph, spread, scales
         super().__init__(batch_shape, graph.shape, validate_args=False)
 
-    def expand(self, batch_shape: torch.Size, _instance: Distribution | None = None) -> ProductEffects:
+    def expand(
+        self, batch_shape: torch.Size, _instance: Distribution | None = None
+    ) -> ProductEffects:
         return ProductEffects(self.graph, self.spread, self.scales, torch.Size(batch_shape))
 
     @property
@@ -328,14 +393,19 @@ class ProductEffects(TorchDistribution):
     def _groups(self) -> list[tuple[Tensor, Tensor]]:
         """Children with the same products, and those products."""
         uses, group = torch.unique(self.graph, dim=0, return_inverse=True)
-        return [((group == g).nonzero().ravel(), own.nonzero().ravel()) for g, own in enumerate(uses)]
+        return [
+            ((group == g).nonzero().ravel(), own.nonzero().ravel()) for g, own in enumerate(uses)
+        ]
 
     def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
         shape = torch.Size(sample_shape) + self.batch_shape
         out = self.spread.new_zeros(*shape, *self.graph.shape)
         for children, own in self._groups():
             root = torch.linalg.cholesky(torch.linalg.inv(self.spread[own][:, own]))
-            noise = torch.randn(*shape, len(children), len(own), dtype=out.dtype, device=out.device) @ root.mT
+            noise = (
+                torch.randn(*shape, len(children), len(own), dtype=out.dtype, device=out.device)
+                @ root.mT
+            )
             out[..., children[:, None], own] = noise * self.scales[children, None]
         return out
 
@@ -343,7 +413,11 @@ class ProductEffects(TorchDistribution):
         energy = ((value @ self.spread) * value).sum(-1) / self.scales.square()
         constant = self.spread.new_zeros(())
         for children, own in self._groups():
-            each = torch.linalg.slogdet(self.spread[own][:, own])[1] - len(own) * math.log(2 * math.pi)
-            constant = constant + len(children) * each / 2 - len(own) * self.scales[children].log().sum()
+            each = torch.linalg.slogdet(self.spread[own][:, own])[1] - len(own) * math.log(
+                2 * math.pi
+            )
+            constant = (
+                constant + len(children) * each / 2 - len(own) * self.scales[children].log().sum()
+            )
         log_density = constant - energy.sum(-1) / 2
         return log_density.expand(broadcast_shapes(log_density.shape, self.batch_shape))

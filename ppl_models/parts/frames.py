@@ -1,4 +1,6 @@
-"""Data frames of any library (pandas, polars, PyArrow, modin, ...) as one kind, through narwhals; names of categories in their columns."""
+"""Data frames of any library (pandas, polars, PyArrow, modin, ...) as one kind, through narwhals;
+names of categories in their columns.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,14 @@ MISREAD = (
     ),
 )  # texts that stand for numbers: what they are, how they look, and what to do  # fmt: skip
 
-OWN = ("builtins", "inference", "numpy", "pandas", "ppl_models", "torch")  # what these define is never another library's frame
+OWN = (
+    "builtins",
+    "inference",
+    "numpy",
+    "pandas",
+    "ppl_models",
+    "torch",
+)  # what these define is never another library's frame
 
 
 class UnusedLevelWarning(UserWarning):
@@ -71,7 +80,9 @@ def column_names(frame: Any) -> tuple[str, ...]:
 
 
 def row_of(data: Any, row: int) -> str:
-    """The name of a row in a message: its number, counted from 0, and its label where a frame's index has others than these numbers."""
+    """The name of a row in a message: its number, counted from 0, and its label where a frame's
+    index has others than these numbers.
+    """
     label = row
     if hasattr(data, "columns") and hasattr(data, "index"):
         label = data.index[row]
@@ -135,8 +146,9 @@ def alike_levels(name: str, levels: Iterable[str]) -> list[str]:
 def kind_of_column(column: Any) -> str:
     """What a pandas column looks like: "categorical", "bernoulli", "poisson" or "normal".
 
-    Texts are categories, 0 and 1 are yes or no; counts have zeros among them and, of a mixture of Poisson laws, a variance of at least their mean (ages
-    and ratings do not); all other numbers are measurements.
+    Texts are categories, 0 and 1 are yes or no; counts have zeros among them and, of a mixture of
+    Poisson laws, a variance of at least their mean (ages and ratings do not); all other numbers are
+    measurements.
 
     Raises:
         ValueError: for texts that stand for numbers, as :func:`check_texts`.
@@ -156,26 +168,37 @@ def kind_of_column(column: Any) -> str:
 def _as_pandas(data: Any) -> Any:
     import narwhals.stable.v1 as nw
 
-    if isinstance(getattr(data, "column_names", None), list):  # a table of Arrow, which may have several columns of one name
+    if isinstance(
+        getattr(data, "column_names", None), list
+    ):  # a table of Arrow, which may have several columns of one name
         _refuse_copies(data.column_names)
     frame = nw.from_native(data, pass_through=True)
     if isinstance(frame, nw.LazyFrame):
         name = f"{type(data).__module__.partition('.')[0]}.{type(data).__name__}"
-        raise ValueError(f"data: rows were expected, got a {name}, which has not been computed yet; call its collect() or compute() first")
+        raise ValueError(
+            f"data: rows were expected, got a {name}, which has not been computed yet; call its"
+            " collect() or compute() first"
+        )
     return frame.to_pandas() if isinstance(frame, nw.DataFrame) else data
 
 
 def _refuse_copies(names: Any) -> None:
     copies = [name for name, count in Counter(map(str, names)).items() if count > 1]
     if copies:
-        raise ValueError(f"data: columns of different names were expected, got several named {', '.join(map(repr, copies[:5]))}: rename or drop all but one")
+        raise ValueError(
+            "data: columns of different names were expected, got several named"
+            f" {', '.join(map(repr, copies[:5]))}: rename or drop all but one"
+        )
 
 
 # -------------------------------------------------------------------- categories
 
 
-def levels_of_frame(owner: str, data: Any, max_levels: int, ordered: bool = False) -> tuple[tuple[str, ...], ...]:
-    """Names of the categories of every column: of a pandas categorical in its own order, of whole numbers in theirs, of text in the alphabet's.
+def levels_of_frame(
+    owner: str, data: Any, max_levels: int, ordered: bool = False
+) -> tuple[tuple[str, ...], ...]:
+    """Names of the categories of every column: of a pandas categorical in its own order, of whole
+    numbers in theirs, of text in the alphabet's.
 
     Args:
         owner: who asks, for messages.
@@ -184,8 +207,9 @@ def levels_of_frame(owner: str, data: Any, max_levels: int, ordered: bool = Fals
         ordered: whether the order counts, so that text must bring its own.
 
     Raises:
-        ValueError: for no frame; or naming a column without values, with too many, with others than text, categories, booleans and whole numbers,
-            or with text in no order where the order counts.
+        ValueError: for no frame; or naming a column without values, with too many, with others than
+            text, categories, booleans and whole numbers, or with text in no order where the order
+            counts.
 
     Warns:
         UnusedLevelWarning: naming levels of a pandas categorical that no row has.
@@ -194,13 +218,20 @@ def levels_of_frame(owner: str, data: Any, max_levels: int, ordered: bool = Fals
         raise ValueError(f"{owner}: max_levels must be a positive integer, got {max_levels!r}")
     frame = as_frame(data)
     if not (hasattr(frame, "columns") and hasattr(frame, "to_numpy")):
-        raise ValueError(f"{owner}: a data frame was expected, got {type(data).__name__}; of arrays, give num_categories")
+        raise ValueError(
+            f"{owner}: a data frame was expected, got {type(data).__name__}; of arrays, give"
+            " num_categories"
+        )
     if not len(frame.columns):
         raise ValueError(f"{owner}: a data frame with columns was expected, got one without any")
-    return tuple(_levels_of(owner, frame[name], str(name), max_levels, ordered) for name in frame.columns)
+    return tuple(
+        _levels_of(owner, frame[name], str(name), max_levels, ordered) for name in frame.columns
+    )
 
 
-def _levels_of(owner: str, column: Any, name: str, max_levels: int, ordered: bool) -> tuple[str, ...]:
+def _levels_of(
+    owner: str, column: Any, name: str, max_levels: int, ordered: bool
+) -> tuple[str, ...]:
     where = f"{owner}: column {name!r}"
     _, values = _factors(column, where)
     if not values:
@@ -210,8 +241,8 @@ def _levels_of(owner: str, column: Any, name: str, max_levels: int, ordered: boo
         if misread:
             raise ValueError(f"{where} holds {misread}")
         raise ValueError(
-            f"{where} has {len(values):,} different values, more than max_levels = {max_levels}: a number or an identifier is no category; leave it out, "
-            "or allow more"
+            f"{where} has {len(values):,} different values, more than max_levels = {max_levels}: a"
+            " number or an identifier is no category; leave it out, or allow more"
         )
     labels = {_label(value, where) for value in values}
     categories = getattr(column.dtype, "categories", None)
@@ -219,19 +250,33 @@ def _levels_of(owner: str, column: Any, name: str, max_levels: int, ordered: boo
         own = list(dict.fromkeys(_label(value, where) for value in categories))
         unused = [label for label in own if label not in labels]
         if unused and not ordered:
-            warnings.warn(f"{where}: no row has {', '.join(map(repr, unused))}, which the fit leaves out", UnusedLevelWarning, stacklevel=4)
+            warnings.warn(
+                f"{where}: no row has {', '.join(map(repr, unused))}, which the fit leaves out",
+                UnusedLevelWarning,
+                stacklevel=4,
+            )
         if unused and ordered:
-            raise ValueError(f"{where}: no row has {', '.join(map(repr, unused))}, so nothing says where it lies in the order: drop it, or join it to a neighbour")
+            raise ValueError(
+                f"{where}: no row has {', '.join(map(repr, unused))}, so nothing says where it lies"
+                " in the order: drop it, or join it to a neighbour"
+            )
         return tuple(label for label in own if label in labels)
-    if all(isinstance(value, bool | np.bool_ | int | np.integer | float | np.floating) for value in values):
+    if all(
+        isinstance(value, bool | np.bool_ | int | np.integer | float | np.floating)
+        for value in values
+    ):
         return tuple(dict.fromkeys(_label(value, where) for value in sorted(values)))
     if ordered:
-        raise ValueError(f"{where} holds text in no order: make it an ordered pandas Categorical, or give levels from the lowest to the highest")
+        raise ValueError(
+            f"{where} holds text in no order: make it an ordered pandas Categorical, or give levels"
+            " from the lowest to the highest"
+        )
     return tuple(sorted(labels))
 
 
 def coded(data: Any, names: Mapping[int, Sequence[str]], owner: str = "data") -> Any:
-    """A data frame, or an array of text, with categories as codes 0, 1, ...; tensors and arrays of numbers hold codes, and are as they were.
+    """A data frame, or an array of text, with categories as codes 0, 1, ...; tensors and arrays of
+    numbers hold codes, and are as they were.
 
     Args:
         data: a table.
@@ -244,14 +289,20 @@ def coded(data: Any, names: Mapping[int, Sequence[str]], owner: str = "data") ->
     data = as_frame(data)
     if isinstance(data, np.ndarray | list | tuple) and names:
         data = _text_as_frame(data)
-    if not names or not (hasattr(data, "columns") and hasattr(data, "to_numpy")) or len(data.columns) <= max(names):
+    if (
+        not names
+        or not (hasattr(data, "columns") and hasattr(data, "to_numpy"))
+        or len(data.columns) <= max(names)
+    ):
         return data
     import pandas as pd
 
     columns = {name: data[name] for name in data.columns}
     for place, levels in names.items():
         name = data.columns[place]
-        columns[name] = pd.Series(_codes(data[name], levels, f"{owner}: column {str(name)!r}"), data.index)
+        columns[name] = pd.Series(
+            _codes(data[name], levels, f"{owner}: column {str(name)!r}"), data.index
+        )
     return pd.DataFrame(columns, data.index)
 
 
@@ -275,8 +326,14 @@ def _codes(column: Any, levels: Sequence[str], where: str) -> np.ndarray:
             label = str(int(value))
         if label not in place:
             known = ", ".join(map(repr, [*levels[:8], *(["..."] if len(levels) > 8 else [])]))
-            hint = "; names are given to the model, as by Categorical.from_frame(data)" if list(levels) == list(map(str, range(len(levels)))) else ""
-            raise ValueError(f"{where}: level {label!r} is unknown to the model, whose levels are {known}{hint}")
+            hint = (
+                "; names are given to the model, as by Categorical.from_frame(data)"
+                if list(levels) == list(map(str, range(len(levels))))
+                else ""
+            )
+            raise ValueError(
+                f"{where}: level {label!r} is unknown to the model, whose levels are {known}{hint}"
+            )
         of_value[i] = place[label]
     return of_value[codes]
 
@@ -288,16 +345,24 @@ def _factors(column: Any, where: str) -> tuple[np.ndarray, list[Any]]:
     try:
         codes, values = pd.factorize(column)
     except TypeError as error:
-        raise ValueError(f"{where}: text, categories, booleans or whole numbers were expected ({error})") from None
+        raise ValueError(
+            f"{where}: text, categories, booleans or whole numbers were expected ({error})"
+        ) from None
     return codes, list(values)
 
 
 def _label(value: Any, where: str) -> str:
-    """The name of a level; of whole numbers without a point, for a column with missing entries holds 1.0 for 1."""
+    """The name of a level; of whole numbers without a point, for a column with missing entries
+    holds 1.0 for 1.
+    """
     if isinstance(value, str):
         return value
     if isinstance(value, bool | np.bool_):
         return str(bool(value))
-    if isinstance(value, int | np.integer) or (isinstance(value, float | np.floating) and float(value).is_integer()):
+    if isinstance(value, int | np.integer) or (
+        isinstance(value, float | np.floating) and float(value).is_integer()
+    ):
         return str(int(value))
-    raise ValueError(f"{where}: text, categories, booleans or whole numbers were expected, got {value!r}")
+    raise ValueError(
+        f"{where}: text, categories, booleans or whole numbers were expected, got {value!r}"
+    )

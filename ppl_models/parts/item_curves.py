@@ -1,33 +1,46 @@
-r"""Items of right and wrong answers whose attributes add up, or multiply, on the scale of the chance itself.
+r"""Items of right and wrong answers whose attributes add up, or multiply, on the scale of the
+chance itself.
 
-With weights :math:`e^{b}, e^{W_1}, \dots, e^{W_q}, 1` that share out the whole chance, the additive model (ACDM) is
+With weights :math:`e^{b}, e^{W_1}, \dots, e^{W_q}, 1` that share out the whole chance, the additive
+model (ACDM) is
 
-.. math:: P(x = 1 \mid a) = \frac{e^{b} + \sum_k a_k e^{W_k}}{e^{b} + \sum_k e^{W_k} + 1} = g + \sum_k \delta_k a_k,
+.. math::
+
+    P(x = 1 \mid a) = \frac{e^{b} + \sum_k a_k e^{W_k}}{e^{b} + \sum_k e^{W_k} + 1} = g + \sum_k
+    \delta_k a_k,
     \qquad g, \delta_k \ge 0, \; g + \sum_k \delta_k \le 1,
 
-and the reduced reparameterised unified model (R-RUM), with a factor :math:`r_k = \sigma(-W_k)` for each attribute that is lacking,
+and the reduced reparameterised unified model (R-RUM), with a factor :math:`r_k = \sigma(-W_k)` for
+each attribute that is lacking,
 
 .. math:: P(x = 1 \mid a) = \sigma(b) \prod_k r_k^{1 - a_k}.
 
-So every value of (b, W) is a proper item, and no attribute lowers a chance. Both are handed on as log-odds: with :math:`u = e^b + \sum a_k
-e^{W_k}`, :math:`v = 1 + \sum (1 - a_k) e^{W_k}` and :math:`t = -\log P`,
+So every value of (b, W) is a proper item, and no attribute lowers a chance. Both are handed on as
+log-odds: with :math:`u = e^b + \sum a_k e^{W_k}`, :math:`v = 1 + \sum (1 - a_k) e^{W_k}` and
+:math:`t = -\log P`,
 
 .. math:: \eta = \log u - \log v, \qquad \eta = -\log(e^t - 1),
 
-and as coefficients of all products of the item's attributes, in which any function of 0/1 attributes is linear.
+and as coefficients of all products of the item's attributes, in which any function of 0/1
+attributes is linear.
 
-Their weak prior is the one of Jeffreys for a table of counts, on what the chance is made of: the shares :math:`(g, \delta_1, \dots, \delta_q, 1 - g - \sum_k \delta_k) \sim
-\mathrm{Dirichlet}(c, \dots, c)`, and :math:`\pi, r_k \sim \mathrm{Beta}(c, c)`, all with c = 1/2. On the scale of (b, W), where the estimate is the mode,
+Their weak prior is the one of Jeffreys for a table of counts, on what the chance is made of: the
+shares :math:`(g, \delta_1, \dots, \delta_q, 1 - g - \sum_k \delta_k) \sim \mathrm{Dirichlet}(c,
+\dots, c)`, and :math:`\pi, r_k \sim \mathrm{Beta}(c, c)`, all with c = 1/2. On the scale of (b, W),
+where the estimate is the mode,
 
 .. math:: \log p = c \sum_m \log s_m(b, W) + \text{const} \quad \text{(ACDM, s the shares)}, \qquad
-    \log p = c \{ \log \sigma(b) \sigma(-b) + \sum_k \log \sigma(W_k) \sigma(-W_k) \} + \text{const} \quad \text{(R-RUM)},
+    \log p = c \{ \log \sigma(b) \sigma(-b) + \sum_k \log \sigma(W_k) \sigma(-W_k) \} + \text{const}
+    \quad \text{(R-RUM)},
 
-half a row in each cell: shares and factors stay away from 0 and 1, where data would let them run to infinity. The log-odds of a Beta(1/2, 1/2)
-chance have a standard deviation of :math:`\pi`, about that of the normal prior of other items.
+half a row in each cell: shares and factors stay away from 0 and 1, where data would let them run to
+infinity. The log-odds of a Beta(1/2, 1/2) chance have a standard deviation of :math:`\pi`, about
+that of the normal prior of other items.
 
-Source: J. de la Torre (2011), doi:10.1007/s11336-011-9207-7 (ACDM); S. M. Hartz (2002), and L. V. DiBello, L. A. Roussos and W. Stout
-(2007), doi:10.1016/S0169-7161(06)26031-0 (R-RUM); D. Firth (1993), doi:10.1093/biomet/80.1.27 (what such a prior does to an estimate). The
-parameterisation is ours.
+Source: J. de la Torre (2011), doi:10.1007/s11336-011-9207-7 (ACDM); S. M. Hartz (2002), and L. V.
+DiBello, L. A. Roussos and W. Stout (2007), doi:10.1016/S0169-7161(06)26031-0 (R-RUM); D. Firth
+(1993), doi:10.1093/biomet/80.1.27 (what such a prior does to an estimate). The parameterisation is
+ours.
 """
 
 from __future__ import annotations
@@ -39,7 +52,13 @@ from pyro.distributions import Normal, TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.parts.distributions import OnGraph, ProductEffects, binary_configurations, broadcast_shapes, softplus
+from ppl_models.parts.distributions import (
+    OnGraph,
+    ProductEffects,
+    binary_configurations,
+    broadcast_shapes,
+    softplus,
+)
 from ppl_models.parts.measurement import ExpGDM
 
 __all__ = ["ACDM", "RRUM", "CurvedIntercepts", "CurvedItems", "CurvedLoadings"]
@@ -50,7 +69,9 @@ Subset = tuple[int, ...]
 
 @dataclass(frozen=True)
 class ACDM:
-    """Attributes add to the chance of a right answer, each by a share that is not negative (identity link); Bernoulli items only."""
+    """Attributes add to the chance of a right answer, each by a share that is not negative
+    (identity link); Bernoulli items only.
+    """
 
     disjunctive = False
     curve = "acdm"
@@ -61,7 +82,9 @@ class ACDM:
 
 @dataclass(frozen=True)
 class RRUM:
-    """Each attribute that is lacking multiplies the chance of a right answer by a factor below 1 (log link); Bernoulli items only."""
+    """Each attribute that is lacking multiplies the chance of a right answer by a factor below 1
+    (log link); Bernoulli items only.
+    """
 
     disjunctive = False
     curve = "rrum"
@@ -101,8 +124,16 @@ class CurvedItems:
         return torch.nn.functional.pad(inside, (1, 0), value=1.0)
 
     def own(self, intercepts: Tensor, loadings: Tensor) -> Tensor:
-        """(b, W) of the items, (..., n, 1 + q), out of intercepts (..., J) and loadings (..., J, T)."""
-        return torch.cat([intercepts[..., self.items, None], loadings[..., self.items.unsqueeze(-1), self.singles]], -1)
+        """(b, W) of the items, (..., n, 1 + q), out of intercepts (..., J) and loadings (..., J,
+        T).
+        """
+        return torch.cat(
+            [
+                intercepts[..., self.items, None],
+                loadings[..., self.items.unsqueeze(-1), self.singles],
+            ],
+            -1,
+        )
 
     def log_odds(self, x: Tensor) -> Tensor:
         """At each profile, (..., 2^q), of (b, W) (..., 1 + q)."""
@@ -131,12 +162,21 @@ class CurvedItems:
         return self.log_odds(x) @ torch.linalg.inv(self.design).mT.to(x)
 
     def log_prior_of_loadings(self, w: Tensor) -> Tensor:
-        """Log-density of W (..., q), of the shares that it makes among themselves, or of its factors."""
+        """Log-density of W (..., q), of the shares that it makes among themselves, or of its
+        factors.
+        """
         c, size = w.new_tensor(CONCENTRATION), w.shape[-1]
         if self.curve == "rrum":
-            return (-c * (softplus(w) + softplus(-w))).sum(-1) - size * (2 * torch.lgamma(c) - torch.lgamma(2 * c))
+            return (-c * (softplus(w) + softplus(-w))).sum(-1) - size * (
+                2 * torch.lgamma(c) - torch.lgamma(2 * c)
+            )
         cells = size + 1
-        return c * w.sum(-1) - c * cells * _log_whole(w) - cells * torch.lgamma(c) + torch.lgamma(cells * c)
+        return (
+            c * w.sum(-1)
+            - c * cells * _log_whole(w)
+            - cells * torch.lgamma(c)
+            + torch.lgamma(cells * c)
+        )
 
     def log_prior_of_intercepts(self, b: Tensor, w: Tensor) -> Tensor:
         """Log-density of b (...,) given W (..., q)."""
@@ -146,13 +186,19 @@ class CurvedItems:
 
     def log_prior(self, x: Tensor) -> Tensor:
         """Log-density of (b, W), (...,) of (..., 1 + q)."""
-        return self.log_prior_of_loadings(x[..., 1:]) + self.log_prior_of_intercepts(x[..., 0], x[..., 1:])
+        return self.log_prior_of_loadings(x[..., 1:]) + self.log_prior_of_intercepts(
+            x[..., 0], x[..., 1:]
+        )
 
     def prior_step(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Its gradient (..., 1 + q), and minus its second derivatives, which are positive definite."""
+        """Its gradient (..., 1 + q), and minus its second derivatives, which are positive
+        definite.
+        """
         if self.curve == "rrum":
             chance = torch.sigmoid(x)
-            return CONCENTRATION * (1 - 2 * chance), torch.diag_embed(2 * CONCENTRATION * chance * (1 - chance))
+            return CONCENTRATION * (1 - 2 * chance), torch.diag_embed(
+                2 * CONCENTRATION * chance * (1 - chance)
+            )
         cells = x.shape[-1] + 1
         shares = torch.nn.functional.pad(x, (0, 1)).softmax(-1)[..., :-1]
         information = torch.diag_embed(shares) - shares.unsqueeze(-1) * shares.unsqueeze(-2)
@@ -164,7 +210,11 @@ class CurvedItems:
         c = like.new_tensor(CONCENTRATION)
         if self.curve == "rrum":
             return _log_ratio(c, c, shape)
-        logs = torch._standard_gamma(c.expand([*shape[:-1], shape[-1] + 1])).clamp(min=torch.finfo(c.dtype).tiny).log()
+        logs = (
+            torch._standard_gamma(c.expand([*shape[:-1], shape[-1] + 1]))
+            .clamp(min=torch.finfo(c.dtype).tiny)
+            .log()
+        )
         return logs[..., :-1] - logs[..., -1:]
 
     def draw_intercepts(self, w: Tensor) -> Tensor:
@@ -173,7 +223,9 @@ class CurvedItems:
         return level + _log_ratio(first, second, w.shape[:-1])
 
     def _intercept(self, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """b less a level is the log-odds of a Beta chance: its two parameters, and the level (...,)."""
+        """b less a level is the log-odds of a Beta chance: its two parameters, and the level
+        (...,).
+        """
         c = w.new_tensor(CONCENTRATION)
         if self.curve == "rrum":
             return c, c, torch.zeros_like(w[..., 0])
@@ -188,11 +240,15 @@ def _log_whole(w: Tensor) -> Tensor:
 def _log_ratio(first: Tensor, second: Tensor, shape: torch.Size) -> Tensor:
     """Log-odds of Beta chances."""
     tiny = torch.finfo(first.dtype).tiny
-    return torch._standard_gamma(first.expand(shape)).clamp(min=tiny).log() - torch._standard_gamma(second.expand(shape)).clamp(min=tiny).log()
+    return (
+        torch._standard_gamma(first.expand(shape)).clamp(min=tiny).log()
+        - torch._standard_gamma(second.expand(shape)).clamp(min=tiny).log()
+    )
 
 
 class CurvedLoadings(TorchDistribution):
-    """Weak prior of the loadings (J, T) of a layer: of products, and of the curves of those items that have one.
+    """Weak prior of the loadings (J, T) of a layer: of products, and of the curves of those items
+    that have one.
 
     Args:
         graph: bool (J, T), True where an entry is free.
@@ -203,7 +259,12 @@ class CurvedLoadings(TorchDistribution):
     arg_constraints: dict[str, constraints.Constraint] = {}
 
     def __init__(
-        self, graph: Tensor, spread: Tensor, scales: Tensor, curved: tuple[CurvedItems, ...], batch_shape: torch.Size = torch.Size()
+        self,
+        graph: Tensor,
+        spread: Tensor,
+        scales: Tensor,
+        curved: tuple[CurvedItems, ...],
+        batch_shape: torch.Size = torch.Size(),
     ) -> None:
         self.graph, self.curved = graph, curved
         plain = graph.clone()
@@ -213,7 +274,13 @@ class CurvedLoadings(TorchDistribution):
         super().__init__(batch_shape, graph.shape, validate_args=False)
 
     def expand(self, batch_shape: torch.Size, _instance: object = None) -> CurvedLoadings:
-        return CurvedLoadings(self.graph, self.products.spread, self.products.scales, self.curved, torch.Size(batch_shape))
+        return CurvedLoadings(
+            self.graph,
+            self.products.spread,
+            self.products.scales,
+            self.curved,
+            torch.Size(batch_shape),
+        )
 
     @property
     def support(self) -> constraints.Constraint:
@@ -222,13 +289,17 @@ class CurvedLoadings(TorchDistribution):
     def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
         out = self.products.rsample(sample_shape)
         for group in self.curved:
-            out[..., group.items.unsqueeze(-1), group.singles] = group.draw_loadings(out.shape[:-2], out)
+            out[..., group.items.unsqueeze(-1), group.singles] = group.draw_loadings(
+                out.shape[:-2], out
+            )
         return out
 
     def log_prob(self, value: Tensor) -> Tensor:
         total = self.products.log_prob(value * self.products.graph)
         for group in self.curved:
-            total = total + group.log_prior_of_loadings(value[..., group.items.unsqueeze(-1), group.singles]).sum(-1)
+            total = total + group.log_prior_of_loadings(
+                value[..., group.items.unsqueeze(-1), group.singles]
+            ).sum(-1)
         return total.expand(broadcast_shapes(total.shape, self.batch_shape))
 
 
@@ -245,17 +316,27 @@ class CurvedIntercepts(TorchDistribution):
     support = constraints.real_vector
 
     def __init__(
-        self, normal: Normal, loadings: Tensor, curved: tuple[CurvedItems, ...], batch_shape: torch.Size | None = None
+        self,
+        normal: Normal,
+        loadings: Tensor,
+        curved: tuple[CurvedItems, ...],
+        batch_shape: torch.Size | None = None,
     ) -> None:
         self.normal, self.loadings, self.curved = normal, loadings, curved
-        super().__init__(normal.batch_shape[:-1] if batch_shape is None else batch_shape, normal.batch_shape[-1:], validate_args=False)
+        super().__init__(
+            normal.batch_shape[:-1] if batch_shape is None else batch_shape,
+            normal.batch_shape[-1:],
+            validate_args=False,
+        )
 
     def expand(self, batch_shape: torch.Size, _instance: object = None) -> CurvedIntercepts:
         return CurvedIntercepts(self.normal, self.loadings, self.curved, torch.Size(batch_shape))
 
     def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
         shape = torch.Size(sample_shape) + self.batch_shape
-        out = self.normal.expand([*self.batch_shape, *self.event_shape]).sample(torch.Size(sample_shape))
+        out = self.normal.expand([*self.batch_shape, *self.event_shape]).sample(
+            torch.Size(sample_shape)
+        )
         for group in self.curved:
             own = self._of(group)
             out[..., group.items] = group.draw_intercepts(own.expand([*shape, *own.shape[-2:]]))
@@ -265,7 +346,9 @@ class CurvedIntercepts(TorchDistribution):
         each = self.normal.log_prob(value)
         for group in self.curved:
             own = group.log_prior_of_intercepts(value[..., group.items], self._of(group))
-            each = each.index_copy(-1, group.items.to(each.device), own.expand([*each.shape[:-1], len(group.items)]))
+            each = each.index_copy(
+                -1, group.items.to(each.device), own.expand([*each.shape[:-1], len(group.items)])
+            )
         total = each.sum(-1)
         return total.expand(broadcast_shapes(total.shape, self.batch_shape))
 

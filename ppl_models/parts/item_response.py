@@ -1,4 +1,6 @@
-"""The observed site of items: response families against enumerated predictors, as matrix products."""
+"""The observed site of items: response families against enumerated predictors, as matrix
+products.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ __all__ = ["ItemResponse", "LinearPredictor"]
 
 
 class LinearPredictor:
-    r"""The predictor :math:`\eta = b + W a`, kept in factors so that products with it go through the K latents.
+    r"""The predictor :math:`\eta = b + W a`, kept in factors so that products with it go through
+    the K latents.
 
     Args:
         latents: a, (\*batch, K); or the products of its entries that the predictor is linear in.
@@ -27,12 +30,16 @@ class LinearPredictor:
 
     def tensor(self) -> Tensor:
         r"""(\*batch, J)."""
-        if self.loadings.dim() > 2 and self.loadings.shape[-3] == 1:  # one matrix for all rows: one product
+        if (
+            self.loadings.dim() > 2 and self.loadings.shape[-3] == 1
+        ):  # one matrix for all rows: one product
             return self.latents @ self.loadings.squeeze(-3).mT + self.intercepts
         return (self.latents.unsqueeze(-2) @ self.loadings.mT).squeeze(-2) + self.intercepts
 
     def dot(self, x: Tensor, scale: Tensor | None) -> Tensor:
-        """Sum over items of ``x * scale * eta``: first onto the K loadings, then onto the configurations."""
+        """Sum over items of ``x * scale * eta``: first onto the K loadings, then onto the
+        configurations.
+        """
         weights = torch.cat([self.loadings, self.intercepts.unsqueeze(-1)], -1)  # (..., J, K + 1)
         weights = weights if scale is None else weights * scale.unsqueeze(-1)
         if weights.dim() == 2:
@@ -56,17 +63,20 @@ class _Answers(constraints.Constraint):
 
 
 class ItemResponse(TorchDistribution):
-    r"""The item vector given its predictor: :math:`\log p(x) = \sum_j \log f_j(x_j \mid \eta_j, \gamma_j)`.
+    r"""The item vector given its predictor: :math:`\log p(x) = \sum_j \log f_j(x_j \mid \eta_j,
+    \gamma_j)`.
 
-    A missing entry (NaN) drops out of the sum exactly. Against enumerated predictors the log-density is a matrix
-    product; nothing of size (configurations, rows, items) is built.
+    A missing entry (NaN) drops out of the sum exactly. Against enumerated predictors the
+    log-density is a matrix product; nothing of size (configurations, rows, items) is built.
 
     Args:
         family: the response family.
-        predictor: eta, (\*batch, P), P = J but for families of vector statistics; or a :class:`LinearPredictor` of that shape.
+        predictor: eta, (\*batch, P), P = J but for families of vector statistics; or a
+            :class:`LinearPredictor` of that shape.
         dispersion: (\*batch, family.num_dispersed(J)), or None.
-        origin: (J,), from which values and predictors of Normal items are measured, 0 for other items: the same density, without the digits that
-            squares of far values cost; only beside a predictor that is a tensor.
+        origin: (J,), from which values and predictors of Normal items are measured, 0 for other
+            items: the same density, without the digits that squares of far values cost; only beside
+            a predictor that is a tensor.
     """
 
     arg_constraints: dict[str, constraints.Constraint] = {}
@@ -80,19 +90,35 @@ class ItemResponse(TorchDistribution):
         origin: Tensor | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        self.family, self.predictor, self.dispersion, self.origin = family, predictor, dispersion, origin
+        self.family, self.predictor, self.dispersion, self.origin = (
+            family,
+            predictor,
+            dispersion,
+            origin,
+        )
         self.eta = predictor.tensor() if isinstance(predictor, LinearPredictor) else predictor
         self._log_partition: Tensor | None = None
         batch_shape = self.eta.shape[:-1]
         if dispersion is not None:
             batch_shape = broadcast_shapes(batch_shape, dispersion.shape[:-1])
-        super().__init__(batch_shape, torch.Size([family.num_items(self.eta.shape[-1])]), validate_args=False)
+        super().__init__(
+            batch_shape, torch.Size([family.num_items(self.eta.shape[-1])]), validate_args=False
+        )
 
-    def expand(self, batch_shape: torch.Size, _instance: Distribution | None = None) -> ItemResponse:
+    def expand(
+        self, batch_shape: torch.Size, _instance: Distribution | None = None
+    ) -> ItemResponse:
         new = self._get_checked_instance(ItemResponse, _instance)
-        new.family, new.predictor, new.dispersion, new.origin = self.family, self.predictor, self.dispersion, self.origin
+        new.family, new.predictor, new.dispersion, new.origin = (
+            self.family,
+            self.predictor,
+            self.dispersion,
+            self.origin,
+        )
         new.eta, new._log_partition = self.eta, self._log_partition
-        super(ItemResponse, new).__init__(torch.Size(batch_shape), self.event_shape, validate_args=False)
+        super(ItemResponse, new).__init__(
+            torch.Size(batch_shape), self.event_shape, validate_args=False
+        )
         return new
 
     @property
@@ -112,10 +138,12 @@ class ItemResponse(TorchDistribution):
         return log_density.expand(broadcast_shapes(value.shape[:-1], self.batch_shape))
 
     def log_prob_terms(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        r"""The three parts of ``log_prob``: inner products, log-partition (no rows unless masked), base measure (rows).
+        r"""The three parts of ``log_prob``: inner products, log-partition (no rows unless masked),
+        base measure (rows).
 
         Args:
-            x: (\*rows, J) without missing entries; mask: the same shape, 0 where an entry is to be left out, or None.
+            x: (\*rows, J) without missing entries; mask: the same shape, 0 where an entry is to be
+                left out, or None.
         """
         scale = self.family.scale(self.dispersion, self.event_shape[0])  # (..., J)
         eta = self.eta
@@ -124,15 +152,24 @@ class ItemResponse(TorchDistribution):
         if self._log_partition is None:
             partition = self.family.partition(eta, self.dispersion)
             self._log_partition = partition if scale is None else partition * scale
-        log_partition = self._log_partition.sum(-1) if mask is None else pairwise_dot(mask, self._log_partition)
+        log_partition = (
+            self._log_partition.sum(-1) if mask is None else pairwise_dot(mask, self._log_partition)
+        )
         scale = None if scale is None else self.family.spread(scale)  # (..., P)
         if not self.family.is_canonical:
             natural = self.family.natural(eta, self.dispersion)
             inner = self.family.inner(x, mask, natural if scale is None else natural * scale)
-        elif isinstance(self.predictor, LinearPredictor) and self.predictor.loadings.shape[-1] <= eta.shape[-1]:
+        elif (
+            isinstance(self.predictor, LinearPredictor)
+            and self.predictor.loadings.shape[-1] <= eta.shape[-1]
+        ):
             statistic = self.family.statistic(x)
-            inner = self.predictor.dot(statistic if mask is None else statistic * self.family.spread(mask), scale)
+            inner = self.predictor.dot(
+                statistic if mask is None else statistic * self.family.spread(mask), scale
+            )
         else:
             inner = self.family.inner(x, mask, eta if scale is None else eta * scale)
-        base = self.family.base_measure(x, torch.ones_like(x) if mask is None else mask, self.dispersion)
+        base = self.family.base_measure(
+            x, torch.ones_like(x) if mask is None else mask, self.dispersion
+        )
         return inner, log_partition, base

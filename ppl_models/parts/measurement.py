@@ -1,12 +1,14 @@
-r"""How items depend on their attributes: main effects, the conjunction of all, any one of them, or every interaction.
+r"""How items depend on their attributes: main effects, the conjunction of all, any one of them, or
+every interaction.
 
-With :math:`Q` the graph of the bottom layer (a Q-matrix; item j asks for the attributes :math:`\mathrm{pa}(j)`), the
-predictor of an item is linear in products of its attributes,
+With :math:`Q` the graph of the bottom layer (a Q-matrix; item j asks for the attributes
+:math:`\mathrm{pa}(j)`), the predictor of an item is linear in products of its attributes,
 
 .. math:: \eta_j(a) = b_j + \sum_{S \in \mathcal{S}_j} W_{jS} \prod_{k \in S} a_k,
 
-and a bottom layer is a choice of the families of subsets :math:`\mathcal{S}_j`. Column S of the loadings belongs to the
-same product in every item that uses it. A disjunctive item has :math:`1 - \prod_{k \in S} (1 - a_k)` in the place of its product.
+and a bottom layer is a choice of the families of subsets :math:`\mathcal{S}_j`. Column S of the
+loadings belongs to the same product in every item that uses it. A disjunctive item has :math:`1 -
+\prod_{k \in S} (1 - a_k)` in the place of its product.
 
 Where the law of the attributes leaves some profiles out, products of an item may be linearly
 dependent over the profiles that there are, and no data tell their coefficients apart. Such an item
@@ -47,7 +49,8 @@ class Layout(NamedTuple):
     Args:
         terms: bool (T, K), the members of each, by size and then in lexicographic order.
         uses: bool (J, T), True where an item has a coefficient of one.
-        disjunctive: bool (T,), True where one member is enough; None where all are needed everywhere.
+        disjunctive: bool (T,), True where one member is enough; None where all are needed
+            everywhere.
     """
 
     terms: Tensor
@@ -65,11 +68,15 @@ class Bottom(Protocol):
 
     @property
     def curve(self) -> str | None:
-        """What ties the coefficients of the products together (:mod:`ppl_models.parts.item_curves`); None where each is free."""
+        """What ties the coefficients of the products together
+        (:mod:`ppl_models.parts.item_curves`); None where each is free.
+        """
         ...
 
     def subsets(self, attributes: Subset) -> list[Subset] | None:
-        """The subsets of an item's attributes that have a coefficient; None where each attribute has its own."""
+        """The subsets of an item's attributes that have a coefficient; None where each attribute
+        has its own.
+        """
         ...
 
 
@@ -86,13 +93,14 @@ class Additive:
 
 @dataclass(frozen=True)
 class ExpDINA:
-    r"""The conjunction, :math:`\eta_j = b_j + W_j \prod_{k \in \mathrm{pa}(j)} a_k`: all attributes of an item, or nothing.
+    r"""The conjunction, :math:`\eta_j = b_j + W_j \prod_{k \in \mathrm{pa}(j)} a_k`: all attributes
+    of an item, or nothing.
 
     With Bernoulli items it is the DINA model of cognitive diagnosis, with guessing probability
     :math:`g_j = \sigma(b_j)` and slipping probability :math:`s_j = 1 - \sigma(b_j + W_j)`.
 
-    Source: S. Lee and Y. Gu (2025), arXiv:2501.01414, supplement S.1.5; B. W. Junker and K. Sijtsma (2001),
-    doi:10.1177/01466210122032064.
+    Source: S. Lee and Y. Gu (2025), arXiv:2501.01414, supplement S.1.5; B. W. Junker and K. Sijtsma
+    (2001), doi:10.1177/01466210122032064.
     """
 
     disjunctive = False
@@ -104,7 +112,8 @@ class ExpDINA:
 
 @dataclass(frozen=True)
 class ExpDINO:
-    r"""The disjunction, :math:`\eta_j = b_j + W_j (1 - \prod_{k \in \mathrm{pa}(j)} (1 - a_k))`: any attribute of an item does.
+    r"""The disjunction, :math:`\eta_j = b_j + W_j (1 - \prod_{k \in \mathrm{pa}(j)} (1 - a_k))`:
+    any attribute of an item does.
 
     With Bernoulli items it is the DINO model, whose attributes are disorders rather than skills.
 
@@ -122,8 +131,9 @@ class ExpDINO:
 class ExpGDM:
     r"""The general diagnostic model: main effects and interactions of an item's attributes.
 
-    Without ``order`` it is saturated, :math:`2^{|\mathrm{pa}(j)|}` coefficients an item with its intercept; ``order=1``
-    leaves the main effects, ``order=2`` adds the interactions of pairs, and so on.
+    Without ``order`` it is saturated, :math:`2^{|\mathrm{pa}(j)|}` coefficients an item with its
+    intercept; ``order=1`` leaves the main effects, ``order=2`` adds the interactions of pairs, and
+    so on.
 
     Args:
         order: attributes in one interaction, at most; None for all.
@@ -132,8 +142,8 @@ class ExpGDM:
         ValueError: for an order that is not a positive integer.
 
     Source: S. Lee and Y. Gu (2025), arXiv:2501.01414, supplement S.1.5; M. von Davier (2008),
-    doi:10.1348/000711007X193957; with a logit link it is the LCDM of R. A. Henson, J. L. Templin and J. T. Willse (2009),
-    doi:10.1007/s11336-008-9089-5.
+    doi:10.1348/000711007X193957; with a logit link it is the LCDM of R. A. Henson, J. L. Templin
+    and J. T. Willse (2009), doi:10.1007/s11336-008-9089-5.
     """
 
     order: int | None = None
@@ -151,10 +161,12 @@ class ExpGDM:
         count = sum(math.comb(size, members) for members in range(most + 1))
         if count > MAX_TERMS:
             raise ValueError(
-                f"{size} attributes make {count:,} coefficients; at most {MAX_TERMS:,} were expected: give fewer attributes, "
-                "ExpGDM(order=2), or ExpDINA()"
+                f"{size} attributes make {count:,} coefficients; at most {MAX_TERMS:,} were"
+                " expected: give fewer attributes, ExpGDM(order=2), or ExpDINA()"
             )
-        return [s for members in range(1, most + 1) for s in itertools.combinations(attributes, members)]
+        return [
+            s for members in range(1, most + 1) for s in itertools.combinations(attributes, members)
+        ]
 
 
 def layout(bottom: Bottom, graph: tuple[tuple[int, ...], ...] | None) -> Layout | None:
@@ -165,14 +177,15 @@ def layout(bottom: Bottom, graph: tuple[tuple[int, ...], ...] | None) -> Layout 
         graph: Q, (J, K) of 0 and 1, or None where it is not known.
 
     Raises:
-        ValueError: where the form needs a graph and there is none, an item has no attribute, or too many.
+        ValueError: where the form needs a graph and there is none, an item has no attribute, or too
+            many.
     """
     if bottom.subsets((0,)) is None:
         return None
     if graph is None:
         raise ValueError(
-            f"bottom={bottom!r} needs the graph of the items: give graphs=(Q, ...) with Q of shape (items, attributes), 1 where "
-            "an item asks for an attribute, got None"
+            f"bottom={bottom!r} needs the graph of the items: give graphs=(Q, ...) with Q of shape"
+            " (items, attributes), 1 where an item asks for an attribute, got None"
         )
     return layout_of_items((bottom,) * len(graph), graph, "graphs[0]")
 
@@ -199,7 +212,10 @@ def layout_of_items(
     for j, (bottom, row) in enumerate(zip(bottoms, graph, strict=True)):
         attributes = tuple(k for k, edge in enumerate(row) if edge)
         if not attributes:
-            raise ValueError(f"{owner}: item {j} asks for no attribute; at least one was expected with {bottom!r}")
+            raise ValueError(
+                f"{owner}: item {j} asks for no attribute; at least one was expected with"
+                f" {bottom!r}"
+            )
         try:
             subsets = bottom.subsets(attributes)
         except ValueError as error:

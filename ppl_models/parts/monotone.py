@@ -1,17 +1,23 @@
-r"""Items that no attribute lowers: which coefficients such an item may have, and a prior that is confined to them.
+r"""Items that no attribute lowers: which coefficients such an item may have, and a prior that is
+confined to them.
 
 An item's predictor rises along every edge of the lattice of its own attributes' profiles,
 
-.. math:: \eta_j(\alpha + e_k) \ge \eta_j(\alpha) \quad \text{for all } \alpha_k = 0, \qquad \text{that is, } A_j W_j \ge 0 .
+.. math::
 
-Where each coefficient belongs to a feature of its own (additive, conjunctive and disjunctive items) that is :math:`W_j \ge 0`. A saturated item has
-:math:`\eta_S = \sum_{T \subseteq S} W_T` for the profile of exactly the attributes S; its unconstrained coordinates are u with
+    \eta_j(\alpha + e_k) \ge \eta_j(\alpha) \quad \text{for all } \alpha_k = 0, \qquad \text{that
+    is, } A_j W_j \ge 0 .
+
+Where each coefficient belongs to a feature of its own (additive, conjunctive and disjunctive items)
+that is :math:`W_j \ge 0`. A saturated item has :math:`\eta_S = \sum_{T \subseteq S} W_T` for the
+profile of exactly the attributes S; its unconstrained coordinates are u with
 
 .. math:: \eta_\emptyset = 0, \qquad \eta_S = \max_{k \in S} \eta_{S \setminus k} + e^{u_S},
 
-a map of all of :math:`\mathbb{R}^{2^q - 1}` onto the inside of the cone, triangular in the order of the sizes of S, so its log-determinant is :math:`\sum_S u_S`.
-The same holds where a hierarchy leaves some of the subsets only, those that hold what their members
-need: S then rises above the largest of them inside it.
+a map of all of :math:`\mathbb{R}^{2^q - 1}` onto the inside of the cone, triangular in the order of
+the sizes of S, so its log-determinant is :math:`\sum_S u_S`. The same holds where a hierarchy
+leaves some of the subsets only, those that hold what their members need: S then rises above the
+largest of them inside it.
 """
 
 from __future__ import annotations
@@ -34,10 +40,17 @@ MAX_DRAWS = 2000  # before a draw is given up for a flat item
 
 
 def rises(values: Tensor) -> Tensor:
-    """A, (E, P): the distinct changes of a design (2^q, P), over all profiles in lexicographic order, as one attribute comes in."""
+    """A, (E, P): the distinct changes of a design (2^q, P), over all profiles in lexicographic
+    order, as one attribute comes in.
+    """
     size = values.shape[0].bit_length() - 1
     table = values.reshape(*(2,) * size, -1)
-    steps = torch.cat([(table.select(k, 1) - table.select(k, 0)).reshape(-1, values.shape[-1]) for k in range(size)])
+    steps = torch.cat(
+        [
+            (table.select(k, 1) - table.select(k, 0)).reshape(-1, values.shape[-1])
+            for k in range(size)
+        ]
+    )
     return torch.unique(steps[(steps != 0).any(-1)], dim=0)
 
 
@@ -66,7 +79,10 @@ class MonotoneItems:
         if self.below is None:
             return loadings.clamp(min=LEAST).log()
         levels = (loadings @ self.design.mT.to(loadings)).unbind(-1)
-        gaps = [level - self._floor(levels, lower) for level, lower in zip(levels, self.below, strict=True)]
+        gaps = [
+            level - self._floor(levels, lower)
+            for level, lower in zip(levels, self.below, strict=True)
+        ]
         return torch.stack(gaps, -1).clamp(min=LEAST).log()
 
     def loadings(self, free: Tensor) -> Tensor:
@@ -95,7 +111,8 @@ def monotone_items(
         owner: the beginning of the message.
 
     Raises:
-        ValueError: for an item with some interactions and not all, naming it: its coefficients have no simple coordinates.
+        ValueError: for an item with some interactions and not all, naming it: its coefficients have
+            no simple coordinates.
     """
     groups: dict[tuple[bool, ...], list[int]] = {}
     for j, row in enumerate(uses.tolist()):
@@ -106,7 +123,11 @@ def monotone_items(
         columns = torch.tensor(row).nonzero().ravel()
         own = terms[columns]
         asked = own.any(0)
-        either = torch.zeros(len(columns), dtype=torch.bool) if disjunctive is None else disjunctive[columns]
+        either = (
+            torch.zeros(len(columns), dtype=torch.bool)
+            if disjunctive is None
+            else disjunctive[columns]
+        )
         members = own[:, asked].double()
         profiles = binary_configurations(int(asked.sum()))
         needed = torch.where(either, 1.0, members.sum(-1))
@@ -169,19 +190,26 @@ class _Rise(transforms.Transform):
         free[..., self.graph] = x
         out = free.clone()
         for group in self.groups:
-            out[..., group.items.unsqueeze(-1), group.columns] = group.loadings(free[..., group.items.unsqueeze(-1), group.columns])
+            out[..., group.items.unsqueeze(-1), group.columns] = group.loadings(
+                free[..., group.items.unsqueeze(-1), group.columns]
+            )
         return out
 
     def _inverse(self, y: Tensor) -> Tensor:
         free = y.clone()
         for group in self.groups:
-            free[..., group.items.unsqueeze(-1), group.columns] = group.free(y[..., group.items.unsqueeze(-1), group.columns])
+            free[..., group.items.unsqueeze(-1), group.columns] = group.free(
+                y[..., group.items.unsqueeze(-1), group.columns]
+            )
         return free[..., self.graph]
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         free = x.new_zeros(x.shape[:-1] + self.graph.shape)
         free[..., self.graph] = x
-        own = [free[..., group.items.unsqueeze(-1), group.columns].sum((-2, -1)) for group in self.groups]
+        own = [
+            free[..., group.items.unsqueeze(-1), group.columns].sum((-2, -1))
+            for group in self.groups
+        ]
         return torch.stack(own).sum(0) if own else x.new_zeros(x.shape[:-1])
 
     def forward_shape(self, shape: torch.Size) -> torch.Size:
@@ -198,7 +226,8 @@ def _rise(constraint: Rising) -> transforms.Transform:
 
 
 class MonotoneLoadings(TorchDistribution):
-    """A prior of loadings (J, T), confined to items that no attribute lowers; its density is that of ``base``, up to a constant.
+    """A prior of loadings (J, T), confined to items that no attribute lowers; its density is that
+    of ``base``, up to a constant.
 
     Args:
         base: the prior without the constraint.
@@ -208,11 +237,15 @@ class MonotoneLoadings(TorchDistribution):
 
     arg_constraints: dict[str, constraints.Constraint] = {}
 
-    def __init__(self, base: TorchDistribution, graph: Tensor, groups: tuple[MonotoneItems, ...]) -> None:
+    def __init__(
+        self, base: TorchDistribution, graph: Tensor, groups: tuple[MonotoneItems, ...]
+    ) -> None:
         self.base, self.graph, self.groups = base, graph, groups
         super().__init__(base.batch_shape, graph.shape, validate_args=False)
 
-    def expand(self, batch_shape: torch.Size, _instance: Distribution | None = None) -> MonotoneLoadings:
+    def expand(
+        self, batch_shape: torch.Size, _instance: Distribution | None = None
+    ) -> MonotoneLoadings:
         return MonotoneLoadings(self.base.expand(batch_shape), self.graph, self.groups)
 
     @property

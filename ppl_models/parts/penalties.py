@@ -1,4 +1,6 @@
-"""Penalties of loadings as proper priors: penalised estimation is MAP estimation on a bounded interval."""
+"""Penalties of loadings as proper priors: penalised estimation is MAP estimation on a bounded
+interval.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,23 @@ from torch.distributions import Distribution, constraints
 from ppl_models.parts.distributions import broadcast_shapes
 from ppl_models.parts.validation import check_number, plain_fields
 
-__all__ = ["SCAD", "Penalty", "PenaltyPrior", "Ridge", "ToBeChosen", "TruncatedLasso", "stacked", "taken"]
+__all__ = [
+    "SCAD",
+    "Penalty",
+    "PenaltyPrior",
+    "Ridge",
+    "ToBeChosen",
+    "TruncatedLasso",
+    "stacked",
+    "taken",
+]
 
 FAR = 1e9  # a threshold no loading reaches
 
 
-Constant = float | Tensor  # a number, or one a point of a grid, (G,), along the leading dim of what is penalised
+Constant = (
+    float | Tensor
+)  # a number, or one a point of a grid, (G,), along the leading dim of what is penalised
 
 
 class Penalty(Hashable, Protocol):
@@ -41,11 +54,15 @@ class Penalty(Hashable, Protocol):
     def __call__(self, value: Tensor) -> Tensor: ...
 
     def slope(self, value: Tensor) -> Tensor:
-        """Derivative with respect to the size of ``value``, from the right at zero: the local linear majoriser."""
+        """Derivative with respect to the size of ``value``, from the right at zero: the local
+        linear majoriser.
+        """
         ...
 
     def prox(self, center: Tensor, curvature: Tensor) -> Tensor:
-        """The minimiser of ``curvature / 2 * (b - center)^2 + penalty(b)``, exactly, also where it is not convex."""
+        """The minimiser of ``curvature / 2 * (b - center)^2 + penalty(b)``, exactly, also where it
+        is not convex.
+        """
         ...
 
     def convex(self) -> Penalty:
@@ -61,24 +78,38 @@ def check_penalty(owner: str, name: str, value: Any) -> None:
     """
     is_penalty = callable(getattr(value, "prox", None)) or type(value).__module__ == __name__
     if value is not None and (isinstance(value, type) or not is_penalty):
-        raise ValueError(f"{owner}: {name} must be a penalty such as TruncatedLasso(2.0, 0.3), or None, got {value!r}")
+        raise ValueError(
+            f"{owner}: {name} must be a penalty such as TruncatedLasso(2.0, 0.3), or None, got"
+            f" {value!r}"
+        )
 
 
 def _positive(owner: str, name: str, value: Constant) -> None:
     if isinstance(value, Tensor):
-        if value.dim() != 1 or value.is_complex() or not bool(((value > 0) & torch.isfinite(value)).all()):
-            raise ValueError(f"{owner}: {name} must be positive and finite, one a point of a grid, got {value!r}")
+        if (
+            value.dim() != 1
+            or value.is_complex()
+            or not bool(((value > 0) & torch.isfinite(value)).all())
+        ):
+            raise ValueError(
+                f"{owner}: {name} must be positive and finite, one a point of a grid, got {value!r}"
+            )
         return
     check_number(owner, name, value, "be a positive finite number", above=0)
 
 
 def _along(constant: Constant, value: Tensor) -> Constant:
     """A constant that broadcasts along the leading dim of ``value``."""
-    return constant.reshape(-1, *(1,) * (value.dim() - 1)) if isinstance(constant, Tensor) else constant
+    return (
+        constant.reshape(-1, *(1,) * (value.dim() - 1))
+        if isinstance(constant, Tensor)
+        else constant
+    )
 
 
 def stacked(penalties: Sequence[Penalty], like: Tensor) -> Penalty:
-    """Penalties of one kind as one, whose constants have a leading dim: value g of a batch is penalised by penalty g.
+    """Penalties of one kind as one, whose constants have a leading dim: value g of a batch is
+    penalised by penalty g.
 
     Args:
         penalties: G of them.
@@ -92,18 +123,23 @@ def stacked(penalties: Sequence[Penalty], like: Tensor) -> Penalty:
 def taken(penalty: Penalty, index: Tensor) -> Penalty:
     """Some of the penalties that are stacked into one, in the order of ``index``."""
     values = {field.name: getattr(penalty, field.name) for field in fields(cast("Any", penalty))}
-    return replace(cast("Any", penalty), **{n: v[index] if isinstance(v, Tensor) else v for n, v in values.items()})
+    return replace(
+        cast("Any", penalty),
+        **{n: v[index] if isinstance(v, Tensor) else v for n, v in values.items()},
+    )
 
 
 @dataclass(frozen=True)
 class TruncatedLasso:
-    r"""Truncated Lasso penalty :math:`\lambda \min(|b|, \tau)` in slope form (Shen, Pan and Zhu 2012, doi:10.1080/01621459.2011.645783).
+    r"""Truncated Lasso penalty :math:`\lambda \min(|b|, \tau)` in slope form (Shen, Pan and Zhu
+    2012, doi:10.1080/01621459.2011.645783).
 
     Args:
         slope_at_zero: :math:`\lambda`, the slope at zero, on the scale of the total log-likelihood.
         threshold: :math:`\tau`, where the penalty becomes flat.
 
-    Each may be a tensor (G,), one number a point of a grid; what is penalised then has G as its leading dim.
+    Each may be a tensor (G,), one number a point of a grid; what is penalised then has G as its
+    leading dim.
 
     Raises:
         ValueError: if either is not a positive finite number.
@@ -126,26 +162,31 @@ class TruncatedLasso:
 
     @classmethod
     def for_rows(cls, num_rows: int) -> TruncatedLasso:
-        """Slope N^(1/4) and threshold 3 N^(-0.3), the setting of Lee and Gu (2025, arXiv:2501.01414, section 5)."""
+        """Slope N^(1/4) and threshold 3 N^(-0.3), the setting of Lee and Gu (2025,
+        arXiv:2501.01414, section 5).
+        """
         _positive("TruncatedLasso.for_rows", "num_rows", num_rows)
         return cls(num_rows**0.25, 3.0 * num_rows**-0.3)
 
     @classmethod
     def bic(cls, num_rows: int) -> TruncatedLasso:
-        """Level (log N) / 2 and threshold 3 N^(-0.3): beyond the threshold a loading costs what BIC asks of a parameter.
+        """Level (log N) / 2 and threshold 3 N^(-0.3): beyond the threshold a loading costs what BIC
+        asks of a parameter.
 
-        The threshold falls more slowly than the loadings' standard errors, the level more slowly than the log-likelihood
-        of a true loading grows: the conditions for a consistent graph.
+        The threshold falls more slowly than the loadings' standard errors, the level more slowly
+        than the log-likelihood of a true loading grows: the conditions for a consistent graph.
         """
         _positive("TruncatedLasso.bic", "num_rows", num_rows)
         return cls.from_level(math.log(max(num_rows, 2)) / 2, 3.0 * num_rows**-0.3)
 
     @classmethod
     def candidates(cls, num_rows: int) -> tuple[TruncatedLasso, TruncatedLasso]:
-        """:meth:`for_rows` and :meth:`bic`, weaker and stronger: neither is the better one for every graph.
+        """:meth:`for_rows` and :meth:`bic`, weaker and stronger: neither is the better one for
+        every graph.
 
-        With few rows and a dense graph the level of BIC empties true edges; with many rows the other keeps false ones. Let
-        EBIC say: ``penalty_path(model, data, TruncatedLasso.candidates(len(data)))`` in :mod:`inference.selection.sparsity`.
+        With few rows and a dense graph the level of BIC empties true edges; with many rows the
+        other keeps false ones. Let EBIC say: ``penalty_path(model, data,
+        TruncatedLasso.candidates(len(data)))`` in :mod:`inference.selection.sparsity`.
         """
         return cls.for_rows(num_rows), cls.bic(num_rows)
 
@@ -157,31 +198,43 @@ class TruncatedLasso:
         return (self.threshold,)
 
     def __call__(self, value: Tensor) -> Tensor:
-        return _along(self.slope_at_zero, value) * value.abs().clamp(max=_along(self.threshold, value))
+        return _along(self.slope_at_zero, value) * value.abs().clamp(
+            max=_along(self.threshold, value)
+        )
 
     def slope(self, value: Tensor) -> Tensor:
-        return _along(self.slope_at_zero, value) * (value.abs() < _along(self.threshold, value)).to(value.dtype)
+        return _along(self.slope_at_zero, value) * (value.abs() < _along(self.threshold, value)).to(
+            value.dtype
+        )
 
     def prox(self, center: Tensor, curvature: Tensor) -> Tensor:
-        shift, threshold = _along(self.slope_at_zero, center) / curvature, _along(self.threshold, center)
+        shift, threshold = (
+            _along(self.slope_at_zero, center) / curvature,
+            _along(self.threshold, center),
+        )
         near = center.sign() * torch.nn.functional.relu(center.abs() - shift)
-        far = torch.where(shift < 2 * threshold, threshold + shift / 2, (2 * shift * threshold).sqrt())  # shrinking pays below
+        far = torch.where(
+            shift < 2 * threshold, threshold + shift / 2, (2 * shift * threshold).sqrt()
+        )  # shrinking pays below
         return torch.where(center.abs() > far, center, near)
 
 
 @dataclass(frozen=True)
 class SCAD:
-    r"""Smoothly clipped absolute deviation (Fan and Li 2001, doi:10.1198/016214501753382273), times a multiplier.
+    r"""Smoothly clipped absolute deviation (Fan and Li 2001, doi:10.1198/016214501753382273), times
+    a multiplier.
 
-    With :math:`u = |b|`, the derivative is :math:`m\,\omega` for :math:`u \le \omega`,
-    :math:`m (a\omega - u)_+ / (a - 1)` beyond; the value is the constant :math:`m (a+1) \omega^2 / 2` for :math:`u \ge a\omega`.
+    With :math:`u = |b|`, the derivative is :math:`m\,\omega` for :math:`u \le \omega`, :math:`m
+    (a\omega - u)_+ / (a - 1)` beyond; the value is the constant :math:`m (a+1) \omega^2 / 2` for
+    :math:`u \ge a\omega`.
 
     Args:
         knot: :math:`\omega`, end of the linear part.
         multiplier: :math:`m`, on the scale of the total log-likelihood.
         shape: :math:`a > 2`.
 
-    Each may be a tensor (G,), one number a point of a grid; what is penalised then has G as its leading dim.
+    Each may be a tensor (G,), one number a point of a grid; what is penalised then has G as its
+    leading dim.
 
     Raises:
         ValueError: if an argument is not positive and finite, or shape is not above 2.
@@ -197,7 +250,9 @@ class SCAD:
         _positive("SCAD", "multiplier", self.multiplier)
         if not isinstance(self.shape, Tensor):
             check_number("SCAD", "shape", self.shape, "be finite and exceed 2", above=2)
-        elif self.shape.is_complex() or not bool((torch.isfinite(self.shape) & (self.shape > 2)).all()):
+        elif self.shape.is_complex() or not bool(
+            (torch.isfinite(self.shape) & (self.shape > 2)).all()
+        ):
             raise ValueError(f"SCAD: shape must be finite and exceed 2, got {self.shape!r}")
 
     @classmethod
@@ -250,14 +305,16 @@ class SCAD:
 
 @dataclass(frozen=True)
 class Ridge:
-    r"""A normal prior of loadings, :math:`b^2 / (2 s^2)` (Hoerl and Kennard 1970, doi:10.1080/00401706.1970.10488634).
+    r"""A normal prior of loadings, :math:`b^2 / (2 s^2)` (Hoerl and Kennard 1970,
+    doi:10.1080/00401706.1970.10488634).
 
-    It sets no loading to zero, and so says nothing of the graph. It is for posteriors: where few rows leave loadings
-    undetermined, a flat prior makes long ridges that are slow to sample.
+    It sets no loading to zero, and so says nothing of the graph. It is for posteriors: where few
+    rows leave loadings undetermined, a flat prior makes long ridges that are slow to sample.
 
     Args:
-        scale: :math:`s`, the standard deviation; 2 to 3 is weak on the scale of log-odds and log means. It may be a tensor (G,), one
-            number a point of a grid; what is penalised then has G as its leading dim.
+        scale: :math:`s`, the standard deviation; 2 to 3 is weak on the scale of log-odds and log
+            means. It may be a tensor (G,), one number a point of a grid; what is penalised then has
+            G as its leading dim.
 
     Raises:
         ValueError: if it is not a positive finite number.
@@ -296,27 +353,36 @@ class Ridge:
 class ToBeChosen:
     """Stands where a penalty is left open: a plain ``fit`` chooses one, and with it the graph.
 
-    As a Pyro program the model is then the one without a penalty, and a method that is named (``fit(model, data, EM())``) fits that.
+    As a Pyro program the model is then the one without a penalty, and a method that is named
+    (``fit(model, data, EM())``) fits that.
     """
 
 
 def _best(penalty: Penalty, center: Tensor, curvature: Tensor, sizes: tuple[Tensor, ...]) -> Tensor:
-    """Of several stationary sizes, one a piece of the penalty, the one with the least objective, with the sign of center."""
-    objective = torch.stack([curvature / 2 * (size - center.abs()).square() + penalty(size) for size in sizes])
+    """Of several stationary sizes, one a piece of the penalty, the one with the least objective,
+    with the sign of center.
+    """
+    objective = torch.stack(
+        [curvature / 2 * (size - center.abs()).square() + penalty(size) for size in sizes]
+    )
     best = torch.stack(sizes).gather(0, objective.argmin(0, keepdim=True)).squeeze(0)
     return best * torch.where(center < 0, -1.0, 1.0).to(best.dtype)
 
 
 class PenaltyPrior(TorchDistribution):
-    r"""The density proportional to :math:`e^{-p(b)}` on [-bound, bound], or to :math:`e^{-p(b) - b^2 / (2 s^2)}` on the whole line.
+    r"""The density proportional to :math:`e^{-p(b)}` on [-bound, bound], or to :math:`e^{-p(b) -
+    b^2 / (2 s^2)}` on the whole line.
 
-    Without an interval or a normal factor the density is improper, for the penalties here are flat far from zero. The normaliser is
-    computed by Gauss-Legendre quadrature between the knots (exact to rounding for these smooth pieces).
+    Without an interval or a normal factor the density is improper, for the penalties here are flat
+    far from zero. The normaliser is computed by Gauss-Legendre quadrature between the knots (exact
+    to rounding for these smooth pieces).
 
     Args:
         penalty: the penalty p.
-        bound: half the length of the interval; a tensor of the batch shape where it differs by entry. None with a scale.
-        scale: s, in the place of an interval; a tensor of the batch shape where it differs by entry.
+        bound: half the length of the interval; a tensor of the batch shape where it differs by
+            entry. None with a scale.
+        scale: s, in the place of an interval; a tensor of the batch shape where it differs by
+            entry.
     """
 
     arg_constraints: dict[str, constraints.Constraint] = {}
@@ -336,7 +402,9 @@ class PenaltyPrior(TorchDistribution):
         self.log_normalizer: float | Tensor
         if isinstance(own, Tensor):
             widths, place = own.unique(return_inverse=True)
-            self.log_normalizer = own.new_tensor([_log_mass(penalty, w, scale is not None) for w in widths.tolist()])[place]
+            self.log_normalizer = own.new_tensor(
+                [_log_mass(penalty, w, scale is not None) for w in widths.tolist()]
+            )[place]
         else:
             if own is None:
                 raise ValueError("PenaltyPrior: a bound or a scale was expected, got neither")
@@ -344,12 +412,20 @@ class PenaltyPrior(TorchDistribution):
             self.log_normalizer = _log_mass(penalty, own, scale is not None)
         super().__init__(batch_shape, torch.Size(), validate_args=False)
 
-    def expand(self, batch_shape: torch.Size, _instance: Distribution | None = None) -> PenaltyPrior:
-        return PenaltyPrior(self.penalty, self.bound, torch.Size(batch_shape), self.dtype, self.device, self.scale)
+    def expand(
+        self, batch_shape: torch.Size, _instance: Distribution | None = None
+    ) -> PenaltyPrior:
+        return PenaltyPrior(
+            self.penalty, self.bound, torch.Size(batch_shape), self.dtype, self.device, self.scale
+        )
 
     @property
     def support(self) -> constraints.Constraint:
-        return constraints.real if self.bound is None else constraints.interval(-self.bound, self.bound)
+        return (
+            constraints.real
+            if self.bound is None
+            else constraints.interval(-self.bound, self.bound)
+        )
 
     def log_prob(self, value: Tensor) -> Tensor:
         log_density = -self.penalty(value) - self.log_normalizer
@@ -367,11 +443,18 @@ class PenaltyPrior(TorchDistribution):
             out = torch.zeros(shape, dtype=self.dtype, device=self.device)
             for width in own.unique().tolist():
                 bound, scale = (None, width) if normal else (width, None)
-                drawn = PenaltyPrior(self.penalty, bound, shape, self.dtype, self.device, scale).sample()
+                drawn = PenaltyPrior(
+                    self.penalty, bound, shape, self.dtype, self.device, scale
+                ).sample()
                 out = torch.where(own == width, drawn, out)
             return out
         edges = _pieces(self.penalty, float(own or 0.0), normal)
-        grid = torch.cat([torch.linspace(a, b, 4000, dtype=torch.float64) for a, b in zip(edges, edges[1:], strict=False)])
+        grid = torch.cat(
+            [
+                torch.linspace(a, b, 4000, dtype=torch.float64)
+                for a, b in zip(edges, edges[1:], strict=False)
+            ]
+        )
         density = torch.exp(-_energy(self.penalty, grid, self.scale))
         mass = torch.cat([grid.new_zeros(1), torch.cumulative_trapezoid(density, grid)])
         position = torch.rand(shape, dtype=self.dtype, device=self.device).cpu().numpy()
@@ -385,7 +468,9 @@ def _energy(penalty: Penalty, size: Tensor, scale: float | Tensor | None) -> Ten
 
 
 def _pieces(penalty: Penalty, width: float, normal: bool) -> list[float]:
-    """Ends of the smooth pieces of the density's right half; of a normal tail as many as quadrature needs."""
+    """Ends of the smooth pieces of the density's right half; of a normal tail as many as quadrature
+    needs.
+    """
     end = 12 * width if normal else width
     inner = {float(k) for k in penalty.knots} | ({width, 3 * width, 6 * width} if normal else set())
     return [0.0, *sorted(k for k in inner if 0 < k < end), end]
@@ -393,11 +478,15 @@ def _pieces(penalty: Penalty, width: float, normal: bool) -> list[float]:
 
 @lru_cache(maxsize=256)
 def _log_mass(penalty: Penalty, width: float, normal: bool = False) -> float:
-    """Log of the integral of the density's formula; ``width`` is the bound, or the scale of the normal factor."""
+    """Log of the integral of the density's formula; ``width`` is the bound, or the scale of the
+    normal factor.
+    """
     nodes, weights = (torch.from_numpy(v) for v in np.polynomial.legendre.leggauss(64))
     edges, scale = _pieces(penalty, width, normal), width if normal else None
     total = 0.0
     for low, high in zip(edges, edges[1:], strict=False):
         half = (high - low) / 2
-        total += half * float((weights * torch.exp(-_energy(penalty, low + half * (nodes + 1), scale))).sum())
+        total += half * float(
+            (weights * torch.exp(-_energy(penalty, low + half * (nodes + 1), scale))).sum()
+        )
     return math.log(2 * total)

@@ -1,7 +1,8 @@
-r"""Policies that are functions of a continuous state: small frozen records, given to a model of hidden options.
+r"""Policies that are functions of a continuous state: small frozen records, given to a model of
+hidden options.
 
-Both policies of an option are softmax-linear in features :math:`\phi(s)` of the state; the records say what the features
-are. One's own record needs the same three methods.
+Both policies of an option are softmax-linear in features :math:`\phi(s)` of the state; the records
+say what the features are. One's own record needs the same three methods.
 """
 
 from __future__ import annotations
@@ -26,17 +27,23 @@ class Policy(Protocol):
         ...
 
     def sites(self, num_features: int) -> dict[str, tuple[tuple[int, ...], float]]:
-        """Names of the parameters of the features -> shape, and standard deviation of their Normal prior about 0."""
+        """Names of the parameters of the features -> shape, and standard deviation of their Normal
+        prior about 0.
+        """
         ...
 
     def features(self, states: Tensor, params: Mapping[str, Tensor]) -> Tensor:
-        """States (N, D) and parameters (R, \\*shape) -> features (R, N, F), or (1, N, F) where they have no parameters."""
+        """States (N, D) and parameters (R, \\*shape) -> features (R, N, F), or (1, N, F) where they
+        have no parameters.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class SoftmaxLinear:
-    r"""The features are the state itself, :math:`\phi(s) = s`: every log-odds is linear in the state."""
+    r"""The features are the state itself, :math:`\phi(s) = s`: every log-odds is linear in the
+    state.
+    """
 
     def num_outputs(self, num_features: int) -> int:
         return num_features
@@ -52,8 +59,9 @@ class SoftmaxLinear:
 class Network:
     r"""One hidden layer, shared by all options and both policies: :math:`\phi(s) = \tanh(V s + c)`.
 
-    Sites: ``hidden_weights`` V (H, D), ``hidden_intercepts`` c (H,). Hidden units have no names and no signs of their own,
-    so their parameters are not identified; the policies are. Standardise the columns of the state.
+    Sites: ``hidden_weights`` V (H, D), ``hidden_intercepts`` c (H,). Hidden units have no names and
+    no signs of their own, so their parameters are not identified; the policies are. Standardise the
+    columns of the state.
 
     Args:
         num_hidden: H.
@@ -81,4 +89,6 @@ class Network:
         }
 
     def features(self, states: Tensor, params: Mapping[str, Tensor]) -> Tensor:
-        return torch.tanh(states @ params["hidden_weights"].mT + params["hidden_intercepts"][..., None, :])
+        return torch.tanh(
+            states @ params["hidden_weights"].mT + params["hidden_intercepts"][..., None, :]
+        )

@@ -1,7 +1,9 @@
-"""Probability vectors of several items side by side in one flat vector: their sums, their prior, and free coordinates.
+"""Probability vectors of several items side by side in one flat vector: their sums, their prior,
+and free coordinates.
 
-Items may have different numbers of categories, so a table with one line an item would be ragged. Here item j holds :math:`C_j` consecutive
-entries of a vector of length :math:`P = \\sum_j C_j`, and nothing is padded but inside reductions.
+Items may have different numbers of categories, so a table with one line an item would be ragged.
+Here item j holds :math:`C_j` consecutive entries of a vector of length :math:`P = \\sum_j C_j`, and
+nothing is padded but inside reductions.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ class Segments:
 
     def total(self, values: Tensor) -> Tensor:
         """Sums within items, (..., P) to (..., J)."""
-        return values.new_zeros(*values.shape[:-1], self.num_items).index_add(-1, self.owner, values)
+        return values.new_zeros(*values.shape[:-1], self.num_items).index_add(
+            -1, self.owner, values
+        )
 
     def padded(self, values: Tensor, fill: float) -> Tensor:
         """One line an item, ``fill`` after its last entry, (..., P) to (..., J, H)."""
@@ -88,7 +92,9 @@ class Simplexes(Shares):
 
 
 class _SticksAbreast(transforms.Transform):
-    """Free coordinates, one less than categories an item, to probability vectors: torch's stick breaking, all items of one size at once."""
+    """Free coordinates, one less than categories an item, to probability vectors: torch's stick
+    breaking, all items of one size at once.
+    """
 
     domain = constraints.real_vector
     bijective = True
@@ -101,7 +107,9 @@ class _SticksAbreast(transforms.Transform):
         self._groups: list[tuple[int, Tensor, Tensor]] = []  # size, its coordinates, its entries
         for size in sorted(set(sizes)):
             own = torch.tensor([c == size for c in sizes])
-            self._groups.append((size, own[free].nonzero().ravel(), own[whole.owner].nonzero().ravel()))
+            self._groups.append(
+                (size, own[free].nonzero().ravel(), own[whole.owner].nonzero().ravel())
+            )
         self._order = torch.cat([entries for _, _, entries in self._groups]).argsort()
         self._free_order = torch.cat([places for _, places, _ in self._groups]).argsort()
         self._stick = transforms.StickBreakingTransform()
@@ -119,18 +127,29 @@ class _SticksAbreast(transforms.Transform):
         parts = []
         for size, places, entries in self._groups:
             own = x[..., places].unflatten(-1, (-1, size - 1)) if size > 1 else None
-            parts.append(x.new_ones(*x.shape[:-1], len(entries)) if own is None else self._stick(own).flatten(-2))
+            parts.append(
+                x.new_ones(*x.shape[:-1], len(entries))
+                if own is None
+                else self._stick(own).flatten(-2)
+            )
         return torch.cat(parts, -1)[..., self._order]
 
     def _inverse(self, y: Tensor) -> Tensor:
-        parts = [self._stick.inv(y[..., entries].unflatten(-1, (-1, size))).flatten(-2) for size, _, entries in self._groups if size > 1]
+        parts = [
+            self._stick.inv(y[..., entries].unflatten(-1, (-1, size))).flatten(-2)
+            for size, _, entries in self._groups
+            if size > 1
+        ]
         return torch.cat([*parts, y.new_zeros(*y.shape[:-1], 0)], -1)[..., self._free_order]
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         total = x.new_zeros(x.shape[:-1])
         for size, places, entries in self._groups:
             if size > 1:
-                own = self._stick.log_abs_det_jacobian(x[..., places].unflatten(-1, (-1, size - 1)), y[..., entries].unflatten(-1, (-1, size)))
+                own = self._stick.log_abs_det_jacobian(
+                    x[..., places].unflatten(-1, (-1, size - 1)),
+                    y[..., entries].unflatten(-1, (-1, size)),
+                )
                 total = total + own.sum(-1)
         return total
 
@@ -155,7 +174,10 @@ def _biject_to_simplexes(constraint: Simplexes) -> transforms.Transform:
 class DirichletTables(TorchDistribution):
     r"""Independent Dirichlet laws of the items, side by side.
 
-    .. math:: p(\theta) = \prod_j \frac{\Gamma(\sum_h \alpha_{jh})}{\prod_h \Gamma(\alpha_{jh})} \prod_h \theta_{jh}^{\alpha_{jh} - 1}
+    .. math::
+
+        p(\theta) = \prod_j \frac{\Gamma(\sum_h \alpha_{jh})}{\prod_h \Gamma(\alpha_{jh})} \prod_h
+        \theta_{jh}^{\alpha_{jh} - 1}
 
     Args:
         concentration: :math:`\alpha`, (P,), positive.
@@ -164,11 +186,15 @@ class DirichletTables(TorchDistribution):
 
     arg_constraints: dict[str, constraints.Constraint] = {}
 
-    def __init__(self, concentration: Tensor, sizes: tuple[int, ...], batch_shape: torch.Size = torch.Size()) -> None:
+    def __init__(
+        self, concentration: Tensor, sizes: tuple[int, ...], batch_shape: torch.Size = torch.Size()
+    ) -> None:
         self.concentration, self.sizes = concentration, sizes
         super().__init__(batch_shape, concentration.shape, validate_args=False)
 
-    def expand(self, batch_shape: torch.Size, _instance: Distribution | None = None) -> DirichletTables:
+    def expand(
+        self, batch_shape: torch.Size, _instance: Distribution | None = None
+    ) -> DirichletTables:
         return DirichletTables(self.concentration, self.sizes, torch.Size(batch_shape))
 
     @property
@@ -184,7 +210,10 @@ class DirichletTables(TorchDistribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         segments = segments_of(self.sizes, value.device)
-        constant = torch.lgamma(segments.total(self.concentration)).sum() - torch.lgamma(self.concentration).sum()
+        constant = (
+            torch.lgamma(segments.total(self.concentration)).sum()
+            - torch.lgamma(self.concentration).sum()
+        )
         excess = self.concentration - 1
         own = excess != 0  # a flat prior has no slope, at zero either
         log_density = torch.xlogy(excess[own], value[..., own]).sum(-1) + constant

@@ -1,8 +1,8 @@
 r"""Laws of a vector of K bits whose entries depend on each other, enumerated jointly as one site.
 
-As with :class:`~ppl_models.parts.distributions.BinaryVector`, the support is the list of joint configurations ("profiles"), and
-expanding a law over a plate costs nothing. Profiles are in lexicographic order, so entry 0 is the most significant bit of a
-profile's code.
+As with :class:`~ppl_models.parts.distributions.BinaryVector`, the support is the list of joint
+configurations ("profiles"), and expanding a law over a plate costs nothing. Profiles are in
+lexicographic order, so entry 0 is the most significant bit of a profile's code.
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import Categorical, Distribution, constraints
 
-from ppl_models.parts.distributions import binary_configurations, broadcast_shapes, draw_bits, pairwise_dot, softplus
+from ppl_models.parts.distributions import (
+    binary_configurations,
+    broadcast_shapes,
+    draw_bits,
+    pairwise_dot,
+    softplus,
+)
 
 __all__ = ["BinaryNetwork", "ProfileTable", "TraitBits", "codes_of", "entries", "places_of"]
 
@@ -32,7 +38,9 @@ def codes_of(bits: Tensor) -> Tensor:
 
 
 def places_of(bits: Tensor, profiles: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Where 0/1 vectors (..., K) stand among the profiles (C, K), and whether they do; all 2^K profiles (and None) if None."""
+    """Where 0/1 vectors (..., K) stand among the profiles (C, K), and whether they do; all 2^K
+    profiles (and None) if None.
+    """
     codes = codes_of(bits)
     if profiles is None:
         return codes, None
@@ -42,7 +50,9 @@ def places_of(bits: Tensor, profiles: Tensor | None) -> tuple[Tensor, Tensor | N
 
 
 def entries(table: Tensor, places: Tensor) -> Tensor:
-    """``table[..., places]`` entry by entry, with the leading dims of both broadcast; the gradient is as small as the table."""
+    """``table[..., places]`` entry by entry, with the leading dims of both broadcast; the gradient
+    is as small as the table.
+    """
     batch = table.shape[:-1]
     offsets = torch.arange(batch.numel(), device=table.device).reshape(batch) * table.shape[-1]
     return table.reshape(-1)[offsets + places]
@@ -71,7 +81,11 @@ class _ProfileLaw(TorchDistribution):
     def enumerate_support(self, expand: bool = True) -> Tensor:
         values = self._profiles()
         values = values.reshape(values.shape[:1] + (1,) * len(self.batch_shape) + self.event_shape)
-        return values.expand(values.shape[:1] + self.batch_shape + self.event_shape) if expand else values
+        return (
+            values.expand(values.shape[:1] + self.batch_shape + self.event_shape)
+            if expand
+            else values
+        )
 
     def _log_density(self, value: Tensor) -> Tensor:
         raise NotImplementedError
@@ -112,7 +126,8 @@ class ProfileTable(_ProfileLaw):
 
 
 class TraitBits(_ProfileLaw):
-    r"""Bits that depend on one continuous trait, which is summed out on nodes: :math:`\sum_q w_q \prod_k \mathrm{Bernoulli}(a_k; \sigma(l_{qk}))`.
+    r"""Bits that depend on one continuous trait, which is summed out on nodes: :math:`\sum_q w_q
+    \prod_k \mathrm{Bernoulli}(a_k; \sigma(l_{qk}))`.
 
     Args:
         logits: l, (\*batch, Q, K).
@@ -133,7 +148,11 @@ class TraitBits(_ProfileLaw):
 
     def log_joint(self, value: Tensor) -> Tensor:
         """Log-density of bits (..., K) and each node, (..., Q)."""
-        return pairwise_dot(value.unsqueeze(-2), self.logits) - softplus(self.logits).sum(-1) + self.log_weights
+        return (
+            pairwise_dot(value.unsqueeze(-2), self.logits)
+            - softplus(self.logits).sum(-1)
+            + self.log_weights
+        )
 
     def _log_density(self, value: Tensor) -> Tensor:
         return self.log_joint(value).logsumexp(-1)
@@ -141,21 +160,26 @@ class TraitBits(_ProfileLaw):
     def _draw(self, shape: torch.Size) -> Tensor:
         nodes = Categorical(logits=self.log_weights).sample(shape)  # the index of each
         logits = self.logits.expand(*shape, *self.logits.shape[-2:])
-        picked = logits.gather(-2, nodes[..., None, None].expand(*shape, 1, self.num_bits)).squeeze(-2)
+        picked = logits.gather(-2, nodes[..., None, None].expand(*shape, 1, self.num_bits)).squeeze(
+            -2
+        )
         return draw_bits(torch.sigmoid(picked))
 
 
 class BinaryNetwork(_ProfileLaw):
-    r"""Bits on a directed graph without cycles: :math:`\prod_k P(a_k \mid a_{\mathrm{pa}(k)})`, a table each.
+    r"""Bits on a directed graph without cycles: :math:`\prod_k P(a_k \mid a_{\mathrm{pa}(k)})`, a
+    table each.
 
     Args:
-        chances: P(a_k = 1 | state of the parents), the tables one after another, (\*batch, S); within a table the states are in
-            lexicographic order.
+        chances: P(a_k = 1 | state of the parents), the tables one after another, (\*batch, S);
+            within a table the states are in lexicographic order.
         parents: those of each bit, rising.
         order: the bits, parents before children.
     """
 
-    def __init__(self, chances: Tensor, parents: Sequence[Sequence[int]], order: Sequence[int]) -> None:
+    def __init__(
+        self, chances: Tensor, parents: Sequence[Sequence[int]], order: Sequence[int]
+    ) -> None:
         self.chances, self.parents, self.order = chances, parents, order
         sizes = torch.tensor([2 ** len(own) for own in parents])
         self.first = (sizes.cumsum(0) - sizes).tolist()

@@ -4,11 +4,13 @@ Every family here is an exponential family given its dispersion,
 
 .. math:: \log f(x \mid \eta, \gamma) = s(\gamma) \{ T(x)\, \eta - A(\eta) \} + h(x, \gamma),
 
-with statistic T, log-partition A, scale :math:`s` (1, or :math:`1/\gamma` for the Normal) and base measure h. The
-log-density of all rows against all enumerated configurations is therefore one matrix product.
+with statistic T, log-partition A, scale :math:`s` (1, or :math:`1/\gamma` for the Normal) and base
+measure h. The log-density of all rows against all enumerated configurations is therefore one matrix
+product.
 
-Where the predictor is not the natural parameter (negative binomial: it is the log of the mean) the law is that of a natural parameter and a
-partition that depend on predictor and dispersion both, and for maximisers and sweeps, up to terms without the predictor,
+Where the predictor is not the natural parameter (negative binomial: it is the log of the mean) the
+law is that of a natural parameter and a partition that depend on predictor and dispersion both, and
+for maximisers and sweeps, up to terms without the predictor,
 
 .. math:: \log f(x \mid \eta, \gamma) = T(x) \, \eta - \{T(x) + \gamma\} A_\gamma(\eta).
 """
@@ -24,7 +26,18 @@ from torch import Tensor
 
 from ppl_models.parts.distributions import pairwise_dot, softplus
 
-__all__ = ["Bernoulli", "LogNormal", "NegativeBinomial", "Normal", "Poisson", "ResponseFamily", "dispersed_items", "filled", "num_densities", "sizes"]
+__all__ = [
+    "Bernoulli",
+    "LogNormal",
+    "NegativeBinomial",
+    "Normal",
+    "Poisson",
+    "ResponseFamily",
+    "dispersed_items",
+    "filled",
+    "num_densities",
+    "sizes",
+]
 
 TotalIncrement = Callable[[Tensor, Tensor | None], Tensor]
 MAX_LOG_PRODUCT = 80.0  # e^80 is a finite number in single precision
@@ -33,9 +46,12 @@ MOST_COUNTS = 2**53
 
 @dataclass(frozen=True)
 class ResponseFamily:
-    """What a family must say of itself. All methods act elementwise on (..., J) tensors unless they say otherwise.
+    """What a family must say of itself.
 
-    Where the statistic of an item is a vector (:mod:`ppl_models.parts.categorical`), statistics, means and predictors have P entries, not J.
+    All methods act elementwise on (..., J) tensors unless they say otherwise.
+
+    Where the statistic of an item is a vector (:mod:`ppl_models.parts.categorical`), statistics,
+    means and predictors have P entries, not J.
     """
 
     @property
@@ -45,11 +61,17 @@ class ResponseFamily:
 
     def item_bounds(self, num_items: int) -> tuple[float, ...]:
         """The half-width item by item: each has that of its own family."""
-        return tuple(family.bound for family, columns, _ in self.blocks(num_items) for _ in range(num_items)[columns])
+        return tuple(
+            family.bound
+            for family, columns, _ in self.blocks(num_items)
+            for _ in range(num_items)[columns]
+        )
 
     @property
     def prior_scales(self) -> tuple[float, float]:
-        """Standard deviations of the default prior: of an item's mean predictor, and of the effect of a latent on it."""
+        """Standard deviations of the default prior: of an item's mean predictor, and of the effect
+        of a latent on it.
+        """
         return 5.0, 4.0
 
     def blocks(self, num_items: int) -> list[tuple[ResponseFamily, slice, slice]]:
@@ -62,7 +84,9 @@ class ResponseFamily:
         return None
 
     def num_predictors(self, num_items: int) -> int:
-        """Length P of the predictor vector of ``num_items`` items: one each, but where the statistic of an item is a vector."""
+        """Length P of the predictor vector of ``num_items`` items: one each, but where the
+        statistic of an item is a vector.
+        """
         return num_items
 
     def num_items(self, num_predictors: int) -> int:
@@ -71,7 +95,10 @@ class ResponseFamily:
 
     def predictors(self, num_items: int) -> list[slice]:
         """The part of the predictor vector that belongs to each of :meth:`blocks`."""
-        widths = [family.num_predictors(columns.stop - columns.start) for family, columns, _ in self.blocks(num_items)]
+        widths = [
+            family.num_predictors(columns.stop - columns.start)
+            for family, columns, _ in self.blocks(num_items)
+        ]
         return [slice(sum(widths[:b]), sum(widths[: b + 1])) for b in range(len(widths))]
 
     def spread(self, values: Tensor) -> Tensor:
@@ -79,23 +106,33 @@ class ResponseFamily:
         return values
 
     def num_categories_of(self, num_items: int) -> tuple[int, ...]:
-        """Categories of each item whose law is a table of probabilities, () where the family has none."""
+        """Categories of each item whose law is a table of probabilities, () where the family has
+        none.
+        """
         return ()
 
     def num_thresholds(self, num_items: int) -> int:
-        """How many numbers say what lies between the categories of ordinal items, in all classes alike."""
+        """How many numbers say what lies between the categories of ordinal items, in all classes
+        alike.
+        """
         return 0
 
     def num_linear(self, num_items: int) -> int:
-        """How many predictors of ``num_items`` items are linear in latents above them: one an item, but for categories without an order."""
+        """How many predictors of ``num_items`` items are linear in latents above them: one an item,
+        but for categories without an order.
+        """
         return num_items
 
     def linked(self) -> ResponseFamily:
-        """The same with the cumulative link for ordinal items that have none: where predictors are linear in latents, an order needs one."""
+        """The same with the cumulative link for ordinal items that have none: where predictors are
+        linear in latents, an order needs one.
+        """
         return self
 
     def whole(self, linear: Tensor, thresholds: Tensor | None) -> Tensor:
-        """The predictor vector (..., P) where these predictors are linear in latents, (..., :meth:`num_linear`), and thresholds (..., :meth:`num_thresholds`)."""
+        """The predictor vector (..., P) where these predictors are linear in latents, (...,
+        :meth:`num_linear`), and thresholds (..., :meth:`num_thresholds`).
+        """
         return linear
 
     def category_names(self, num_items: int) -> dict[int, tuple[str, ...]]:
@@ -104,7 +141,9 @@ class ResponseFamily:
 
     @property
     def is_continuous(self) -> bool:
-        """Whether an item has a density (its log-likelihood depends on the unit of measurement), not a probability."""
+        """Whether an item has a density (its log-likelihood depends on the unit of measurement),
+        not a probability.
+        """
         return False
 
     def num_dispersed(self, num_items: int) -> int:
@@ -116,10 +155,12 @@ class ResponseFamily:
         return x
 
     def inner(self, x: Tensor, mask: Tensor | None, natural: Tensor) -> Tensor:
-        r""":math:`T(x) \cdot \eta`, rows against natural parameters, over the broadcast batch dims of both.
+        r""":math:`T(x) \cdot \eta`, rows against natural parameters, over the broadcast batch dims
+        of both.
 
         Args:
-            x: (\*rows, J) without missing entries; mask: the same shape, 0 where an entry is to be left out, or None.
+            x: (\*rows, J) without missing entries; mask: the same shape, 0 where an entry is to be
+                left out, or None.
             natural: (\*batch, P).
         """
         statistic = self.statistic(x)
@@ -142,14 +183,16 @@ class ResponseFamily:
         return self.mean(eta), self.curvature(eta)
 
     def total_increment(self, step: Tensor, scale: Tensor | None = None) -> TotalIncrement:
-        r"""The sum over children of :math:`s_j \{A(\eta_j + \delta_j) - A(\eta_j)\}`, as a function of the predictors.
+        r"""The sum over children of :math:`s_j \{A(\eta_j + \delta_j) - A(\eta_j)\}`, as a function
+        of the predictors.
 
         Args:
             step: :math:`\delta`, (R, C, 1).
             scale: s, (R, C, 1), None for 1.
 
         Returns:
-            A function of :math:`\eta` (R, C, n) and of a 0/1 mask (C, n), None where nothing is missing, to (R, n).
+            A function of :math:`\eta` (R, C, n) and of a 0/1 mask (C, n), None where nothing is
+                missing, to (R, n).
         """
 
         def total(eta: Tensor, mask: Tensor | None) -> Tensor:
@@ -173,15 +216,21 @@ class ResponseFamily:
         return self.log_partition(eta)
 
     def given(self, dispersion: Tensor) -> ResponseFamily:
-        r"""The family whose log-partition is :math:`A_\gamma` at this dispersion (of the predictor's own shape); itself where it is canonical."""
+        r"""The family whose log-partition is :math:`A_\gamma` at this dispersion (of the
+        predictor's own shape); itself where it is canonical.
+        """
         return self
 
     def take(self, items: Tensor) -> ResponseFamily:
         """The same family of some of its items, (..., J, anything) of whatever it holds."""
         return self
 
-    def expansion(self, eta: Tensor, statistic: Tensor, dispersion: Tensor | None) -> tuple[Tensor, Tensor]:
-        """T less the slope of the log-density by the predictor, and minus its curvature, but for the scale."""
+    def expansion(
+        self, eta: Tensor, statistic: Tensor, dispersion: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """T less the slope of the log-density by the predictor, and minus its curvature, but for
+        the scale.
+        """
         return self.moments(eta)
 
     def expected_response(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:
@@ -193,7 +242,9 @@ class ResponseFamily:
         return None
 
     def base_measure(self, x: Tensor, mask: Tensor, dispersion: Tensor | None) -> Tensor:
-        """Sum over observed items of h(x, dispersion), shape of the rows; ``x`` is filled where ``mask`` is 0."""
+        """Sum over observed items of h(x, dispersion), shape of the rows; ``x`` is filled where
+        ``mask`` is 0.
+        """
         return x.new_zeros(x.shape[:-1])
 
     def draw(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:
@@ -206,7 +257,9 @@ class ResponseFamily:
         return 0.0
 
     def linearise(self, mean: Tensor, epsilon: float) -> Tensor:
-        """The predictor whose expected statistic is ``mean``, after clipping into the family's range by ``epsilon``."""
+        """The predictor whose expected statistic is ``mean``, after clipping into the family's
+        range by ``epsilon``.
+        """
         return mean
 
     @property
@@ -241,10 +294,12 @@ class Bernoulli(ResponseFamily):
         return p, p * (1 - p)
 
     def total_increment(self, step: Tensor, scale: Tensor | None = None) -> TotalIncrement:
-        r"""As products: with :math:`\eta^-` the smaller of the two predictors, a factor is :math:`1 + \sigma(\eta^-)(e^{|\delta|} - 1)`.
+        r"""As products: with :math:`\eta^-` the smaller of the two predictors, a factor is :math:`1
+        + \sigma(\eta^-)(e^{|\delta|} - 1)`.
 
-        Every factor is at least 1, so nothing cancels, in single precision either; a logarithm is taken of each run of
-        factors whose product cannot overflow, not of each factor. The scale of the family is 1.
+        Every factor is at least 1, so nothing cancels, in single precision either; a logarithm is
+        taken of each run of factors whose product cannot overflow, not of each factor. The scale of
+        the family is 1.
         """
         down = step.clamp(max=0.0)
         grown, shrunk = torch.expm1(step.clamp(min=0.0)), torch.expm1(-down)
@@ -258,7 +313,11 @@ class Bernoulli(ResponseFamily):
                 start, total_size = j, 0.0
             total_size += s
         runs.append(slice(start, len(size)))
-        sides = [(factor, sign) for factor, sign in ((grown, 1.0), (shrunk, -1.0)) if bool((factor != 0).any())]
+        sides = [
+            (factor, sign)
+            for factor, sign in ((grown, 1.0), (shrunk, -1.0))
+            if bool((factor != 0).any())
+        ]
 
         def total(eta: Tensor, mask: Tensor | None) -> Tensor:
             chance = torch.sigmoid(eta if len(sides) == 1 and sides[0][1] > 0 else eta + down)
@@ -279,12 +338,18 @@ class Bernoulli(ResponseFamily):
 
     def problem(self, x: Tensor) -> str | None:
         bad = x[(x != 0) & (x != 1)]
-        return f"Bernoulli items take the values 0 and 1, found {bad[0].item():g}" if len(bad) else None
+        return (
+            f"Bernoulli items take the values 0 and 1, found {bad[0].item():g}"
+            if len(bad)
+            else None
+        )
 
 
 @dataclass(frozen=True)
 class Poisson(ResponseFamily):
-    r"""x in {0, 1, 2, ...}; :math:`\eta` is the log of the mean; :math:`A = e^\eta`, :math:`h = -\log x!`."""
+    r"""x in {0, 1, 2, ...}; :math:`\eta` is the log of the mean; :math:`A = e^\eta`, :math:`h =
+    -\log x!`.
+    """
 
     def log_partition(self, eta: Tensor) -> Tensor:
         return eta.exp()
@@ -317,13 +382,18 @@ class Poisson(ResponseFamily):
 
 @dataclass(frozen=True)
 class NegativeBinomial(ResponseFamily):
-    r"""x in {0, 1, 2, ...}, counts whose variance exceeds their mean: :math:`\eta` is the log of the mean :math:`\mu`, and the dispersion is the **size** s,
+    r"""x in {0, 1, 2, ...}, counts whose variance exceeds their mean: :math:`\eta` is the log of
+    the mean :math:`\mu`, and the dispersion is the **size** s,
 
-    .. math:: P(x) = \frac{\Gamma(x + s)}{\Gamma(s)\, x!} \Big(\frac{\mu}{\mu + s}\Big)^x \Big(\frac{s}{\mu + s}\Big)^s, \qquad
+    .. math::
+
+        P(x) = \frac{\Gamma(x + s)}{\Gamma(s)\, x!} \Big(\frac{\mu}{\mu + s}\Big)^x
+        \Big(\frac{s}{\mu + s}\Big)^s, \qquad
         \mathrm{E}\, x = \mu, \quad \mathrm{Var}\, x = \mu + \mu^2 / s .
 
-    A Poisson count whose mean varies as a Gamma law of shape s; large s is Poisson. The prior of a size, :math:`p(s) \propto \exp(-(\log s)^2 / 18)`,
-    keeps it finite where counts vary no more than Poisson ones (use :class:`Poisson` for those).
+    A Poisson count whose mean varies as a Gamma law of shape s; large s is Poisson. The prior of a
+    size, :math:`p(s) \propto \exp(-(\log s)^2 / 18)`, keeps it finite where counts vary no more
+    than Poisson ones (use :class:`Poisson` for those).
     """
 
     @property
@@ -345,7 +415,9 @@ class NegativeBinomial(ResponseFamily):
     def given(self, dispersion: Tensor) -> ResponseFamily:
         return _AtSize(dispersion.log())
 
-    def expansion(self, eta: Tensor, statistic: Tensor, dispersion: Tensor | None) -> tuple[Tensor, Tensor]:
+    def expansion(
+        self, eta: Tensor, statistic: Tensor, dispersion: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         size = _given(dispersion)
         share = torch.sigmoid(eta - size.log())
         mean = (statistic + size) * share
@@ -368,7 +440,9 @@ class NegativeBinomial(ResponseFamily):
 
 @dataclass(frozen=True, eq=False)
 class _AtSize(ResponseFamily):
-    r"""Negative binomial items of known size: :math:`A_\gamma(\eta) = \log(1 + e^{\eta - \log s})`."""
+    r"""Negative binomial items of known size: :math:`A_\gamma(\eta) = \log(1 + e^{\eta - \log
+    s})`.
+    """
 
     log_size: Tensor
 
@@ -391,7 +465,9 @@ class _AtSize(ResponseFamily):
 
 @dataclass(frozen=True)
 class Normal(ResponseFamily):
-    r"""x real; :math:`\eta` is the mean, :math:`\gamma` the **variance**; :math:`A = \eta^2 / 2`, scale :math:`1/\gamma`."""
+    r"""x real; :math:`\eta` is the mean, :math:`\gamma` the **variance**; :math:`A = \eta^2 / 2`,
+    scale :math:`1/\gamma`.
+    """
 
     @property
     def bound(self) -> float:
@@ -440,7 +516,9 @@ class Normal(ResponseFamily):
 
 @dataclass(frozen=True)
 class LogNormal(Normal):
-    r"""x > 0; :math:`\log x \sim N(\eta, \gamma)`; the density carries the Jacobian :math:`-\log x`."""
+    r"""x > 0; :math:`\log x \sim N(\eta, \gamma)`; the density carries the Jacobian :math:`-\log
+    x`.
+    """
 
     def statistic(self, x: Tensor) -> Tensor:
         return x.log()
@@ -472,13 +550,24 @@ def _no_counts(name: str, x: Tensor) -> str | None:
     if (x < 0).any():
         return f"{name} items are counts, found the negative value {x.min().item():g}"
     if (x > MOST_COUNTS).any():
-        return f"{name} items are counts of at most {MOST_COUNTS:,}, beyond which neighbouring whole numbers are one, found {x.max().item():g}"
+        return (
+            f"{name} items are counts of at most {MOST_COUNTS:,}, beyond which neighbouring whole"
+            f" numbers are one, found {x.max().item():g}"
+        )
     fractional = x[x != x.round()]
-    return f"{name} items are whole counts, found {fractional[0].item():g}" if len(fractional) else None
+    return (
+        f"{name} items are whole counts, found {fractional[0].item():g}"
+        if len(fractional)
+        else None
+    )
 
 
-def _weighted(weight: Tensor, scale: Tensor | None, change: Callable[[Tensor], Tensor]) -> TotalIncrement:
-    """Where an increment is a function of the predictor times one of the step: a product of a row and a matrix."""
+def _weighted(
+    weight: Tensor, scale: Tensor | None, change: Callable[[Tensor], Tensor]
+) -> TotalIncrement:
+    """Where an increment is a function of the predictor times one of the step: a product of a row
+    and a matrix.
+    """
     row = (weight if scale is None else weight * scale).mT  # (R, 1, C)
 
     def total(eta: Tensor, mask: Tensor | None) -> Tensor:
@@ -491,22 +580,38 @@ def _weighted(weight: Tensor, scale: Tensor | None, change: Callable[[Tensor], T
 def dispersed_items(family: ResponseFamily, items: Sequence[str]) -> list[str]:
     """The items whose family has a dispersion, in the order of the dispersion vector."""
     blocks = family.blocks(len(items))
-    return [name for _, columns, part in blocks if part.stop > part.start for name in items[columns]]
+    return [
+        name for _, columns, part in blocks if part.stop > part.start for name in items[columns]
+    ]
 
 
 def sizes(family: ResponseFamily, num_items: int) -> Tensor:
-    """Which entries of the dispersion vector are sizes of negative binomial items, bool (D,); the others are variances."""
-    kinds = [isinstance(part, NegativeBinomial) for part, _, own in family.blocks(num_items) for _ in range(own.stop - own.start)]
+    """Which entries of the dispersion vector are sizes of negative binomial items, bool (D,); the
+    others are variances.
+    """
+    kinds = [
+        isinstance(part, NegativeBinomial)
+        for part, _, own in family.blocks(num_items)
+        for _ in range(own.stop - own.start)
+    ]
     return torch.tensor(kinds, dtype=torch.bool)
 
 
 def num_densities(family: ResponseFamily, num_items: int) -> int:
     """How many of the items have a density, as against a probability."""
-    return sum(columns.stop - columns.start for part, columns, _ in family.blocks(num_items) if part.is_continuous)
+    return sum(
+        columns.stop - columns.start
+        for part, columns, _ in family.blocks(num_items)
+        if part.is_continuous
+    )
 
 
-def filled(family: ResponseFamily, x: Tensor, with_mask: bool = False) -> tuple[Tensor, Tensor | None]:
-    """``x`` with a valid value at missing entries, and the 0/1 mask of observed ones (None if all are, but ``with_mask``)."""
+def filled(
+    family: ResponseFamily, x: Tensor, with_mask: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """``x`` with a valid value at missing entries, and the 0/1 mask of observed ones (None if all
+    are, but ``with_mask``).
+    """
     missing = torch.isnan(x)
     if not missing.any():
         return x, torch.ones_like(x) if with_mask else None

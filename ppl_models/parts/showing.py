@@ -1,4 +1,6 @@
-"""What a record shows of itself at a prompt and in a notebook: a few lines, and of what is large its kind and size."""
+"""What a record shows of itself at a prompt and in a notebook: a few lines, and of what is large
+its kind and size.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,18 @@ from torch import Tensor
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Told", "counted", "few_digits", "html_table", "lines_of", "shown", "shown_settings", "shows_briefly", "told", "told_html"]
+__all__ = [
+    "Told",
+    "counted",
+    "few_digits",
+    "html_table",
+    "lines_of",
+    "shown",
+    "shown_settings",
+    "shows_briefly",
+    "told",
+    "told_html",
+]
 
 MOST_NUMBERS = 8  # of an array that is shown whole
 MOST_WIDTH = 72  # of a value
@@ -30,10 +43,12 @@ Kind = TypeVar("Kind")
 
 
 def shows_briefly(kind: type[Kind]) -> type[Kind]:
-    """Give a dataclass a ``repr`` of a few lines, and a small table for notebooks, whatever its fields hold.
+    """Give a dataclass a ``repr`` of a few lines, and a small table for notebooks, whatever its
+    fields hold.
 
-    The usual ``repr`` writes every number of every field. Here a small record stands on one line, a large one has a line a field, with tensors
-    as their shape, containers as their size and names, and records inside as their kind.
+    The usual ``repr`` writes every number of every field. Here a small record stands on one line, a
+    large one has a line a field, with tensors as their shape, containers as their size and names,
+    and records inside as their kind.
     """
     kind.__repr__ = _repr  # type: ignore[method-assign]
     if "_repr_html_" not in vars(kind):  # a table of its own says more
@@ -52,7 +67,11 @@ def _repr_html(self: Any) -> str:
 
 
 def _fields(record: Any) -> list[tuple[str, str]]:
-    return [(field.name, shown(getattr(record, field.name))) for field in dataclasses.fields(record) if field.repr]
+    return [
+        (field.name, shown(getattr(record, field.name)))
+        for field in dataclasses.fields(record)
+        if field.repr
+    ]
 
 
 def lines_of(pairs: Iterable[tuple[str, str]]) -> str:
@@ -65,7 +84,10 @@ def lines_of(pairs: Iterable[tuple[str, str]]) -> str:
 def html_table(title: str, pairs: Iterable[tuple[str, str]]) -> str:
     """Names and values as a table for notebooks, every text escaped."""
     left = "text-align: left"
-    rows = "".join(f'<tr><th style="{left}">{escape(name)}</th><td style="{left}">{escape(text)}</td></tr>' for name, text in pairs)
+    rows = "".join(
+        f'<tr><th style="{left}">{escape(name)}</th><td style="{left}">{escape(text)}</td></tr>'
+        for name, text in pairs
+    )
     return f'<table><caption style="{left}">{escape(title)}</caption><tbody>{rows}</tbody></table>'
 
 
@@ -76,15 +98,21 @@ def told(headline: str, sentences: Iterable[str], table: pd.DataFrame | None = N
         headline: what was chosen, and by what.
         sentences: what to believe of it; table: with one line a candidate; None where it is long.
     """
-    words = [textwrap.fill(sentence, MOST_WORDS, initial_indent="  ", subsequent_indent="  ") for sentence in sentences]
-    lines = [] if table is None else [table.to_string(float_format=_few_places, max_rows=MOST_LINES)]
+    words = [
+        textwrap.fill(sentence, MOST_WORDS, initial_indent="  ", subsequent_indent="  ")
+        for sentence in sentences
+    ]
+    lines = (
+        [] if table is None else [table.to_string(float_format=_few_places, max_rows=MOST_LINES)]
+    )
     return "\n".join([headline, *words, *lines])
 
 
 def told_html(headline: str, sentences: Iterable[str], table: pd.DataFrame) -> str:
     """The same for a notebook, every text escaped."""
     words = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
-    return f"<p><b>{escape(headline)}</b></p>{words}{table.to_html(float_format=_few_places, max_rows=MOST_LINES)}"
+    numbers = table.to_html(float_format=_few_places, max_rows=MOST_LINES)
+    return f"<p><b>{escape(headline)}</b></p>{words}{numbers}"
 
 
 def _few_places(value: float) -> str:
@@ -94,7 +122,9 @@ def _few_places(value: float) -> str:
 
 
 class Told:
-    """A record that says its answer at a prompt and in a notebook: a headline, whole sentences, and a table."""
+    """A record that says its answer at a prompt and in a notebook: a headline, whole sentences, and
+    a table.
+    """
 
     @property
     def headline(self) -> str:
@@ -119,10 +149,11 @@ class Told:
 
 
 def few_digits(values: np.ndarray, errors: np.ndarray | None = None) -> list[str]:
-    """Numbers of one kind as texts with as many decimals as mean something; "" for what is no number.
+    """Numbers of one kind as texts with as many decimals as mean something; "" for what is no
+    number.
 
-    With errors the middle one has two digits and the smallest has one, or each its own two where they lie more than a factor of a thousand apart.
-    Without, the largest number has four digits.
+    With errors the middle one has two digits and the smallest has one, or each its own two where
+    they lie more than a factor of a thousand apart. Without, the largest number has four digits.
 
     Args:
         values: (n,); errors: (n,), NaN where there is none.
@@ -130,9 +161,14 @@ def few_digits(values: np.ndarray, errors: np.ndarray | None = None) -> list[str
     values = np.asarray(values, dtype=float)
     known = np.array([]) if errors is None else errors[np.isfinite(errors) & (errors > 0)]
     if len(known) and known.max() <= 1e3 * known.min():
-        places = [max(_decimals(float(np.median(known)), 2), _decimals(float(known.min()), 1))] * len(values)
+        places = [
+            max(_decimals(float(np.median(known)), 2), _decimals(float(known.min()), 1))
+        ] * len(values)
     elif len(known):
-        places = [_decimals(float(error), 2) if error > 0 else _decimals(abs(float(value)), 4) for value, error in zip(values, errors, strict=True)]  # type: ignore[arg-type]
+        places = [
+            _decimals(float(error), 2) if error > 0 else _decimals(abs(float(value)), 4)
+            for value, error in zip(values, errors, strict=True)  # type: ignore[arg-type]
+        ]
     else:
         sizes = np.abs(values[np.isfinite(values)])
         places = [_decimals(float(sizes.max(initial=0.0)), 4)] * len(values)
@@ -141,7 +177,11 @@ def few_digits(values: np.ndarray, errors: np.ndarray | None = None) -> list[str
 
 def _decimals(size: float, digits: int) -> int:
     """Decimals that show so many digits of a number of this size."""
-    return min(max(digits - 1 - math.floor(math.log10(size)), 0), MOST_DECIMALS) if size > 0 and math.isfinite(size) else 0
+    return (
+        min(max(digits - 1 - math.floor(math.log10(size)), 0), MOST_DECIMALS)
+        if size > 0 and math.isfinite(size)
+        else 0
+    )
 
 
 def _fixed(value: float, place: int) -> str:
@@ -204,10 +244,16 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 
 
 def _mapping(value: Mapping[Any, Any]) -> str:
-    whole = "{" + ", ".join(f"{key!r}: {shown(part)}" for key, part in value.items()) + "}" if len(value) <= MOST_NAMES else ""
+    whole = (
+        "{" + ", ".join(f"{key!r}: {shown(part)}" for key, part in value.items()) + "}"
+        if len(value) <= MOST_NAMES
+        else ""
+    )
     if whole and len(whole) <= MOST_WIDTH:
         return whole
-    names = ", ".join(str(key) for key in list(value)[:MOST_NAMES]) + (", ..." if len(value) > MOST_NAMES else "")
+    names = ", ".join(str(key) for key in list(value)[:MOST_NAMES]) + (
+        ", ..." if len(value) > MOST_NAMES else ""
+    )
     return _cut(f"{len(value)} by name: {names}")
 
 
@@ -217,7 +263,11 @@ def _sequence(value: tuple[Any, ...] | list[Any]) -> str:
         return f"{len(value)} x {widths.pop()} table"
     if len(value) <= MOST_NUMBERS:
         parts = ", ".join(map(shown, value))
-        whole = f"({parts}{',' if len(value) == 1 else ''})" if isinstance(value, tuple) else f"[{parts}]"
+        whole = (
+            f"({parts}{',' if len(value) == 1 else ''})"
+            if isinstance(value, tuple)
+            else f"[{parts}]"
+        )
         if len(whole) <= MOST_WIDTH:
             return whole
     kinds = sorted({type(part).__name__ for part in value})

@@ -1,16 +1,25 @@
-r"""Sizes of negative binomial items: the maximiser of their expected log-density, given the predictors.
+r"""Sizes of negative binomial items: the maximiser of their expected log-density, given the
+predictors.
 
-With expected rows :math:`n_c` and sums :math:`S_c` of the counts in configuration c, means :math:`\mu_c` and the counts x themselves,
+With expected rows :math:`n_c` and sums :math:`S_c` of the counts in configuration c, means
+:math:`\mu_c` and the counts x themselves,
 
-.. math:: Q(s) = \sum_i \{\log\Gamma(x_i + s) - \log\Gamma(s)\} + \sum_c \{ n_c\, s \log s - (S_c + s\, n_c) \log(s + \mu_c) \} + \log p(s),
+.. math::
+
+    Q(s) = \sum_i \{\log\Gamma(x_i + s) - \log\Gamma(s)\} + \sum_c \{ n_c\, s \log s - (S_c + s\,
+    n_c) \log(s + \mu_c) \} + \log p(s),
 
 which Newton steps in :math:`t = \log s` climb,
 
-.. math:: \frac{dQ}{dt} = s \Big[ \sum_i \{\psi(x_i + s) - \psi(s)\} + \sum_c \Big\{ n_c \Big(1 + \log\frac{s}{s + \mu_c}\Big) - \frac{S_c + s\, n_c}{s + \mu_c} \Big\} \Big]
+.. math::
+
+    \frac{dQ}{dt} = s \Big[ \sum_i \{\psi(x_i + s) - \psi(s)\} + \sum_c \Big\{ n_c \Big(1 +
+    \log\frac{s}{s + \mu_c}\Big) - \frac{S_c + s\, n_c}{s + \mu_c} \Big\} \Big]
     - \frac{t}{9},
 
-each halved until Q does not fall. The first sum knows nothing of the latents: it is over the distinct counts of an item. Where draws are averaged the slope of a
-draw, and the sum of its squared terms, are averaged in the place of Q.
+each halved until Q does not fall. The first sum knows nothing of the latents: it is over the
+distinct counts of an item. Where draws are averaged the slope of a draw, and the sum of its squared
+terms, are averaged in the place of Q.
 """
 
 from __future__ import annotations
@@ -28,7 +37,9 @@ NUM_STEPS = 8
 MISSING = -1.0  # stands for a count that is not there
 
 
-def maximise_sizes(x: Tensor, weight: Tensor, sums: Tensor, counts: Tensor, eta: Tensor, size: Tensor) -> Tensor:
+def maximise_sizes(
+    x: Tensor, weight: Tensor, sums: Tensor, counts: Tensor, eta: Tensor, size: Tensor
+) -> Tensor:
     """Sizes (R, J) that are not below the given ones in Q.
 
     Args:
@@ -42,7 +53,11 @@ def maximise_sizes(x: Tensor, weight: Tensor, sums: Tensor, counts: Tensor, eta:
         s = t.exp().unsqueeze(-1)
         rows = (weight * (torch.lgamma(x + s) - torch.lgamma(s))).sum(-1)
         log_both = torch.logaddexp(t.unsqueeze(-1), eta)
-        return rows + (counts * s * t.unsqueeze(-1) - (sums + s * counts) * log_both).sum(-1) + log_size_density(t)
+        return (
+            rows
+            + (counts * s * t.unsqueeze(-1) - (sums + s * counts) * log_both).sum(-1)
+            + log_size_density(t)
+        )
 
     def derivatives(t: Tensor) -> tuple[Tensor, Tensor]:
         s = t.exp().unsqueeze(-1)
@@ -52,18 +67,25 @@ def maximise_sizes(x: Tensor, weight: Tensor, sums: Tensor, counts: Tensor, eta:
         bend = (weight * (torch.polygamma(1, x + s) - torch.polygamma(1, s))).sum(-1)
         bend = bend + (counts * (1 / s - 2 / both) + (sums + s * counts) / both.square()).sum(-1)
         s = s.squeeze(-1)
-        return s * slope - t / LOG_SIZE_SCALE**2, s * slope + s.square() * bend - 1 / LOG_SIZE_SCALE**2
+        return (
+            s * slope - t / LOG_SIZE_SCALE**2,
+            s * slope + s.square() * bend - 1 / LOG_SIZE_SCALE**2,
+        )
 
     return climb_logarithms(size, objective, derivatives, LIMITS, NUM_STEPS)
 
 
 def tally(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Distinct values of each item and how often each is there, (J, V) or (R, J, V), of (J, N) or (R, J, N), -1 where missing."""
+    """Distinct values of each item and how often each is there, (J, V) or (R, J, V), of (J, N) or
+    (R, J, N), -1 where missing.
+    """
     flat = values.reshape(-1, values.shape[-1])
     tables = [row[row != MISSING].unique(return_counts=True) for row in flat]
     width = max(len(own) for own, _ in tables)
     pad = [torch.nn.functional.pad(own, (0, width - len(own))) for own, _ in tables]
-    often = [torch.nn.functional.pad(number.to(values), (0, width - len(number))) for _, number in tables]
+    often = [
+        torch.nn.functional.pad(number.to(values), (0, width - len(number))) for _, number in tables
+    ]
     shape = (*values.shape[:-1], width)
     return torch.stack(pad).reshape(shape), torch.stack(often).reshape(shape)
 
@@ -76,7 +98,9 @@ def weighted_tally(values: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
     """
     seen = values != MISSING
     found, place = values[seen].unique(return_inverse=True)
-    return found, shares.new_zeros(*shares.shape[:-1], len(found)).index_add_(-1, place, shares[..., seen])
+    return found, shares.new_zeros(*shares.shape[:-1], len(found)).index_add_(
+        -1, place, shares[..., seen]
+    )
 
 
 def size_slopes(x: Tensor, mask: Tensor | None, eta: Tensor, size: Tensor) -> Tensor:
@@ -93,7 +117,9 @@ def size_slopes(x: Tensor, mask: Tensor | None, eta: Tensor, size: Tensor) -> Te
 
 
 def averaged_sizes(linear: Tensor, squares: Tensor, size: Tensor) -> Tensor:
-    """Sizes (R, J) where averages of ``slope + squares * log s`` and of ``squares`` say that the slope is zero."""
+    """Sizes (R, J) where averages of ``slope + squares * log s`` and of ``squares`` say that the
+    slope is zero.
+    """
     t = size.log()
     target = linear / (squares + 1 / LOG_SIZE_SCALE**2)
     return (t + (target - t).clamp(-MAX_LOG_STEP, MAX_LOG_STEP)).exp().clamp(*LIMITS)

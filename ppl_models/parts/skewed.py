@@ -13,11 +13,15 @@ __all__ = ["SkewedRows"]
 
 
 class SkewedRows(TorchDistribution):
-    r"""Rows :math:`x = \mu + \delta |u| + e`, u standard normal and :math:`e \sim N(0, \Lambda^{-1})` (Azzalini and Dalla Valle 1996).
+    r"""Rows :math:`x = \mu + \delta |u| + e`, u standard normal and :math:`e \sim N(0,
+    \Lambda^{-1})` (Azzalini and Dalla Valle 1996).
 
-    With :math:`M^2 = 1 / (1 + \delta^\top \Lambda \delta)` and :math:`m = M^2\, \delta^\top \Lambda (x - \mu)`,
+    With :math:`M^2 = 1 / (1 + \delta^\top \Lambda \delta)` and :math:`m = M^2\, \delta^\top \Lambda
+    (x - \mu)`,
 
-    .. math:: \log p(x) = \log 2 + \log N(x; \mu, \Lambda^{-1} + \delta \delta^\top) + \log \Phi(m / M).
+    .. math::
+
+        \log p(x) = \log 2 + \log N(x; \mu, \Lambda^{-1} + \delta \delta^\top) + \log \Phi(m / M).
 
     Args:
         location: mu, (\*batch, J); skew: delta, (\*batch, J).
@@ -31,28 +35,40 @@ class SkewedRows(TorchDistribution):
     }
     support = constraints.real_vector
 
-    def __init__(self, location: Tensor, skew: Tensor, factor: Tensor, validate_args: bool | None = None) -> None:
+    def __init__(
+        self, location: Tensor, skew: Tensor, factor: Tensor, validate_args: bool | None = None
+    ) -> None:
         self.location, self.skew, self.factor = location, skew, factor
         batch = torch.broadcast_shapes(location.shape[:-1], skew.shape[:-1], factor.shape[:-2])
         super().__init__(batch, location.shape[-1:], validate_args=validate_args)
 
     def expand(self, batch_shape: torch.Size, _instance: Distribution | None = None) -> SkewedRows:
         new = self._get_checked_instance(SkewedRows, _instance)
-        new.location, new.skew, new.factor = self.location, self.skew, self.factor  # kept unexpanded: log_prob broadcasts
-        super(SkewedRows, new).__init__(torch.Size(batch_shape), self.event_shape, validate_args=False)
+        new.location, new.skew, new.factor = (
+            self.location,
+            self.skew,
+            self.factor,
+        )  # kept unexpanded: log_prob broadcasts
+        super(SkewedRows, new).__init__(
+            torch.Size(batch_shape), self.event_shape, validate_args=False
+        )
         new._validate_args = self._validate_args
         return new
 
     @property
     def mean(self) -> Tensor:
-        return (self.location + math.sqrt(2 / math.pi) * self.skew).expand(self.batch_shape + self.event_shape)
+        return (self.location + math.sqrt(2 / math.pi) * self.skew).expand(
+            self.batch_shape + self.event_shape
+        )
 
     def sample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
         with torch.no_grad():
             shape = torch.Size(sample_shape) + self.batch_shape
             u = torch.randn(shape, dtype=self.location.dtype, device=self.location.device).abs()
             noise = torch.randn(*shape, *self.event_shape, 1, dtype=u.dtype, device=u.device)
-            e = torch.linalg.solve_triangular(self.factor.mT.expand(*shape, *self.factor.shape[-2:]), noise, upper=True)
+            e = torch.linalg.solve_triangular(
+                self.factor.mT.expand(*shape, *self.factor.shape[-2:]), noise, upper=True
+            )
             return self.location + u.unsqueeze(-1) * self.skew + e.squeeze(-1)
 
     def log_prob(self, value: Tensor) -> Tensor:

@@ -47,12 +47,20 @@ class CodesWarning(UserWarning):
 
 
 class ConstantColumnWarning(UserWarning):
-    """A column holds one value: it says nothing of the latents, and its intercept may run to its bound."""
+    """A column holds one value: it says nothing of the latents, and its intercept may run to its
+    bound.
+    """
 
 
 def is_integer(value: Any, least: int = 1) -> bool:
-    """Whether ``value`` is an integer of at least ``least``, Python's or NumPy's; True and False are none."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(least <= value <= LARGEST)
+    """Whether ``value`` is an integer of at least ``least``, Python's or NumPy's; True and False
+    are none.
+    """
+    return (
+        isinstance(value, int | np.integer)
+        and not isinstance(value, bool)
+        and bool(least <= value <= LARGEST)
+    )
 
 
 def is_number(value: Any) -> bool:
@@ -65,10 +73,16 @@ def is_number(value: Any) -> bool:
         return False
 
 
-def check_size(owner: str, name: str, value: Any, least: int = 1, wanted: str | None = None) -> None:
-    """``value`` must be an integer of at least ``least``; ``wanted`` says so where a message has words of its own."""
+def check_size(
+    owner: str, name: str, value: Any, least: int = 1, wanted: str | None = None
+) -> None:
+    """``value`` must be an integer of at least ``least``; ``wanted`` says so where a message has
+    words of its own.
+    """
     if not is_integer(value, least):
-        own = {0: "a non-negative integer", 1: "a positive integer"}.get(least, f"an integer of at least {least}")
+        own = {0: "a non-negative integer", 1: "a positive integer"}.get(
+            least, f"an integer of at least {least}"
+        )
         raise ValueError(f"{owner}: {name} must be {wanted or own}, got {value!r}")
 
 
@@ -82,12 +96,16 @@ def check_number(
     least: float = -math.inf,
     most: float = math.inf,
 ) -> None:
-    """``value`` must be a finite number inside ``(above, below)`` and ``[least, most]``; ``must`` says so in words."""
+    """``value`` must be a finite number inside ``(above, below)`` and ``[least, most]``; ``must``
+    says so in words.
+    """
     if not (is_number(value) and above < value < below and least <= value <= most):
         raise ValueError(f"{owner}: {name} must {must}, got {value!r}")
 
 
-def check_numbers(owner: str, name: str, value: Any, must: str, length: int, **limits: float) -> tuple[float, ...]:
+def check_numbers(
+    owner: str, name: str, value: Any, must: str, length: int, **limits: float
+) -> tuple[float, ...]:
     """``length`` numbers, each within the limits of :func:`check_number`, as a tuple."""
     numbers = value.tolist() if isinstance(value, np.ndarray | Tensor) else value
     if not isinstance(numbers, list | tuple) or len(numbers) != length:
@@ -97,7 +115,9 @@ def check_numbers(owner: str, name: str, value: Any, must: str, length: int, **l
     return tuple(float(number) for number in numbers)
 
 
-def check_kind(owner: str, name: str, value: Any, kinds: type | tuple[type, ...] | types.UnionType, wanted: str) -> None:
+def check_kind(
+    owner: str, name: str, value: Any, kinds: type | tuple[type, ...] | types.UnionType, wanted: str
+) -> None:
     """``value`` must be an instance of one of ``kinds``, and not the class itself."""
     if not isinstance(value, kinds):
         hint = " (the class itself; add parentheses)" if isinstance(value, type) else ""
@@ -105,7 +125,8 @@ def check_kind(owner: str, name: str, value: Any, kinds: type | tuple[type, ...]
 
 
 def plain_fields(record: Any, tensors: bool = True) -> None:
-    """Numbers of NumPy and torch in the fields of a frozen record as Python's, and lists and arrays as tuples.
+    """Numbers of NumPy and torch in the fields of a frozen record as Python's, and lists and arrays
+    as tuples.
 
     Args:
         record: to be changed in place, while it is made.
@@ -123,7 +144,11 @@ def _plain(value: Any) -> Any:
         return _plain(value.tolist())  # a number where it has no dims
     if isinstance(value, list) or type(value) is tuple:
         parts = tuple(_plain(part) for part in value)
-        return value if isinstance(value, tuple) and all(a is b for a, b in zip(parts, value, strict=True)) else parts
+        return (
+            value
+            if isinstance(value, tuple) and all(a is b for a, b in zip(parts, value, strict=True))
+            else parts
+        )
     return value
 
 
@@ -134,17 +159,21 @@ def check_flag(owner: str, name: str, value: Any) -> None:
 
 
 def numbers_like(owner: str, data: Tensor | None, num_rows: int | None) -> dict[str, Any]:
-    """dtype and device of the numbers of a program: those of its data; double precision where it draws ``num_rows`` rows."""
+    """dtype and device of the numbers of a program: those of its data; double precision where it
+    draws ``num_rows`` rows.
+    """
     if data is None and num_rows is None:
         raise ValueError(f"{owner}: give data, or num_rows to draw some")
-    return {"dtype": torch.float64} if data is None else {"dtype": data.dtype, "device": data.device}
+    return (
+        {"dtype": torch.float64} if data is None else {"dtype": data.dtype, "device": data.device}
+    )
 
 
 def as_table(data: Any) -> tuple[Tensor, tuple[str, ...]]:
     """A tensor, array or data frame as a floating (N, J) tensor and its column names.
 
-    Single and double precision are kept, and a tensor's device; all other numbers become float64. Masked entries of a
-    masked array, None and ``pandas.NA`` become NaN.
+    Single and double precision are kept, and a tensor's device; all other numbers become float64.
+    Masked entries of a masked array, None and ``pandas.NA`` become NaN.
 
     Raises:
         ValueError: for strings or objects (naming the column), complex numbers, infinities, numbers
@@ -155,7 +184,11 @@ def as_table(data: Any) -> tuple[Tensor, tuple[str, ...]]:
     if hasattr(data, "columns") and hasattr(data, "to_numpy"):
         names = column_names(data)
         for name in data.columns:
-            remedy = f": leave the column out, make it the index if it names the rows, as in data.set_index({name!r}), or take a model of categories, such as Mixture(3, Categorical.from_frame(data))"
+            remedy = (
+                ": leave the column out, make it the index if it names the rows, as in"
+                f" data.set_index({name!r}), or take a model of categories, such as Mixture(3,"
+                " Categorical.from_frame(data))"
+            )
             _check_numeric(np.asarray(data[name]), f"data: column {str(name)!r}", remedy)
         columns = [data[name].to_numpy(dtype=np.float64, na_value=np.nan) for name in data.columns]
         table = torch.from_numpy(np.stack(columns, 1) if columns else np.empty(data.shape))
@@ -168,40 +201,60 @@ def as_table(data: Any) -> tuple[Tensor, tuple[str, ...]]:
             raise ValueError(f"data: {words}")
         table = data if data.dtype in (torch.float32, torch.float64) else data.to(torch.float64)
     if table.dim() != 2:
-        raise ValueError(f"data: a table (rows, items) was expected, got shape {tuple(table.shape)}")
+        raise ValueError(
+            f"data: a table (rows, items) was expected, got shape {tuple(table.shape)}"
+        )
     if table.shape[0] == 0:
         raise ValueError("data: at least one row was expected, got none")
     infinite = torch.isinf(table)
     if infinite.any():
         row, column = (int(i) for i in infinite.nonzero()[0])
-        raise ValueError(f"data: finite numbers (or NaN for missing) were expected, got an infinity in {row_of(data, row)}, column {column}")
+        raise ValueError(
+            "data: finite numbers (or NaN for missing) were expected, got an infinity in"
+            f" {row_of(data, row)}, column {column}"
+        )
     largest = torch.finfo(table.dtype).max ** 0.5 / 1e3
     large = (table > largest) | (table < -largest)
     if large.any():
         row, column = (int(i) for i in large.nonzero()[0])
         raise ValueError(
-            f"data: numbers of at most {largest:.0e} in size, whose squares and sums are numbers too, were expected, got {float(table[row, column]):g} in {row_of(data, row)}, "
-            f"column {column}: change the unit, or mark a wrong entry as missing (NaN)"
+            f"data: numbers of at most {largest:.0e} in size, whose squares and sums are numbers"
+            f" too, were expected, got {float(table[row, column]):g} in {row_of(data, row)}, column"
+            f" {column}: change the unit, or mark a wrong entry as missing (NaN)"
         )
     return table, names or tuple(str(j) for j in range(table.shape[1]))
 
 
 def as_dense(data: Tensor) -> Tensor:
-    """The tensor without its history, in double precision where numpy does not know its floating type; sparse ones and those without numbers are refused."""
+    """The tensor without its history, in double precision where numpy does not know its floating
+    type; sparse ones and those without numbers are refused.
+    """
     if data.layout != torch.strided:
         raise ValueError(f"data: a dense tensor was expected, got layout {data.layout}")
     if data.is_meta:
-        raise ValueError("data: a tensor with numbers in it was expected, got one on the device 'meta', which holds none")
+        raise ValueError(
+            "data: a tensor with numbers in it was expected, got one on the device 'meta', which"
+            " holds none"
+        )
     data = data.detach()
-    return data.double() if data.dtype.is_floating_point and data.dtype not in (torch.float32, torch.float64) else data
+    return (
+        data.double()
+        if data.dtype.is_floating_point and data.dtype not in (torch.float32, torch.float64)
+        else data
+    )
 
 
 def check_complete(owner: str, table: Tensor, names: tuple[str, ...], data: Any = None) -> None:
-    """No entry of a table may be missing; the message names the first that is, as ``data``, of which the table was made, names its rows."""
+    """No entry of a table may be missing; the message names the first that is, as ``data``, of
+    which the table was made, names its rows.
+    """
     missing = table.isnan().nonzero().tolist()
     if missing:
         row, column = missing[0]
-        raise ValueError(f"data: {owner} needs complete rows; {row_of(data, row)}, column {names[column]!r} is missing")
+        raise ValueError(
+            f"data: {owner} needs complete rows; {row_of(data, row)}, column {names[column]!r} is"
+            " missing"
+        )
 
 
 def as_floats(data: Any) -> np.ndarray:
@@ -215,11 +268,15 @@ def as_floats(data: Any) -> np.ndarray:
     try:
         array = np.asarray(data)
     except ValueError as error:
-        raise ValueError(f"data: a table (rows, items) was expected, got rows of unequal length ({error})") from error
+        raise ValueError(
+            f"data: a table (rows, items) was expected, got rows of unequal length ({error})"
+        ) from error
     _check_numeric(array, "data")
     array = with_nan(array)
     is_single = array.dtype.kind == "f" and array.dtype.itemsize == 4
-    floats = np.require(array, np.float32 if is_single else np.float64, ["C", "W"])  # torch shares its memory
+    floats = np.require(
+        array, np.float32 if is_single else np.float64, ["C", "W"]
+    )  # torch shares its memory
     if min(floats.strides, default=0) < 0:  # of one row backwards, which NumPy takes for in order
         floats = floats.copy()
     if isinstance(data, np.ma.MaskedArray):
@@ -279,17 +336,20 @@ def as_items(
     """Check a table of items against a response family.
 
     Args:
-        data: (N, J) tensor, array or data frame, NaN where missing; categories by name in a data frame, else as codes.
+        data: (N, J) tensor, array or data frame, NaN where missing; categories by name in a data
+            frame, else as codes.
         num_items: J.
         response: the family of the columns.
-        for_fit: whether a fit is to follow; rows to predict for may be empty, and their columns constant.
+        for_fit: whether a fit is to follow; rows to predict for may be empty, and their columns
+            constant.
 
     Returns:
         The (N, J) tensor and the item names.
 
     Raises:
-        ValueError: as :func:`as_table`; for another number of columns; for an all-missing row or column; for values
-            outside the family's range, naming the column; for categories that the family does not know, naming the level.
+        ValueError: as :func:`as_table`; for another number of columns; for an all-missing row or
+            column; for values outside the family's range, naming the column; for categories that
+            the family does not know, naming the level.
 
     Warns:
         ConstantColumnWarning: naming every column that holds one value.
@@ -307,7 +367,9 @@ def as_items(
         empty = missing.all(dim).nonzero().ravel().tolist()
         if empty and for_fit:
             shown = f"column {names[empty[0]]!r}" if dim == 0 else row_of(data, empty[0])
-            raise ValueError(f"data: {shown} has no observed entry; drop it ({len(empty)} such {what}(s))")
+            raise ValueError(
+                f"data: {shown} has no observed entry; drop it ({len(empty)} such {what}(s))"
+            )
     constant, doubts = [], []
     for family, columns, _ in response.blocks(num_items):
         for j in range(columns.start, columns.stop):
@@ -322,7 +384,11 @@ def as_items(
             else:
                 doubts += _doubts_of(names[j], observed, family, levels.get(j, ()))
     if constant and for_fit:
-        warnings.warn(f"columns with one value only: {', '.join(constant)}", ConstantColumnWarning, stacklevel=3)
+        warnings.warn(
+            f"columns with one value only: {', '.join(constant)}",
+            ConstantColumnWarning,
+            stacklevel=3,
+        )
     for words in doubts if for_fit else ():
         warnings.warn(words, CodesWarning, stacklevel=3)
     return table, names
@@ -378,17 +444,25 @@ def _codes_in(observed: Tensor, taken_for: str) -> list[str]:
 
 def _other_width(num_items: int, names: Sequence[str]) -> str:
     return (
-        f"data: num_items = {num_items} columns were expected, got {len(names)} ({quoted(names)}): leave out those that are no items, "
-        f"or write num_items={len(names)} in the model"
+        f"data: num_items = {num_items} columns were expected, got {len(names)} ({quoted(names)}):"
+        f" leave out those that are no items, or write num_items={len(names)} in the model"
     )
 
 
 def quoted(names: Sequence[str], most: int = MOST_NAMED) -> str:
     """Names in quotes, the first of many."""
-    return ", ".join(map(repr, names[:most])) + (f" and {len(names) - most:,} more" if len(names) > most else "")
+    return ", ".join(map(repr, names[:most])) + (
+        f" and {len(names) - most:,} more" if len(names) > most else ""
+    )
 
 
-def check_reach(table: Tensor, names: tuple[str, ...], response: ResponseFamily, bound: float | None = None, remedy: str = "") -> None:
+def check_reach(
+    table: Tensor,
+    names: tuple[str, ...],
+    response: ResponseFamily,
+    bound: float | None = None,
+    remedy: str = "",
+) -> None:
     """Columns that predictors are linear in must not lie too far from zero.
 
     Args:
@@ -406,6 +480,6 @@ def check_reach(table: Tensor, names: tuple[str, ...], response: ResponseFamily,
             mean = float(family.statistic(observed).mean()) if len(observed) else 0.0
             if abs(mean) > reach / 2 and not bool((observed == observed[0]).all()):
                 raise ValueError(
-                    f"data: column {names[j]!r} has mean {abs(mean):g} in size, too far from zero for parameters within {reach:g}: "
-                    f"standardise it, or change its unit{remedy}"
+                    f"data: column {names[j]!r} has mean {abs(mean):g} in size, too far from zero"
+                    f" for parameters within {reach:g}: standardise it, or change its unit{remedy}"
                 )

@@ -1,8 +1,20 @@
-"""Sequences of states and actions: checks, packing, and their laws with the hidden part summed out."""
+"""Sequences of states and actions: checks, packing, and their laws with the hidden part summed
+out.
+"""
 
-from ppl_models.sequences.chain_plan import ChainPlan, log_products, log_recursion, plan_of, remember
+from ppl_models.sequences.chain_plan import (
+    ChainPlan,
+    log_products,
+    log_recursion,
+    plan_of,
+    remember,
+)
 from ppl_models.sequences.codes import TABLE_SIZE, Codes, slices, small_integers
-from ppl_models.sequences.feature_trajectories import FeatureScaleWarning, as_feature_trajectories, feature_lengths
+from ppl_models.sequences.feature_trajectories import (
+    FeatureScaleWarning,
+    as_feature_trajectories,
+    feature_lengths,
+)
 from ppl_models.sequences.hidden_chain import (
     AllowedMoves,
     AllowedRows,
@@ -14,7 +26,13 @@ from ppl_models.sequences.hidden_chain import (
     stationary_law,
 )
 from ppl_models.sequences.item_sequences import as_item_sequences, inside_of, places_of
-from ppl_models.sequences.option_chain import DirichletMatrix, MatrixSimplex, OptionChain, draw_categorical, draw_paths
+from ppl_models.sequences.option_chain import (
+    DirichletMatrix,
+    MatrixSimplex,
+    OptionChain,
+    draw_categorical,
+    draw_paths,
+)
 from ppl_models.sequences.policy_chain import (
     PolicyChain,
     PolicyPlan,

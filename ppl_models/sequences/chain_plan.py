@@ -1,9 +1,10 @@
-"""What of state-action sequences never changes while a model of hidden options is fitted to them: their distinct steps, and
-the order in which these follow each other.
+"""What of state-action sequences never changes while a model of hidden options is fitted to them:
+their distinct steps, and the order in which these follow each other.
 
-Given the states, the hidden options are a Markov chain whose transition and emission are chosen by the state, so the
-likelihood is a product of small matrices, one a step: see :mod:`ppl_models.sequences.word_tree` for how that product is taken. A plan
-is made in two passes over the data, a slice at a time, and keeps a few bits of each step.
+Given the states, the hidden options are a Markov chain whose transition and emission are chosen by
+the state, so the likelihood is a product of small matrices, one a step: see
+:mod:`ppl_models.sequences.word_tree` for how that product is taken. A plan is made in two passes
+over the data, a slice at a time, and keeps a few bits of each step.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ class ChainPlan:
         num_first: leaves that begin a sequence; they come first.
         states: (L,), the state of every leaf; emissions: (L,), its row in the table of emissions.
         emission_state, emission_action: (E,), observed actions of that table.
-        gap_state, gap_next: (G,), missing actions between two states, next in the table; then one row of ones.
-        moves: (M, 3), the distinct (action, state, next state); of_row: (M',) their places, row (M',) of which
-            sequence, counts (M',) how often.
+        gap_state, gap_next: (G,), missing actions between two states, next in the table; then one
+            row of ones.
+        moves: (M, 3), the distinct (action, state, next state); of_row: (M',) their places, row
+            (M',) of which sequence, counts (M',) how often.
     """
 
     tree: WordTree
@@ -74,12 +76,18 @@ class ChainPlan:
             end += len(places)
         used, emissions = np.unique(used_by_leaf, return_inverse=True)
         observed = used[used < coded.num_observed]
-        gaps = used[(used >= coded.num_observed) & (used < coded.num_codes - 1)] - coded.num_observed
+        gaps = (
+            used[(used >= coded.num_observed) & (used < coded.num_codes - 1)] - coded.num_observed
+        )
         row, move, counts = (
-            np.concatenate(values) for values in zip(*(coded.moves(part) for part in coded.parts()), strict=True)
+            np.concatenate(values)
+            for values in zip(*(coded.moves(part) for part in coded.parts()), strict=True)
         )
         distinct, place = np.unique(move, return_inverse=True)
-        split = np.stack([distinct // num_states**2, distinct // num_states % num_states, distinct % num_states], -1)
+        split = np.stack(
+            [distinct // num_states**2, distinct // num_states % num_states, distinct % num_states],
+            -1,
+        )
 
         def tensor(values: np.ndarray) -> Tensor:
             return torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64)).to(device)
@@ -89,7 +97,9 @@ class ChainPlan:
             begin=trajectories[:, 0, 0].clone(),
             num_first=int((leaves < num_states * coded.num_codes).sum()),
             states=tensor(leaves // coded.num_codes % num_states),
-            emissions=tensor(np.where(used_by_leaf == coded.num_codes - 1, len(observed) + len(gaps), emissions)),
+            emissions=tensor(
+                np.where(used_by_leaf == coded.num_codes - 1, len(observed) + len(gaps), emissions)
+            ),
             emission_state=tensor(observed // num_actions),
             emission_action=tensor(observed % num_actions),
             gap_state=tensor(gaps // num_states),
@@ -101,14 +111,20 @@ class ChainPlan:
         )
 
     def emission_table(self, low: Tensor, environment: Tensor) -> Tensor:
-        """(R, E + G + 1, O): P(action or, where missing, next state | state, option); ones where nothing was seen."""
-        seen = low[:, self.emission_state, :, self.emission_action].movedim(0, 1)  # indices apart go first: (E, R, O)
+        """(R, E + G + 1, O): P(action or, where missing, next state | state, option); ones where
+        nothing was seen.
+        """
+        seen = low[:, self.emission_state, :, self.emission_action].movedim(
+            0, 1
+        )  # indices apart go first: (E, R, O)
         gap = environment[:, :, self.gap_state, self.gap_next]  # (R, A, G)
         unseen = (low[:, self.gap_state] * gap.mT[:, :, None, :]).sum(-1)  # (R, G, O)
         return torch.cat([seen, unseen, torch.ones_like(low[:, :1, :, 0])], 1)
 
     def leaves(self, initial: Tensor, low: Tensor, high: Tensor, environment: Tensor) -> Tensor:
-        """The matrices of the distinct steps, (R, L, O, O); one that begins a sequence holds one row and else zeros."""
+        """The matrices of the distinct steps, (R, L, O, O); one that begins a sequence holds one
+        row and else zeros.
+        """
         emission = self.emission_table(low, environment)[:, self.emissions]  # (R, L, O)
         num, size = self.num_first, initial.shape[-1]
         first = torch.nn.functional.pad(
@@ -116,13 +132,21 @@ class ChainPlan:
         )
         return torch.cat([first, high[:, self.states[num:]] * emission[:, num:, None, :]], 1)
 
-    def log_actions(self, initial: Tensor, low: Tensor, high: Tensor, environment: Tensor) -> Tensor:
-        r"""(R, B), :math:`\log \sum_{options} P(s_1, o_1) \prod_t P(a_t \mid s_t, o_t) P(o_{t+1} \mid s_{t+1}, o_t)`."""
+    def log_actions(
+        self, initial: Tensor, low: Tensor, high: Tensor, environment: Tensor
+    ) -> Tensor:
+        r"""(R, B), :math:`\log \sum_{options} P(s_1, o_1) \prod_t P(a_t \mid s_t, o_t) P(o_{t+1}
+        \mid s_{t+1}, o_t)`.
+        """
         leaves = self.leaves(initial, low, high, environment)
         return log_products(self.tree, leaves, leaves.log)
 
-    def log_actions_and_slopes(self, initial: Tensor, low: Tensor, high: Tensor, environment: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """:meth:`log_actions`, added up over the sequences, (R,), and its slopes by those of the four that want them."""
+    def log_actions_and_slopes(
+        self, initial: Tensor, low: Tensor, high: Tensor, environment: Tensor
+    ) -> tuple[Tensor, list[Tensor]]:
+        """:meth:`log_actions`, added up over the sequences, (R,), and its slopes by those of the
+        four that want them.
+        """
         wanted = [value for value in (initial, low, high, environment) if value.requires_grad]
         with torch.enable_grad():
             leaves = self.leaves(initial, low, high, environment)
@@ -134,23 +158,29 @@ class ChainPlan:
         return value, list(torch.autograd.grad(leaves, wanted, slopes))
 
     def log_moves(self, environment: Tensor) -> Tensor:
-        """(R, B), the log-probability of the next states given states and actions, over steps with known actions."""
+        """(R, B), the log-probability of the next states given states and actions, over steps with
+        known actions.
+        """
         action, state, following = self.moves.unbind(-1)
         each = environment[:, action, state, following].log()[:, self.of_row] * self.counts
         return each.new_zeros(len(each), len(self.lengths)).index_add(1, self.row, each)
 
     def move_counts(self, num_states: int, num_actions: int) -> Tensor:
         """(A, S, S), how often an action led from a state to the next."""
-        out = torch.zeros(num_actions, num_states, num_states, dtype=torch.int64, device=self.counts.device)
-        return out.index_put(tuple(self.moves[self.of_row].unbind(-1)), self.counts, accumulate=True)
+        out = torch.zeros(
+            num_actions, num_states, num_states, dtype=torch.int64, device=self.counts.device
+        )
+        return out.index_put(
+            tuple(self.moves[self.of_row].unbind(-1)), self.counts, accumulate=True
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class _Coded:
     """Packed sequences (B, T, 2) as whole numbers, a slice of their steps at a time.
 
-    The key of a step tells whether it begins a sequence, its state, and what is seen of its action: the action; where it is
-    missing the next state; at the end of a sequence nothing.
+    The key of a step tells whether it begins a sequence, its state, and what is seen of its action:
+    the action; where it is missing the next state; at the end of a sequence nothing.
     """
 
     table: np.ndarray
@@ -181,7 +211,9 @@ class _Coded:
         return lengths
 
     def _steps(self, part: slice) -> tuple[np.ndarray, ...]:
-        """Sequence, state, action, next state (-1 at the end) and whether it is the first, of the steps in a slice."""
+        """Sequence, state, action, next state (-1 at the end) and whether it is the first, of the
+        steps in a slice.
+        """
         flat, width = self.table.reshape(-1, 2), self.table.shape[1]
         at = np.arange(part.start, part.stop)
         state, action = flat[part].T
@@ -194,17 +226,25 @@ class _Coded:
     def keys(self, part: slice) -> np.ndarray:
         """The keys of the steps of a slice."""
         _, state, action, following, first = self._steps(part)
-        unseen = np.where(following < 0, self.num_codes - 1, self.num_observed + state * self.num_states + following)
+        unseen = np.where(
+            following < 0,
+            self.num_codes - 1,
+            self.num_observed + state * self.num_states + following,
+        )
         code = np.where(action < 0, unseen, state * self.num_actions + action)
         return np.where(first, state, self.num_states + state) * self.num_codes + code
 
     def moves(self, part: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Sequences, moves (action, state, next state) as one number, and how often, over the steps with known actions."""
+        """Sequences, moves (action, state, next state) as one number, and how often, over the steps
+        with known actions.
+        """
         row, state, action, following, _ = self._steps(part)
         known = (action >= 0) & (following >= 0)
         num_moves = self.num_actions * self.num_states**2
         first = int(row[0]) if len(row) else 0
-        code = (((row - first) * self.num_actions + action) * self.num_states + state) * self.num_states + following
+        code = (
+            ((row - first) * self.num_actions + action) * self.num_states + state
+        ) * self.num_states + following
         if len(row) and (int(row[-1]) - first + 1) * num_moves <= TABLE_SIZE:
             every = np.bincount(code[known])
             found = np.flatnonzero(every)
@@ -215,17 +255,27 @@ class _Coded:
 
 
 def log_products(tree: WordTree, leaves: Tensor, log_leaves: Callable[[], Tensor]) -> Tensor:
-    """(R, B), the log of the sum of all entries of every sequence's product; the logs are asked for where it underflows."""
+    """(R, B), the log of the sum of all entries of every sequence's product; the logs are asked for
+    where it underflows.
+    """
     out = tree.log_sum(leaves)
     lost = out.isneginf()
     if not lost.any():
         return out
-    rows = lost.any(0).nonzero().ravel()  # numbers too small for products of probabilities: take logs
-    return out.index_copy(1, rows, log_recursion(log_leaves(), tree.steps(), tree.num_steps, rows.cpu().numpy()))
+    rows = (
+        lost.any(0).nonzero().ravel()
+    )  # numbers too small for products of probabilities: take logs
+    return out.index_copy(
+        1, rows, log_recursion(log_leaves(), tree.steps(), tree.num_steps, rows.cpu().numpy())
+    )
 
 
-def log_recursion(log_leaves: Tensor, words: np.ndarray, lengths: np.ndarray, rows: np.ndarray) -> Tensor:
-    """The same step by step with logarithms, for some sequences: slow, and safe from underflow. (R, rows)."""
+def log_recursion(
+    log_leaves: Tensor, words: np.ndarray, lengths: np.ndarray, rows: np.ndarray
+) -> Tensor:
+    """The same step by step with logarithms, for some sequences: slow, and safe from underflow. (R,
+    rows).
+    """
     starts, out = np.cumsum(lengths) - lengths, []
     for b in rows:
         own = words[starts[b] : starts[b] + lengths[b]].tolist()
@@ -250,7 +300,9 @@ Plan = TypeVar("Plan")
 
 
 def remember(data: Tensor, sort: Hashable, build: Callable[[Tensor], Plan]) -> Plan:
-    """What ``build`` makes of a tensor, kept as long as the tensor lives unchanged and no other sort is asked for."""
+    """What ``build`` makes of a tensor, kept as long as the tensor lives unchanged and no other
+    sort is asked for.
+    """
     key = id(data)
     held = _PLANS.get(key)
     if held is not None and held[0]() is data and held[1:3] == (data._version, sort):
@@ -268,5 +320,7 @@ def remember(data: Tensor, sort: Hashable, build: Callable[[Tensor], Plan]) -> P
 def plan_of(trajectories: Tensor, num_states: int, num_actions: int) -> ChainPlan:
     """The plan of a tensor, kept as long as the tensor lives unchanged."""
     return remember(
-        trajectories, (num_states, num_actions), lambda data: ChainPlan.build(data, num_states, num_actions)
+        trajectories,
+        (num_states, num_actions),
+        lambda data: ChainPlan.build(data, num_states, num_actions),
     )

@@ -54,10 +54,14 @@ class Codes:
 
     def places(self, codes: np.ndarray) -> np.ndarray:
         """The place of each integer."""
-        out: np.ndarray = np.searchsorted(self.distinct, codes) if self.table is None else self.table[codes]
+        out: np.ndarray = (
+            np.searchsorted(self.distinct, codes) if self.table is None else self.table[codes]
+        )
         return out
 
 
 def small_integers(largest: int) -> Any:
     """The smallest type of whole numbers that torch indexes with after a cast."""
-    return next(kind for kind in (np.uint8, np.int16, np.int32, np.int64) if largest <= np.iinfo(kind).max)
+    return next(
+        kind for kind in (np.uint8, np.int16, np.int32, np.int64) if largest <= np.iinfo(kind).max
+    )

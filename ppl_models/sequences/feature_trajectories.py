@@ -1,6 +1,8 @@
-"""Sequences of continuous states and actions: what a user may pass, and the one packed tensor that programs see.
+"""Sequences of continuous states and actions: what a user may pass, and the one packed tensor that
+programs see.
 
-Packed: (B, T, D + 1) float64, the state and then the action; an action of NaN is missing, and all is NaN after the end.
+Packed: (B, T, D + 1) float64, the state and then the action; an action of NaN is missing, and all
+is NaN after the end.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ SCALES = (0.01, 100.0)  # standard deviations of a feature for which the priors 
 
 
 class FeatureScaleWarning(UserWarning):
-    """A column of the state is constant, or on a scale for which the priors of the weights are not meant."""
+    """A column of the state is constant, or on a scale for which the priors of the weights are not
+    meant.
+    """
 
 
 def feature_lengths(packed: Tensor) -> Tensor:
@@ -32,13 +36,15 @@ def feature_lengths(packed: Tensor) -> Tensor:
     return (~packed[..., 0].isnan()).sum(-1)
 
 
-def as_feature_trajectories(data: Any, num_features: int, num_actions: int, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
+def as_feature_trajectories(
+    data: Any, num_features: int, num_actions: int, for_fit: bool = True
+) -> tuple[Tensor, tuple[str, ...]]:
     """Check sequences, and pack them.
 
     Args:
-        data: a dict ``{"state": (B, T, D), "action": (B, T), "length": (B,)}`` (without a length all are T long; -1 or NaN
-            for a missing action), packed sequences, or a data frame with columns sequence, time, action and one for
-            each entry of the state, one row a step.
+        data: a dict ``{"state": (B, T, D), "action": (B, T), "length": (B,)}`` (without a length
+            all are T long; -1 or NaN for a missing action), packed sequences, or a data frame with
+            columns sequence, time, action and one for each entry of the state, one row a step.
         num_features: D; num_actions: actions start at 0.
         for_fit: whether a fit is to follow.
 
@@ -46,8 +52,8 @@ def as_feature_trajectories(data: Any, num_features: int, num_actions: int, for_
         Packed sequences, and the names of their columns.
 
     Raises:
-        ValueError: for other shapes, actions out of range or not whole, a missing or infinite state (a state cannot be
-            summed out), a gap in time, an empty sequence.
+        ValueError: for other shapes, actions out of range or not whole, a missing or infinite state
+            (a state cannot be summed out), a gap in time, an empty sequence.
 
     Warns:
         UnvisitedWarning: naming actions that never occur, or where no sequence has a second step.
@@ -59,14 +65,18 @@ def as_feature_trajectories(data: Any, num_features: int, num_actions: int, for_
         packed, names = _from_frame(data, num_features)
     elif isinstance(data, Mapping):
         if not {"state", "action"} <= set(data) <= {"state", "action", "length"}:
-            raise ValueError(f"data: a dict of 'state', 'action' and 'length' was expected, got {sorted(map(str, data))}")
+            raise ValueError(
+                "data: a dict of 'state', 'action' and 'length' was expected, got"
+                f" {sorted(map(str, data))}"
+            )
         packed = _packed(data["state"], data["action"], data.get("length"), num_features)
     else:
         packed = _floats("trajectories", data)
         if packed.dim() != 3 or packed.shape[-1] != num_features + 1 or 0 in packed.shape:
             raise ValueError(
-                f"data: a dict {{'state': (B, T, {num_features}), 'action': (B, T), 'length': (B,)}} was expected (or packed "
-                f"(B, T, {num_features + 1})), got shape {tuple(packed.shape)}"
+                f"data: a dict {{'state': (B, T, {num_features}), 'action': (B, T), 'length':"
+                f" (B,)}} was expected (or packed (B, T, {num_features + 1})), got shape"
+                f" {tuple(packed.shape)}"
             )
         after = packed.isnan().all(-1).flip(1).to(torch.int64).cummin(1).values.flip(1).bool()
         _check_states(packed, ~after)
@@ -104,18 +114,32 @@ def _packed(state: Any, action: Any, length: Any, num_features: int) -> Tensor:
     states, actions = _floats("state", state), _floats("action", action)
     if states.dim() != 3 or states.shape[-1] != num_features or 0 in states.shape:
         raise ValueError(
-            f"data['state']: shape (sequences, steps, {num_features}) was expected, got {tuple(states.shape)}"
+            f"data['state']: shape (sequences, steps, {num_features}) was expected, got"
+            f" {tuple(states.shape)}"
         )
     if actions.shape != states.shape[:2]:
-        raise ValueError(f"data['action']: shape {tuple(states.shape[:2])} was expected, got {tuple(actions.shape)}")
+        raise ValueError(
+            f"data['action']: shape {tuple(states.shape[:2])} was expected, got"
+            f" {tuple(actions.shape)}"
+        )
     rows, steps = actions.shape
-    ends = torch.full((rows,), float(steps), dtype=torch.float64) if length is None else _floats("length", length)
+    ends = (
+        torch.full((rows,), float(steps), dtype=torch.float64)
+        if length is None
+        else _floats("length", length)
+    )
     if tuple(ends.shape) != (rows,):
-        raise ValueError(f"data['length']: shape ({rows},), one length a sequence, was expected, got {tuple(ends.shape)}")
+        raise ValueError(
+            f"data['length']: shape ({rows},), one length a sequence, was expected, got"
+            f" {tuple(ends.shape)}"
+        )
     wrong = ~((ends >= 1) & (ends <= steps) & (ends == ends.round()))
     if wrong.any():
         row = int(wrong.nonzero()[0])
-        raise ValueError(f"data['length']: 1 to {steps} was expected, got {float(ends[row]):g} for sequence {row}")
+        raise ValueError(
+            f"data['length']: 1 to {steps} was expected, got {float(ends[row]):g} for sequence"
+            f" {row}"
+        )
     inside = torch.arange(steps, device=states.device) < ends[:, None].to(states.device)
     actions = torch.where(actions == -1, torch.nan, actions.to(states.device))
     packed = torch.cat([states, actions[..., None]], -1)
@@ -132,8 +156,9 @@ def _check_states(packed: Tensor, inside: Tensor) -> None:
         found = float(packed[row, step, column])
         what = "missing" if np.isnan(found) else f"{found:g}"
         raise ValueError(
-            f"data['state']: {what} at sequence {row}, step {step}, column {column}; a state must be finite and cannot be summed "
-            "out: cut the sequence there (a missing action, -1, can)"
+            f"data['state']: {what} at sequence {row}, step {step}, column {column}; a state must"
+            " be finite and cannot be summed out: cut the sequence there (a missing action, -1,"
+            " can)"
         )
 
 
@@ -143,8 +168,8 @@ def _check_actions(packed: Tensor, num_actions: int) -> None:
     if wrong.any():
         row, step = (int(i) for i in wrong.nonzero()[0])
         raise ValueError(
-            f"data['action']: 0 to {num_actions - 1}, or -1 where missing, was expected, got {float(action[row, step]):g} at "
-            f"sequence {row}, step {step}"
+            f"data['action']: 0 to {num_actions - 1}, or -1 where missing, was expected, got"
+            f" {float(action[row, step]):g} at sequence {row}, step {step}"
         )
 
 
@@ -153,11 +178,16 @@ def _warn_scale(packed: Tensor, names: tuple[str, ...]) -> None:
     spread = states.std(0, correction=0)
     odd = ~((spread >= SCALES[0]) & (spread <= SCALES[1]))
     if odd.any():
-        shown = ", ".join(f"{names[int(i)]} ({float(spread[i]):.2g})" for i in odd.nonzero().ravel()[:10])
+        shown = ", ".join(
+            f"{names[int(i)]} ({float(spread[i]):.2g})" for i in odd.nonzero().ravel()[:10]
+        )
         warnings.warn(
-            f"columns of the state with a standard deviation outside {SCALES[0]:g} to {SCALES[1]:g}: {shown}; the priors of the "
-            "weights are meant for standardised columns", FeatureScaleWarning, stacklevel=5,
-        )  # fmt: skip
+            "columns of the state with a standard deviation outside "
+            f"{SCALES[0]:g} to {SCALES[1]:g}: {shown}; the priors of the "
+            "weights are meant for standardised columns",
+            FeatureScaleWarning,
+            stacklevel=5,
+        )
 
 
 def _from_frame(frame: Any, num_features: int) -> tuple[Tensor, tuple[str, ...]]:
@@ -166,7 +196,8 @@ def _from_frame(frame: Any, num_features: int) -> tuple[Tensor, tuple[str, ...]]
     features = [name for name in frame.columns if str(name) not in COLUMNS]
     if "action" not in given or len(features) != num_features or len(set(given)) != len(given):
         raise ValueError(
-            f"data: columns sequence, time, action and {num_features} of the state were expected, got {', '.join(given)}"
+            f"data: columns sequence, time, action and {num_features} of the state were expected,"
+            f" got {', '.join(given)}"
         )
     frame = with_places(frame)
     if not len(frame):
@@ -177,17 +208,23 @@ def _from_frame(frame: Any, num_features: int) -> tuple[Tensor, tuple[str, ...]]
         try:
             columns[name] = frame[name].to_numpy(dtype=np.float64, na_value=np.nan)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"data: column {str(name)!r}: numbers were expected ({error})") from error
+            raise ValueError(
+                f"data: column {str(name)!r}: numbers were expected ({error})"
+            ) from error
     order_of: dict[Any, int] = {}
-    sequence = np.array([order_of.setdefault(key, len(order_of)) for key in frame["sequence"].tolist()], dtype=np.int64)
+    sequence = np.array(
+        [order_of.setdefault(key, len(order_of)) for key in frame["sequence"].tolist()],
+        dtype=np.int64,
+    )
     order = np.lexsort((columns["time"], sequence))
     sequence, time = sequence[order], columns["time"][order]
     gap = np.flatnonzero((sequence[1:] == sequence[:-1]) & (np.diff(time) != 1))
     if len(gap):
         at = int(gap[0])
         raise ValueError(
-            f"data: times of a sequence must follow each other by 1; sequence {list(order_of)[sequence[at]]!r} goes from {time[at]:g} to "
-            f"{time[at + 1]:g}: cut it there, or give the steps between with an empty action"
+            "data: times of a sequence must follow each other by 1; sequence"
+            f" {list(order_of)[sequence[at]]!r} goes from {time[at]:g} to {time[at + 1]:g}: cut it"
+            " there, or give the steps between with an empty action"
         )
     lengths = np.bincount(sequence)
     step = np.arange(len(sequence)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
@@ -195,4 +232,7 @@ def _from_frame(frame: Any, num_features: int) -> tuple[Tensor, tuple[str, ...]]
     action = np.full(state.shape[:2], np.nan)
     state[sequence, step] = np.stack([columns[name] for name in features], -1)[order]
     action[sequence, step] = columns["action"][order]
-    return _packed(state, action, lengths, num_features), (*(str(name) for name in features), "action")
+    return _packed(state, action, lengths, num_features), (
+        *(str(name) for name in features),
+        "action",
+    )

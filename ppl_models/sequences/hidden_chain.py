@@ -1,13 +1,21 @@
-r"""Sequences whose law depends on a hidden Markov chain: the law with the states summed out, for any emission.
+r"""Sequences whose law depends on a hidden Markov chain: the law with the states summed out, for
+any emission.
 
-.. math:: p(x_1, ..., x_T) = \sum_{s_1 ... s_T} \pi_{s_1} F_{s_1}(x_1) \prod_{t > 1} A_{s_{t-1} s_t} F_{s_t}(x_t) .
+.. math::
 
-The first emission is that of the first state. (Pyro's ``DiscreteHMM`` moves before it emits: its initial law :math:`\pi` is our :math:`\pi A`.)
+    p(x_1, ..., x_T) = \sum_{s_1 ... s_T} \pi_{s_1} F_{s_1}(x_1) \prod_{t > 1} A_{s_{t-1} s_t}
+    F_{s_t}(x_t) .
 
-The sum is a product of matrices :math:`A \operatorname{diag}(F(x_t))`. A long sequence is cut into pieces whose products are taken side by side, and the
-pieces are then tied, so that a sequence of T steps takes some :math:`2 \sqrt T` operations one after the other; of few states the products are a tree, of
-:math:`\log_2 T` levels (S. Hassan, S. Särkkä and Á. F. García-Fernández 2021, doi:10.1109/TSP.2021.3103338). The densities of a step are divided by the largest of them and the
-products scaled. Where a move is impossible, a state that has lost all its weight to rounding could not be entered anew, so that logarithms are added instead.
+The first emission is that of the first state. (Pyro's ``DiscreteHMM`` moves before it emits: its
+initial law :math:`\pi` is our :math:`\pi A`.)
+
+The sum is a product of matrices :math:`A \operatorname{diag}(F(x_t))`. A long sequence is cut into
+pieces whose products are taken side by side, and the pieces are then tied, so that a sequence of T
+steps takes some :math:`2 \sqrt T` operations one after the other; of few states the products are a
+tree, of :math:`\log_2 T` levels (S. Hassan, S. Särkkä and Á. F. García-Fernández 2021,
+doi:10.1109/TSP.2021.3103338). The densities of a step are divided by the largest of them and the
+products scaled. Where a move is impossible, a state that has lost all its weight to rounding could
+not be entered anew, so that logarithms are added instead.
 """
 
 from __future__ import annotations
@@ -41,26 +49,39 @@ SHORTEST = 128  # steps of a piece
 FEW_STATES = 7  # of which a tree of products is taken, where there are more steps than sequences
 MANY = 64  # sequences side by side, from which on none is cut
 RESCALE = 4  # steps of a product of matrices between two scalings
-LEAST = {torch.float64: 1e-60, torch.float32: 1e-7}  # of the chance of a move, for products that are scaled
-NEVER = -1e30  # the logarithm of what is impossible: sums of it stay finite, in single precision too
+LEAST = {
+    torch.float64: 1e-60,
+    torch.float32: 1e-7,
+}  # of the chance of a move, for products that are scaled
+NEVER = (
+    -1e30
+)  # the logarithm of what is impossible: sums of it stay finite, in single precision too
 MOST_EXPONENT = {torch.float64: 600.0, torch.float32: 70.0}
 DOUBLINGS = 60
-MOST_SUMS = 2**16  # terms of all products of pieces at one step, beyond which adding logarithms takes longer than going step by step
+# terms of all products of pieces at one step, beyond which adding logarithms takes longer than
+# going step by step
+MOST_SUMS = 2**16
 
 
 # ---------------------------------------------------------------- stationary laws
 
 
 def stationary_law(transitions: Tensor) -> Tensor:
-    r"""(\*batch, K), :math:`\delta` with :math:`\delta A = \delta`, of chains (\*batch, K, K) that can go from every state to every other; differentiable."""
+    r"""(\*batch, K), :math:`\delta` with :math:`\delta A = \delta`, of chains (\*batch, K, K) that
+    can go from every state to every other; differentiable.
+    """
     size = transitions.shape[-1]
     eye = torch.eye(size, dtype=transitions.dtype, device=transitions.device)
-    found: Tensor = torch.linalg.solve((eye - transitions + 1.0).mT, torch.ones_like(transitions[..., 0]))
+    found: Tensor = torch.linalg.solve(
+        (eye - transitions + 1.0).mT, torch.ones_like(transitions[..., 0])
+    )
     return found
 
 
 def limit_law(transitions: Tensor) -> Tensor:
-    r"""(\*batch, K), the share of time in each state in the long run, from a first state that is drawn evenly; of any chain."""
+    r"""(\*batch, K), the share of time in each state in the long run, from a first state that is
+    drawn evenly; of any chain.
+    """
     size = transitions.shape[-1]
     eye = torch.eye(size, dtype=transitions.dtype, device=transitions.device)
     power = (transitions + eye) / 2  # has no period, and the same stationary laws
@@ -89,7 +110,9 @@ class AllowedRows(Shares):
 
     def check(self, value: Tensor) -> Tensor:
         graph = self.graph.to(value.device)
-        return constraints.simplex.check(value).all(-1) & (value.masked_fill(graph, 0.0) == 0).flatten(-2).all(-1)
+        return constraints.simplex.check(value).all(-1) & (
+            value.masked_fill(graph, 0.0) == 0
+        ).flatten(-2).all(-1)
 
     def scaled(self, value: Tensor) -> Tensor:
         return value / value.sum(-1, keepdim=True)
@@ -114,19 +137,27 @@ class _Rows(transforms.Transform):
         return [(k, part) for k, part in enumerate(x.split(self.sizes, -1)) if self.sizes[k]]
 
     def _call(self, x: Tensor) -> Tensor:
-        out = self.graph.to(x).expand(x.shape[:-1] + self.graph.shape).clone()  # a row of one entry is certain
+        out = (
+            self.graph.to(x).expand(x.shape[:-1] + self.graph.shape).clone()
+        )  # a row of one entry is certain
         for k, part in self._parts(x):
             out[..., k, self.graph[k]] = transforms.StickBreakingTransform()(part)
         return out
 
     def _inverse(self, y: Tensor) -> Tensor:
-        rows = [transforms.StickBreakingTransform().inv(y[..., k, self.graph[k]]) for k, size in enumerate(self.sizes) if size]
+        rows = [
+            transforms.StickBreakingTransform().inv(y[..., k, self.graph[k]])
+            for k, size in enumerate(self.sizes)
+            if size
+        ]
         return torch.cat(rows, -1) if rows else y.new_zeros((*y.shape[:-2], 0))
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         total = x.new_zeros(x.shape[:-1])
         for k, part in self._parts(x):
-            total = total + transforms.StickBreakingTransform().log_abs_det_jacobian(part, y[..., k, self.graph[k]])
+            total = total + transforms.StickBreakingTransform().log_abs_det_jacobian(
+                part, y[..., k, self.graph[k]]
+            )
         return total
 
     def forward_shape(self, shape: torch.Size) -> torch.Size:
@@ -143,7 +174,8 @@ def _biject_to_rows(constraint: AllowedRows) -> transforms.Transform:
 
 
 class AllowedMoves(TorchDistribution):
-    r"""Independent Dirichlet laws of the rows of a transition matrix, each over its allowed entries.
+    r"""Independent Dirichlet laws of the rows of a transition matrix, each over its allowed
+    entries.
 
     Args:
         concentration: (\*batch, K, K), positive where allowed.
@@ -152,7 +184,9 @@ class AllowedMoves(TorchDistribution):
 
     arg_constraints: dict[str, constraints.Constraint] = {}
 
-    def __init__(self, concentration: Tensor, graph: Tensor, batch_shape: torch.Size = torch.Size()) -> None:
+    def __init__(
+        self, concentration: Tensor, graph: Tensor, batch_shape: torch.Size = torch.Size()
+    ) -> None:
         self.concentration, self.graph = concentration, graph
         super().__init__(batch_shape, graph.shape, validate_args=False)
 
@@ -166,7 +200,9 @@ class AllowedMoves(TorchDistribution):
     def sample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
         with torch.no_grad():
             shape = torch.Size(sample_shape) + self.batch_shape + self.event_shape
-            weight = torch._standard_gamma(self.concentration.expand(shape).contiguous()).clamp(min=1e-30)
+            weight = torch._standard_gamma(self.concentration.expand(shape).contiguous()).clamp(
+                min=1e-30
+            )
             weight = weight.masked_fill(~self.graph, 0.0)
             return weight / weight.sum(-1, keepdim=True)
 
@@ -174,7 +210,9 @@ class AllowedMoves(TorchDistribution):
         total = value.new_zeros(value.shape[:-2])
         for k, own in enumerate(self.graph):
             if int(own.sum()) > 1:
-                total = total + Dirichlet(self.concentration[..., k, own], validate_args=False).log_prob(value[..., k, own])
+                total = total + Dirichlet(
+                    self.concentration[..., k, own], validate_args=False
+                ).log_prob(value[..., k, own])
         return total.expand(broadcast_shapes(total.shape, self.batch_shape))
 
 
@@ -189,7 +227,9 @@ def piece_length(num_sequences: int, num_steps: int) -> int:
 
 
 def may_lose_weight(transitions: Tensor) -> bool:
-    """Whether some move is so unlikely that scaled products might lose a state to rounding for good."""
+    """Whether some move is so unlikely that scaled products might lose a state to rounding for
+    good.
+    """
     return bool((transitions.detach() < LEAST.get(transitions.dtype, 1e-7)).any())
 
 
@@ -198,7 +238,8 @@ def log_chain(initial: Tensor, transitions: Tensor, log_densities: Tensor) -> Te
 
     Args:
         initial: (R, K); transitions: (R, K, K).
-        log_densities: of every step in every state, (R, B, T, K); zeros where nothing was seen, as after the end of a sequence.
+        log_densities: of every step in every state, (R, B, T, K); zeros where nothing was seen, as
+            after the end of a sequence.
 
     Returns:
         (R, B).
@@ -208,15 +249,20 @@ def log_chain(initial: Tensor, transitions: Tensor, log_densities: Tensor) -> Te
     _, sequences, steps, size = log_densities.shape
     if size <= FEW_STATES and sequences < min(MANY, steps) and steps > 2:
         return _scaled_tree(initial, transitions, log_densities)
-    return _scaled_products(initial, transitions, _pieces(log_densities, piece_length(sequences, steps)))
+    return _scaled_products(
+        initial, transitions, _pieces(log_densities, piece_length(sequences, steps))
+    )
 
 
-def log_chain_exactly(initial: Tensor, transitions: Tensor, log_densities: Tensor, inside: Tensor | None = None) -> Tensor:
+def log_chain_exactly(
+    initial: Tensor, transitions: Tensor, log_densities: Tensor, inside: Tensor | None = None
+) -> Tensor:
     """The same by adding logarithms: slower, and exact where moves are impossible.
 
     Args:
         initial, transitions, log_densities: as above.
-        inside: (B, T) bool, steps of the sequences; after the end of one the chain does not move. All if None.
+        inside: (B, T) bool, steps of the sequences; after the end of one the chain does not move.
+            All if None.
     """
     steps, size = log_densities.shape[-2:]
     piece = piece_length(log_densities.shape[1], steps)
@@ -229,11 +275,16 @@ def log_chain_exactly(initial: Tensor, transitions: Tensor, log_densities: Tenso
 def _pieces(values: Tensor, length: int) -> Tensor:
     """(R, B, T, K) -> (L, R, B, P, K), zeros after the end."""
     num = -(-values.shape[2] // length)
-    return torch.nn.functional.pad(values, (0, 0, 0, num * length - values.shape[2])).unflatten(2, (num, length)).movedim(3, 0)
+    return (
+        torch.nn.functional.pad(values, (0, 0, 0, num * length - values.shape[2]))
+        .unflatten(2, (num, length))
+        .movedim(3, 0)
+    )
 
 
 def first_offset(initial: Tensor, log_densities: Tensor) -> Tensor:
-    """What the densities of a first step are divided by, as a logarithm, (R, B, 1): the largest with its chance, which may be tiny elsewhere.
+    """What the densities of a first step are divided by, as a logarithm, (R, B, 1): the largest
+    with its chance, which may be tiny elsewhere.
 
     Args:
         initial: (R, K); log_densities: (R, B, K).
@@ -248,10 +299,14 @@ def _finite(value: Tensor) -> Tensor:
 def _scaled_tree(initial: Tensor, transitions: Tensor, log_densities: Tensor) -> Tensor:
     """Products of neighbours, of neighbouring products, and so on."""
     peak = _finite(log_densities.amax(-1, keepdim=True).detach())  # (R, B, T, 1)
-    peak = torch.cat([first_offset(initial, log_densities[:, :, 0]).unsqueeze(2), peak[:, :, 1:]], 2)
+    peak = torch.cat(
+        [first_offset(initial, log_densities[:, :, 0]).unsqueeze(2), peak[:, :, 1:]], 2
+    )
     weights = (log_densities - peak).clamp(max=MOST_EXPONENT.get(log_densities.dtype, 70.0)).exp()
     total, least = peak.double().sum((2, 3)), torch.finfo(weights.dtype).tiny
-    product = transitions[:, None, None] * weights[:, :, 1:].unsqueeze(-2)  # (R, B, T - 1, K, K), rows: the state before
+    product = transitions[:, None, None] * weights[:, :, 1:].unsqueeze(
+        -2
+    )  # (R, B, T - 1, K, K), rows: the state before
     while product.shape[2] > 1:
         even = product.shape[2] // 2 * 2
         pairs = product[:, :, :even].unflatten(2, (-1, 2))
@@ -269,8 +324,12 @@ def _scaled_products(initial: Tensor, transitions: Tensor, cut: Tensor) -> Tenso
     peak = _finite(cut.amax(-1, keepdim=True).detach())
     first = first_offset(initial, cut[0, :, :, 0])
     peak = torch.cat([torch.cat([first.unsqueeze(2), peak[0, :, :, 1:]], 2).unsqueeze(0), peak[1:]])
-    weights = (cut - peak).clamp(max=MOST_EXPONENT.get(cut.dtype, 70.0)).exp().unbind(0)  # each (R, B, P, K)
-    total = peak.double().sum((0, 3, 4)) + 0.0 * transitions.double().sum((-2, -1)).unsqueeze(-1)  # (R, B); of one step, too, there is a slope
+    weights = (
+        (cut - peak).clamp(max=MOST_EXPONENT.get(cut.dtype, 70.0)).exp().unbind(0)
+    )  # each (R, B, P, K)
+    total = peak.double().sum((0, 3, 4)) + 0.0 * transitions.double().sum((-2, -1)).unsqueeze(
+        -1
+    )  # (R, B); of one step, too, there is a slope
     least = torch.finfo(cut.dtype).tiny
     if num == 1:
         alpha, logs = initial.unsqueeze(1) * weights[0].squeeze(2), []
@@ -280,7 +339,10 @@ def _scaled_products(initial: Tensor, transitions: Tensor, cut: Tensor) -> Tenso
             alpha = (alpha / scale) @ transitions * weight.squeeze(2)
         logs.append(alpha.sum(-1, keepdim=True).log())
         return (total + torch.stack(logs).double().sum((0, -1))).to(cut.dtype)
-    product, scales = torch.diag_embed(weights[0]), []  # (R, B, P, K, K), rows: the first state of a piece
+    product, scales = (
+        torch.diag_embed(weights[0]),
+        [],
+    )  # (R, B, P, K, K), rows: the first state of a piece
     move = transitions[:, None, None]
     for t, weight in enumerate(weights[1:], 1):
         product = product @ move * weight.unsqueeze(-2)
@@ -297,7 +359,9 @@ def _scaled_products(initial: Tensor, transitions: Tensor, cut: Tensor) -> Tenso
         logs.append(scale.log())
         after = after / scale
         before = after @ transitions
-    return (total + torch.stack(logs).double().sum((0, -1)) + after.sum(-1).double().log()).to(cut.dtype)
+    return (total + torch.stack(logs).double().sum((0, -1)) + after.sum(-1).double().log()).to(
+        cut.dtype
+    )
 
 
 def _added_logs(initial: Tensor, transitions: Tensor, cut: Tensor, inside: Tensor | None) -> Tensor:
@@ -311,10 +375,16 @@ def _added_logs(initial: Tensor, transitions: Tensor, cut: Tensor, inside: Tenso
             moved = (alpha.unsqueeze(-1) + moves.unsqueeze(1)).logsumexp(-2) + cut[t, :, :, 0]
             alpha = moved if inside is None else torch.where(inside[t, :, :, 0], moved, alpha)
     else:
-        product = _logs(torch.eye(cut.shape[-1], dtype=cut.dtype, device=cut.device)) + cut[0].unsqueeze(-2)  # (R, B, P, K, K)
+        product = _logs(torch.eye(cut.shape[-1], dtype=cut.dtype, device=cut.device)) + cut[
+            0
+        ].unsqueeze(-2)  # (R, B, P, K, K)
         for t in range(1, len(cut)):
-            moved = (product.unsqueeze(-1) + moves[:, None, None, None]).logsumexp(-2) + cut[t].unsqueeze(-2)
-            product = moved if inside is None else torch.where(inside[t].unsqueeze(-1), moved, product)
+            moved = (product.unsqueeze(-1) + moves[:, None, None, None]).logsumexp(-2) + cut[
+                t
+            ].unsqueeze(-2)
+            product = (
+                moved if inside is None else torch.where(inside[t].unsqueeze(-1), moved, product)
+            )
         alpha = start.unsqueeze(1).expand(-1, cut.shape[2], -1)
         for p, part in enumerate(product.unbind(2)):
             into = alpha if p == 0 else (alpha.unsqueeze(-1) + moves.unsqueeze(1)).logsumexp(-2)
@@ -345,15 +415,22 @@ def emission_densities(emission: TorchDistribution, value: Tensor) -> Tensor:
     value = torch.where(value == torch.inf, torch.nan, value)
     empty = value.isnan().all(-1)
     if bool(empty.all()):
-        shape = broadcast_shapes(emission.batch_shape[:-1], value.shape[:-1]) + emission.batch_shape[-1:]
+        shape = (
+            broadcast_shapes(emission.batch_shape[:-1], value.shape[:-1])
+            + emission.batch_shape[-1:]
+        )
         return value.new_zeros(shape)
-    filler = value[~empty][0]  # any row that was seen, where a law of whole rows would not know what to say
+    filler = value[~empty][
+        0
+    ]  # any row that was seen, where a law of whole rows would not know what to say
     found: Tensor = emission.log_prob(torch.where(empty.unsqueeze(-1), filler, value).unsqueeze(-2))
     return torch.where(empty.unsqueeze(-1), 0.0, found)
 
 
 class _Steps(constraints.Constraint):
-    """Rows of finite numbers; NaN stands for a missing one, infinity for what lies after the end."""
+    """Rows of finite numbers; NaN stands for a missing one, infinity for what lies after the
+    end.
+    """
 
     is_discrete = False
     event_dim = 2
@@ -363,24 +440,42 @@ class _Steps(constraints.Constraint):
 
 
 class HiddenChain(TorchDistribution):
-    r"""Law of a sequence of T rows whose law depends on the state of a hidden Markov chain, the states summed out.
+    r"""Law of a sequence of T rows whose law depends on the state of a hidden Markov chain, the
+    states summed out.
 
-    Entries of a value may be missing (NaN): they leave the likelihood, as a row does that is missing altogether, or that lies after the end of its
-    sequence (infinity).
+    Entries of a value may be missing (NaN): they leave the likelihood, as a row does that is
+    missing altogether, or that lies after the end of its sequence (infinity).
 
     Args:
         initial: :math:`\pi` (\*batch, K); transitions: A (\*batch, K, K), rows sum to one.
-        emission: the law of a row, of batch shape (\*batch, 1, K), or (\*batch, T, K) where it changes from step to step, and event shape (J,).
+        emission: the law of a row, of batch shape (\*batch, 1, K), or (\*batch, T, K) where it
+            changes from step to step, and event shape (J,).
         num_steps: length of a drawn sequence.
     """
 
     arg_constraints: dict[str, constraints.Constraint] = {}
     support = _Steps()
 
-    def __init__(self, initial: Tensor, transitions: Tensor, emission: TorchDistribution, num_steps: int, validate_args: bool | None = None) -> None:
-        self.initial, self.transitions, self.emission, self.num_steps = initial, transitions, emission, num_steps
-        self._own = broadcast_shapes(initial.shape[:-1], transitions.shape[:-2], emission.batch_shape[:-2])
-        super().__init__(self._own, torch.Size([num_steps, *emission.event_shape]), validate_args=False)
+    def __init__(
+        self,
+        initial: Tensor,
+        transitions: Tensor,
+        emission: TorchDistribution,
+        num_steps: int,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.initial, self.transitions, self.emission, self.num_steps = (
+            initial,
+            transitions,
+            emission,
+            num_steps,
+        )
+        self._own = broadcast_shapes(
+            initial.shape[:-1], transitions.shape[:-2], emission.batch_shape[:-2]
+        )
+        super().__init__(
+            self._own, torch.Size([num_steps, *emission.event_shape]), validate_args=False
+        )
 
     def expand(self, batch_shape: torch.Size, _instance: Any = None) -> HiddenChain:
         new = HiddenChain(self.initial, self.transitions, self.emission, self.num_steps)
@@ -391,19 +486,41 @@ class HiddenChain(TorchDistribution):
         shape = broadcast_shapes(self.batch_shape, value.shape[:-2])
         size = self.initial.shape[-1]
         num_rows = value.shape[:-2].numel()
-        is_shared = self._own[-1:] in (torch.Size(), torch.Size([1])) and (value.dim() == 2 or num_rows == value.shape[-3])
-        if is_shared and self.emission.batch_shape[-2] == 1:  # one chain, or one a restart, for all sequences
+        is_shared = self._own[-1:] in (torch.Size(), torch.Size([1])) and (
+            value.dim() == 2 or num_rows == value.shape[-3]
+        )
+        if (
+            is_shared and self.emission.batch_shape[-2] == 1
+        ):  # one chain, or one a restart, for all sequences
             own = self._own[:-1]
             rows = value.reshape(-1, value.shape[-1])  # the steps of all sequences side by side
-            densities = emission_densities(self.emission, rows).expand(self._own + (len(rows), size))
+            densities = emission_densities(self.emission, rows).expand(
+                self._own + (len(rows), size)
+            )
             densities = densities.reshape(own.numel(), -1, value.shape[-2], size)
-            initial, transitions = self.initial.expand(self._own + (size,)), self.transitions.expand(self._own + (size, size))
-            found = log_chain(initial.reshape(-1, size), transitions.reshape(-1, size, size), densities)  # (R, B)
-            return found.reshape(own + found.shape[-1:]).expand(shape) if len(shape) else found.reshape(())
+            initial, transitions = (
+                self.initial.expand(self._own + (size,)),
+                self.transitions.expand(self._own + (size, size)),
+            )
+            found = log_chain(
+                initial.reshape(-1, size), transitions.reshape(-1, size, size), densities
+            )  # (R, B)
+            return (
+                found.reshape(own + found.shape[-1:]).expand(shape)
+                if len(shape)
+                else found.reshape(())
+            )
         value = value.expand(shape + value.shape[-2:])
         densities = emission_densities(self.emission, value).expand(shape + (value.shape[-2], size))
-        initial, transitions = self.initial.expand(shape + (size,)), self.transitions.expand(shape + (size, size))
-        found = log_chain(initial.reshape(-1, size), transitions.reshape(-1, size, size), densities.reshape(-1, 1, value.shape[-2], size))
+        initial, transitions = (
+            self.initial.expand(shape + (size,)),
+            self.transitions.expand(shape + (size, size)),
+        )
+        found = log_chain(
+            initial.reshape(-1, size),
+            transitions.reshape(-1, size, size),
+            densities.reshape(-1, 1, value.shape[-2], size),
+        )
         return found.reshape(shape)
 
     def sample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
@@ -417,10 +534,14 @@ class HiddenChain(TorchDistribution):
             transitions = self.transitions.expand(shape + (size, size))
             states = [state]
             for _ in range(self.num_steps - 1):
-                row = transitions.gather(-2, state[..., None, None].expand(shape + (1, size))).squeeze(-2)
+                row = transitions.gather(
+                    -2, state[..., None, None].expand(shape + (1, size))
+                ).squeeze(-2)
                 state = draw_categorical(row)
                 states.append(state)
             path = torch.stack(states, -1)
-            each = self.emission.expand(shape + (self.num_steps, size)).sample()  # one row for every state
+            each = self.emission.expand(
+                shape + (self.num_steps, size)
+            ).sample()  # one row for every state
             index = path[..., None, None].expand(path.shape + (1, each.shape[-1]))
             return path, each.gather(-2, index).squeeze(-2)

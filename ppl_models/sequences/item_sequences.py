@@ -21,8 +21,9 @@ __all__ = ["PLACES", "as_item_sequences", "inside_of", "places_of"]
 PLACES = ("sequence", "time")  # columns of a data frame that say where a row belongs
 MOST_EMPTY = 1000  # steps a row that gaps in time may add, beyond which time does not count steps
 FORMS = (
-    "a list of tables (steps, items), one a sequence; one such table; an array (sequences, steps, items); a dict {'items': that array, 'length': "
-    "(sequences,)}; or a data frame with a row a step and columns 'sequence' and 'time' beside the items"
+    "a list of tables (steps, items), one a sequence; one such table; an array (sequences, steps,"
+    " items); a dict {'items': that array, 'length': (sequences,)}; or a data frame with a row a"
+    " step and columns 'sequence' and 'time' beside the items"
 )
 
 
@@ -31,14 +32,18 @@ def inside_of(packed: Tensor) -> Tensor:
     return packed[..., 0] != torch.inf
 
 
-def as_item_sequences(data: Any, num_items: int, response: ResponseFamily, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
+def as_item_sequences(
+    data: Any, num_items: int, response: ResponseFamily, for_fit: bool = True
+) -> tuple[Tensor, tuple[str, ...]]:
     """Check sequences, and pack them.
 
     Args:
-        data: a list of tables (T, J) of unequal length; one table, which is one sequence; a data frame with a row a step, in which columns
-            ``sequence`` and ``time`` say where a row belongs (without the first all are one sequence, without the second rows follow each other as
-            they stand; whole numbers of time that are left out are steps without entries); an array (B, T, J), in which empty steps at the end of a
-            sequence are no steps; or a dict ``{"items": (B, T, J), "length": (B,)}``. NaN is a missing entry.
+        data: a list of tables (T, J) of unequal length; one table, which is one sequence; a data
+            frame with a row a step, in which columns ``sequence`` and ``time`` say where a row
+            belongs (without the first all are one sequence, without the second rows follow each
+            other as they stand; whole numbers of time that are left out are steps without entries);
+            an array (B, T, J), in which empty steps at the end of a sequence are no steps; or a
+            dict ``{"items": (B, T, J), "length": (B,)}``. NaN is a missing entry.
         num_items: J; response: the family of the items.
         for_fit: whether a fit is to follow.
 
@@ -46,8 +51,9 @@ def as_item_sequences(data: Any, num_items: int, response: ResponseFamily, for_f
         Packed sequences, and the names of the items.
 
     Raises:
-        ValueError: for other forms, an empty sequence, sequences of other widths, times that are negative, not whole or twice in a sequence, a sequence
-            without any entry (in a fit), and as :func:`ppl_models.parts.validation.as_items` says.
+        ValueError: for other forms, an empty sequence, sequences of other widths, times that are
+            negative, not whole or twice in a sequence, a sequence without any entry (in a fit), and
+            as :func:`ppl_models.parts.validation.as_items` says.
 
     Warns:
         ConstantColumnWarning: naming every item that holds one value.
@@ -71,20 +77,32 @@ def as_item_sequences(data: Any, num_items: int, response: ResponseFamily, for_f
             return _of_array(array, None, num_items, response, for_fit)
         one = _as_table(array, 0, num_items)
         table, names = _items(one, num_items, response, for_fit)
-        lengths, sequence, step = np.array([len(one)]), np.zeros(len(one), dtype=np.int64), np.arange(len(one))
-    packed = _laid_out(table, torch.from_numpy(lengths), torch.from_numpy(sequence), torch.from_numpy(step))
+        lengths, sequence, step = (
+            np.array([len(one)]),
+            np.zeros(len(one), dtype=np.int64),
+            np.arange(len(one)),
+        )
+    packed = _laid_out(
+        table, torch.from_numpy(lengths), torch.from_numpy(sequence), torch.from_numpy(step)
+    )
     _check_present(packed, for_fit)
     return packed, names
 
 
 def places_of(frame: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The sequence and the step of every row of a checked data frame, (N,) each, both counted from 0: sequences in the order of their first rows,
-    steps from the first time of the sequence.
+    """The sequence and the step of every row of a checked data frame, (N,) each, both counted from
+    0: sequences in the order of their first rows, steps from the first time of the sequence.
     """
     names = list(column_names(frame))
     if "sequence" in names:
         order_of: dict[Any, int] = {}
-        sequence = np.array([order_of.setdefault(key, len(order_of)) for key in frame[frame.columns[names.index("sequence")]].tolist()], dtype=np.int64)
+        sequence = np.array(
+            [
+                order_of.setdefault(key, len(order_of))
+                for key in frame[frame.columns[names.index("sequence")]].tolist()
+            ],
+            dtype=np.int64,
+        )
     else:
         sequence, order_of = np.zeros(len(frame), dtype=np.int64), {"": 0}
     if "time" not in names:
@@ -102,7 +120,10 @@ def places_of(frame: Any) -> tuple[np.ndarray, np.ndarray]:
     if twice.any():
         at = order[int(twice.argmax()) + 1]
         of = f" of sequence {list(order_of)[sequence[at]]!r}" if "sequence" in names else ""
-        raise ValueError(f"data: column 'time': every time once in a sequence was expected, but {time[at]}{of} is there twice, again in {row_of(frame, int(at))}")
+        raise ValueError(
+            f"data: column 'time': every time once in a sequence was expected, but {time[at]}{of}"
+            f" is there twice, again in {row_of(frame, int(at))}"
+        )
     return sequence, step
 
 
@@ -110,11 +131,16 @@ def _times(column: Any) -> np.ndarray:
     try:
         values = column.to_numpy(dtype=np.float64, na_value=np.nan)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"data: column 'time': whole numbers that count steps were expected ({error})") from error
+        raise ValueError(
+            f"data: column 'time': whole numbers that count steps were expected ({error})"
+        ) from error
     wrong = ~(np.isfinite(values) & (values == np.round(values)))
     if wrong.any():
         at = int(wrong.argmax())
-        raise ValueError(f"data: column 'time': whole numbers that count steps were expected, got {values[at]:g} in {row_of(column.to_frame(), at)}")
+        raise ValueError(
+            f"data: column 'time': whole numbers that count steps were expected, got {values[at]:g}"
+            f" in {row_of(column.to_frame(), at)}"
+        )
     return values.astype(np.int64)
 
 
@@ -123,10 +149,16 @@ def _is_frame(data: Any) -> bool:
 
 
 def _are_numbers(data: Sequence[Any]) -> bool:
-    return all(isinstance(part, int | float | np.number | None) or (isinstance(part, Tensor) and part.dim() == 0) for part in data)
+    return all(
+        isinstance(part, int | float | np.number | None)
+        or (isinstance(part, Tensor) and part.dim() == 0)
+        for part in data
+    )
 
 
-def _of_frame(frame: Any, num_items: int, response: ResponseFamily, for_fit: bool) -> tuple[Tensor, tuple[str, ...], np.ndarray, np.ndarray]:
+def _of_frame(
+    frame: Any, num_items: int, response: ResponseFamily, for_fit: bool
+) -> tuple[Tensor, tuple[str, ...], np.ndarray, np.ndarray]:
     if not len(frame):
         raise ValueError("data: at least one row was expected, got none")
     names = column_names(frame)
@@ -134,33 +166,57 @@ def _of_frame(frame: Any, num_items: int, response: ResponseFamily, for_fit: boo
         if name in names:
             missing = np.flatnonzero(frame[frame.columns[names.index(name)]].isna().to_numpy())
             if len(missing):
-                raise ValueError(f"data: column {name!r} must not be empty; it is in {row_of(frame, int(missing[0]))}")
-    if "time" in names and (negative := _times(frame[frame.columns[names.index("time")]]) < 0).any():
-        raise ValueError(f"data: column 'time': whole numbers from 0 that count steps were expected, got a negative one in {row_of(frame, int(negative.argmax()))}")
+                raise ValueError(
+                    f"data: column {name!r} must not be empty; it is in"
+                    f" {row_of(frame, int(missing[0]))}"
+                )
+    if (
+        "time" in names
+        and (negative := _times(frame[frame.columns[names.index("time")]]) < 0).any()
+    ):
+        raise ValueError(
+            "data: column 'time': whole numbers from 0 that count steps were expected, got a"
+            f" negative one in {row_of(frame, int(negative.argmax()))}"
+        )
     sequence, step = places_of(frame)
-    items = frame[[column for column, name in zip(frame.columns, names, strict=True) if name not in PLACES]]
+    items = frame[
+        [column for column, name in zip(frame.columns, names, strict=True) if name not in PLACES]
+    ]
     table, item_names = _items(items, num_items, response, for_fit)
     if int(step.max()) >= MOST_EMPTY * len(frame):
         raise ValueError(
-            f"data: column 'time': numbers that count steps were expected, but {len(frame):,} rows lie up to {int(step.max()):,} steps apart: number the "
-            "steps, or leave the column out where rows follow each other"
+            f"data: column 'time': numbers that count steps were expected, but {len(frame):,} rows"
+            f" lie up to {int(step.max()):,} steps apart: number the steps, or leave the column out"
+            " where rows follow each other"
         )
     return table, item_names, sequence, step
 
 
 def _of_dict(data: Mapping[Any, Any]) -> tuple[np.ndarray | Tensor, Any]:
     if "items" not in data or not set(data) <= {"items", "length"}:
-        raise ValueError(f"data: a dict of 'items' (sequences, steps, items) and 'length' (sequences,) was expected, got {sorted(map(str, data))}")
+        raise ValueError(
+            "data: a dict of 'items' (sequences, steps, items) and 'length' (sequences,) was"
+            f" expected, got {sorted(map(str, data))}"
+        )
     array = _as_array(data["items"])
     if array.ndim != 3:
-        raise ValueError(f"data['items']: shape (sequences, steps, items) was expected, got {tuple(array.shape)}")
+        raise ValueError(
+            f"data['items']: shape (sequences, steps, items) was expected, got {tuple(array.shape)}"
+        )
     return array, data.get("length")
 
 
-def _of_array(array: Any, length: Any, num_items: int, response: ResponseFamily, for_fit: bool) -> tuple[Tensor, tuple[str, ...]]:
-    """Of (B, T, J), the sequences of which end where ``length`` says, else where infinities or nothing but empty steps follow."""
+def _of_array(
+    array: Any, length: Any, num_items: int, response: ResponseFamily, for_fit: bool
+) -> tuple[Tensor, tuple[str, ...]]:
+    """Of (B, T, J), the sequences of which end where ``length`` says, else where infinities or
+    nothing but empty steps follow.
+    """
     if array.shape[-1] != num_items or 0 in array.shape:
-        raise ValueError(f"data: shape (sequences, steps, num_items = {num_items}), none of them 0, was expected, got {tuple(array.shape)}")
+        raise ValueError(
+            f"data: shape (sequences, steps, num_items = {num_items}), none of them 0, was"
+            f" expected, got {tuple(array.shape)}"
+        )
     tensor = (
         array.detach()
         if isinstance(array, Tensor)
@@ -176,9 +232,16 @@ def _of_array(array: Any, length: Any, num_items: int, response: ResponseFamily,
         seen = (tensor.isfinite().any(-1) * (steps + 1)).amax(1)
         ends = torch.where((ends == width) & (seen > 0), seen, ends)
     else:
-        ends = torch.as_tensor(np.asarray(length.cpu() if isinstance(length, Tensor) else length)).to(tensor.device)
-        if tuple(ends.shape) != (num,) or not bool(((ends >= 0) & (ends <= width) & (ends == ends.round())).all()):
-            raise ValueError(f"data['length']: {num} whole numbers up to {width}, one a sequence, were expected, got {length!r}")
+        ends = torch.as_tensor(
+            np.asarray(length.cpu() if isinstance(length, Tensor) else length)
+        ).to(tensor.device)
+        if tuple(ends.shape) != (num,) or not bool(
+            ((ends >= 0) & (ends <= width) & (ends == ends.round())).all()
+        ):
+            raise ValueError(
+                f"data['length']: {num} whole numbers up to {width}, one a sequence, were expected,"
+                f" got {length!r}"
+            )
         ends = ends.long()
     if bool((ends == 0).any()):
         raise ValueError(f"data: sequence {int((ends == 0).nonzero()[0])} is empty; leave it out")
@@ -210,41 +273,67 @@ def _as_table(part: Any, number: int, num_items: int) -> Any:
         if part.ndim == 1 and num_items == 1:
             part = part.reshape(-1, 1)
         if part.ndim == 1:
-            raise ValueError(f"data: sequence {number}: a table (steps, num_items = {num_items}) was expected, got shape {tuple(part.shape)}: {FORMS}")
+            raise ValueError(
+                f"data: sequence {number}: a table (steps, num_items = {num_items}) was expected,"
+                f" got shape {tuple(part.shape)}: {FORMS}"
+            )
     if len(part.shape) != 2:
-        raise ValueError(f"data: sequence {number}: a table (steps, items) was expected, got shape {tuple(part.shape)}")
+        raise ValueError(
+            f"data: sequence {number}: a table (steps, items) was expected, got shape"
+            f" {tuple(part.shape)}"
+        )
     if part.shape[1] != num_items:
-        hint = "; several sequences of one item stand in an array (sequences, steps, 1)" if num_items == 1 and number == 0 else ""
-        raise ValueError(f"data: sequence {number}: num_items = {num_items} columns were expected, got {part.shape[1]}{hint}")
+        hint = (
+            "; several sequences of one item stand in an array (sequences, steps, 1)"
+            if num_items == 1 and number == 0
+            else ""
+        )
+        raise ValueError(
+            f"data: sequence {number}: num_items = {num_items} columns were expected, got"
+            f" {part.shape[1]}{hint}"
+        )
     if not part.shape[0]:
         raise ValueError(f"data: sequence {number} is empty; leave it out")
     return part
 
 
 def _joined(tables: list[Any], num_items: int) -> Any:
-    """All sequences one after the other: a frame where they are frames, under the first one's columns."""
+    """All sequences one after the other: a frame where they are frames, under the first one's
+    columns.
+    """
     if all(_is_frame(part) for part in tables):
         import pandas as pd
 
         names = column_names(tables[0])
         for number, part in enumerate(tables):
             if set(column_names(part)) != set(names):
-                raise ValueError(f"data: sequence {number}: the columns of the first sequence, {', '.join(names)}, were expected, got {', '.join(column_names(part))}")
+                raise ValueError(
+                    f"data: sequence {number}: the columns of the first sequence,"
+                    f" {', '.join(names)}, were expected, got {', '.join(column_names(part))}"
+                )
         return pd.concat([part[tables[0].columns.tolist()] for part in tables], ignore_index=True)
     if any(_is_frame(part) for part in tables):
         raise ValueError("data: sequences of one kind were expected, got data frames and arrays")
     if all(isinstance(part, Tensor) for part in tables):
         return torch.cat(tables)
-    return np.concatenate([part.cpu().numpy() if isinstance(part, Tensor) else part for part in tables])
+    return np.concatenate(
+        [part.cpu().numpy() if isinstance(part, Tensor) else part for part in tables]
+    )
 
 
-def _items(table: Any, num_items: int, response: ResponseFamily, for_fit: bool) -> tuple[Tensor, tuple[str, ...]]:
-    """The checked items of all steps (N, J), and their names; steps without any entry, of which a fit may have many, stand aside."""
+def _items(
+    table: Any, num_items: int, response: ResponseFamily, for_fit: bool
+) -> tuple[Tensor, tuple[str, ...]]:
+    """The checked items of all steps (N, J), and their names; steps without any entry, of which a
+    fit may have many, stand aside.
+    """
     if _is_frame(table):
         empty = table.isna().to_numpy().all(1)
     else:
         array = table.detach().cpu().numpy() if isinstance(table, Tensor) else table
-        empty = np.isnan(array).all(1) if array.dtype.kind == "f" else np.zeros(len(array), dtype=bool)
+        empty = (
+            np.isnan(array).all(1) if array.dtype.kind == "f" else np.zeros(len(array), dtype=bool)
+        )
     if empty.all():
         if for_fit:
             raise ValueError("data: at least one observed entry was expected, got none")
@@ -259,17 +348,26 @@ def _items(table: Any, num_items: int, response: ResponseFamily, for_fit: bool) 
 
 
 def _laid_out(table: Tensor, lengths: Tensor, sequence: Tensor, step: Tensor) -> Tensor:
-    """(B, T, J) from the steps (N, J) and their places; one step more where the longest sequence ends without an entry, so that its end is told."""
+    """(B, T, J) from the steps (N, J) and their places; one step more where the longest sequence
+    ends without an entry, so that its end is told.
+    """
     device = table.device
     lengths, sequence, step = (part.to(device) for part in (lengths, sequence, step))
     width = int(lengths.max())
     packed = table.new_full((len(lengths), width + 1, table.shape[1]), torch.inf)
     packed[torch.arange(width + 1, device=device) < lengths.unsqueeze(-1)] = torch.nan
     packed[sequence, step] = table
-    return packed if bool((lengths == width).logical_and(packed[:, width - 1].isnan().all(-1)).any()) else packed[:, :width].contiguous()
+    return (
+        packed
+        if bool((lengths == width).logical_and(packed[:, width - 1].isnan().all(-1)).any())
+        else packed[:, :width].contiguous()
+    )
 
 
 def _check_present(packed: Tensor, for_fit: bool) -> None:
     silent = (~packed.isfinite()).flatten(1).all(1)
     if for_fit and bool(silent.any()):
-        raise ValueError(f"data: sequence {int(silent.nonzero()[0])} has no observed entry; leave it out ({int(silent.sum())} such sequence(s))")
+        raise ValueError(
+            f"data: sequence {int(silent.nonzero()[0])} has no observed entry; leave it out"
+            f" ({int(silent.sum())} such sequence(s))"
+        )

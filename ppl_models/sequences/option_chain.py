@@ -1,7 +1,9 @@
-r"""State-action sequences steered by a hidden option: their law with the options summed out, and its parts.
+r"""State-action sequences steered by a hidden option: their law with the options summed out, and
+its parts.
 
-Given the states, the hidden options are a Markov chain whose transition and emission are chosen by the state, so the
-likelihood is a product of small matrices, one a step: see :mod:`ppl_models.sequences.word_tree` for how that product is taken.
+Given the states, the hidden options are a Markov chain whose transition and emission are chosen by
+the state, so the likelihood is a product of small matrices, one a step: see
+:mod:`ppl_models.sequences.word_tree` for how that product is taken.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from ppl_models.sequences.chain_plan import plan_of
 __all__ = ["DirichletMatrix", "MatrixSimplex", "OptionChain", "draw_categorical", "draw_paths"]
 
 
-# ---------------------------------------------------------------- a Dirichlet over the entries of a matrix
+# ---------------------------------------------------------------- a Dirichlet over the entries of a
+# matrix
 
 
 class MatrixSimplex(Shares):
@@ -62,11 +65,14 @@ class DirichletMatrix(TorchDistribution):
 
     def __init__(self, concentration: Tensor, validate_args: bool | None = None) -> None:
         self.concentration = concentration
-        super().__init__(concentration.shape[:-2], concentration.shape[-2:], validate_args=validate_args)
+        super().__init__(
+            concentration.shape[:-2], concentration.shape[-2:], validate_args=validate_args
+        )
 
     def expand(self, batch_shape: torch.Size, _instance: Any = None) -> DirichletMatrix:
         return DirichletMatrix(
-            self.concentration.expand(torch.Size(batch_shape) + self.event_shape), validate_args=False
+            self.concentration.expand(torch.Size(batch_shape) + self.event_shape),
+            validate_args=False,
         )
 
     @property
@@ -78,7 +84,9 @@ class DirichletMatrix(TorchDistribution):
         return flat.unflatten(-1, self.event_shape)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        return Dirichlet(self.concentration.flatten(-2), validate_args=False).log_prob(value.flatten(-2))
+        return Dirichlet(self.concentration.flatten(-2), validate_args=False).log_prob(
+            value.flatten(-2)
+        )
 
 
 # ---------------------------------------------------------------- the distribution
@@ -87,12 +95,17 @@ class DirichletMatrix(TorchDistribution):
 class OptionChain(TorchDistribution):
     r"""Law of a sequence of states and actions, the options summed out.
 
-    .. math:: p(s, a) = \sum_o \pi_{s_1 o_1} \prod_t L_{s_t o_t a_t} \, \Phi_{a_t s_t s_{t+1}} \, H_{s_{t+1} o_t o_{t+1}}
+    .. math::
 
-    Missing actions are summed out too. A value is packed, (T, 2): see :mod:`ppl_models.sequences.trajectories`.
+        p(s, a) = \sum_o \pi_{s_1 o_1} \prod_t L_{s_t o_t a_t} \, \Phi_{a_t s_t s_{t+1}} \,
+        H_{s_{t+1} o_t o_{t+1}}
+
+    Missing actions are summed out too. A value is packed, (T, 2): see
+    :mod:`ppl_models.sequences.trajectories`.
 
     Args:
-        initial: (\*batch, S, O); low: (\*batch, S, O, A); high: (\*batch, S, O, O); environment: (\*batch, A, S, S).
+        initial: (\*batch, S, O); low: (\*batch, S, O, A); high: (\*batch, S, O, O); environment:
+            (\*batch, A, S, S).
         num_steps: length of a drawn sequence.
     """
 
@@ -110,7 +123,9 @@ class OptionChain(TorchDistribution):
     ) -> None:
         self.parts = (initial, low, high, environment)
         events = (2, 3, 3, 3)
-        shapes = [part.shape[: part.dim() - event] for part, event in zip(self.parts, events, strict=True)]
+        shapes = [
+            part.shape[: part.dim() - event] for part, event in zip(self.parts, events, strict=True)
+        ]
         self._own = broadcast_shapes(*shapes)
         self.num_steps = num_steps
         super().__init__(self._own, torch.Size([num_steps, 2]), validate_args=False)
@@ -123,7 +138,9 @@ class OptionChain(TorchDistribution):
     def _flat(self) -> list[Tensor]:
         """Parameters with their own batch flattened, (R, ...)."""
         return [
-            part.expand(self._own + part.shape[part.dim() - event :]).reshape(-1, *part.shape[part.dim() - event :])
+            part.expand(self._own + part.shape[part.dim() - event :]).reshape(
+                -1, *part.shape[part.dim() - event :]
+            )
             for part, event in zip(self.parts, (2, 3, 3, 3), strict=True)
         ]
 
@@ -133,11 +150,19 @@ class OptionChain(TorchDistribution):
         num_actions, num_states = self.parts[3].shape[-3], self.parts[3].shape[-1]
         if len(shape) == 0:
             return self._rows(flat, value[None], num_states, num_actions).reshape(())
-        if self._own[-1:] in (torch.Size(), torch.Size([1])) and value.shape[:-2].numel() == value.shape[-3]:
+        if (
+            self._own[-1:] in (torch.Size(), torch.Size([1]))
+            and value.shape[:-2].numel() == value.shape[-3]
+        ):
             data = value if value.dim() == 3 else value.reshape(value.shape[-3:])
             rows = self._rows(flat, data, num_states, num_actions)  # (R, B)
             return rows.reshape(self._own[:-1] + rows.shape[-1:]).expand(shape)
-        index = torch.arange(len(flat[0]), device=value.device).reshape(self._own).expand(shape).reshape(-1)
+        index = (
+            torch.arange(len(flat[0]), device=value.device)
+            .reshape(self._own)
+            .expand(shape)
+            .reshape(-1)
+        )
         data = value.expand(shape + value.shape[-2:]).reshape(-1, *value.shape[-2:])
         pairs = [
             self._rows([p[i : i + 1] for p in flat], data[n : n + 1], num_states, num_actions)
@@ -154,17 +179,30 @@ class OptionChain(TorchDistribution):
         shape = torch.Size(sample_shape) + self.batch_shape
         with torch.no_grad():
             flat = self._flat()
-            index = torch.arange(len(flat[0]), device=flat[0].device).reshape(self._own).expand(shape).reshape(-1)
+            index = (
+                torch.arange(len(flat[0]), device=flat[0].device)
+                .reshape(self._own)
+                .expand(shape)
+                .reshape(-1)
+            )
             state, _, action = draw_paths(
-                [part[index] if len(part) > 1 else part for part in flat], len(index), self.num_steps
+                [part[index] if len(part) > 1 else part for part in flat],
+                len(index),
+                self.num_steps,
             )
         return torch.stack([state, action], -1).reshape(shape + self.event_shape)
 
 
 def draw_paths(flat: list[Tensor], num_rows: int, num_steps: int) -> tuple[Tensor, Tensor, Tensor]:
-    """States, options and actions of ``num_rows`` sequences, each (num_rows, num_steps); parameters (num_rows or 1, ...)."""
+    """States, options and actions of ``num_rows`` sequences, each (num_rows, num_steps); parameters
+    (num_rows or 1, ...).
+    """
     initial, low, high, environment = flat
-    row = torch.arange(num_rows, device=initial.device) if len(initial) > 1 else torch.zeros(num_rows, dtype=torch.long)
+    row = (
+        torch.arange(num_rows, device=initial.device)
+        if len(initial) > 1
+        else torch.zeros(num_rows, dtype=torch.long)
+    )
     num_options = initial.shape[-1]
     start = draw_categorical(initial.flatten(-2)[row])
     state, option = start // num_options, start % num_options
@@ -181,5 +219,8 @@ def draw_paths(flat: list[Tensor], num_rows: int, num_steps: int) -> tuple[Tenso
 def draw_categorical(probabilities: Tensor) -> Tensor:
     """One draw a row, (N, K) -> (N,)."""
     total = probabilities.cumsum(-1)
-    uniform = torch.rand(total.shape[:-1] + (1,), dtype=total.dtype, device=total.device) * total[..., -1:]
+    uniform = (
+        torch.rand(total.shape[:-1] + (1,), dtype=total.dtype, device=total.device)
+        * total[..., -1:]
+    )
     return torch.searchsorted(total, uniform, right=True).squeeze(-1).clamp(max=total.shape[-1] - 1)

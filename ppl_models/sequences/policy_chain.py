@@ -1,7 +1,9 @@
-r"""Actions steered by a hidden option along given continuous states: their law with the options summed out.
+r"""Actions steered by a hidden option along given continuous states: their law with the options
+summed out.
 
-As in :mod:`ppl_models.sequences.option_chain` the likelihood is a product of small matrices, one a step, but every step has a
-matrix of its own: its state chose the transition and the emission through softmax-linear policies.
+As in :mod:`ppl_models.sequences.option_chain` the likelihood is a product of small matrices, one a
+step, but every step has a matrix of its own: its state chose the transition and the emission
+through softmax-linear policies.
 """
 
 from __future__ import annotations
@@ -22,26 +24,39 @@ from ppl_models.sequences.chain_plan import log_products, remember
 from ppl_models.sequences.option_chain import draw_categorical
 from ppl_models.sequences.word_tree import WordTree
 
-__all__ = ["PolicyChain", "PolicyPlan", "draw_along", "log_policies", "policy_plan_of", "switch_order"]
+__all__ = [
+    "PolicyChain",
+    "PolicyPlan",
+    "draw_along",
+    "log_policies",
+    "policy_plan_of",
+    "switch_order",
+]
 
 PERSISTENCE = 0.9  # of the stand-in states of a draw without data
 
 
 def switch_order(num_options: int) -> Tensor:
-    """(O, O), for every option itself first and then the others in rising order: the classes of its high-level policy."""
+    """(O, O), for every option itself first and then the others in rising order: the classes of its
+    high-level policy.
+    """
     options = range(num_options)
     return torch.tensor([[o, *(other for other in options if other != o)] for o in options])
 
 
 def _logits(weights: Tensor, intercepts: Tensor, features: Tensor) -> Tensor:
-    """(R, O, C - 1, F), (R, O, C - 1), (R or 1, N, F) -> log-probabilities (R, N, O, C), class 0 with log-odds 0."""
+    """(R, O, C - 1, F), (R, O, C - 1), (R or 1, N, F) -> log-probabilities (R, N, O, C), class 0
+    with log-odds 0.
+    """
     restarts, options, classes, width = weights.shape
     flat = features @ weights.reshape(restarts, options * classes, width).mT  # (R, N, O (C - 1))
     free = flat.reshape(restarts, -1, options, classes) + intercepts[:, None]
     return torch.nn.functional.pad(free, (1, 0)).log_softmax(-1)
 
 
-def log_policies(params: Mapping[str, Tensor], states: Tensor, policy: Policy) -> tuple[Tensor, Tensor]:
+def log_policies(
+    params: Mapping[str, Tensor], states: Tensor, policy: Policy
+) -> tuple[Tensor, Tensor]:
     """Both policies at every state.
 
     Args:
@@ -49,14 +64,17 @@ def log_policies(params: Mapping[str, Tensor], states: Tensor, policy: Policy) -
         states: (N, D).
 
     Returns:
-        log P(action | state, option) (R, N, O, A) and log P(new option | state, old option) (R, N, O, O).
+        log P(action | state, option) (R, N, O, A) and log P(new option | state, old option) (R, N,
+            O, O).
     """
     features = policy.features(states, params)
     low = _logits(params["low_weights"], params["low_intercepts"], features)
     num_options = low.shape[-2]
     if num_options == 1:
         return low, torch.zeros_like(low[..., :1])
-    switch = _logits(params["high_weights"], params["high_intercepts"], features)  # stay, then the others
+    switch = _logits(
+        params["high_weights"], params["high_intercepts"], features
+    )  # stay, then the others
     place = switch_order(num_options).argsort(-1).to(switch.device)
     return low, switch.gather(-1, place.expand(switch.shape))
 
@@ -67,7 +85,8 @@ class PolicyPlan:
 
     Args:
         tree: the order of the products, every step a word of its own.
-        states: (N, D); actions: (N,), 0 where missing; seen: (N,) bool; first: (N,) bool, where a sequence begins.
+        states: (N, D); actions: (N,), 0 where missing; seen: (N,) bool; first: (N,) bool, where a
+            sequence begins.
     """
 
     tree: WordTree
@@ -91,7 +110,9 @@ class PolicyPlan:
         first[torch.from_numpy(np.cumsum(lengths) - lengths)] = True
         action = steps[:, -1]
         return cls(
-            tree=WordTree.build(np.arange(len(steps)), lengths, len(steps), data.device, shared=False),
+            tree=WordTree.build(
+                np.arange(len(steps)), lengths, len(steps), data.device, shared=False
+            ),
             states=steps[:, :-1].contiguous(),
             actions=action.nan_to_num(nan=0.0).to(torch.int64),
             seen=~action.isnan(),
@@ -99,7 +120,9 @@ class PolicyPlan:
         )
 
     def log_leaves(self, params: Mapping[str, Tensor], policy: Policy) -> Tensor:
-        """Log of the matrices of all steps, (R, N, O, O); one that begins a sequence holds one row and else zeros."""
+        """Log of the matrices of all steps, (R, N, O, O); one that begins a sequence holds one row
+        and else zeros.
+        """
         low, high = log_policies(params, self.states, policy)
         index = self.actions[:, None, None].expand(*low.shape[1:3], 1)
         emission = low.gather(-1, index.expand(len(low), *index.shape)).squeeze(-1)  # (R, N, O)
@@ -111,7 +134,9 @@ class PolicyPlan:
         return torch.where(self.first[:, None, None], begin, high) + emission[:, :, None, :]
 
     def log_actions(self, params: Mapping[str, Tensor], policy: Policy) -> Tensor:
-        r"""(R, B), :math:`\log \sum_{options} P(o_1) \prod_t P(a_t \mid s_t, o_t) P(o_{t+1} \mid s_{t+1}, o_t)`."""
+        r"""(R, B), :math:`\log \sum_{options} P(o_1) \prod_t P(a_t \mid s_t, o_t) P(o_{t+1} \mid
+        s_{t+1}, o_t)`.
+        """
         return self.log_sum(self.log_leaves(params, policy))
 
     def log_sum(self, log_leaves: Tensor) -> Tensor:
@@ -127,11 +152,14 @@ def policy_plan_of(data: Tensor) -> PolicyPlan:
 class PolicyChain(TorchDistribution):
     r"""Law of the actions of a sequence given its states, the options summed out.
 
-    .. math:: p(a \mid s) = \sum_o \pi_{o_1} \prod_t P(a_t \mid s_t, o_t) \, P(o_{t+1} \mid s_{t+1}, o_t)
+    .. math::
 
-    A missing action contributes a factor of one. A value is packed, (T, D + 1): the state, then the action; NaN for a
-    missing action and after the end. The density is that of the actions; a draw takes stand-in states: independent
-    stationary autoregressions with unit variance and correlation 0.9 from step to step.
+        p(a \mid s) = \sum_o \pi_{o_1} \prod_t P(a_t \mid s_t, o_t) \, P(o_{t+1} \mid s_{t+1}, o_t)
+
+    A missing action contributes a factor of one. A value is packed, (T, D + 1): the state, then the
+    action; NaN for a missing action and after the end. The density is that of the actions; a draw
+    takes stand-in states: independent stationary autoregressions with unit variance and correlation
+    0.9 from step to step.
 
     Args:
         params: by site, (\*batch, \*shape).
@@ -154,7 +182,9 @@ class PolicyChain(TorchDistribution):
     ) -> None:
         self.params, self.shapes, self.policy = dict(params), dict(shapes), policy
         self.num_features, self.num_steps = num_features, num_steps
-        self._own = broadcast_shapes(*(v.shape[: v.dim() - len(shapes[name])] for name, v in params.items()))
+        self._own = broadcast_shapes(
+            *(v.shape[: v.dim() - len(shapes[name])] for name, v in params.items())
+        )
         super().__init__(self._own, torch.Size([num_steps, num_features + 1]), validate_args=False)
 
     def expand(self, batch_shape: torch.Size, _instance: Any = None) -> PolicyChain:
@@ -164,21 +194,34 @@ class PolicyChain(TorchDistribution):
 
     def _flat(self) -> dict[str, Tensor]:
         """Parameters with their own batch flattened, (R, ...)."""
-        return {n: v.expand(self._own + self.shapes[n]).reshape(-1, *self.shapes[n]) for n, v in self.params.items()}
+        return {
+            n: v.expand(self._own + self.shapes[n]).reshape(-1, *self.shapes[n])
+            for n, v in self.params.items()
+        }
 
     def log_prob(self, value: Tensor) -> Tensor:
         shape = broadcast_shapes(self.batch_shape, value.shape[:-2])
         flat = self._flat()
         if len(shape) == 0:
             return policy_plan_of(value[None]).log_actions(flat, self.policy).reshape(())
-        if self._own[-1:] in (torch.Size(), torch.Size([1])) and value.shape[:-2].numel() == value.shape[-3]:
+        if (
+            self._own[-1:] in (torch.Size(), torch.Size([1]))
+            and value.shape[:-2].numel() == value.shape[-3]
+        ):
             data = value if value.dim() == 3 else value.reshape(value.shape[-3:])
             rows = policy_plan_of(data).log_actions(flat, self.policy)  # (R, B)
             return rows.reshape(self._own[:-1] + rows.shape[-1:]).expand(shape)
-        index = torch.arange(self._own.numel(), device=value.device).reshape(self._own).expand(shape).reshape(-1)
+        index = (
+            torch.arange(self._own.numel(), device=value.device)
+            .reshape(self._own)
+            .expand(shape)
+            .reshape(-1)
+        )
         data = value.expand(shape + value.shape[-2:]).reshape(-1, *value.shape[-2:])
         pairs = [
-            policy_plan_of(data[n : n + 1]).log_actions({k: v[i : i + 1] for k, v in flat.items()}, self.policy)
+            policy_plan_of(data[n : n + 1]).log_actions(
+                {k: v[i : i + 1] for k, v in flat.items()}, self.policy
+            )
             for n, i in enumerate(index)
         ]
         return torch.cat(pairs).reshape(shape)
@@ -187,14 +230,22 @@ class PolicyChain(TorchDistribution):
         shape = torch.Size(sample_shape) + self.batch_shape
         with torch.no_grad():
             flat = self._flat()
-            kind: dict[str, Any] = {"dtype": flat["initial"].dtype, "device": flat["initial"].device}
+            kind: dict[str, Any] = {
+                "dtype": flat["initial"].dtype,
+                "device": flat["initial"].device,
+            }
             rows = shape.numel()
             noise = torch.randn((self.num_steps, rows, self.num_features), **kind)
             states = [noise[0]]
             for step in noise[1:]:
                 states.append(PERSISTENCE * states[-1] + (1 - PERSISTENCE**2) ** 0.5 * step)
             along = torch.stack(states, 1)  # (rows, T, D)
-            index = torch.arange(self._own.numel(), device=along.device).reshape(self._own).expand(shape).reshape(-1)
+            index = (
+                torch.arange(self._own.numel(), device=along.device)
+                .reshape(self._own)
+                .expand(shape)
+                .reshape(-1)
+            )
             actions = torch.empty(rows, self.num_steps, **kind)
             for own in index.unique():
                 picked = index == own
@@ -203,7 +254,9 @@ class PolicyChain(TorchDistribution):
         return torch.cat([along, actions[..., None]], -1).reshape(shape + self.event_shape)
 
 
-def draw_along(params: Mapping[str, Tensor], states: Tensor, policy: Policy) -> tuple[Tensor, Tensor]:
+def draw_along(
+    params: Mapping[str, Tensor], states: Tensor, policy: Policy
+) -> tuple[Tensor, Tensor]:
     """Options and actions along given states.
 
     Args:
@@ -214,7 +267,9 @@ def draw_along(params: Mapping[str, Tensor], states: Tensor, policy: Policy) -> 
         Options and actions, (B, T) each; whatever stands after the end means nothing.
     """
     rows, steps = states.shape[:2]
-    low, high = (part[0] for part in log_policies(params, states.nan_to_num(nan=0.0).flatten(0, 1), policy))
+    low, high = (
+        part[0] for part in log_policies(params, states.nan_to_num(nan=0.0).flatten(0, 1), policy)
+    )
     low, high = low.exp().unflatten(0, (rows, steps)), high.exp().unflatten(0, (rows, steps))
     each = torch.arange(rows, device=states.device)
     option = draw_categorical(params["initial"].expand(rows, -1))

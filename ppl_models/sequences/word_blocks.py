@@ -1,4 +1,6 @@
-"""Products of sequences of matrices in pieces of like length, a block of them at a time; see :mod:`ppl_models.sequences.word_tree`."""
+"""Products of sequences of matrices in pieces of like length, a block of them at a time; see
+:mod:`ppl_models.sequences.word_tree`.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ class WordBlocks:
     """Sequences of words cut into pieces, and which pieces are multiplied side by side.
 
     Args:
-        words: (n,), sequences one after another; the number after the largest stands for the identity.
+        words: (n,), sequences one after another; the number after the largest stands for the
+            identity.
         starts, sizes: (P,), where each piece begins and its words, longest first.
         known: what :meth:`ranges` has found.
     """
@@ -34,8 +37,12 @@ class WordBlocks:
     known: dict[int, tuple[tuple[int, int, int], ...]]
 
     @classmethod
-    def build(cls, words: np.ndarray, lengths: np.ndarray, device: Any) -> tuple[WordBlocks, np.ndarray, np.ndarray]:
-        """Blocks; the pieces of all sequences in order, as places among the blocks' products; and pieces a sequence."""
+    def build(
+        cls, words: np.ndarray, lengths: np.ndarray, device: Any
+    ) -> tuple[WordBlocks, np.ndarray, np.ndarray]:
+        """Blocks; the pieces of all sequences in order, as places among the blocks' products; and
+        pieces a sequence.
+        """
         num = -(-lengths // PIECE)
         owner = np.repeat(np.arange(len(lengths)), num)
         begin = (np.arange(len(owner)) - np.repeat(np.cumsum(num) - num, num)) * PIECE
@@ -47,7 +54,9 @@ class WordBlocks:
         return cls(torch.from_numpy(words).to(device), starts[order], sizes[order], {}), place, num
 
     def ranges(self, size: int) -> tuple[tuple[int, int, int], ...]:
-        """(first piece, end, width) of every block of matrices of a size; shorter pieces are filled up with the identity."""
+        """(first piece, end, width) of every block of matrices of a size; shorter pieces are filled
+        up with the identity.
+        """
         if size not in self.known:
             self.known[size] = tuple(_ranges(self.sizes.tolist(), BLOCK // size**2))
         return self.known[size]
@@ -65,17 +74,23 @@ class WordBlocks:
     def block(self, begin: int, end: int, width: int, identity: int) -> Tensor:
         """The words of some pieces, (pieces * width,)."""
         starts, sizes = self.starts[begin:end], self.sizes[begin:end]
-        if (sizes[:-1] == width).all() and (starts == starts[0] + width * np.arange(len(starts))).all():
+        if (sizes[:-1] == width).all() and (
+            starts == starts[0] + width * np.arange(len(starts))
+        ).all():
             words = self.words[starts[0] : starts[-1] + sizes[-1]].to(torch.int64)
             return torch.nn.functional.pad(words, (0, width - int(sizes[-1])), value=identity)
-        first, size = (torch.from_numpy(part).to(self.words.device)[:, None] for part in (starts, sizes))
+        first, size = (
+            torch.from_numpy(part).to(self.words.device)[:, None] for part in (starts, sizes)
+        )
         step = torch.arange(width, device=self.words.device)
         inside = step < size
         found = self.words[torch.where(inside, first + step, first)].to(torch.int64)
         return torch.where(inside, found, identity).reshape(-1)
 
     def blocks(self, table: Tensor) -> Iterator[tuple[Tensor, int, int]]:
-        """For every block its words as rows of the matrices of all restarts (R * pieces * width,), its first piece and its end."""
+        """For every block its words as rows of the matrices of all restarts (R * pieces * width,),
+        its first piece and its end.
+        """
         restarts, count, size = table.shape[:3]
         for begin, end, width in self.ranges(size):
             yield rows_of(self.block(begin, end, width, count - 1), restarts, count), begin, end
@@ -84,7 +99,8 @@ class WordBlocks:
         """Products of the pieces.
 
         Args:
-            table: (R, W + 1, K, K), the matrices of the words, the identity last; log_scale: (R, W + 1).
+            table: (R, W + 1, K, K), the matrices of the words, the identity last; log_scale: (R, W
+                + 1).
 
         Returns:
             (R, P, K, K), divided by numbers whose logs are (R, P).
@@ -99,16 +115,22 @@ class WordBlocks:
         for rows, begin, end in self.blocks(table):
             product, logs = _multiply(gathered(table, rows), len(table), end - begin)
             products.append(product)
-            scales.append(logs + log_scale.reshape(-1).index_select(0, rows).reshape(*logs.shape, -1).sum(-1))
+            scales.append(
+                logs + log_scale.reshape(-1).index_select(0, rows).reshape(*logs.shape, -1).sum(-1)
+            )
         return torch.cat(products, 1), torch.cat(scales, 1)
 
 
 def _ranges(sizes: list[int], most: int) -> Iterator[tuple[int, int, int]]:
-    """Neighbours in a falling list of sizes, up to ``most`` words where they are several, that waste little when filled up."""
+    """Neighbours in a falling list of sizes, up to ``most`` words where they are several, that
+    waste little when filled up.
+    """
     begin, used, width = 0, 0, 0
     for i, size in enumerate(sizes):
         if i == begin:
-            step = 2 ** max(0, size.bit_length() - 4)  # so that halves are even until they are small
+            step = 2 ** max(
+                0, size.bit_length() - 4
+            )  # so that halves are even until they are small
             used, width = 0, -(-size // step) * step
         padded = (i + 1 - begin) * width
         used += size
@@ -127,20 +149,26 @@ def rows_of(words: Tensor, restarts: int, count: int) -> Tensor:
 
 
 def gathered(table: Tensor, rows: Tensor) -> Tensor:
-    """(rows, K, K); taken from a matrix, as its derivative adds up rows of a matrix some ten times faster."""
+    """(rows, K, K); taken from a matrix, as its derivative adds up rows of a matrix some ten times
+    faster.
+    """
     size = table.shape[-1]
     return table.reshape(-1, size * size).index_select(0, rows).reshape(-1, size, size)
 
 
 def _multiply(matrices: Tensor, restarts: int, pieces: int) -> tuple[Tensor, Tensor]:
-    """Products of pieces that lie one after another, all of one length, (R, pieces, K, K), divided by (R, pieces) in logs."""
+    """Products of pieces that lie one after another, all of one length, (R, pieces, K, K), divided
+    by (R, pieces) in logs.
+    """
     size = matrices.shape[-1]
     rows = restarts * pieces
     log_scale = matrices.new_zeros(rows)
     while len(matrices) > rows:
         width = len(matrices) // rows
         if width % 2:
-            one = torch.eye(size, dtype=matrices.dtype, device=matrices.device).expand(rows, 1, size, size)
+            one = torch.eye(size, dtype=matrices.dtype, device=matrices.device).expand(
+                rows, 1, size, size
+            )
             matrices = torch.cat([matrices.reshape(rows, width, size, size), one], 1)
         left, right = matrices.reshape(-1, 2, size, size).unbind(1)
         matrices, logs = scaled(left @ right)
@@ -155,10 +183,14 @@ def scaled(product: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _Again(torch.autograd.Function):
-    """Products of all blocks, of which nothing is kept: the derivative multiplies each block again."""
+    """Products of all blocks, of which nothing is kept: the derivative multiplies each block
+    again.
+    """
 
     @staticmethod
-    def forward(ctx: Any, table: Tensor, log_scale: Tensor, blocks: WordBlocks) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, table: Tensor, log_scale: Tensor, blocks: WordBlocks
+    ) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(table, log_scale)
         ctx.of = blocks
         product, logs = blocks.all_products(table, log_scale)

@@ -1,9 +1,13 @@
-r"""The log of the sum of a long product of small matrices and its slopes by messages, in pieces that are worked on side by side.
+r"""The log of the sum of a long product of small matrices and its slopes by messages, in pieces
+that are worked on side by side.
 
-With the row vector :math:`\alpha_t = \alpha_{t-1} M_t / c_t`, from ones on, and the column :math:`\beta_{t-1} = M_t u_t`, :math:`u_t = \beta_t / c_t`, from ones at the end,
-scaled so that :math:`\alpha_t \beta_t = 1`, the log of the sum of all entries of :math:`M_1 \cdots M_T` is :math:`\sum_t \log c_t`, and its slope by the matrix of a step
-is :math:`\alpha_{t-1}^\top u_t^\top`. Sequences are cut into pieces, as the loops would be as long as the longest of them otherwise; what lies before a piece and after it
-is found from the products of all pieces (:func:`tied`).
+With the row vector :math:`\alpha_t = \alpha_{t-1} M_t / c_t`, from ones on, and the column
+:math:`\beta_{t-1} = M_t u_t`, :math:`u_t = \beta_t / c_t`, from ones at the end, scaled so that
+:math:`\alpha_t \beta_t = 1`, the log of the sum of all entries of :math:`M_1 \cdots M_T` is
+:math:`\sum_t \log c_t`, and its slope by the matrix of a step is :math:`\alpha_{t-1}^\top
+u_t^\top`. Sequences are cut into pieces, as the loops would be as long as the longest of them
+otherwise; what lies before a piece and after it is found from the products of all pieces
+(:func:`tied`).
 """
 
 from __future__ import annotations
@@ -21,7 +25,9 @@ from ppl_models.sequences.codes import small_integers
 __all__ = ["WordPieces", "tied"]
 
 SHORTEST = 8  # words of a piece
-MOST_PRODUCTS = 2**15  # entries of the products of all pieces, beyond which longer pieces take less time than tying more of them
+# entries of the products of all pieces, beyond which longer pieces take less time than tying more
+# of them
+MOST_PRODUCTS = 2**15
 IN_CACHE = 2**17  # entries of a step of all pieces and restarts that are worked on together
 ENOUGH = 2**13  # entries side by side, from which on nothing is cut
 HELD = 2**21  # entries of the matrices of a block of pieces
@@ -29,19 +35,25 @@ RESCALE = 4  # words between two scalings of a product
 
 
 def tied(matrices: Tensor) -> tuple[Tensor, Tensor]:
-    """Filtered chances at the end of the piece before each, and backward weights at its end, (R, K, Q) both, of matrices (R, Q, K, K).
+    """Filtered chances at the end of the piece before each, and backward weights at its end, (R, K,
+    Q) both, of matrices (R, Q, K, K).
 
-    Before the first piece of a sequence, and after its last one, they do not count: any will do. A tree of products up and down (S. Hassan, S. Särkkä
-    and Á. F. García-Fernández 2021, doi:10.1109/TSP.2021.3103338).
+    Before the first piece of a sequence, and after its last one, they do not count: any will do. A
+    tree of products up and down (S. Hassan, S. Särkkä and Á. F. García-Fernández 2021,
+    doi:10.1109/TSP.2021.3103338).
     """
     levels = [matrices]
     while levels[-1].shape[1] > 1:
         below = levels[-1]
         if below.shape[1] % 2:
-            levels[-1] = below = torch.cat([below, torch.eye(below.shape[-1]).to(below).expand(len(below), 1, -1, -1)], 1)
+            levels[-1] = below = torch.cat(
+                [below, torch.eye(below.shape[-1]).to(below).expand(len(below), 1, -1, -1)], 1
+            )
         joined = below[:, 0::2] @ below[:, 1::2]
         levels.append(joined / joined.amax((-2, -1), keepdim=True))
-    before = after = matrices.new_full((*matrices.shape[:1], 1, matrices.shape[-1]), 1 / matrices.shape[-1])  # (R, nodes, K)
+    before = after = matrices.new_full(
+        (*matrices.shape[:1], 1, matrices.shape[-1]), 1 / matrices.shape[-1]
+    )  # (R, nodes, K)
     for below in reversed(levels[:-1]):
         left, right = below[:, 0::2], below[:, 1::2]
         before, after = before[:, : left.shape[1]], after[:, : left.shape[1]]
@@ -58,7 +70,8 @@ class WordPieces:
     """Sequences of words cut into pieces, every sequence beginning one.
 
     Args:
-        words: (L, Q), the words of every piece; what lies after the end of a sequence is the identity, the number after the largest word.
+        words: (L, Q), the words of every piece; what lies after the end of a sequence is the
+            identity, the number after the largest word.
         is_first: (Q,) bool, pieces that begin a sequence.
     """
 
@@ -66,8 +79,12 @@ class WordPieces:
     is_first: Tensor
 
     @classmethod
-    def build(cls, words: np.ndarray, lengths: np.ndarray, identity: int, size: int, device: Any = None) -> WordPieces:
-        """Of sequences one after another, (n,), of lengths (B,), and matrices of ``size`` values."""
+    def build(
+        cls, words: np.ndarray, lengths: np.ndarray, identity: int, size: int, device: Any = None
+    ) -> WordPieces:
+        """Of sequences one after another, (n,), of lengths (B,), and matrices of ``size``
+        values.
+        """
         length = _piece_length(lengths, size)
         num = -(-lengths // length)
         row = np.repeat(np.arange(len(lengths)), num)
@@ -77,7 +94,8 @@ class WordPieces:
         return cls(torch.from_numpy(laid).to(device), torch.from_numpy(begin == 0).to(device))
 
     def log_sums(self, table: Tensor) -> tuple[Tensor, Tensor]:
-        """The logs of the sums of all entries of every sequence's product, added up, and its slopes; not finite where a product is zero.
+        """The logs of the sums of all entries of every sequence's product, added up, and its
+        slopes; not finite where a product is zero.
 
         Args:
             table: (R, W + 1, K, K), the matrices of the words, not negative, the identity last.
@@ -92,12 +110,21 @@ class WordPieces:
         for some, block in self._blocks(restarts, size):
             places = self.words[:, block].long()  # (L, q)
             own = columns[some]
-            logs, before, after = _messages(self._matrices(own, places, size), starts[some, :, block].movedim(0, 1), ends[some, :, block].movedim(0, 1))
+            logs, before, after = _messages(
+                self._matrices(own, places, size),
+                starts[some, :, block].movedim(0, 1),
+                ends[some, :, block].movedim(0, 1),
+            )
             values[some] += logs
-            apart = (places.unsqueeze(1) + count * torch.arange(len(own), device=places.device).unsqueeze(1)).flatten()  # (L r q,), of each restart
+            apart = (
+                places.unsqueeze(1)
+                + count * torch.arange(len(own), device=places.device).unsqueeze(1)
+            ).flatten()  # (L r q,), of each restart
             for i in range(size):
                 for j in range(size):
-                    slopes[some, i * size + j] += torch.bincount(apart, (before[:, i] * after[:, j]).flatten(), minlength=count * len(own)).reshape(-1, count)
+                    slopes[some, i * size + j] += torch.bincount(
+                        apart, (before[:, i] * after[:, j]).flatten(), minlength=count * len(own)
+                    ).reshape(-1, count)
         return values, slopes.mT.reshape(table.shape)
 
     def _ends(self, columns: Tensor, size: int) -> tuple[Tensor, Tensor]:
@@ -108,8 +135,12 @@ class WordPieces:
             return ones, ones
         found = columns.new_empty(restarts, num, size, size)
         for some, block in self._blocks(restarts, size):
-            product = _product(self._matrices(columns[some], self.words[:, block].long(), size))  # (K, K, r, q)
-            product = torch.where(self.is_first[block], product.sum(0, keepdim=True), product)  # nothing is carried over from what is before
+            product = _product(
+                self._matrices(columns[some], self.words[:, block].long(), size)
+            )  # (K, K, r, q)
+            product = torch.where(
+                self.is_first[block], product.sum(0, keepdim=True), product
+            )  # nothing is carried over from what is before
             found[some, block] = product.permute(2, 3, 0, 1)
         starts, ends = tied(found)
         return torch.where(self.is_first, 1.0, starts), ends
@@ -120,13 +151,18 @@ class WordPieces:
         return found.reshape(len(columns), size, size, *places.shape).permute(3, 1, 2, 0, 4)
 
     def _blocks(self, restarts: int, size: int) -> Iterator[tuple[slice, slice]]:
-        """Restarts and pieces that are worked on together: as many as stay in the processor's cache."""
+        """Restarts and pieces that are worked on together: as many as stay in the processor's
+        cache.
+        """
         length, num = self.words.shape
         each = min(num, max(1, HELD // (length * size**2)))
         together = max(1, IN_CACHE // (each * size**2))
         for first in range(0, restarts, together):
             for start in range(0, num, each):
-                yield slice(first, min(first + together, restarts)), slice(start, min(start + each, num))
+                yield (
+                    slice(first, min(first + together, restarts)),
+                    slice(start, min(start + each, num)),
+                )
 
 
 def _piece_length(lengths: np.ndarray, size: int) -> int:
@@ -154,7 +190,9 @@ def _product(matrices: Tensor) -> Tensor:
 
 
 def _messages(matrices: Tensor, start: Tensor, end: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Through steps (L, K, K, r, q) from (K, r, q) to (K, r, q): the log of what they multiply by, added up (r,), and the two factors of the slopes, (L, K, r, q)."""
+    """Through steps (L, K, K, r, q) from (K, r, q) to (K, r, q): the log of what they multiply by,
+    added up (r,), and the two factors of the slopes, (L, K, r, q).
+    """
     length, size, _, *many = matrices.shape
     before, scale = matrices.new_empty(length + 1, size, *many), matrices.new_empty(length, *many)
     before[0] = start

@@ -1,21 +1,26 @@
-r"""Products of many small matrices in logarithmic depth, equal sub-products computed once, in memory that does not grow.
+r"""Products of many small matrices in logarithmic depth, equal sub-products computed once, in
+memory that does not grow.
 
-The log-likelihood of a chain with a hidden state of K values is the log of a product of K x K matrices, one a time
-step. The product is associative, so it may be taken in pairs, pairs of pairs, and so on: a tree of depth
-:math:`\log_2 T` whose levels are single tensor operations. Where steps come from a small alphabet, the same pairs
-occur again and again; every distinct pair ("word") is multiplied once. With 8 distinct steps and 300,000 of them the
-lowest three levels hold 8, 64 and 4,096 matrices instead of 300,000, 150,000 and 75,000.
+The log-likelihood of a chain with a hidden state of K values is the log of a product of K x K
+matrices, one a time step. The product is associative, so it may be taken in pairs, pairs of pairs,
+and so on: a tree of depth :math:`\log_2 T` whose levels are single tensor operations. Where steps
+come from a small alphabet, the same pairs occur again and again; every distinct pair ("word") is
+multiplied once. With 8 distinct steps and 300,000 of them the lowest three levels hold 8, 64 and
+4,096 matrices instead of 300,000, 150,000 and 75,000.
 
-From there on the words are cut into pieces. Pieces of like length are multiplied side by side, a block of them at a time,
-and the products of the pieces are multiplied in the same way. Of a long sequence nothing is kept but the product of each
-piece; differentiation multiplies a block again when it comes to it. Beside the words, a small whole number for every few
-steps, memory is that of one block.
+From there on the words are cut into pieces. Pieces of like length are multiplied side by side, a
+block of them at a time, and the products of the pieces are multiplied in the same way. Of a long
+sequence nothing is kept but the product of each piece; differentiation multiplies a block again
+when it comes to it. Beside the words, a small whole number for every few steps, memory is that of
+one block.
 
-A product of matrices costs K times one of a vector and a matrix, so for large K only the shared levels are built, and
-a row vector goes through the words one after another, with its derivative written by hand, piece by piece as well.
+A product of matrices costs K times one of a vector and a matrix, so for large K only the shared
+levels are built, and a row vector goes through the words one after another, with its derivative
+written by hand, piece by piece as well.
 
-Sharing repeated sub-products: Sand, Kristiansen, Pedersen and Mailund (2013), doi:10.1186/1471-2105-14-339; products as a
-parallel scan: Hassan, Särkkä and García-Fernández (2021), doi:10.1109/TSP.2021.3103338.
+Sharing repeated sub-products: Sand, Kristiansen, Pedersen and Mailund (2013),
+doi:10.1186/1471-2105-14-339; products as a parallel scan: Hassan, Särkkä and García-Fernández
+(2021), doi:10.1109/TSP.2021.3103338.
 """
 
 from __future__ import annotations
@@ -44,7 +49,9 @@ MAX_WORDS = 2**16  # distinct words of a shared level
 
 @dataclass(frozen=True)
 class _Piece:
-    """Some words of a sequence, ``words[begin:end]``, how many they are in another spelling; whether its first and its last."""
+    """Some words of a sequence, ``words[begin:end]``, how many they are in another spelling;
+    whether its first and its last.
+    """
 
     row: int
     begin: int
@@ -60,11 +67,13 @@ class WordTree:
 
     Args:
         num_words: distinct matrices at the start.
-        levels: of the shared levels, from the single steps up: the left and the right factor of every word, (2, W), as words of
-            the level below; the number after its largest stands for the identity, which fills up odd sequences.
+        levels: of the shared levels, from the single steps up: the left and the right factor of
+            every word, (2, W), as words of the level below; the number after its largest stands for
+            the identity, which fills up odd sequences.
         words: (n,), the sequences, one after another, in the words of the last of them.
         num_steps: (B,), single steps of each sequence.
-        stages: words in blocks, products of their pieces in blocks, and so on until a sequence is one piece.
+        stages: words in blocks, products of their pieces in blocks, and so on until a sequence is
+            one piece.
         top: (B,), the place of every sequence among the products of the last.
         pieces_of: by the number of values, the words in pieces for :meth:`slopes`.
     """
@@ -78,7 +87,14 @@ class WordTree:
     pieces_of: dict[int, WordPieces] = field(default_factory=dict)
 
     @classmethod
-    def build(cls, words: np.ndarray, num_steps: np.ndarray, num_words: int, device: Any = None, shared: bool = True) -> WordTree:
+    def build(
+        cls,
+        words: np.ndarray,
+        num_steps: np.ndarray,
+        num_words: int,
+        device: Any = None,
+        shared: bool = True,
+    ) -> WordTree:
         """Plan the products.
 
         Args:
@@ -87,16 +103,26 @@ class WordTree:
             num_words: distinct matrices at the start.
             shared: whether words may occur again.
         """
-        ids, lengths, count = words.astype(small_integers(num_words), copy=False), num_steps.astype(np.int64), num_words
+        ids, lengths, count = (
+            words.astype(small_integers(num_words), copy=False),
+            num_steps.astype(np.int64),
+            num_words,
+        )
         levels: list[Tensor] = []
         while shared and lengths.max() > 1:
             odd = lengths % 2 == 1
-            pairs = np.insert(ids.astype(small_integers(count), copy=False), np.cumsum(lengths)[odd], count).reshape(-1, 2)
+            pairs = np.insert(
+                ids.astype(small_integers(count), copy=False), np.cumsum(lengths)[odd], count
+            ).reshape(-1, 2)
             most = min(MAX_WORDS, int(SHARED_SHARE * len(pairs)))
-            codes = Codes.of((_coded(pairs[part], count) for part in slices(len(pairs))), (count + 1) ** 2, most)
+            codes = Codes.of(
+                (_coded(pairs[part], count) for part in slices(len(pairs))), (count + 1) ** 2, most
+            )
             if codes is None:
                 break
-            levels.append(torch.from_numpy(np.stack(np.divmod(codes.distinct, count + 1))).to(device))
+            levels.append(
+                torch.from_numpy(np.stack(np.divmod(codes.distinct, count + 1))).to(device)
+            )
             ids = np.empty(len(pairs), dtype=small_integers(len(codes.distinct)))
             for part in slices(len(pairs)):
                 ids[part] = codes.places(_coded(pairs[part], count))
@@ -106,11 +132,21 @@ class WordTree:
         while not stages or lengths.max() > 1:
             blocks, place, lengths = WordBlocks.build(place, lengths, device)
             stages.append(blocks)
-        return cls(num_words, tuple(levels), ids, num_steps, tuple(stages), torch.from_numpy(place).to(device))
+        return cls(
+            num_words,
+            tuple(levels),
+            ids,
+            num_steps,
+            tuple(stages),
+            torch.from_numpy(place).to(device),
+        )
 
     def num_held(self, size: int) -> int:
         """Matrices of a size held at once, and so a measure of the memory needed."""
-        return max([level.shape[1] for level in self.levels] + [stage.num_held(size) for stage in self.stages])
+        return max(
+            [level.shape[1] for level in self.levels]
+            + [stage.num_held(size) for stage in self.stages]
+        )
 
     def steps(self) -> np.ndarray:
         """The single steps of all sequences, one after another."""
@@ -123,7 +159,9 @@ class WordTree:
         return words[step < np.repeat(self.num_steps, filled)]
 
     def pieces(self, depth: int) -> Iterator[_Piece]:
-        """All sequences piece by piece, as words of a depth are to be read from them; see :meth:`spelt`."""
+        """All sequences piece by piece, as words of a depth are to be read from them; see
+        :meth:`spelt`.
+        """
         kept, wanted = (-(-self.num_steps // 2**d) for d in (len(self.levels), depth))
         first, each = np.cumsum(kept) - kept, 2 ** (len(self.levels) - depth)
         for row, (length, total) in enumerate(zip(kept.tolist(), wanted.tolist(), strict=True)):
@@ -140,7 +178,9 @@ class WordTree:
         for i in range(len(self.levels) - 1, depth - 1, -1):
             identity = self.num_words if i == 0 else self.levels[i - 1].shape[1]
             factors = self.levels[i].cpu().numpy().T.astype(small_integers(identity))
-            words = np.concatenate([factors, np.full((1, 2), identity, dtype=factors.dtype)])[words].reshape(-1)
+            words = np.concatenate([factors, np.full((1, 2), identity, dtype=factors.dtype)])[
+                words
+            ].reshape(-1)
         return words
 
     def log_product(self, matrices: Tensor) -> tuple[Tensor, Tensor]:
@@ -150,8 +190,10 @@ class WordTree:
             matrices: (R, num_words, K, K), not negative.
 
         Returns:
-            Products (R, B, K, K), each divided by a number, and the log of that number (R, B), -inf where the product is
-            zero. The number is held constant in differentiation: what is computed from a product must be a log that it
+            Products (R, B, K, K), each divided by a number, and the log of that number (R, B), -inf
+                where the product is
+            zero. The number is held constant in differentiation: what is computed from a product
+                must be a log that it
             shifts, so that derivatives of the sum of both are exact, to all orders.
         """
         table, log_scale = self._grow(matrices, len(self.levels))
@@ -160,7 +202,8 @@ class WordTree:
         return table[:, self.top], log_scale[:, self.top]
 
     def log_sum(self, matrices: Tensor) -> Tensor:
-        """The log of the sum of all entries of the product of every sequence, (R, B); -inf where it is zero.
+        """The log of the sum of all entries of the product of every sequence, (R, B); -inf where it
+        is zero.
 
         Args:
             matrices: (R, num_words, K, K), not negative.
@@ -170,14 +213,17 @@ class WordTree:
             product, log_scale = self.log_product(matrices)
             value = product.sum((-2, -1))
             lost = ~(value > 0) | log_scale.isneginf()
-            return torch.where(lost, torch.ones_like(value), value).log() + torch.where(lost, -torch.inf, log_scale)
+            return torch.where(lost, torch.ones_like(value), value).log() + torch.where(
+                lost, -torch.inf, log_scale
+            )
         counts = [0, *(level.shape[1] for level in self.levels)]
         depth = max(i for i, count in enumerate(counts) if count * size**2 <= MAX_WORD_ENTRIES)
         table, log_scale = self._grow(matrices, depth)
         return _Walk.apply(table, log_scale, self, depth)
 
     def slopes(self, matrices: Tensor) -> tuple[Tensor, Tensor]:
-        """:meth:`log_sum`, added up over the sequences, and its slopes: of few values by messages, two to three times as quick as differentiation where there are many words.
+        """:meth:`log_sum`, added up over the sequences, and its slopes: of few values by messages,
+        two to three times as quick as differentiation where there are many words.
 
         Args:
             matrices: (R, num_words, K, K), not negative.
@@ -201,24 +247,41 @@ class WordTree:
     def _pieces(self, size: int) -> WordPieces:
         if size not in self.pieces_of:
             identity = self.levels[-1].shape[1] if self.levels else self.num_words
-            self.pieces_of[size] = WordPieces.build(self.words, -(-self.num_steps // 2 ** len(self.levels)), identity, size, self.top.device)
+            self.pieces_of[size] = WordPieces.build(
+                self.words,
+                -(-self.num_steps // 2 ** len(self.levels)),
+                identity,
+                size,
+                self.top.device,
+            )
         return self.pieces_of[size]
 
     @cached_property
     def _counts(self) -> Tensor:
         """How often the sequences have each of their words, the identity last."""
         num = (self.levels[-1].shape[1] if self.levels else self.num_words) + 1
-        return torch.from_numpy(sum((np.bincount(self.words[part], minlength=num) for part in slices(len(self.words))), np.zeros(num, dtype=np.int64))).to(self.top.device)
+        return torch.from_numpy(
+            sum(
+                (np.bincount(self.words[part], minlength=num) for part in slices(len(self.words))),
+                np.zeros(num, dtype=np.int64),
+            )
+        ).to(self.top.device)
 
     def _grow(self, matrices: Tensor, depth: int) -> tuple[Tensor, Tensor]:
-        """The matrices of one level (R, W + 1, K, K), each divided by its sum, the identity last; and the logs of the sums."""
+        """The matrices of one level (R, W + 1, K, K), each divided by its sum, the identity last;
+        and the logs of the sums.
+        """
         table, log_scale = _with_identity(*scaled(matrices))
         for level in self.levels[:depth]:
             left, right = (rows_of(factor, *table.shape[:2]) for factor in level)
             product, step = scaled(gathered(table, left) @ gathered(table, right))
             scales = log_scale.reshape(-1)
-            below = (scales.index_select(0, left) + scales.index_select(0, right) + step).reshape(len(table), -1)
-            table, log_scale = _with_identity(product.reshape(*below.shape, *table.shape[2:]), below)
+            below = (scales.index_select(0, left) + scales.index_select(0, right) + step).reshape(
+                len(table), -1
+            )
+            table, log_scale = _with_identity(
+                product.reshape(*below.shape, *table.shape[2:]), below
+            )
         return table, log_scale
 
 
@@ -228,14 +291,19 @@ def _coded(pairs: np.ndarray, count: int) -> np.ndarray:
 
 def _with_identity(matrices: Tensor, log_scale: Tensor) -> tuple[Tensor, Tensor]:
     size = matrices.shape[-1]
-    one = torch.eye(size, dtype=matrices.dtype, device=matrices.device).expand(len(matrices), 1, size, size)
+    one = torch.eye(size, dtype=matrices.dtype, device=matrices.device).expand(
+        len(matrices), 1, size, size
+    )
     return torch.cat([matrices, one], 1), torch.nn.functional.pad(log_scale, (0, 1))
 
 
 class _Walk(torch.autograd.Function):
-    """Log of (ones) W_1 W_2 ... W_n (ones) for every sequence, a vector going from word to word; first derivatives only.
+    """Log of (ones) W_1 W_2 ...
 
-    Kept is the vector before each piece; the derivative goes through a piece again when it comes to it.
+    W_n (ones) for every sequence, a vector going from word to word; first derivatives only.
+
+    Kept is the vector before each piece; the derivative goes through a piece again when it comes to
+    it.
     """
 
     @staticmethod
@@ -271,7 +339,9 @@ class _Walk(torch.autograd.Function):
             words = tree.spelt(piece, depth)
             order = np.argsort(words, kind="stable")
             cuts = np.flatnonzero(np.diff(words[order].astype(np.int64), prepend=-1))
-            after = np.empty((len(words), len(ones)), dtype=matrices.dtype)  # what comes after each word, by option there
+            after = np.empty(
+                (len(words), len(ones)), dtype=matrices.dtype
+            )  # what comes after each word, by option there
             for r, own in enumerate(matrices):
                 vectors, totals, _ = _walked(own, words, before[r])
                 safe = np.where(totals > 0, totals, np.inf)
@@ -287,8 +357,12 @@ class _Walk(torch.autograd.Function):
         return torch.from_numpy(out).to(table), None, None, None
 
 
-def _walked(matrices: np.ndarray, words: np.ndarray, vector: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The vector before each word, divided by the sum after the one before; the sums (n,); and the vector after all."""
+def _walked(
+    matrices: np.ndarray, words: np.ndarray, vector: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The vector before each word, divided by the sum after the one before; the sums (n,); and the
+    vector after all.
+    """
     vectors = np.empty((len(words), len(vector)), dtype=vector.dtype)
     totals = np.empty(len(words), dtype=vector.dtype)
     for t, word in enumerate(words.tolist()):

@@ -35,10 +35,15 @@ def test_segments_equal_a_fine_grid(seed):
     segments = best_segments(d, w, 0.01)
     assert segments[0].start == 0.0
     assert segments[-1].end == pytest.approx(max(v.max() for v in d.values()) + 1)
-    assert all(a.end == b.start and a.num_components != b.num_components for a, b in itertools.pairwise(segments))
+    assert all(
+        a.end == b.start and a.num_components != b.num_components
+        for a, b in itertools.pairwise(segments)
+    )
     grid = np.linspace(0, segments[-1].end, 10_000, endpoint=False)
     curves = np.array([loss(d[k], w[k], 0.01, grid) for k in d])
-    place = np.array([next(s for s in segments if s.start <= r < s.end).num_components for r in grid])
+    place = np.array(
+        [next(s for s in segments if s.start <= r < s.end).num_components for r in grid]
+    )
     own = np.array([curves[list(d).index(k), i] for i, k in enumerate(place)])
     assert np.abs(own - curves.min(0)).max() < 1e-9
 
@@ -56,7 +61,9 @@ def result_of(d: dict[int, np.ndarray], sd: float = 0.01) -> AcdcResult:
     nothing, spread = {k: np.zeros(k) for k in d}, {k: np.full(k, sd) for k in d}
     ones = {k: np.ones(k) for k in d}
     segments = best_segments(d, ones, 0.01)
-    return AcdcResult(d, nothing, spread, d, ones, ones, dict.fromkeys(d), 0.01, 0.5, segments, "by hand", {})
+    return AcdcResult(
+        d, nothing, spread, d, ones, ones, dict.fromkeys(d), 0.01, 0.5, segments, "by hand", {}
+    )
 
 
 def test_choices_by_width_and_by_cutoff():
@@ -94,22 +101,38 @@ def test_a_slow_descent_beyond_the_choice_is_told():
     words = " ".join(why(slow, 3))
     assert "up to K = 6, take away 70% of it" in words
     assert "K = 6 from 0.00 to 1.99" in words
-    plain = result_of({2: np.array([9.0, 9.0]), 3: np.array([2.0, 2.0, 2.0]), 4: np.array([2.0, 2.0, 1.5, 0.1])})
+    plain = result_of(
+        {2: np.array([9.0, 9.0]), 3: np.array([2.0, 2.0, 2.0]), 4: np.array([2.0, 2.0, 1.5, 0.1])}
+    )
     assert "until then nothing is said of the law" in " ".join(why(plain, 3))
-    assert "it contradicts this law with this number" in " ".join(why(dataclasses.replace(plain, refitted=True), 3))
+    assert "it contradicts this law with this number" in " ".join(
+        why(dataclasses.replace(plain, refitted=True), 3)
+    )
 
 
 @pytest.mark.parametrize(
     ("left", "chosen", "finished"),
     [
-        ({1: 9.5, 2: 3.5, 3: 0.75, 4: 0.36, 5: 0.17}, 3, True),  # one run of clear steps: its steepest
-        ({1: 48.0, 2: 13.0, 3: 3.0, 4: 1.9, 5: 1.1, 6: 0.25, 7: 0.22}, 6, True),  # two runs: the last
+        (
+            {1: 9.5, 2: 3.5, 3: 0.75, 4: 0.36, 5: 0.17},
+            3,
+            True,
+        ),  # one run of clear steps: its steepest
+        (
+            {1: 48.0, 2: 13.0, 3: 3.0, 4: 1.9, 5: 1.1, 6: 0.25, 7: 0.22},
+            6,
+            True,
+        ),  # two runs: the last
         ({1: 48.0, 2: 13.0, 3: 3.0, 4: 1.9, 5: 1.1, 6: 0.25}, 3, False),  # the last is not finished
         ({1: 4.0, 2: 1.5, 3: 0.1}, 3, False),
         ({1: 1.0, 2: 0.9, 3: 0.7}, None, True),
         ({1: 1.0, 2: 3.0, 3: 0.9, 4: 0.8}, None, True),  # a poor fit on the way makes no step
         ({1: 1.0, 2: 3.0, 3: 0.1, 4: 0.1}, 3, True),
-        ({2: 1.0, 4: 0.3, 6: 0.3}, None, True),  # two components between them: each takes less than half
+        (
+            {2: 1.0, 4: 0.3, 6: 0.3},
+            None,
+            True,
+        ),  # two components between them: each takes less than half
         ({2: 1.0, 4: 0.2, 6: 0.2}, 4, True),
         ({4: 0.3}, None, True),
     ],
@@ -126,17 +149,27 @@ def test_what_cannot_be_told_from_noise_makes_no_step():
     assert (many.chosen, many.select().finished) == (1, True)
     stuck = result_of({1: np.ones(1), 2: np.full(2, 0.4)})
     assert (stuck.chosen, stuck.select().finished) == (1, False)
-    nan = {1: np.array([0.01]), 2: np.array([0.015, np.nan])}  # too few rows to judge: as uncertain as the others
-    left = discrepancy_left({1: np.ones(1), 2: np.array([0.5, 0.0])}, nan, {1: np.ones(1), 2: np.ones(2)})
+    nan = {
+        1: np.array([0.01]),
+        2: np.array([0.015, np.nan]),
+    }  # too few rows to judge: as uncertain as the others
+    left = discrepancy_left(
+        {1: np.ones(1), 2: np.array([0.5, 0.0])}, nan, {1: np.ones(1), 2: np.ones(2)}
+    )
     assert left == pytest.approx({1: 1.0, 2: 0.5 + 1.645 * 0.015})
 
 
 @pytest.mark.parametrize("truth", [1, 2, 4])
 def test_exact_noise_beyond_the_truth_makes_no_clear_step(truth):
-    """Large values below the truth, normal errors of the size of the null beyond it: the truth, in every one of many draws."""
+    """Large values below the truth, normal errors of the size of the null beyond it: the truth, in
+    every one of many draws.
+    """
     rng = np.random.default_rng(truth)
     for _ in range(200):
-        d = {k: np.full(k, 5.0 / k) if k < truth else np.maximum(0.0, rng.normal(0, 0.05, k)) for k in range(1, 8)}
+        d = {
+            k: np.full(k, 5.0 / k) if k < truth else np.maximum(0.0, rng.normal(0, 0.05, k))
+            for k in range(1, 8)
+        }
         assert result_of(d, sd=0.05).chosen == truth
 
 
@@ -144,7 +177,9 @@ def test_exact_noise_beyond_the_truth_makes_no_clear_step(truth):
 
 
 def test_words_claim_nothing_of_the_law_on_an_exactly_poisson_table():
-    """Three activities for the twelve cells of a row: fitted noise is too regular, and looks contradicted although the law is exact."""
+    """Three activities for the twelve cells of a row: fitted noise is too regular, and looks
+    contradicted although the law is exact.
+    """
     rng = np.random.default_rng(3)
     signatures = rng.dirichlet(np.full(12, 0.5), size=3)
     counts = rng.poisson(rng.gamma(1.0, 60.0, size=(300, 3)) @ signatures).astype(float)
@@ -170,7 +205,13 @@ def test_the_page_says_where_criteria_disagree(tmp_path):
     result = acdc(fits, counts, num_draws=1, max_draws=1)
     pages = []
     for other in (1, 2):
-        table = pd.DataFrame({"chosen": [1, other], "1": [0.0, 0.0], "2": [1.0, 1.0]}, index=["BIC, log N", "AIC"])
-        pages.append(write_selection_report(fits, result, table, tmp_path / f"{other}.html", chosen=1).read_text(encoding="utf-8"))
+        table = pd.DataFrame(
+            {"chosen": [1, other], "1": [0.0, 0.0], "2": [1.0, 1.0]}, index=["BIC, log N", "AIC"]
+        )
+        pages.append(
+            write_selection_report(
+                fits, result, table, tmp_path / f"{other}.html", chosen=1
+            ).read_text(encoding="utf-8")
+        )
     assert "one answer and not several" in pages[0]
     assert "The criteria disagree (K = 1: BIC, log N; K = 2: AIC)" in pages[1]

@@ -1,4 +1,6 @@
-"""ACDC from fits to a choice: the true number, nulls, invariances, pictures, and what is refused."""
+"""ACDC from fits to a choice: the true number, nulls, invariances, pictures, and what is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,12 @@ from inference.metrics import f_measure, match_components, soft_adjusted_rand_in
 from inference.plots import plot_discrepancies, plot_signatures
 from inference.selection import bic_thesis, fit_grid, parallel_analysis
 from ppl_models import DeepDiscreteEncoder, Mixture, Normal, Poisson, PoissonFactorization
-from ppl_models.datasets import load_breast, negative_binomial_mixture, simulate_mutations, skew_normal_mixture
+from ppl_models.datasets import (
+    load_breast,
+    negative_binomial_mixture,
+    simulate_mutations,
+    skew_normal_mixture,
+)
 
 # ---------------------------------------------------------------- end to end
 
@@ -37,11 +44,15 @@ def test_the_true_number_of_signatures(grid):
     assert all(np.array_equal(result.raw[k], again.raw[k]) for k in fits)
     assert sum(result.agreement.values()) == pytest.approx(1)
     raw = acdc(fits, x, seed=3, calibrate=NoNull())
-    assert all((raw.component_discrepancy[k] >= result.component_discrepancy[k]).all() for k in fits)
+    assert all(
+        (raw.component_discrepancy[k] >= result.component_discrepancy[k]).all() for k in fits
+    )
     boot = acdc({3: fits[3]}, x, seed=3, calibrate=Bootstrap(8))
     assert np.abs(boot.null_mean[3] - result.null_mean[3]).max() < 6 * result.null_sd[3].max()
     again = acdc({3: fits[3]}, x, seed=3, calibrate=Bootstrap(3, refit=True))
-    assert np.abs(again.raw[3] - again.null_mean[3]).max() < 5 * result.null_sd[3].max()  # the fit's optimism is in the null
+    assert (
+        np.abs(again.raw[3] - again.null_mean[3]).max() < 5 * result.null_sd[3].max()
+    )  # the fit's optimism is in the null
 
 
 def test_permuted_components_change_nothing_but_the_order(grid):
@@ -49,18 +60,24 @@ def test_permuted_components_change_nothing_but_the_order(grid):
     order = torch.tensor([2, 0, 1])
     own = fits[3]
     other = replace(
-        own, params={"signatures": own.params["signatures"][order]}, local={"activities": own.local["activities"][:, order]}
+        own,
+        params={"signatures": own.params["signatures"][order]},
+        local={"activities": own.local["activities"][:, order]},
     )
     first, second = acdc({3: own}, x, num_draws=30), acdc({3: other}, x, num_draws=30)
     assert np.array_equal(first.num_used[3][order.numpy()], second.num_used[3])
-    assert np.abs(first.raw[3][order.numpy()] - second.raw[3]).max() < 0.05  # other random splits of the same counts
+    assert (
+        np.abs(first.raw[3][order.numpy()] - second.raw[3]).max() < 0.05
+    )  # other random splits of the same counts
 
 
 def test_the_truths_noise_is_called_discrepant_at_about_its_level():
     """At the true parameters of well-specified counts, |D - null| stays within a few null sds."""
     x, phi, z = small_counts(4)
     fits = fit_grid(lambda k: PoissonFactorization(48, k), x, [3], num_restarts=1)
-    at_truth = replace(fits[3], params={"signatures": torch.tensor(phi)}, local={"activities": torch.tensor(z)})
+    at_truth = replace(
+        fits[3], params={"signatures": torch.tensor(phi)}, local={"activities": torch.tensor(z)}
+    )
     result = acdc({3: at_truth}, x, num_draws=1)
     assert (np.abs(result.raw[3] - result.null_mean[3]) < 4 * result.null_sd[3]).all()
     spread = simulate_mutations(phi, z, "overdispersed", seed=4)
@@ -92,7 +109,9 @@ def test_plug_in_of_counts():
         p = p / p.sum()
         law = stats.poisson.logpmf(values, rates[k])
         seen = p > 0
-        assert result.raw[2][k] == pytest.approx((p[seen] * (np.log(p[seen]) - law[seen])).sum(), rel=1e-8)
+        assert result.raw[2][k] == pytest.approx(
+            (p[seen] * (np.log(p[seen]) - law[seen])).sum(), rel=1e-8
+        )
 
 
 def test_pictures_show_what_they_should(grid):
@@ -160,9 +179,14 @@ def test_a_family_without_noise_is_refused_by_name():
 
 
 def test_draws_are_added_until_the_choice_is_settled():
-    """Where the choice hangs on single draws, more of them; where it does not, no more than asked for."""
+    """Where the choice hangs on single draws, more of them; where it does not, no more than asked
+    for.
+    """
     rng = np.random.default_rng(0)
-    phi, z = 0.9 * np.kron(np.eye(3), np.full(4, 0.25)) + 0.1 / 12, rng.gamma(1.0, [120.0, 100.0, 40.0], (150, 3))
+    phi, z = (
+        0.9 * np.kron(np.eye(3), np.full(4, 0.25)) + 0.1 / 12,
+        rng.gamma(1.0, [120.0, 100.0, 40.0], (150, 3)),
+    )
     x = rng.poisson(z @ phi).astype(float) + np.eye(12)[0]
     fits = fit_grid(lambda k: PoissonFactorization(12, k), x, (1, 2, 3, 4), 3)
     clear = acdc(fits, x)

@@ -1,4 +1,6 @@
-"""Estimators of discrepancy against known divergences, published nulls, and their own null tables."""
+"""Estimators of discrepancy against known divergences, published nulls, and their own null
+tables.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from inference.acdc import KDE, KNN, Histogram, null_moments
 
 @pytest.mark.parametrize(("n", "mean"), [(214, 0.4427), (1000, 0.1494), (5000, 0.0471)])
 def test_kde_null_equals_the_published_one(n, mean):
-    """tests/references: sum over 96 columns of exactly uniform noise, by an independent implementation."""
+    """tests/references: sum over 96 columns of exactly uniform noise, by an independent
+    implementation.
+    """
     rng = np.random.default_rng(n)
     values = [KDE(periodic=True).columns(rng.standard_normal((n, 96))).sum() for _ in range(4)]
     sd = {214: 0.037, 1000: 0.012, 5000: 0.002}[n]
@@ -24,10 +28,14 @@ def test_knn_is_near_zero_on_exact_noise_and_near_truth_off_it():
     shifted = rng.standard_normal((5000, 1)) + 0.7
     assert KNN().columns(shifted)[0] == pytest.approx(0.245, abs=0.06)
     both = rng.multivariate_normal([0, 0], [[1, 0.8], [0.8, 1]], 5000)
-    assert KNN(jointly=True).columns(both)[0] == pytest.approx(-0.5 * np.log(1 - 0.64), abs=0.08)  # what marginals miss
+    assert KNN(jointly=True).columns(both)[0] == pytest.approx(
+        -0.5 * np.log(1 - 0.64), abs=0.08
+    )  # what marginals miss
     assert abs(KNN().columns(both).sum()) < 0.06
     column = both[:500, :1]  # sorting and trees find the same neighbours
-    assert KNN().columns(column)[0] == pytest.approx(KNN(jointly=True).columns(column)[0], abs=1e-10)
+    assert KNN().columns(column)[0] == pytest.approx(
+        KNN(jointly=True).columns(column)[0], abs=1e-10
+    )
 
 
 @pytest.mark.parametrize("estimator", [KDE(), Histogram()])

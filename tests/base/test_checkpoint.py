@@ -18,18 +18,28 @@ from inference import EM, NUTS, SAEM, SVI, Bootstrap, Fit, fit
 from inference.base import digest_of, read_tensors, usable_path, write_tensors
 from ppl_models import DeepDiscreteEncoder
 
-pytestmark = pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning", "ignore::inference.BoundWarning")
-ROWS = (torch.rand(40, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64) < 0.5).double()
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::inference.ConvergenceWarning", "ignore::inference.BoundWarning"
+)
+ROWS = (
+    torch.rand(40, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64) < 0.5
+).double()
 
 
 def make(pull: torch.Tensor) -> Any:
     def mixture(data: torch.Tensor) -> None:
         weights = pyro.sample("weights", dist.Dirichlet(torch.ones(2).to(data)))
-        chance = pyro.sample("chance", dist.Beta(torch.full((2, 3), 2.0).to(data) + pull.mean(), 2.0).to_event(2))
+        chance = pyro.sample(
+            "chance", dist.Beta(torch.full((2, 3), 2.0).to(data) + pull.mean(), 2.0).to_event(2)
+        )
         with pyro.plate("rows", len(data)):
             group = pyro.sample("group", dist.Categorical(weights))
             at = (group.unsqueeze(-1) == 1).to(data)
-            pyro.sample("x", dist.Bernoulli((1 - at) * chance[..., 0, :] + at * chance[..., 1, :]).to_event(1), obs=data)
+            pyro.sample(
+                "x",
+                dist.Bernoulli((1 - at) * chance[..., 0, :] + at * chance[..., 1, :]).to_event(1),
+                obs=data,
+            )
 
     return mixture
 
@@ -38,15 +48,21 @@ class Stop(Exception):
     pass
 
 
-def test_the_checkpoint_of_another_program_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Failed before: repr of a tensor of more than 1,000 numbers is abridged, and the fit went on as another's."""
+def test_the_checkpoint_of_another_program_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Failed before: repr of a tensor of more than 1,000 numbers is abridged, and the fit went on
+    as another's.
+    """
     one, other = torch.zeros(2000), torch.zeros(2000)
     other[1000] = 2000.0
     path = tmp_path / "run"
     method = EM(max_iterations=4)
     whole = fit(make(one), ROWS, method)
     fit(make(one), ROWS, method, checkpoint=path)
-    assert fit(make(one.clone()), ROWS, method, checkpoint=path).log_likelihood == whole.log_likelihood
+    assert (
+        fit(make(one.clone()), ROWS, method, checkpoint=path).log_likelihood == whole.log_likelihood
+    )
     with pytest.raises(ValueError, match="belongs to another fit"):
         fit(make(other), ROWS, method, checkpoint=path)
 
@@ -66,7 +82,10 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("part", range(4))
 def test_no_flipped_bit_is_read_in_silence(saved: Path, tmp_path: Path, part: int) -> None:
-    """Failed before: a bit of a number was read as another number. Every 7th bit in turn; a flip in padding may change nothing."""
+    """Failed before: a bit of a number was read as another number.
+
+    Every 7th bit in turn; a flip in padding may change nothing.
+    """
     content = (saved / "fit.safetensors").read_bytes()
     expected, record = read_tensors(saved / "fit.safetensors")
     refused = harmless = 0
@@ -85,15 +104,25 @@ def test_no_flipped_bit_is_read_in_silence(saved: Path, tmp_path: Path, part: in
         harmless += 1
         assert again == record
         assert set(tensors) == set(expected)
-        assert all(torch.equal(tensors[name], value) and tensors[name].dtype == value.dtype for name, value in expected.items())
+        assert all(
+            torch.equal(tensors[name], value) and tensors[name].dtype == value.dtype
+            for name, value in expected.items()
+        )
     assert refused > 100 * harmless
 
 
 STRANGE = {
-    "a column of a table": torch.arange(6.0).reshape(3, 2)[:1, 0], "one number": torch.tensor(2.0), "none": torch.zeros(0, 3), "flags": torch.tensor([True, False]),
-    "transposed": torch.arange(6.0).reshape(2, 3).mT, "expanded": torch.ones(1).expand(4), "every other": torch.arange(6.0)[::2],
-    "a column of rows": torch.arange(6.0).reshape(3, 2)[:, 1:].T[:, :1], "half": torch.ones(3, dtype=torch.bfloat16), "whole": torch.arange(3),
-}  # fmt: skip
+    "a column of a table": torch.arange(6.0).reshape(3, 2)[:1, 0],
+    "one number": torch.tensor(2.0),
+    "none": torch.zeros(0, 3),
+    "flags": torch.tensor([True, False]),
+    "transposed": torch.arange(6.0).reshape(2, 3).mT,
+    "expanded": torch.ones(1).expand(4),
+    "every other": torch.arange(6.0)[::2],
+    "a column of rows": torch.arange(6.0).reshape(3, 2)[:, 1:].T[:, :1],
+    "half": torch.ones(3, dtype=torch.bfloat16),
+    "whole": torch.arange(3),
+}
 
 
 @pytest.mark.parametrize("name", STRANGE)
@@ -108,7 +137,12 @@ def test_tensors_of_any_strides_are_written_and_read(tmp_path: Path, name: str) 
 def test_a_file_without_a_checksum_must_be_of_an_old_format(tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
-    for record, is_read in (('{"format": 2}', True), ('{"format": 3}', False), ('{"fingerprint": "x"}', False), ("[1]", False)):
+    for record, is_read in (
+        ('{"format": 2}', True),
+        ('{"format": 3}', False),
+        ('{"fingerprint": "x"}', False),
+        ("[1]", False),
+    ):
         save_file({"a": torch.ones(2)}, str(tmp_path / "file"), metadata={"record": record})
         if is_read:
             assert read_tensors(tmp_path / "file", unsigned=(1, 2))[1] == {"format": 2}
@@ -117,27 +151,57 @@ def test_a_file_without_a_checksum_must_be_of_an_old_format(tmp_path: Path) -> N
                 read_tensors(tmp_path / "file", unsigned=(1, 2))
 
 
-@pytest.mark.parametrize("method", [EM(max_iterations=5), SAEM(max_iterations=5), Bootstrap(EM(max_iterations=5), num_replicates=3)], ids=repr)
-def test_a_damaged_checkpoint_is_refused(tmp_path: Path, method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "method",
+    [
+        EM(max_iterations=5),
+        SAEM(max_iterations=5),
+        Bootstrap(EM(max_iterations=5), num_replicates=3),
+    ],
+    ids=repr,
+)
+def test_a_damaged_checkpoint_is_refused(
+    tmp_path: Path, method: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "run"
     write_tensors(path, {"a": torch.ones(3)}, {"fingerprint": "another"})
     with pytest.raises(ValueError, match="belongs to another fit"):
         fit(DeepDiscreteEncoder(3, (1,)), ROWS, method, checkpoint=path)
-    for content in (b"", b"x", path.read_bytes()[:-3], flipped(path.read_bytes(), 8 * len(path.read_bytes()) - 5)):
+    for content in (
+        b"",
+        b"x",
+        path.read_bytes()[:-3],
+        flipped(path.read_bytes(), 8 * len(path.read_bytes()) - 5),
+    ):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=str(path)):
             fit(DeepDiscreteEncoder(3, (1,)), ROWS, method, checkpoint=path)
 
 
-PATHS: dict[str, Any] = {"a zero byte": "run\0x", "nothing": "", "a number": 3, "bytes": b"run", "a list": ["run"], "too long": "x" * 3000}
+PATHS: dict[str, Any] = {
+    "a zero byte": "run\0x",
+    "nothing": "",
+    "a number": 3,
+    "bytes": b"run",
+    "a list": ["run"],
+    "too long": "x" * 3000,
+}
 
 
 @pytest.mark.parametrize("name", PATHS)
 def test_paths_that_are_none_are_refused_before_any_work(tmp_path: Path, name: str) -> None:
-    path = PATHS[name] if not isinstance(PATHS[name], str) or not PATHS[name] else f"{tmp_path}/{PATHS[name]}"
-    with pytest.raises(ValueError, match=r"checkpoint: .*(path of a file was expected|cannot be written)"):
+    path = (
+        PATHS[name]
+        if not isinstance(PATHS[name], str) or not PATHS[name]
+        else f"{tmp_path}/{PATHS[name]}"
+    )
+    with pytest.raises(
+        ValueError, match=r"checkpoint: .*(path of a file was expected|cannot be written)"
+    ):
         fit(DeepDiscreteEncoder(3, (1,)), ROWS, EM(), checkpoint=path)
-    with pytest.raises(ValueError, match=r"save: .*(path of a folder was expected|cannot be written)"):
+    with pytest.raises(
+        ValueError, match=r"save: .*(path of a folder was expected|cannot be written)"
+    ):
         usable_path("save", path, is_folder=True)
 
 
@@ -149,7 +213,9 @@ def test_a_path_inside_a_file_is_refused(tmp_path: Path) -> None:
         fit(DeepDiscreteEncoder(3, (1,)), ROWS, EM(), checkpoint=tmp_path)
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="everything is permitted to root")
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() == 0, reason="everything is permitted to root"
+)
 def test_a_folder_without_permission_is_refused(tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0o500)
     with pytest.raises(ValueError, match="gives no permission"):
@@ -163,13 +229,16 @@ FULL = """
     from ppl_models import DeepDiscreteEncoder
     import warnings; warnings.simplefilter("ignore")
     folder = sys.argv[1]
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))  # as a disk that is full
-    x = (torch.rand(60, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64) < 0.5).double()
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, most))  # as a disk that is full
+    generator = torch.Generator().manual_seed(1)
+    x = (torch.rand(60, 8, generator=generator, dtype=torch.float64) < 0.5).double()
     try:
         if sys.argv[2] == "save":
             Fit.load(folder + "/large").save(folder + "/fit")
         else:
-            fit(DeepDiscreteEncoder(8, (2,)), x, EM(max_iterations=200), num_restarts=8, checkpoint=folder + "/run")
+            model, method = DeepDiscreteEncoder(8, (2,)), EM(max_iterations=200)
+            fit(model, x, method, num_restarts=8, checkpoint=folder + "/run")
     except OSError as error:
         print(error)
 """
@@ -180,18 +249,29 @@ FULL = """
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path, what: str) -> None:
     """Failed before: an error of another library, and a partial file left behind."""
     fit(DeepDiscreteEncoder(3, (1,)), ROWS, EM(max_iterations=3)).save(tmp_path / "fit")
-    fit(DeepDiscreteEncoder(3, (2,)), ROWS, EM(max_iterations=300), num_restarts=8).save(tmp_path / "large")
+    fit(DeepDiscreteEncoder(3, (2,)), ROWS, EM(max_iterations=300), num_restarts=8).save(
+        tmp_path / "large"
+    )
     before = {path.name: path.read_bytes() for path in (tmp_path / "fit").iterdir()}
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(FULL), str(tmp_path), what], capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2]
+        [sys.executable, "-c", textwrap.dedent(FULL), str(tmp_path), what],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
     )
-    assert "the file could not be written (File too large); what was there before is as it was" in done.stdout, done.stderr
+    assert (
+        "the file could not be written (File too large); what was there before is as it was"
+        in done.stdout
+    ), done.stderr
     assert {path.name: path.read_bytes() for path in (tmp_path / "fit").iterdir()} == before
     assert not list(tmp_path.rglob("*.partial"))
     assert not (tmp_path / "run").exists()
 
 
-def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_write_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_tensors(tmp_path / "file", {"a": torch.ones(2)}, {"n": 1})
 
     def stopped(*_: Any, **__: Any) -> None:
@@ -209,7 +289,9 @@ def test_engines_with_checkpoints_are_resumed_by_equal_programs(tmp_path: Path) 
     """The program is made anew, as in another process; its data and settings are the same."""
     for name, method in {
         "svi": SVI(num_steps=10, num_draws=4, num_particles=1, warm_start=EM(max_iterations=5)),
-        "nuts": NUTS(num_chains=1, num_warmup=20, num_draws=4, max_depth=1, warm_start=EM(max_iterations=5)),
+        "nuts": NUTS(
+            num_chains=1, num_warmup=20, num_draws=4, max_depth=1, warm_start=EM(max_iterations=5)
+        ),
     }.items():
         calls = 0
 
@@ -230,6 +312,8 @@ def test_engines_with_checkpoints_are_resumed_by_equal_programs(tmp_path: Path) 
             patch.setattr(sys.modules["inference.fitting.fit"], "NoProgress", Tired)
             with pytest.raises(Stop):
                 fit(make(torch.zeros(2000)), ROWS, method, checkpoint=tmp_path / name)
-        assert isinstance(fit(make(torch.zeros(2000)), ROWS, method, checkpoint=tmp_path / name), Fit)
+        assert isinstance(
+            fit(make(torch.zeros(2000)), ROWS, method, checkpoint=tmp_path / name), Fit
+        )
         with pytest.raises(ValueError, match="belongs to another fit"):
             fit(make(torch.ones(2000)), ROWS, method, checkpoint=tmp_path / name)

@@ -14,12 +14,22 @@ SIZES = (20, 33)
 
 @pytest.mark.parametrize("restarts", [(), (2,)])
 @pytest.mark.parametrize("gaps", [False, True])
-def test_rows_are_counted_by_codes_as_by_one_hot_vectors(restarts: tuple[int, ...], gaps: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_counted_by_codes_as_by_one_hot_vectors(
+    restarts: tuple[int, ...], gaps: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     generator = torch.Generator().manual_seed(1)
-    rows = torch.stack([torch.randint(size, (50,), generator=generator) for size in SIZES], 1).double()
+    rows = torch.stack(
+        [torch.randint(size, (50,), generator=generator) for size in SIZES], 1
+    ).double()
     if gaps:
         rows[3, 0] = rows[7, 1] = rows[9] = torch.nan
-    table = torch.cat([torch.rand(*restarts, 3, size, generator=generator, dtype=torch.float64).softmax(-1) for size in SIZES], -1)
+    table = torch.cat(
+        [
+            torch.rand(*restarts, 3, size, generator=generator, dtype=torch.float64).softmax(-1)
+            for size in SIZES
+        ],
+        -1,
+    )
     share = torch.rand(*restarts, 50, 3, generator=generator, dtype=torch.float64).softmax(-1)
     centre = torch.rand(sum(SIZES), generator=generator, dtype=torch.float64)
     found = []
@@ -27,7 +37,14 @@ def test_rows_are_counted_by_codes_as_by_one_hot_vectors(restarts: tuple[int, ..
         monkeypatch.setattr(categorical, "MANY_CATEGORIES", many)
         law = law_of(Mixture(3, Categorical(SIZES), 2).components())
         assert (Categorical(SIZES).places(rows.nan_to_num()) is None) == (many == 1000)
-        found.append((law.log_densities({"probabilities": table}, rows), law.statistics(rows, share, centre, None)))
+        found.append(
+            (
+                law.log_densities({"probabilities": table}, rows),
+                law.statistics(rows, share, centre, None),
+            )
+        )
     torch.testing.assert_close(found[0][0], found[1][0], rtol=1e-12, atol=1e-12)
     for name in ("sums", "item_counts"):
-        torch.testing.assert_close(getattr(found[0][1], name), getattr(found[1][1], name), rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(
+            getattr(found[0][1], name), getattr(found[1][1], name), rtol=1e-12, atol=1e-12
+        )

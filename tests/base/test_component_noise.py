@@ -7,12 +7,20 @@ import pytest
 import torch
 from scipy import stats
 
-from inference.base.component_noise import gaussian_split, negative_binomial_scores, poisson_scores, poisson_split
+from inference.base.component_noise import (
+    gaussian_split,
+    negative_binomial_scores,
+    poisson_scores,
+    poisson_split,
+)
 
 
 def test_splits_sum_to_the_counts_and_follow_the_rates():
     rng = np.random.default_rng(0)
-    counts, rates = np.full((20_000, 1), 12.0), np.array([[[1.0], [0.0], [3.0], [2.0]]]).repeat(20_000, 0)
+    counts, rates = (
+        np.full((20_000, 1), 12.0),
+        np.array([[[1.0], [0.0], [3.0], [2.0]]]).repeat(20_000, 0),
+    )
     y = poisson_split(counts, rates, rng)
     assert (y.sum(1) == counts).all()
     assert (y[:, 1] == 0).all()
@@ -20,7 +28,9 @@ def test_splits_sum_to_the_counts_and_follow_the_rates():
         observed = np.bincount(y[:, k, 0].astype(int), minlength=13)
         expected = 20_000 * stats.binom.pmf(np.arange(13), 12, p)
         kept = expected > 5
-        assert (((observed - expected) ** 2 / expected)[kept]).sum() < stats.chi2.isf(1e-6, kept.sum())
+        assert (((observed - expected) ** 2 / expected)[kept]).sum() < stats.chi2.isf(
+            1e-6, kept.sum()
+        )
 
 
 @pytest.mark.parametrize("rate", [1e-3, 0.7, 5.0, 1e4])
@@ -37,13 +47,20 @@ def test_far_tails_have_no_atoms():
     assert far.min() > 8.2  # beyond what a double can say as a probability
     assert len(np.unique(far)) == 100
     assert np.isfinite(poisson_scores(np.zeros(10), np.full(10, 1e4), rng)).all()
-    assert stats.kstest(poisson_scores(np.zeros(5000), np.zeros(5000), rng), "norm").pvalue > 1e-5  # no rate, no information
+    assert (
+        stats.kstest(poisson_scores(np.zeros(5000), np.zeros(5000), rng), "norm").pvalue > 1e-5
+    )  # no rate, no information
 
 
 def test_gaussian_split_equals_the_sequential_one():
     """Mean and covariance of the components given their sum, from the joint normal."""
     scales, residual = torch.tensor([[0.5], [1.0], [2.0]], dtype=torch.float64), 1.7
-    draws = gaussian_split(torch.tensor([[residual]], dtype=torch.float64), scales, torch.Generator().manual_seed(0), 200_000)
+    draws = gaussian_split(
+        torch.tensor([[residual]], dtype=torch.float64),
+        scales,
+        torch.Generator().manual_seed(0),
+        200_000,
+    )
     y = (draws[:, 0, :, 0] * scales[:, 0]).numpy()
     assert np.allclose(y.sum(1), residual)
     variances = np.array([0.25, 1.0, 4.0])

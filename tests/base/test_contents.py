@@ -85,10 +85,16 @@ def program_of(source: str, module: str = MODULE) -> Any:
 
 
 CHANGES = {
-    "a closed-over tensor, in the middle": ("torch.arange(4000.0)", "torch.arange(4000.0).index_fill(0, torch.tensor([2000]), -1.0)"),
+    "a closed-over tensor, in the middle": (
+        "torch.arange(4000.0)",
+        "torch.arange(4000.0).index_fill(0, torch.tensor([2000]), -1.0)",
+    ),
     "an attribute of an object": ("Plain(2.0)", "Plain(2.5)"),
     "a method of an object": ("dist.Normal(x, self.value)", "dist.StudentT(3.0, x, self.value)"),
-    "a large global tensor, in the middle": ("torch.arange(5000.0)", "torch.arange(5000.0).index_fill(0, torch.tensor([2000]), -1.0)"),
+    "a large global tensor, in the middle": (
+        "torch.arange(5000.0)",
+        "torch.arange(5000.0).index_fill(0, torch.tensor([2000]), -1.0)",
+    ),
     "a global number": ("SCALE = 1.5", "SCALE = 1.25"),
     "a global lambda": ("x + 1.0", "x + 2.0"),
     "a helper's helper": ("return x + 3.0", "return x - 3.0"),
@@ -108,40 +114,61 @@ CHANGES = {
 def test_other_contents_are_another_program(change: str) -> None:
     old, new = CHANGES[change]
     assert old in SOURCE
-    assert digest_of(program_of(SOURCE), "the program") == digest_of(program_of(SOURCE), "the program")
-    assert digest_of(program_of(SOURCE), "the program") != digest_of(program_of(SOURCE.replace(old, new, 1)), "the program")
+    assert digest_of(program_of(SOURCE), "the program") == digest_of(
+        program_of(SOURCE), "the program"
+    )
+    assert digest_of(program_of(SOURCE), "the program") != digest_of(
+        program_of(SOURCE.replace(old, new, 1)), "the program"
+    )
 
 
-def test_code_of_the_main_module_counts_whatever_program_started_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``python -m pytest``, or a kernel: the file of the main module is an installed one, the code is the user's."""
+def test_code_of_the_main_module_counts_whatever_program_started_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """``python -m pytest``, or a kernel: the file of the main module is an installed one, the code
+    is the user's.
+    """
     started = types.ModuleType("__main__")
     started.__file__ = "/somewhere/site-packages/pytest/__main__.py"
     monkeypatch.setitem(sys.modules, "__main__", started)
     _is_installed.cache_clear()
     try:
-        assert digest_of(program_of(SOURCE), "one") != digest_of(program_of(SOURCE.replace("SCALE = 1.5", "SCALE = 1.25")), "other")
+        assert digest_of(program_of(SOURCE), "one") != digest_of(
+            program_of(SOURCE.replace("SCALE = 1.5", "SCALE = 1.25")), "other"
+        )
     finally:
         _is_installed.cache_clear()
 
 
 def test_a_module_of_the_users_counts_by_what_is_taken_from_it() -> None:
     one = digest_of(program_of(SOURCE), "the program")
-    assert one == digest_of(program_of(SOURCE, MODULE.replace("UNUSED = 2.0", "UNUSED = 3.0")), "the program")
-    assert one != digest_of(program_of(SOURCE, MODULE.replace("OFFSET = 1.0", "OFFSET = 3.0")), "the program")
-    assert one != digest_of(program_of(SOURCE, MODULE.replace("x + OFFSET", "x - OFFSET")), "the program")
+    assert one == digest_of(
+        program_of(SOURCE, MODULE.replace("UNUSED = 2.0", "UNUSED = 3.0")), "the program"
+    )
+    assert one != digest_of(
+        program_of(SOURCE, MODULE.replace("OFFSET = 1.0", "OFFSET = 3.0")), "the program"
+    )
+    assert one != digest_of(
+        program_of(SOURCE, MODULE.replace("x + OFFSET", "x - OFFSET")), "the program"
+    )
 
 
 def test_comments_and_places_in_memory_do_not_count() -> None:
     moved = "\n\n# a comment\n" + SOURCE
-    assert digest_of(program_of(SOURCE), "the program") == digest_of(program_of(moved), "the program")
+    assert digest_of(program_of(SOURCE), "the program") == digest_of(
+        program_of(moved), "the program"
+    )
 
 
 def test_another_process_finds_the_same_digest(tmp_path: Any) -> None:
     (tmp_path / "support_module.py").write_text(MODULE)
-    (tmp_path / "run.py").write_text(SOURCE + textwrap.dedent("""
+    (tmp_path / "run.py").write_text(
+        SOURCE
+        + textwrap.dedent("""
         from inference.base import digest_of
         print(digest_of(program, "the program"))
-    """))
+    """)
+    )
     found = set()
     for seed in ("1", "2"):
         path = os.pathsep.join([str(tmp_path), *sys.path])
@@ -154,20 +181,37 @@ def test_another_process_finds_the_same_digest(tmp_path: Any) -> None:
 
 
 VALUES = {
-    "numbers": (1, 1.0), "bool": (1, True), "texts": ("ab", b"ab"), "nesting": ((1, (2,)), ((1, 2),)), "lists": ([1, 2], (1, 2)),
-    "dtype": (torch.zeros(2), torch.zeros(2, dtype=torch.float64)), "shape": (torch.zeros(2, 3), torch.zeros(3, 2)),
-    "nan": (torch.tensor([0.0]), torch.tensor([float("nan")])), "array": (np.zeros(2), np.zeros(2, np.float32)),
+    "numbers": (1, 1.0),
+    "bool": (1, True),
+    "texts": ("ab", b"ab"),
+    "nesting": ((1, (2,)), ((1, 2),)),
+    "lists": ([1, 2], (1, 2)),
+    "dtype": (torch.zeros(2), torch.zeros(2, dtype=torch.float64)),
+    "shape": (torch.zeros(2, 3), torch.zeros(3, 2)),
+    "nan": (torch.tensor([0.0]), torch.tensor([float("nan")])),
+    "array": (np.zeros(2), np.zeros(2, np.float32)),
     "mask": (np.ma.array([1.0, 2.0], mask=[0, 1]), np.ma.array([1.0, 2.0], mask=[1, 0])),
     "objects": (np.array(["a", 1.0], object), np.array(["a", 2.0], object)),
-    "frame": (pd.DataFrame({"x": [1.0]}), pd.DataFrame({"y": [1.0]})), "series": (pd.Series([1.0]), pd.Series([2.0])),
-    "set": ({1, 2}, {1, 3}), "state": (np.random.default_rng(0), np.random.default_rng(1)),
+    "frame": (pd.DataFrame({"x": [1.0]}), pd.DataFrame({"y": [1.0]})),
+    "series": (pd.Series([1.0]), pd.Series([2.0])),
+    "set": ({1, 2}, {1, 3}),
+    "state": (np.random.default_rng(0), np.random.default_rng(1)),
     "generator": (torch.Generator().manual_seed(0), torch.Generator().manual_seed(1)),
-    "law": (torch.distributions.Bernoulli(probs=torch.tensor(0.2)), torch.distributions.Bernoulli(probs=torch.tensor(0.3))),
-    "logits": (torch.distributions.Geometric(logits=torch.tensor(0.2)), torch.distributions.Geometric(logits=torch.tensor(0.3))),
-    "model": (DeepDiscreteEncoder(3, (2,)), DeepDiscreteEncoder(3, (2,), bound=4.0)), "engine": (EM(), EM(tolerance=1e-5)),
-    "complex": (torch.tensor([1j]), torch.tensor([1j]).conj()), "sparse": (torch.eye(2).to_sparse(), 2 * torch.eye(2).to_sparse()),
-    "half": (torch.ones(2, dtype=torch.bfloat16), torch.zeros(2, dtype=torch.bfloat16)), "empty": (torch.zeros(0, 2), torch.zeros(0, 3)),
-}  # fmt: skip
+    "law": (
+        torch.distributions.Bernoulli(probs=torch.tensor(0.2)),
+        torch.distributions.Bernoulli(probs=torch.tensor(0.3)),
+    ),
+    "logits": (
+        torch.distributions.Geometric(logits=torch.tensor(0.2)),
+        torch.distributions.Geometric(logits=torch.tensor(0.3)),
+    ),
+    "model": (DeepDiscreteEncoder(3, (2,)), DeepDiscreteEncoder(3, (2,), bound=4.0)),
+    "engine": (EM(), EM(tolerance=1e-5)),
+    "complex": (torch.tensor([1j]), torch.tensor([1j]).conj()),
+    "sparse": (torch.eye(2).to_sparse(), 2 * torch.eye(2).to_sparse()),
+    "half": (torch.ones(2, dtype=torch.bfloat16), torch.zeros(2, dtype=torch.bfloat16)),
+    "empty": (torch.zeros(0, 2), torch.zeros(0, 3)),
+}
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -205,7 +249,12 @@ def test_what_cannot_be_read_is_refused_before_any_work(tmp_path: Any) -> None:
         with lock:
             return plain(data)
 
-    with pytest.raises(ValueError, match="checkpoint: the program: its variable 'lock' is a lock, whose contents cannot be read"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "checkpoint: the program: its variable 'lock' is a lock, whose contents cannot be read"
+        ),
+    ):
         digest_of(program, "the program")
 
     def sampled(data: Any) -> None:

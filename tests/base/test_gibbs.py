@@ -58,6 +58,10 @@ def test_latents_that_are_not_bits_are_named():
         fit(three_groups, torch.zeros(5, dtype=F64), SAEM())
     with pytest.raises(ValueError, match="cannot integrate 'shift'"):
         fit(shifts, torch.zeros(5, dtype=F64), SAEM())
-    walks = {"state": torch.zeros(2, 5).long(), "action": torch.zeros(2, 5).long(), "length": torch.tensor([5, 5])}
+    walks = {
+        "state": torch.zeros(2, 5).long(),
+        "action": torch.zeros(2, 5).long(),
+        "length": torch.tensor([5, 5]),
+    }
     with pytest.raises(ValueError, match="no latent site to sample.*trajectories"):
         fit(OptionsHMM(3, 2, 2), walks, SAEM())

@@ -24,7 +24,14 @@ def classes(data: Tensor) -> None:
         pyro.sample("answers", dist.Bernoulli(Vindex(chances)[..., group, :]).to_event(1), obs=data)
 
 
-CHANCES = torch.tensor([[0.9, 0.9, 0.9, 0.1, 0.1, 0.1], [0.1, 0.1, 0.1, 0.9, 0.9, 0.9], [0.9, 0.1, 0.9, 0.1, 0.9, 0.1]], dtype=F64)
+CHANCES = torch.tensor(
+    [
+        [0.9, 0.9, 0.9, 0.1, 0.1, 0.1],
+        [0.1, 0.1, 0.1, 0.9, 0.9, 0.9],
+        [0.9, 0.1, 0.9, 0.1, 0.9, 0.1],
+    ],
+    dtype=F64,
+)
 
 
 def answers(num_rows: int = 120) -> Tensor:
@@ -33,12 +40,18 @@ def answers(num_rows: int = 120) -> Tensor:
 
 
 def test_the_divergence_is_that_of_the_components():
-    """Two normal laws a distance d apart have a symmetrised divergence of d squared; below 1e-3 they are one."""
+    """Two normal laws a distance d apart have a symmetrised divergence of d squared; below 1e-3
+    they are one.
+    """
     x = torch.linspace(-8, 8, 4001, dtype=F64)
     for distance, same in ((0.02, True), (0.05, False)):
         log_density = torch.stack([-(x**2) / 2, -((x - distance) ** 2) / 2], 1)
-        drawn = log_density.exp().sum(1)  # rows of the grid counted as often as the mixture has them
-        rows = torch.multinomial(drawn, 200_000, replacement=True, generator=torch.Generator().manual_seed(0))
+        drawn = log_density.exp().sum(
+            1
+        )  # rows of the grid counted as often as the mixture has them
+        rows = torch.multinomial(
+            drawn, 200_000, replacement=True, generator=torch.Generator().manual_seed(0)
+        )
         words = shared_values(log_density[rows].softmax(-1), "component")
         assert bool(words) is same
 
@@ -47,10 +60,16 @@ def test_the_divergence_is_that_of_the_components():
     ("probabilities", "expected"),
     [
         ([[0.9, 0.1], [0.2, 0.8], [0.5, 0.5]], ()),
-        ([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]], ("component 1 is empty: 0 rows expected", "the data support 1 of the 2 components")),
+        (
+            [[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]],
+            ("component 1 is empty: 0 rows expected", "the data support 1 of the 2 components"),
+        ),
         (
             [[0.4, 0.4, 0.2], [0.05, 0.05, 0.9], [0.45, 0.45, 0.1]] * 2,
-            ("components 0 and 1 are copies of each other", "the data support 2 of the 3 components"),
+            (
+                "components 0 and 1 are copies of each other",
+                "the data support 2 of the 3 components",
+            ),
         ),
     ],
 )
@@ -63,7 +82,10 @@ def test_a_users_program_is_judged():
     problem = problem_of(classes, data, 0)
     params = {"weights": torch.tensor([0.3, 0.3, 0.4], dtype=F64), "chances": CHANCES[[0, 0, 1]]}
     words = problem.structure.degenerate(problem, params)
-    assert words == ("group values 0 and 1 are copies of each other", "the data support 2 of the 3 group values")
+    assert words == (
+        "group values 0 and 1 are copies of each other",
+        "the data support 2 of the 3 group values",
+    )
     assert problem.structure.degenerate(problem, params | {"chances": CHANCES}) == ()
 
 

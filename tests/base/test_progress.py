@@ -37,7 +37,16 @@ def test_without_a_gap_the_largest_number_of_iterations_is_the_latest_end():
         left.saw(iteration, 1, None, float(iteration))
     assert left.text() == "at most 80 s left"
     assert TimeLeft(None).last_iteration() == (None, False)
-    for gap in (1.0, 2.0, 3.0, 4.0, 5.0, float("inf"), float("nan"), 0.0):  # that grows, or is no number
+    for gap in (
+        1.0,
+        2.0,
+        3.0,
+        4.0,
+        5.0,
+        float("inf"),
+        float("nan"),
+        0.0,
+    ):  # that grows, or is no number
         left.saw(int(left.last_iteration()[0] or 0) + 1, 1, gap, 30.0)
     assert left.last_iteration() == (100, False)
 
@@ -64,7 +73,10 @@ def test_a_file_gets_a_line_a_minute_and_one_at_the_end(capsys):
     with RichProgress("fits", 4, clock=clock) as bar:
         clock.now += 100
         bar.update(1, -1.0, 3)
-    assert capsys.readouterr().err.splitlines() == ["fits: 1 of 4 done, about 5 min left", "fits: 1 done, 100 s in all"]
+    assert capsys.readouterr().err.splitlines() == [
+        "fits: 1 of 4 done, about 5 min left",
+        "fits: 1 done, 100 s in all",
+    ]
     with RichProgress("fits", 4):
         pass
     assert capsys.readouterr().err == ""
@@ -93,8 +105,15 @@ def test_a_terminal_gets_a_bar_that_ends_where_the_rule_says(monkeypatch):
 def test_em_tells_how_far_the_slowest_restart_is_from_stopping(monkeypatch):
     """The gap is below 1 in the iteration where a restart stops, and never before."""
     seen: list[tuple[int, float]] = []
-    monkeypatch.setattr(RichProgress, "update", lambda self, iteration, objective, active, gap: seen.append((active, gap)))
-    rows = torch.randn(200, 2, generator=torch.Generator().manual_seed(0)).double() + 3.0 * torch.arange(200).remainder(2)[:, None]
+    monkeypatch.setattr(
+        RichProgress,
+        "update",
+        lambda self, iteration, objective, active, gap: seen.append((active, gap)),
+    )
+    rows = (
+        torch.randn(200, 2, generator=torch.Generator().manual_seed(0)).double()
+        + 3.0 * torch.arange(200).remainder(2)[:, None]
+    )
     result = fit(Mixture(2, num_items=2), rows, EM(), num_restarts=1, progress=True)
     assert result.converged
     assert [active for active, _ in seen] == [1] * (len(seen) - 1) + [0]

@@ -15,7 +15,14 @@ from inference.base import Steps, add_statistics, summed_statistics
 from inference.fitting.problem import problem_of
 from inference.structures.layers import LayeredSteps, SetSteps
 from inference.structures.noisy_or import CauseRows, CauseSteps, TruncatedSteps
-from ppl_models import DeepDiscreteEncoder, FactorAnalysis, Mixture, MultivariateNormal, NoisyOr, Normal
+from ppl_models import (
+    DeepDiscreteEncoder,
+    FactorAnalysis,
+    Mixture,
+    MultivariateNormal,
+    NoisyOr,
+    Normal,
+)
 from ppl_models.parts.distributions import binary_configurations
 
 F64 = torch.float64
@@ -33,7 +40,9 @@ class Record:
 
 
 def record(value: float, num_rows: int, table: float = 1.0) -> Record:
-    return Record({"a": torch.full((2,), value)}, torch.full((num_rows,), value), torch.full((3,), table))
+    return Record(
+        {"a": torch.full((2,), value)}, torch.full((num_rows,), value), torch.full((3,), table)
+    )
 
 
 def table_of(num_rows: int, num_items: int, missing: bool = False) -> Tensor:
@@ -86,12 +95,18 @@ def test_parts_that_do_not_fit_are_refused() -> None:
 
 
 @pytest.mark.parametrize("missing", [False, True])
-@pytest.mark.parametrize("model", [FactorAnalysis(4, 2), DeepDiscreteEncoder(4, (2,), Normal())], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize(
+    "model",
+    [FactorAnalysis(4, 2), DeepDiscreteEncoder(4, (2,), Normal())],
+    ids=lambda m: type(m).__name__,
+)
 def test_a_part_without_missing_entries_fits_the_others(model: Callable, missing: bool) -> None:
     data = table_of(30, 4, missing)
     steps, start = steps_and_start(model, data)
     whole, expected, _ = steps.e_step(start)
-    added, log_likelihood = summed_statistics(steps, start, (part for part in data.split([4, 10, 16])))
+    added, log_likelihood = summed_statistics(
+        steps, start, (part for part in data.split([4, 10, 16]))
+    )
     assert_near(added, whole)
     assert_near(log_likelihood, expected)
     assert_near(steps.m_step(added, start), steps.m_step(whole, start))
@@ -104,12 +119,24 @@ def test_full_covariances_stay_about_one_centre() -> None:
     added, _ = summed_statistics(steps, start, data.split(7))
     assert torch.equal(added.of_law.centre, data.mean(0))
     assert_near(added, whole)
-    with pytest.raises(ValueError, match=r"NormalStatistics.centre is not a sum"):  # steps of their own
-        add_statistics([steps_and_start(Mixture(2, MultivariateNormal(), 3, bound=1e4), part)[0].e_step(start)[0] for part in data.split(20)])
+    with pytest.raises(
+        ValueError, match=r"NormalStatistics.centre is not a sum"
+    ):  # steps of their own
+        add_statistics(
+            [
+                steps_and_start(Mixture(2, MultivariateNormal(), 3, bound=1e4), part)[0].e_step(
+                    start
+                )[0]
+                for part in data.split(20)
+            ]
+        )
 
 
 def test_many_data_sets_are_split_by_rows() -> None:
-    model, sets = DeepDiscreteEncoder(4, (2,), Normal()), torch.stack([table_of(30, 4), table_of(30, 4) + 1])
+    model, sets = (
+        DeepDiscreteEncoder(4, (2,), Normal()),
+        torch.stack([table_of(30, 4), table_of(30, 4) + 1]),
+    )
     _, start = steps_and_start(model, sets[0])
     base = LayeredSteps.build(model, sets)
     assert base is not None
@@ -123,7 +150,10 @@ def test_many_data_sets_are_split_by_rows() -> None:
 def test_posteriors_of_a_plain_program_are_no_sums() -> None:
     data = table_of(12, 4)
     problem = problem_of(DeepDiscreteEncoder(4, (2,), Normal()), data, 0)
-    steps, start = EM(accelerate=False).steps(problem), problem.structure.start(problem, "random", 2)
+    steps, start = (
+        EM(accelerate=False).steps(problem),
+        problem.structure.start(problem, "random", 2),
+    )
     parts = [steps.on(part).e_step(start) for part in data.split(5)]
     assert_near(sum(part[1] for part in parts), steps.e_step(start)[1])
     with pytest.raises(ValueError, match=r"FactorPosteriors.weights is not a sum"):
@@ -135,7 +165,9 @@ def test_states_of_truncated_steps_belong_to_their_rows() -> None:
     steps, start = steps_and_start(NoisyOr(3, 2), data)
     assert isinstance(steps, CauseSteps)
     one = {name: value[:1] for name, value in start.items()}
-    truncated = TruncatedSteps.begin(steps.causes, CauseRows.merge(data), binary_configurations(2), one)
+    truncated = TruncatedSteps.begin(
+        steps.causes, CauseRows.merge(data), binary_configurations(2), one
+    )
     with pytest.raises(ValueError, match="states belong to their rows"):
         truncated.on(data)
 

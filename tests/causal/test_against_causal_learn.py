@@ -1,4 +1,6 @@
-"""The same answers as causal-learn on samples of whole rows, where that package is installed (it is not needed otherwise)."""
+"""The same answers as causal-learn on samples of whole rows, where that package is installed (it is
+not needed otherwise).
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,16 @@ from inference.causal.scores import SetScores
 def _theirs() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # theirs, of pandas and others
-        pytest.importorskip("causallearn", reason="causal-learn is not installed; it is an oracle only")
+        pytest.importorskip(
+            "causallearn", reason="causal-learn is not installed; it is an oracle only"
+        )
         yield
 
 
 def samples(num_rows: int, number: int) -> Iterator[np.ndarray]:
-    """Counts of profiles: of the manuscript's structures, and of random DAGs on three to six nodes."""
+    """Counts of profiles: of the manuscript's structures, and of random DAGs on three to six
+    nodes.
+    """
     rng = np.random.default_rng(0)
     for name in STRUCTURES:
         yield drawn_counts(structure(name)[1], num_rows, seed=1)

@@ -50,7 +50,9 @@ def test_the_true_tables(name: str) -> None:
 
 
 def test_the_tie_of_the_counter_example_is_told() -> None:
-    """Both graphs have probability one half; no arrow is drawn, and what differs is said to be open."""
+    """Both graphs have probability one half; no arrow is drawn, and what differs is said to be
+    open.
+    """
     dag, table = structure("2", REFERENCES["counter_example"]["change"])
     report = discover(table, 1e6)
     (tie,) = report.ties
@@ -80,7 +82,9 @@ def test_few_rows_leave_the_direction_open() -> None:
 
 
 def test_a_collider_near_zero_draws_no_arrow() -> None:
-    """Six attributes, so that only the strengths speak: a common effect whose causes hardly depend on each other given it."""
+    """Six attributes, so that only the strengths speak: a common effect whose causes hardly depend
+    on each other given it.
+    """
     dag = dag_of_edges(6, [(0, 2), (1, 2), (2, 3)])
     chances = [np.array(0.5)] * 6
     chances[2], chances[3] = np.array([[0.35, 0.5], [0.5, 0.75]]), np.array([0.2, 0.8])
@@ -106,7 +110,9 @@ def test_a_collider_that_the_score_did_not_pay_for() -> None:
     chances[2] = np.array([[0.35, 0.5], [0.5, 0.7]])
     report = discover(dag_table(dag, chances), 5000, score=BDeu(), search=GES())
     assert report.graph.lines == ((0, 2), (1, 2))
-    assert any("That A3 is no common effect of A1 and A2 rests on" in doubt for doubt in report.doubts)
+    assert any(
+        "That A3 is no common effect of A1 and A2 rests on" in doubt for doubt in report.doubts
+    )
 
 
 @dataclass(frozen=True)
@@ -147,7 +153,12 @@ def test_probabilities_sum_over_all_graphs() -> None:
     graphs = [cpdag_of(dag) for dag in dags]
     arrow, line = np.zeros((4, 4)), np.zeros((4, 4))
     for table in tables:
-        weights = np.array([np.exp(score_of(dag, table, 80.0)) / graphs.count(graph) for dag, graph in zip(dags, graphs, strict=True)])
+        weights = np.array(
+            [
+                np.exp(score_of(dag, table, 80.0)) / graphs.count(graph)
+                for dag, graph in zip(dags, graphs, strict=True)
+            ]
+        )
         weights /= weights.sum()
         for weight, graph in zip(weights, graphs, strict=True):
             arrow += weight * (graph.matrix & ~graph.matrix.T) / 2
@@ -162,7 +173,9 @@ def test_probabilities_sum_over_all_graphs() -> None:
 
 
 def test_probabilities_are_calibrated() -> None:
-    """Graphs, tables and rows drawn from the very prior: of edges and arrows said to have some probability, that share is there."""
+    """Graphs, tables and rows drawn from the very prior: of edges and arrows said to have some
+    probability, that share is there.
+    """
     rng = np.random.default_rng(5)
     classes = all_classes(3)
     said: dict[str, list[np.ndarray]] = {"adjacent": [], "arrow": []}
@@ -170,9 +183,14 @@ def test_probabilities_are_calibrated() -> None:
     off = ~np.eye(3, dtype=bool)
     for _ in range(1500):
         own = int(rng.integers(len(classes.size)))
-        dag, graph = matrix_of_columns(int(mask) for mask in classes.member[own]), classes.matrices[own]
+        dag, graph = (
+            matrix_of_columns(int(mask) for mask in classes.member[own]),
+            classes.matrices[own],
+        )
         sizes = [2 ** int(dag[:, k].sum()) for k in range(3)]
-        chances = [rng.beta(0.5 / q, 0.5 / q, q).reshape((2,) * (q.bit_length() - 1)) for q in sizes]
+        chances = [
+            rng.beta(0.5 / q, 0.5 / q, q).reshape((2,) * (q.bit_length() - 1)) for q in sizes
+        ]
         shares = rng.multinomial(60, dag_table(dag, chances)) / 60
         found = edge_probabilities(shares[None], 60)
         for name, truth in (("adjacent", graph | graph.T), ("arrow", graph & ~graph.T)):
@@ -182,12 +200,16 @@ def test_probabilities_are_calibrated() -> None:
         chance, there = np.concatenate(said[name]), np.concatenate(true[name])
         for low, high in ((0.0, 0.1), (0.1, 0.3), (0.3, 0.6), (0.6, 0.9), (0.9, 1.01)):
             inside = (chance >= low) & (chance < high)
-            error = np.sqrt(2 * (chance[inside] * (1 - chance[inside])).sum()) / inside.sum()  # pairs come twice
+            error = (
+                np.sqrt(2 * (chance[inside] * (1 - chance[inside])).sum()) / inside.sum()
+            )  # pairs come twice
             assert abs(there[inside].mean() - chance[inside].mean()) < 4 * error + 0.002
 
 
 def test_probabilities_of_best_graphs() -> None:
-    """Without averaging: how often each class is the best of a draw; from six attributes on that is all there is."""
+    """Without averaging: how often each class is the best of a draw; from six attributes on that is
+    all there is.
+    """
     dag, table = structure("3")
     draws = dirichlet_tables(table, 400, 60, seed=1)
     found = edge_probabilities(draws, 200, average=False)
@@ -195,7 +217,9 @@ def test_probabilities_of_best_graphs() -> None:
     for draw in draws:
         best.append(discover(draw, 200, search=ExactSearch()).graph)
     assert found.modal == max(set(best), key=best.count)
-    np.testing.assert_allclose(found.adjacent, np.mean([graph.matrix | graph.matrix.T for graph in best], 0))
+    np.testing.assert_allclose(
+        found.adjacent, np.mean([graph.matrix | graph.matrix.T for graph in best], 0)
+    )
     assert not found.averaged
     six = np.zeros((6, 6), dtype=bool)
     six[:5, :5] = dag
@@ -225,13 +249,19 @@ def test_likely_graphs_stand_for_all(num_rows: int) -> None:
     shares = _class_shares(sets, classes.member)
     np.testing.assert_allclose(ours, np.tensordot(shares, classes.matrices, 1), atol=0.03)
     known = {graph.tobytes() for graph in graphs}
-    left = sum(share for share, matrix in zip(shares, classes.matrices, strict=True) if matrix.tobytes() not in known)
+    left = sum(
+        share
+        for share, matrix in zip(shares, classes.matrices, strict=True)
+        if matrix.tobytes() not in known
+    )
     assert left < 0.1
     assert missed / 5 < left < 5 * missed
 
 
 def test_draws_of_graphs_have_their_law() -> None:
-    """Three attributes: shares of DAGs among 20,000 draws are exp(score) times the number of orders that agree."""
+    """Three attributes: shares of DAGs among 20,000 draws are exp(score) times the number of orders
+    that agree.
+    """
     rng = np.random.default_rng(6)
     sets = all_set_scores(rng.dirichlet(np.ones(8), 1), 10.0, BDeu())
     orders, counts = _Orders(sets), {}
@@ -242,17 +272,28 @@ def test_draws_of_graphs_have_their_law() -> None:
     for row in all_dags(3):
         parents = tuple(int(mask) for mask in row)
         agree = sum(
-            all(not parents[k] & ~sum(1 << j for j in order[:place]) for place, k in enumerate(order)) for order in itertools.permutations(range(3))
+            all(
+                not parents[k] & ~sum(1 << j for j in order[:place])
+                for place, k in enumerate(order)
+            )
+            for order in itertools.permutations(range(3))
         )
-        expected[parents] = agree * np.exp(sum(sets[0, mask | 1 << k] - sets[0, mask] for k, mask in enumerate(parents)))
+        expected[parents] = agree * np.exp(
+            sum(sets[0, mask | 1 << k] - sets[0, mask] for k, mask in enumerate(parents))
+        )
     total = sum(expected.values())
     for parents, weight in expected.items():
         share = weight / total
-        assert abs(counts.get(parents, 0) / 20_000 - share) < 4.5 * np.sqrt(share * (1 - share) / 20_000) + 1e-4
+        assert (
+            abs(counts.get(parents, 0) / 20_000 - share)
+            < 4.5 * np.sqrt(share * (1 - share) / 20_000) + 1e-4
+        )
 
 
 def test_six_attributes_have_probabilities_too() -> None:
-    """A sixth attribute that knows nothing of the others changes little: the rival graphs of structure 2 are still told."""
+    """A sixth attribute that knows nothing of the others changes little: the rival graphs of
+    structure 2 are still told.
+    """
     shares = np.random.default_rng(7).multinomial(700, structure("2")[1]) / 700
     five = discover(shares, 700).probabilities
     six = discover(np.kron(shares, [0.5, 0.5]), 700).probabilities
@@ -268,7 +309,9 @@ def test_six_attributes_have_probabilities_too() -> None:
 
 
 def test_draws_around_an_estimate_find_more_than_there_is() -> None:
-    """Why a draw is worth half: absent edges are more probable over draws at n than given the table, and less so at n / 2."""
+    """Why a draw is worth half: absent edges are more probable over draws at n than given the
+    table, and less so at n / 2.
+    """
     dag, table = structure("3")
     rng = np.random.default_rng(3)
     absent = np.triu(~(dag | dag.T), 1)
@@ -301,7 +344,9 @@ def test_other_orders_of_attributes() -> None:
     np.testing.assert_array_equal(moved.open_arrows, plain.open_arrows[np.ix_(order, order)])
     assert plain.probabilities is not None
     assert moved.probabilities is not None
-    np.testing.assert_allclose(moved.probabilities.arrow, plain.probabilities.arrow[np.ix_(order, order)], atol=1e-9)
+    np.testing.assert_allclose(
+        moved.probabilities.arrow, plain.probabilities.arrow[np.ix_(order, order)], atol=1e-9
+    )
 
 
 def test_bad_input() -> None:

@@ -41,7 +41,9 @@ def fitted(table: np.ndarray, likelihoods: np.ndarray, num_iterations: int = 400
 def noisy(rng: np.random.Generator, table: np.ndarray, num_rows: int, sd: float) -> np.ndarray:
     """Likelihoods (N, 2^K) of one Normal item an attribute."""
     bits = profiles(len(table).bit_length() - 1)
-    rows = bits[rng.choice(len(table), num_rows, p=table)] + sd * rng.standard_normal((num_rows, bits.shape[1]))
+    rows = bits[rng.choice(len(table), num_rows, p=table)] + sd * rng.standard_normal(
+        (num_rows, bits.shape[1])
+    )
     return np.exp(-0.5 * ((rows[:, None] - bits) ** 2).sum(-1) / sd**2)
 
 
@@ -56,7 +58,9 @@ def test_known_profiles_are_worth_every_row() -> None:
 
 
 def test_the_manuscripts_design() -> None:
-    """Variance inflation 1.009 of attributes and 1.012 of pairs, the reference's numbers (items known)."""
+    """Variance inflation 1.009 of attributes and 1.012 of pairs, the reference's numbers (items
+    known).
+    """
     means, table = design()
     rng = np.random.default_rng(1)
     chosen = rng.choice(32, 20_000, p=table)
@@ -64,20 +68,32 @@ def test_the_manuscripts_design() -> None:
     distances = -0.5 * (means**2).sum(1) + rows @ means.T
     posterior = posterior_of(table, np.exp(distances - distances.max(1, keepdims=True)))
     found, known = effective_rows(posterior), REFERENCES["own_efficiency"]
-    assert found.inflation_mains.mean() == pytest.approx(known["variance_inflation_main"], abs=0.004)
+    assert found.inflation_mains.mean() == pytest.approx(
+        known["variance_inflation_main"], abs=0.004
+    )
     shares = posterior.mean(0)
     values, vectors = np.linalg.eigh(_information(posterior, shares, shares > 0, None))
     bits = profiles(5).astype(float)
-    products = [_inflation(bits[:, i] * bits[:, j], shares, values, vectors) for i in range(5) for j in range(i)]
-    assert np.mean(products) == pytest.approx(known["variance_inflation_pairs"], abs=0.004)  # products as they are; ours are centred
+    products = [
+        _inflation(bits[:, i] * bits[:, j], shares, values, vectors)
+        for i in range(5)
+        for j in range(i)
+    ]
+    assert np.mean(products) == pytest.approx(
+        known["variance_inflation_pairs"], abs=0.004
+    )  # products as they are; ours are centred
     pairs = found.inflation_pairs[np.triu_indices(5, 1)].mean()
     assert 1.0 < pairs < 1.03
     assert found.num_rows == pytest.approx(20_000 / pairs)
-    assert posterior.argmax(1)[chosen == posterior.argmax(1)].size / 20_000 == pytest.approx(known["profile_accuracy"], abs=0.004)
+    assert posterior.argmax(1)[chosen == posterior.argmax(1)].size / 20_000 == pytest.approx(
+        known["profile_accuracy"], abs=0.004
+    )
 
 
 def test_inflation_is_that_of_estimates_over_samples() -> None:
-    """Noisy items: the variance of the fitted shares over 300 samples, against known profiles, is what the information says."""
+    """Noisy items: the variance of the fitted shares over 300 samples, against known profiles, is
+    what the information says.
+    """
     table, num_rows, sd = np.array([0.35, 0.15, 0.15, 0.35]), 400, 0.7
     rng = np.random.default_rng(2)
     estimates = np.stack([fitted(table, noisy(rng, table, num_rows, sd), 100) for _ in range(300)])
@@ -92,29 +108,42 @@ def test_inflation_is_that_of_estimates_over_samples() -> None:
 
 
 def test_the_statistic_of_independence_has_its_law_at_the_effective_rows() -> None:
-    """Independent attributes behind noisy items: 2 n I averages one at the effective number of rows, more than two at the observed one."""
+    """Independent attributes behind noisy items: 2 n I averages one at the effective number of
+    rows, more than two at the observed one.
+    """
     table, num_rows, sd = np.full(4, 0.25), 1000, 0.5
     rng = np.random.default_rng(7)
     large = noisy(rng, table, 50_000, sd)
     found = effective_rows(posterior_of(fitted(table, large, 60), large))
     share = found.num_rows / found.observed_rows
     assert share < 0.35
-    informations = [mutual_information(fitted(table, noisy(rng, table, num_rows, sd), 60), 0, 1) for _ in range(200)]
-    assert np.mean(informations) * 2 * num_rows * share == pytest.approx(1.0, abs=0.3)  # three standard errors
+    informations = [
+        mutual_information(fitted(table, noisy(rng, table, num_rows, sd), 60), 0, 1)
+        for _ in range(200)
+    ]
+    assert np.mean(informations) * 2 * num_rows * share == pytest.approx(
+        1.0, abs=0.3
+    )  # three standard errors
     assert np.mean(informations) * 2 * num_rows > 2.0
 
 
 def test_estimated_items_cost_rows() -> None:
-    """Two Normal items an attribute with unknown means: their scores projected out leave less, and as much as brute force says."""
+    """Two Normal items an attribute with unknown means: their scores projected out leave less, and
+    as much as brute force says.
+    """
     rng = np.random.default_rng(3)
     table = np.array([0.4, 0.1, 0.2, 0.3])
     bits, num_rows = profiles(2), 5000
-    rows = np.repeat(bits[rng.choice(4, num_rows, p=table)], 2, axis=1) + 0.6 * rng.standard_normal((num_rows, 4))
+    rows = np.repeat(bits[rng.choice(4, num_rows, p=table)], 2, axis=1) + 0.6 * rng.standard_normal(
+        (num_rows, 4)
+    )
     centres = np.repeat(bits, 2, axis=1)
     posterior = posterior_of(table, np.exp(-0.5 * ((rows[:, None] - centres) ** 2).sum(-1) / 0.36))
     # by the mean of item j where its attribute is 0, and where it is 1
     on = posterior @ bits
-    scores = np.concatenate([np.repeat(1 - on, 2, 1) * rows / 0.36, np.repeat(on, 2, 1) * (rows - 1) / 0.36], 1)
+    scores = np.concatenate(
+        [np.repeat(1 - on, 2, 1) * rows / 0.36, np.repeat(on, 2, 1) * (rows - 1) / 0.36], 1
+    )
     without, within = effective_rows(posterior, table), effective_rows(posterior, table, scores)
     assert within.items_estimated
     assert within.num_rows < without.num_rows
@@ -159,16 +188,22 @@ def test_imputed_tables_of_known_profiles_are_the_sample() -> None:
 
 
 def test_imputed_tables_follow_the_posterior() -> None:
-    """One attribute: shares of completed rows against the exact posterior, by summing over all completions of twelve rows."""
+    """One attribute: shares of completed rows against the exact posterior, by summing over all
+    completions of twelve rows.
+    """
     rng = np.random.default_rng(4)
     likelihoods = np.exp(rng.standard_normal((12, 2)) * 1.5)
     table = fitted(np.array([0.5, 0.5]), likelihoods)
-    draws = imputed_tables(posterior_of(table, likelihoods), table, num_draws=20_000, seed=1, prior_rows=2.0)
+    draws = imputed_tables(
+        posterior_of(table, likelihoods), table, num_draws=20_000, seed=1, prior_rows=2.0
+    )
     completions = profiles(12)
     ones = completions.sum(1)
     weights = np.prod(np.where(completions == 1, likelihoods[:, 1], likelihoods[:, 0]), 1)
     factorial = np.cumprod([1.0, *range(1, 13)])
-    beta = factorial * factorial[::-1]  # the table integrated out under a flat prior: k! (12 - k)! but for a constant
+    beta = (
+        factorial * factorial[::-1]
+    )  # the table integrated out under a flat prior: k! (12 - k)! but for a constant
     weights = weights * beta[ones]
     exact = np.bincount(ones, weights / weights.sum(), minlength=13)
     drawn = np.bincount(np.rint(draws[:, 1] * 12).astype(int), minlength=13) / 20_000

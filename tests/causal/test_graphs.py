@@ -32,21 +32,30 @@ from inference.causal.bits import matrix_of_columns
 
 
 def dag_matrices(num_attributes: int) -> np.ndarray:
-    return np.stack([matrix_of_columns(int(mask) for mask in row) for row in all_dags(num_attributes)])
+    return np.stack(
+        [matrix_of_columns(int(mask) for mask in row) for row in all_dags(num_attributes)]
+    )
 
 
-@pytest.mark.parametrize(("size", "num_dags", "num_classes"), [(1, 1, 1), (2, 3, 2), (3, 25, 11), (4, 543, 185), (5, 29281, 8782)])
+@pytest.mark.parametrize(
+    ("size", "num_dags", "num_classes"),
+    [(1, 1, 1), (2, 3, 2), (3, 25, 11), (4, 543, 185), (5, 29281, 8782)],
+)
 def test_counts_of_dags_and_classes(size: int, num_dags: int, num_classes: int) -> None:
     """Robinson's numbers, and those of Gillispie and Perlman (2002)."""
     assert len(all_dags(size)) == num_dags
     classes = all_classes(size)
-    assert len(classes.size) == len({matrix.tobytes() for matrix in classes.matrices}) == num_classes
+    assert (
+        len(classes.size) == len({matrix.tobytes() for matrix in classes.matrices}) == num_classes
+    )
     assert int(classes.size.sum()) == num_dags
 
 
 @pytest.mark.parametrize("size", [3, 4])
 def test_a_cpdag_is_the_union_of_its_class(size: int) -> None:
-    """An arrow where all DAGs of the class agree, a line where two do not: the definition, over every DAG."""
+    """An arrow where all DAGs of the class agree, a line where two do not: the definition, over
+    every DAG.
+    """
     dags, classes = dag_matrices(size), all_classes(size)
     for own in range(len(classes.size)):
         members = dags[classes.of_dag == own]
@@ -60,7 +69,9 @@ def test_a_cpdag_is_the_union_of_its_class(size: int) -> None:
 
 
 def test_equivalence_is_equal_independences() -> None:
-    """Over all pairs of DAGs on three nodes: the same d-separations if and only if the same skeleton and v-structures."""
+    """Over all pairs of DAGs on three nodes: the same d-separations if and only if the same
+    skeleton and v-structures.
+    """
     dags = dag_matrices(3)
 
     def independences(dag: np.ndarray) -> frozenset:
@@ -73,7 +84,11 @@ def test_equivalence_is_equal_independences() -> None:
 
     sets = [independences(dag) for dag in dags]
     for (one, ours), (two, theirs) in itertools.product(zip(dags, sets, strict=True), repeat=2):
-        assert markov_equivalent(one, two) == (ours == theirs) == (shd(cpdag_of(one), cpdag_of(two)) == 0)
+        assert (
+            markov_equivalent(one, two)
+            == (ours == theirs)
+            == (shd(cpdag_of(one), cpdag_of(two)) == 0)
+        )
 
 
 def test_d_separation_is_independence_in_tables() -> None:
@@ -81,12 +96,16 @@ def test_d_separation_is_independence_in_tables() -> None:
     rng = np.random.default_rng(3)
     for _ in range(6):
         dag = random_dag(5, rng)
-        table = dag_table(dag, [rng.uniform(0.1, 0.9, (2,) * int(dag[:, k].sum())) for k in range(5)])
+        table = dag_table(
+            dag, [rng.uniform(0.1, 0.9, (2,) * int(dag[:, k].sum())) for k in range(5)]
+        )
         for i, j in itertools.combinations(range(5), 2):
             rest = [k for k in range(5) if k not in (i, j)]
             for size in range(4):
                 for given in itertools.combinations(rest, size):
-                    assert d_separated(dag, i, j, given) == (mutual_information(table, i, j, given) < 1e-9)
+                    assert d_separated(dag, i, j, given) == (
+                        mutual_information(table, i, j, given) < 1e-9
+                    )
 
 
 def test_meeks_rules_one_by_one() -> None:
@@ -101,7 +120,9 @@ def test_meeks_rules_one_by_one() -> None:
         return matrix
 
     assert np.array_equal(meek(graph(3, [(0, 1)], [(1, 2)])), graph(3, [(0, 1), (1, 2)], []))
-    assert np.array_equal(meek(graph(3, [(0, 1), (1, 2)], [(0, 2)])), graph(3, [(0, 1), (1, 2), (0, 2)], []))
+    assert np.array_equal(
+        meek(graph(3, [(0, 1), (1, 2)], [(0, 2)])), graph(3, [(0, 1), (1, 2), (0, 2)], [])
+    )
     third = graph(4, [(1, 3), (2, 3)], [(0, 1), (0, 2), (0, 3)])
     assert np.array_equal(meek(third), graph(4, [(1, 3), (2, 3), (0, 3)], [(0, 1), (0, 2)]))
     fourth = graph(4, [(1, 2), (2, 3)], [(0, 1), (0, 2), (0, 3)])  # a=0, d=1, c=2, b=3
@@ -131,7 +152,13 @@ def test_distances() -> None:
     assert shd(truth, chain) == shd(chain, truth) == 3
     assert shd(truth, truth) == 0
     found = compare_graphs(chain, truth)
-    assert (found.exact, found.shd, found.precision, found.recall, found.orientation_errors) == (False, 3, 1.0, 2 / 3, 2)
+    assert (found.exact, found.shd, found.precision, found.recall, found.orientation_errors) == (
+        False,
+        3,
+        1.0,
+        2 / 3,
+        2,
+    )
     assert shd_lenient(chain, truth.dag()) == 1
     assert shd(dag_of_edges(2, [(0, 1)]), dag_of_edges(2, [(1, 0)])) == 1
     empty = compare_graphs(np.zeros((3, 3)), np.zeros((3, 3)))
@@ -146,7 +173,9 @@ def test_other_numbers_of_the_attributes_give_the_same_class(order: tuple[int, .
     place = list(order)
     for _ in range(5):
         dag = random_dag(4, rng)
-        assert np.array_equal(cpdag_of(dag[np.ix_(place, place)]).matrix, cpdag_of(dag).matrix[np.ix_(place, place)])
+        assert np.array_equal(
+            cpdag_of(dag[np.ix_(place, place)]).matrix, cpdag_of(dag).matrix[np.ix_(place, place)]
+        )
 
 
 def test_bad_graphs() -> None:

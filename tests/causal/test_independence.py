@@ -18,7 +18,10 @@ from inference.causal.tables import Marginals
 def test_statistic_is_the_g_test_of_counts() -> None:
     rng = np.random.default_rng(0)
     counts = rng.multinomial(300, rng.dirichlet(np.full(8, 5.0)))
-    expected = [chi2_contingency(counts.reshape(2, 2, 2)[z], correction=False, lambda_="log-likelihood") for z in range(2)]
+    expected = [
+        chi2_contingency(counts.reshape(2, 2, 2)[z], correction=False, lambda_="log-likelihood")
+        for z in range(2)
+    ]
     found = dependence(Marginals(counts / 300), 300, 1, 2, 0b001)
     assert found.statistic == pytest.approx(sum(test.statistic for test in expected))
     assert found.degrees == sum(test.dof for test in expected) == 2
@@ -55,7 +58,12 @@ def test_interval_inverts_the_noncentral_law(degrees: int) -> None:
 
 @pytest.mark.parametrize(
     ("table", "num_rows"),
-    [([0.25] * 4, 300), ([0.26, 0.24, 0.24, 0.26], 1000), ([0.45, 0.05, 0.05, 0.45], 300), ([0.05, 0.02, 0.03, 0.9], 300)],
+    [
+        ([0.25] * 4, 300),
+        ([0.26, 0.24, 0.24, 0.26], 1000),
+        ([0.45, 0.05, 0.05, 0.45], 300),
+        ([0.05, 0.02, 0.03, 0.9], 300),
+    ],
     ids=["independent", "nearly", "strong", "rare"],
 )
 def test_intervals_hold_the_truth(table: list[float], num_rows: int) -> None:
@@ -78,21 +86,27 @@ def test_log_ratios_average_to_the_information() -> None:
 
 
 def test_claims_of_a_true_graph_stand() -> None:
-    """Structure 2 at its exact table: independences hold, the collider's margin is far from zero, one edge is nearly unfaithful."""
+    """Structure 2 at its exact table: independences hold, the collider's margin is far from zero,
+    one edge is nearly unfaithful.
+    """
     dag, table = structure("2")
     graph = class_of(pdag_of(dag).parents)
     edges, triples, missing = strengths(graph, Marginals(table), 2000, 0.05, 0.95)
     assert [edge.pair for edge in edges] == [(0, 1), (2, 4), (3, 4)]
     (triple,) = triples
     assert (triple.triple, triple.is_collider, triple.near_zero) == ((2, 4, 3), True, False)
-    assert triple.margin == pytest.approx(mutual_information(table, 2, 3, [4]) - mutual_information(table, 2, 3))
+    assert triple.margin == pytest.approx(
+        mutual_information(table, 2, 3, [4]) - mutual_information(table, 2, 3)
+    )
     assert triple.low < triple.margin < triple.high
     assert not any(claim.strained for claim in missing)
     assert max(claim.dependence.information for claim in missing) < 1e-12
     weak = edges[1]
     assert weak.direct.given == (3,)
     assert weak.weakest.given == ()
-    assert weak.weakest.information == pytest.approx(0.001254, abs=5e-7)  # the weakest information that the reference names
+    assert weak.weakest.information == pytest.approx(
+        0.001254, abs=5e-7
+    )  # the weakest information that the reference names
     assert not weak.near_zero
     assert strengths(graph, Marginals(table), 1000, 0.05, 0.95)[0][1].near_zero
 
@@ -101,9 +115,16 @@ def test_the_margin_of_a_collider_has_its_interval() -> None:
     """Width against the spread over samples."""
     dag, table = structure("2")
     graph, rng, num_rows = class_of(pdag_of(dag).parents), np.random.default_rng(3), 1000
-    found = [strengths(graph, Marginals(rng.multinomial(num_rows, table) / num_rows), num_rows, 0.05, 0.95)[1][0] for _ in range(200)]
+    found = [
+        strengths(
+            graph, Marginals(rng.multinomial(num_rows, table) / num_rows), num_rows, 0.05, 0.95
+        )[1][0]
+        for _ in range(200)
+    ]
     spread = np.std([triple.margin for triple in found])
-    assert np.mean([(triple.high - triple.low) / (2 * 1.96) for triple in found]) == pytest.approx(spread, rel=0.15)
+    assert np.mean([(triple.high - triple.low) / (2 * 1.96) for triple in found]) == pytest.approx(
+        spread, rel=0.15
+    )
 
 
 def test_the_wrong_graph_is_strained() -> None:
@@ -111,4 +132,6 @@ def test_the_wrong_graph_is_strained() -> None:
     chain = np.zeros((5, 5), dtype=bool)
     chain[0, 1] = True
     missing = strengths(class_of(pdag_of(chain).parents), Marginals(table), 2000, 0.05, 0.95)[2]
-    assert {(claim.dependence.first, claim.dependence.second) for claim in missing if claim.strained} >= {(0, 2), (1, 3), (1, 4)}
+    assert {
+        (claim.dependence.first, claim.dependence.second) for claim in missing if claim.strained
+    } >= {(0, 2), (1, 3), (1, 4)}

@@ -40,7 +40,9 @@ def answers(num_rows: int = 800, sd: float = 1.0, seed: int = 0) -> pd.DataFrame
     """Normal items of three attributes, the third a common effect of the others."""
     rng = np.random.default_rng(seed)
     rows = profiles(3)[rng.choice(8, num_rows, p=TABLE)]
-    values = rows @ (3 * Q / Q.sum(1, keepdims=True)).T + sd * rng.standard_normal((num_rows, len(Q)))
+    values = rows @ (3 * Q / Q.sum(1, keepdims=True)).T + sd * rng.standard_normal(
+        (num_rows, len(Q))
+    )
     return pd.DataFrame(values, columns=[f"item {j}" for j in range(len(Q))])
 
 
@@ -50,7 +52,9 @@ def matrix() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def fitted() -> Fit:
-    return fit(LatentAttributeModel(matrix(), Normal()), answers(), EM(tolerance=1e-10, max_iterations=500))
+    return fit(
+        LatentAttributeModel(matrix(), Normal()), answers(), EM(tolerance=1e-10, max_iterations=500)
+    )
 
 
 def test_the_posterior_of_profiles(fitted: Fit) -> None:
@@ -58,12 +62,18 @@ def test_the_posterior_of_profiles(fitted: Fit) -> None:
     data = answers()
     found = profile_posterior(fitted, data)
     params = {name: value.numpy() for name, value in fitted.params.items()}
-    means = fitted.model.expected_responses(fitted.params, torch.tensor(profiles(3), dtype=torch.float64)).numpy()  # type: ignore[attr-defined]
+    means = fitted.model.expected_responses(
+        fitted.params, torch.tensor(profiles(3), dtype=torch.float64)
+    ).numpy()  # type: ignore[attr-defined]
     deviations = (data.to_numpy()[:, None] - means) ** 2 / params["dispersion"]
     expected = np.log(params["profiles"]) - 0.5 * deviations.sum(-1)
     expected = np.exp(expected - expected.max(1, keepdims=True))
-    np.testing.assert_allclose(found.posterior, expected / expected.sum(1, keepdims=True), atol=1e-9)
-    np.testing.assert_allclose(found.table, params["profiles"], atol=1e-5)  # at a maximum of the likelihood
+    np.testing.assert_allclose(
+        found.posterior, expected / expected.sum(1, keepdims=True), atol=1e-9
+    )
+    np.testing.assert_allclose(
+        found.table, params["profiles"], atol=1e-5
+    )  # at a maximum of the likelihood
     marginal = fitted.posterior_latents(data)["attributes"].numpy()
     np.testing.assert_allclose(found.posterior @ profiles(3), marginal, atol=1e-9)
     assert (found.latent, found.names) == ("attributes", NAMES)
@@ -88,11 +98,17 @@ def test_the_plain_call(fitted: Fit) -> None:
 
 
 def test_the_model_refitted_under_the_graph(fitted: Fit) -> None:
-    """A full refit with the graph as the law of the attributes reaches what holding the items says, and a little more."""
+    """A full refit with the graph as the law of the attributes reaches what holding the items says,
+    and a little more.
+    """
     data = answers()
     report = discover_attributes(fitted, data, num_draws=2)
     graph = report.causal.graph
-    again = fit(LatentAttributeModel(matrix(), Normal(), root=Dag(graph.dag_edges())), data, EM(tolerance=1e-10, max_iterations=500))
+    again = fit(
+        LatentAttributeModel(matrix(), Normal(), root=Dag(graph.dag_edges())),
+        data,
+        EM(tolerance=1e-10, max_iterations=500),
+    )
     (held,) = [found.gain for found in report.on_rows.ranked if found.graph == graph]
     gain = again.log_likelihood - fitted.log_likelihood
     assert held - 1e-6 <= gain <= 1e-3
@@ -103,7 +119,10 @@ def test_the_model_refitted_under_the_graph(fitted: Fit) -> None:
 def test_items_that_were_estimated_cost_rows(fitted: Fit) -> None:
     data = answers()
     found = profile_posterior(fitted, data)
-    known, report = effective_rows(found.posterior, found.table), discover_attributes(fitted, data, num_draws=2)
+    known, report = (
+        effective_rows(found.posterior, found.table),
+        discover_attributes(fitted, data, num_draws=2),
+    )
     assert report.rows is not None
     assert report.rows.num_rows < known.num_rows
 
@@ -112,7 +131,9 @@ def test_noisy_items_are_worth_fewer_rows() -> None:
     values = [answers(sd=sd) for sd in (0.5, 3.0)]
     worth = []
     for data in values:
-        rows = discover_attributes(fit(LatentAttributeModel(Q, Normal()), data, EM(), num_restarts=2), data, num_draws=2).rows
+        rows = discover_attributes(
+            fit(LatentAttributeModel(Q, Normal()), data, EM(), num_restarts=2), data, num_draws=2
+        ).rows
         assert rows is not None
         worth.append(rows.num_rows)
     assert worth[0] > 700
@@ -127,7 +148,9 @@ def test_missing_answers(fitted: Fit) -> None:
 
 def test_a_hierarchy_keeps_its_zeros() -> None:
     data = answers()
-    result = fit(LatentAttributeModel(matrix(), Normal(), root=Hierarchy((("add", "borrow"),))), data)
+    result = fit(
+        LatentAttributeModel(matrix(), Normal(), root=Hierarchy((("add", "borrow"),))), data
+    )
     found = profile_posterior(result, data)
     barred = (profiles(3)[:, 2] == 1) & (profiles(3)[:, 0] == 0)
     assert (found.posterior[:, barred] == 0).all()
@@ -138,7 +161,10 @@ def test_laws_that_assume_the_answer_are_refused() -> None:
     data = answers(200)
     for root in (Independent(), Hierarchy((("add", "borrow"),))):
         result = fit(LatentAttributeModel(matrix(), Normal(), root=root), data)
-        with pytest.raises(ValueError, match=r"a free table over the 8 profiles was expected \(root=Saturated\(\)\)"):
+        with pytest.raises(
+            ValueError,
+            match=r"a free table over the 8 profiles was expected \(root=Saturated\(\)\)",
+        ):
             discover_attributes(result, data)
     encoder = fit(DeepDiscreteEncoder(len(Q), (3,), Normal()), data)
     with pytest.raises(ValueError, match="3 free parameter"):
@@ -166,7 +192,11 @@ def test_permuting_attributes_permutes_the_report(fitted: Fit) -> None:
     data = answers()
     for order in itertools.islice(itertools.permutations(range(3)), 1, 3):
         place = list(order)
-        other = fit(LatentAttributeModel(matrix().iloc[:, place], Normal()), data, EM(tolerance=1e-10, max_iterations=500))
+        other = fit(
+            LatentAttributeModel(matrix().iloc[:, place], Normal()),
+            data,
+            EM(tolerance=1e-10, max_iterations=500),
+        )
         found = discover_attributes(other, data, num_draws=2).causal.graph
         assert found.names == tuple(NAMES[k] for k in place)
         np.testing.assert_array_equal(found.matrix, cpdag_of(DAG).matrix[np.ix_(place, place)])

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 from support.small_graphs import structure
 
-from inference.causal import BIC, all_classes, compare_on_rows, cpdag_of, dag_of_edges, profiles, score_of
+from inference.causal import (
+    BIC,
+    all_classes,
+    compare_on_rows,
+    cpdag_of,
+    dag_of_edges,
+    profiles,
+    score_of,
+)
 from inference.causal.bits import matrix_of_columns
 
 
@@ -16,7 +24,9 @@ def posterior_of(table: np.ndarray, likelihoods: np.ndarray) -> np.ndarray:
 
 
 def test_known_profiles_give_the_score_of_the_table() -> None:
-    """BIC on the rows is -2 times the score, all 185 classes on four attributes against the complete graph."""
+    """BIC on the rows is -2 times the score, all 185 classes on four attributes against the
+    complete graph.
+    """
     rng = np.random.default_rng(0)
     chosen = rng.choice(16, 200, p=rng.dirichlet(np.ones(16)))
     counts = np.bincount(chosen, minlength=16)
@@ -32,8 +42,10 @@ def test_known_profiles_give_the_score_of_the_table() -> None:
 
 
 def test_hidden_profiles() -> None:
-    """Structure 3 behind noisy items: the true graph beats the free table, a chain that lacks an edge, and one that has too many; gains are
-    the likelihoods of the answers, computed from the items."""
+    """Structure 3 behind noisy items: the true graph beats the free table, a chain that lacks an
+    edge, and one that has too many; gains are the likelihoods of the answers, computed from the
+    items.
+    """
     dag, table = structure("3")
     rng, bits = np.random.default_rng(1), profiles(5)
     rows = bits[rng.choice(32, 3000, p=table)] + 0.4 * rng.standard_normal((3000, 5))
@@ -45,7 +57,12 @@ def test_hidden_profiles() -> None:
     lacking, many = dag.copy(), dag.copy()
     lacking[0, 1] = False
     many[2, 4] = True
-    found = compare_on_rows([lacking, dag, many, cpdag_of(dag)], posterior_of(best, likelihoods), best, names=tuple("abcde"))
+    found = compare_on_rows(
+        [lacking, dag, many, cpdag_of(dag)],
+        posterior_of(best, likelihoods),
+        best,
+        names=tuple("abcde"),
+    )
     assert len(found.ranked) == 4  # the DAG and its CPDAG are one
     assert found.best.graph == cpdag_of(dag, names=tuple("abcde"))
     by_size = {one.num_free: one.gain for one in found.ranked}

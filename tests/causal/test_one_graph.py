@@ -1,4 +1,6 @@
-"""What is drawn, listed and spoken of is one graph: pictures, texts, tables and records against each other, over random DAGs."""
+"""What is drawn, listed and spoken of is one graph: pictures, texts, tables and records against
+each other, over random DAGs.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ from inference.causal.draws import completed_rows
 from inference.report.causal import causal_record, graph_parts, verdict_in_words
 from inference.report.parts import Table
 
-Marks = dict[frozenset[str], tuple[str, str] | None]  # of a pair: tail and head of an arrow, None for a line
+Marks = dict[
+    frozenset[str], tuple[str, str] | None
+]  # of a pair: tail and head of an arrow, None for a line
 
 
 def drawn(axes: Any) -> tuple[Marks, set[frozenset[str]]]:
@@ -35,7 +39,12 @@ def drawn(axes: Any) -> tuple[Marks, set[frozenset[str]]]:
     open_pairs = set()
     for patch in axes.patches:
         assert isinstance(patch, FancyArrowPatch)
-        ends = [min(axes.texts, key=lambda text: np.hypot(*np.subtract(text.get_position(), end))).get_text() for end in patch._posA_posB]
+        ends = [
+            min(
+                axes.texts, key=lambda text: np.hypot(*np.subtract(text.get_position(), end))
+            ).get_text()
+            for end in patch._posA_posB
+        ]
         has_head = isinstance(patch.get_arrowstyle(), ArrowStyle.get_styles()["-|>"])
         marks[frozenset(ends)] = (ends[0], ends[1]) if has_head else None
         if patch.get_linestyle() == "--":
@@ -58,7 +67,9 @@ def listed(lines: list[str]) -> tuple[Marks, set[frozenset[str]]]:
 
 
 def of_rows(seed: int) -> AttributeReport:
-    """A report on random attributes that noisy items measure one by one: the table given the items, its rows, and for every other seed completions."""
+    """A report on random attributes that noisy items measure one by one: the table given the items,
+    its rows, and for every other seed completions.
+    """
     rng = np.random.default_rng(seed)
     size, num_rows = int(rng.integers(3, 5)), 400
     seen = profiles(size)[rng.choice(2**size, num_rows, p=random_table(random_dag(size, rng), rng))]
@@ -72,12 +83,21 @@ def of_rows(seed: int) -> AttributeReport:
         table = posterior.mean(0)
     worth = effective_rows(posterior, table)
     draws = imputed_tables(posterior, table, 40, seed) if seed % 2 else None
-    found = discover(table, worth.num_rows, draws=draws, draw_rows=completed_rows(num_rows, worth.num_rows))
-    return AttributeReport(found, worth, compare_on_rows([found.graph, found.searched], posterior, table), ProfilePosterior("attributes", found.graph.names, posterior, table))
+    found = discover(
+        table, worth.num_rows, draws=draws, draw_rows=completed_rows(num_rows, worth.num_rows)
+    )
+    return AttributeReport(
+        found,
+        worth,
+        compare_on_rows([found.graph, found.searched], posterior, table),
+        ProfilePosterior("attributes", found.graph.names, posterior, table),
+    )
 
 
 def check_probabilities(found: CausalReport, seed: int) -> None:
-    """The graph is the most probable, its edges are joined with its probability at least, and other pairs with what it leaves at most."""
+    """The graph is the most probable, its edges are joined with its probability at least, and other
+    pairs with what it leaves at most.
+    """
     assert found.probabilities is not None
     assert found.probability >= (1 - 1e-6) * found.probabilities.classes[0][1], f"seed {seed}"
     joined = found.graph.matrix | found.graph.matrix.T
@@ -88,23 +108,34 @@ def check_probabilities(found: CausalReport, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(0, 40, 5))
 def test_pages_texts_and_pictures_of_a_report_are_one_graph(seed: int) -> None:
-    """Failed before: the graph of the search was drawn, and another one was called the most probable."""
+    """Failed before: the graph of the search was drawn, and another one was called the most
+    probable.
+    """
     for own in range(seed, seed + 5):
         report = of_rows(own)
         found = report.causal
         check_probabilities(found, own)
         in_text, open_in_text = listed(found.text().splitlines())
         tables = [part for part in graph_parts(report) if isinstance(part, Table)]
-        in_table, open_in_table = listed([" ".join(map(str, (row[0], row[-1]))) for row in tables[0].rows] if found.edges else [])
+        in_table, open_in_table = listed(
+            [" ".join(map(str, (row[0], row[-1]))) for row in tables[0].rows] if found.edges else []
+        )
         picture, open_in_picture = drawn(report.plot())
         assert picture == in_text == in_table, f"seed {own}"
         for names in open_in_text | open_in_table | open_in_picture:
             assert picture[names] is None, f"seed {own}"
         record = causal_record(report)
-        said = {frozenset((edge["from"], edge["to"])): (edge["from"], edge["to"]) if edge["direction_firm"] else None for edge in record["edges"]}
+        said = {
+            frozenset((edge["from"], edge["to"])): (
+                (edge["from"], edge["to"]) if edge["direction_firm"] else None
+            )
+            for edge in record["edges"]
+        }
         assert said == picture, f"seed {own}"
         words = " ".join(verdict_in_words(report))
-        assert f"{len(picture)} pair" in words or (not picture and "No two attributes are joined" in words)
+        assert f"{len(picture)} pair" in words or (
+            not picture and "No two attributes are joined" in words
+        )
         firm = re.search(r"Firm directions: ([^.]*)\.", words)
         for tail, head in re.findall(r"(A\d) → (A\d)", firm[1] if firm else ""):
             assert picture[frozenset((tail, head))] == (tail, head), f"seed {own}"
@@ -119,10 +150,14 @@ def test_draws_that_disagree_with_the_table() -> None:
     for seed in range(30):
         rng = np.random.default_rng(seed)
         shares = rng.multinomial(600, random_table(random_dag(4, rng), rng)) / 600
-        found = discover(shares, 150, draws=dirichlet_tables(shares, 600, 50, seed=seed), draw_rows=600)
+        found = discover(
+            shares, 150, draws=dirichlet_tables(shares, 600, 50, seed=seed), draw_rows=600
+        )
         check_probabilities(found, seed)
         num_differing += found.graph != found.searched
-        mentions = sum("has its largest score with another graph" in doubt for doubt in found.doubts)
+        mentions = sum(
+            "has its largest score with another graph" in doubt for doubt in found.doubts
+        )
         assert mentions == (found.graph != found.searched), f"seed {seed}"
         assert drawn(found.plot())[0] == listed(found.text().splitlines())[0], f"seed {seed}"
     assert num_differing > 5  # of 30, so that the rule was tried
@@ -140,7 +175,10 @@ def test_pc_draws_what_it_says(seed: int) -> None:
         picture, open_in_picture = drawn(found.plot())
         assert picture == in_text, f"seed {own}"
         assert open_in_text == open_in_picture, f"seed {own}"
-        disputed = {frozenset(pair) for pair in re.findall(r"The direction of (A\d) — (A\d) is disputed", words)}
+        disputed = {
+            frozenset(pair)
+            for pair in re.findall(r"The direction of (A\d) — (A\d) is disputed", words)
+        }
         assert disputed <= open_in_picture, f"seed {own}"
         for names in open_in_text:
             assert picture[names] is None, f"seed {own}"

@@ -24,7 +24,9 @@ from inference.causal.bits import matrix_of_columns, members
 
 
 def test_the_class_of_a_faithful_table() -> None:
-    """Exact tables, independences told from dependences by a cutoff that no faithful dependence of these is below."""
+    """Exact tables, independences told from dependences by a cutoff that no faithful dependence of
+    these is below.
+    """
     rng = np.random.default_rng(0)
     found = 0
     for size in (3, 4, 5, 6):
@@ -51,7 +53,9 @@ def test_exact_tables_of_the_manuscript(name: str) -> None:
 
 @pytest.mark.parametrize("name", STRUCTURES)
 def test_rows_that_a_cutoff_needs(name: str) -> None:
-    """The exact table keeps all edges from the number of rows on that the reference derives from the weakest information."""
+    """The exact table keeps all edges from the number of rows on that the reference derives from
+    the weakest information.
+    """
     dag, table = structure(name)
     need = REFERENCES["own_information"]["num_rows_for_cutoff_N_pow_minus_1_over_2.01"][name]
     for rows, right in ((0.9 * need, False), (1.1 * need, True)):
@@ -70,7 +74,9 @@ def test_rows_that_the_test_needs() -> None:
 
 
 def test_the_printed_cutoff_takes_hardly_anything_away() -> None:
-    """1 / N^2.01 lies below nearly every sampling error: of ten pairs with four true edges at most two go."""
+    """1 / N^2.01 lies below nearly every sampling error: of ten pairs with four true edges at most
+    two go.
+    """
     _, table = structure("1")
     rng = np.random.default_rng(1)
     shares = rng.multinomial(2000, table) / 2000
@@ -91,7 +97,9 @@ def test_the_order_of_attributes_does_not_matter() -> None:
 
 
 def test_level_of_the_tests() -> None:
-    """Independent attributes, sampled: each of the three pairs keeps an edge as often as the level says, at most."""
+    """Independent attributes, sampled: each of the three pairs keeps an edge as often as the level
+    says, at most.
+    """
     rng = np.random.default_rng(3)
     kept = 0
     for _ in range(400):
@@ -101,7 +109,9 @@ def test_level_of_the_tests() -> None:
 
 
 def test_contradictions_are_told() -> None:
-    """Disputed edges are lines, before and after Meek's rules, which pointed 42 of 115 of them again; no collider that is disputed points anywhere."""
+    """Disputed edges are lines, before and after Meek's rules, which pointed 42 of 115 of them
+    again; no collider that is disputed points anywhere.
+    """
     num_disputed = 0
     for seed in range(300):
         rng = np.random.default_rng(seed)
@@ -112,7 +122,9 @@ def test_contradictions_are_told() -> None:
             assert disputed.graph.matrix[a, b] and disputed.graph.matrix[b, a], f"seed {seed}"  # noqa: PT018
             assert disputed.open_lines[a, b], f"seed {seed}"
             assert {conflict.first[1], conflict.second[1]} == {a, b}
-            assert {conflict.first, conflict.second} <= {*disputed.ambiguous} & {*disputed.colliders}
+            assert {conflict.first, conflict.second} <= {*disputed.ambiguous} & {
+                *disputed.colliders
+            }
             num_disputed += 1
         if disputed.conflicts:
             assert not disputed.is_class
@@ -122,23 +134,39 @@ def test_contradictions_are_told() -> None:
 
 
 def test_exact_independences_give_the_class(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the independences of a DAG, as NetworkX has them, the CPDAG on which all DAGs of the class agree, by enumeration."""
+    """With the independences of a DAG, as NetworkX has them, the CPDAG on which all DAGs of the
+    class agree, by enumeration.
+    """
     networkx = pytest.importorskip("networkx", "3.3")
     rng = np.random.default_rng(20)
-    arrows = {size: [matrix_of_columns(int(mask) for mask in row) for row in all_dags(size)] for size in (3, 4)}
+    arrows = {
+        size: [matrix_of_columns(int(mask) for mask in row) for row in all_dags(size)]
+        for size in (3, 4)
+    }
     for size in [3] * 10 + [4] * 30 + [6] * 10 + [8] * 5:
         dag = random_dag(size, rng)
         drawn = networkx.DiGraph(dag)
 
-        def exact(_: object, __: float, first: int, second: int, given: int = 0, drawn: Any = drawn) -> Dependence:
+        def exact(
+            _: object, __: float, first: int, second: int, given: int = 0, drawn: Any = drawn
+        ) -> Dependence:
             apart = networkx.is_d_separator(drawn, {first}, {second}, {*members(given)})
-            return Dependence(first, second, tuple(members(given)), *(4 * [0.0 if apart else 1.0]), 1, float(apart))
+            return Dependence(
+                first,
+                second,
+                tuple(members(given)),
+                *(4 * [0.0 if apart else 1.0]),
+                1,
+                float(apart),
+            )
 
         monkeypatch.setattr(sys.modules["inference.causal.pc"], "dependence", exact)
         result = pc(np.full(2**size, 0.5**size), 100)
         if size in arrows:
             alike = [other for other in arrows[size] if markov_equivalent(other, dag)]
-            expected = np.any(alike, 0)  # i -> j in some DAG of the class: with the other way a line
+            expected = np.any(
+                alike, 0
+            )  # i -> j in some DAG of the class: with the other way a line
         else:
             expected = cpdag_of(dag).matrix
         np.testing.assert_array_equal(result.graph.matrix, expected)
@@ -147,7 +175,9 @@ def test_exact_independences_give_the_class(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_ambiguous_triples_point_at_nothing() -> None:
-    """0 -> 1 <- 3 and 1 -> 2, where 2 looks independent of 0 and of 3 with 1 and without: Meek's rule takes no arrow from either triple."""
+    """0 -> 1 <- 3 and 1 -> 2, where 2 looks independent of 0 and of 3 with 1 and without: Meek's
+    rule takes no arrow from either triple.
+    """
     dag = dag_of_edges(4, [(0, 1), (1, 2), (3, 1)])
     table = dag_table(dag, [0.5, [[0.2, 0.5], [0.5, 0.8]], [0.45, 0.55], 0.5])
     assert np.array_equal(pc(table, 100_000).graph.matrix, cpdag_of(dag).matrix)

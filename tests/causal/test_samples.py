@@ -45,14 +45,18 @@ def test_draws_follow_the_table_and_the_seed() -> None:
 def test_classified_rows() -> None:
     posterior = np.array([[0.4, 0.0, 0.3, 0.3], [0.1, 0.7, 0.1, 0.1], [0.0, 0.0, 0.0, 1.0]])
     np.testing.assert_array_equal(classified_counts(posterior), [1, 1, 0, 1])
-    np.testing.assert_array_equal(classified_counts(posterior, each_attribute=True), [0, 1, 1, 1])  # first row: P(first attribute) = 0.6
+    np.testing.assert_array_equal(
+        classified_counts(posterior, each_attribute=True), [0, 1, 1, 1]
+    )  # first row: P(first attribute) = 0.6
 
 
 def test_true_profiles() -> None:
     rng = np.random.default_rng(1)
     rows = rng.integers(0, 2, (50, 3))
     counts = profile_counts(rows)
-    np.testing.assert_array_equal(counts, [(rows == profile).all(1).sum() for profile in profiles(3)])
+    np.testing.assert_array_equal(
+        counts, [(rows == profile).all(1).sum() for profile in profiles(3)]
+    )
     scaled = scaled_counts(rows, 125.0)
     np.testing.assert_allclose(scaled, counts * 2.5)
     redrawn = redrawn_counts(rows, 400, seed=2)
@@ -64,14 +68,25 @@ def test_true_profiles() -> None:
 @pytest.mark.parametrize("times", [5, 10])
 @pytest.mark.parametrize("name", STRUCTURES)
 def test_the_manuscripts_table(name: str, times: int) -> None:
-    """Methods 4, 5 and 6 at 2,000 rows of known profiles, scored as the manuscript did (an edge cost log(N' - 2) nats): its percentages, within three errors."""
+    """Methods 4, 5 and 6 at 2,000 rows of known profiles, scored as the manuscript did (an edge
+    cost log(N' - 2) nats): its percentages, within three errors.
+    """
     dag, table = structure(name)
     published = REFERENCES["published"]
     key = {"1": "structure_1_200_replicates_BDeu", "2": "structure_2_200_replicates_BDeu"}.get(name)
-    cells = published["structure_3_100_replicates"]["N=2000 BDeu"] if key is None else published[key]
+    cells = (
+        published["structure_3_100_replicates"]["N=2000 BDeu"] if key is None else published[key]
+    )
     truth, num_rows, claimed, number = cpdag_of(dag).matrix, 2000, 2000 * times, 150
-    counts = np.stack([np.random.default_rng(seed).multinomial(num_rows, table) for seed in range(number)])
-    drawn = np.stack([np.random.default_rng(seed + number).multinomial(claimed, own / num_rows) for seed, own in enumerate(counts)])
+    counts = np.stack(
+        [np.random.default_rng(seed).multinomial(num_rows, table) for seed in range(number)]
+    )
+    drawn = np.stack(
+        [
+            np.random.default_rng(seed + number).multinomial(claimed, own / num_rows)
+            for seed, own in enumerate(counts)
+        ]
+    )
     ways = (
         (counts / num_rows, num_rows, cells["6"]),
         (counts / num_rows, claimed, cells[f"1 / 4 N'={claimed}"][1]),
@@ -79,9 +94,16 @@ def test_the_manuscripts_table(name: str, times: int) -> None:
     )
     for tables, rows, expected in ways:
         score = BDeu(edge_penalty=math.log(rows - 2))
-        share = np.mean([np.array_equal(graph.matrix, truth) for graph in GES(turning=False).best_of_each(tables, rows, score)])
+        share = np.mean(
+            [
+                np.array_equal(graph.matrix, truth)
+                for graph in GES(turning=False).best_of_each(tables, rows, score)
+            ]
+        )
         theirs = 100 if key is None else 200
-        middle = min(max((share * number + expected / 100 * theirs) / (number + theirs), 0.01), 0.99)
+        middle = min(
+            max((share * number + expected / 100 * theirs) / (number + theirs), 0.01), 0.99
+        )
         error = math.sqrt(middle * (1 - middle) * (1 / number + 1 / theirs))
         assert abs(share - expected / 100) < 3 * error + 0.005
 

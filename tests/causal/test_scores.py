@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 from support.small_graphs import random_dag, random_table
 
-from inference.causal import BIC, BDeu, all_classes, all_dags, dag_table, mutual_information, profiles, score_of
+from inference.causal import (
+    BIC,
+    BDeu,
+    all_classes,
+    all_dags,
+    dag_table,
+    mutual_information,
+    profiles,
+    score_of,
+)
 from inference.causal.scores import Score, SetScores, all_set_scores
 from inference.causal.tables import Marginals, as_table, as_tables, check_rows
 
@@ -50,7 +59,9 @@ def test_a_table_of_shares_scores_as_its_rows(score: Score) -> None:
             dag = random_dag(4, rng)
             expected = score_of_rows(rows, dag, score)
             assert score_of(dag, table, num_rows, score) == pytest.approx(expected, abs=1e-9)
-            assert score_of(dag, table.reshape(2, 2, 2, 2), num_rows, score) == pytest.approx(expected, abs=1e-9)
+            assert score_of(dag, table.reshape(2, 2, 2, 2), num_rows, score) == pytest.approx(
+                expected, abs=1e-9
+            )
 
 
 @pytest.mark.parametrize("score", SCORES, ids=repr)
@@ -61,7 +72,9 @@ def test_equivalent_dags_score_alike(score: Score) -> None:
     classes = all_classes(4)
     for own in range(len(classes.size)):
         assert np.ptp(values[classes.of_dag == own]) < 1e-9
-    assert len(np.unique(values.round(8))) == len(classes.size)  # a random table tells all classes apart
+    assert len(np.unique(values.round(8))) == len(
+        classes.size
+    )  # a random table tells all classes apart
 
 
 @pytest.mark.parametrize("score", SCORES, ids=repr)
@@ -72,7 +85,9 @@ def test_all_sets_at_once(score: Score) -> None:
     few = all_set_scores(tables, 50.0, score, most=2)
     for b, table in enumerate(tables):
         one = SetScores(table, 50.0, score)
-        np.testing.assert_allclose(every[b], [one.of(mask) for mask in range(32)], rtol=1e-12, atol=1e-9)
+        np.testing.assert_allclose(
+            every[b], [one.of(mask) for mask in range(32)], rtol=1e-12, atol=1e-9
+        )
     small = np.array([mask.bit_count() <= 2 for mask in range(32)])
     np.testing.assert_array_equal(few[:, small], every[:, small])
     assert np.isnan(few[:, ~small]).all()
@@ -95,7 +110,9 @@ def test_information() -> None:
     joint = cube.sum(0)  # of attributes 1, 2, 3
     for x, y, z in np.ndindex(2, 2, 2):
         p = joint[x, y, z]
-        expected += p * math.log(p * joint[:, :, z].sum() / (joint[x, :, z].sum() * joint[:, y, z].sum()))
+        expected += p * math.log(
+            p * joint[:, :, z].sum() / (joint[x, :, z].sum() * joint[:, y, z].sum())
+        )
     assert mutual_information(table, 1, 2, [3]) == pytest.approx(expected, abs=1e-12)
     np.testing.assert_allclose(Marginals(table).crossed(2, 1, 0b1000), joint.transpose(2, 1, 0))
     np.testing.assert_array_equal(profiles(2), [[0, 0], [0, 1], [1, 0], [1, 1]])

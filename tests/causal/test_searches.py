@@ -13,9 +13,13 @@ from inference.causal.pdags import class_of
 from inference.causal.scores import SetScores
 
 
-@pytest.mark.parametrize("phase", [insertions, deletions, turnings], ids=lambda phase: phase.__name__)
+@pytest.mark.parametrize(
+    "phase", [insertions, deletions, turnings], ids=lambda phase: phase.__name__
+)
 def test_operators_reach_what_one_edge_reaches(phase: object) -> None:
-    """From each of the 185 classes on four nodes: exactly the classes that some member reaches by one edge, with the gain in score."""
+    """From each of the 185 classes on four nodes: exactly the classes that some member reaches by
+    one edge, with the gain in score.
+    """
     scores = SetScores(np.random.default_rng(0).dirichlet(np.ones(16)), 300.0, BDeu())
     dags, classes = all_dags(4), all_classes(4)
     place = {tuple(row): k for k, row in enumerate(dags.tolist())}
@@ -69,12 +73,16 @@ def test_exact_search_is_the_best_of_all_dags(score: BIC | BDeu) -> None:
         assert greedy.score <= found.score + 1e-8
         few = ExactSearch(max_parents=1).best(table, num_rows, score)
         largest = np.array([max(int(mask).bit_count() for mask in row) for row in all_dags(4)])
-        allowed = np.array([scores.total([int(mask) for mask in row]) for row in all_dags(4)[largest <= 1]])
+        allowed = np.array(
+            [scores.total([int(mask) for mask in row]) for row in all_dags(4)[largest <= 1]]
+        )
         assert few.score == pytest.approx(allowed.max(), abs=1e-8)
         assert (found.optimal, few.optimal, greedy.optimal) == (True, False, False)
     tables = rng.dirichlet(np.full(16, 0.5), 5)
     for search in (ExactSearch(), GES()):
-        assert search.best_of_each(tables, 50.0, score) == [search.best(table, 50.0, score).graph for table in tables]
+        assert search.best_of_each(tables, 50.0, score) == [
+            search.best(table, 50.0, score).graph for table in tables
+        ]
 
 
 def test_greedy_search_returns_the_class_of_a_faithful_table() -> None:
@@ -103,7 +111,9 @@ def test_exact_tables_of_the_manuscript(name: str, num_rows: int) -> None:
 
 
 def test_the_counter_example_is_a_tie() -> None:
-    """Attributes 3 and 5 independent although 3 causes 5: two classes of one score, and both are told."""
+    """Attributes 3 and 5 independent although 3 causes 5: two classes of one score, and both are
+    told.
+    """
     dag, table = structure("2", REFERENCES["counter_example"]["change"])
     other = np.zeros((5, 5), dtype=bool)
     for i, j in [(0, 1), (2, 3), (4, 3)]:
@@ -116,13 +126,18 @@ def test_the_counter_example_is_a_tie() -> None:
 
 
 def test_ties_that_one_step_leads_to() -> None:
-    """A penalty chosen so that an edge is worth exactly nothing: with and without it score the same."""
+    """A penalty chosen so that an edge is worth exactly nothing: with and without it score the
+    same.
+    """
     table = np.array([0.4, 0.1, 0.1, 0.4])
     with_edge, without = (SetScores(table, 100.0, BDeu()).local(1, parents) for parents in (1, 0))
     score = BDeu(edge_penalty=with_edge - without)
     for search in (ExactSearch(), GES()):
         found = search.best(table, 100.0, score)
-        assert [sum(found.graph.neighbours), [sum(other.neighbours) for other in found.ties]] == [0, [3]]
+        assert [sum(found.graph.neighbours), [sum(other.neighbours) for other in found.ties]] == [
+            0,
+            [3],
+        ]
 
 
 def test_permuting_attributes_permutes_the_graph() -> None:

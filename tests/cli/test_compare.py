@@ -13,19 +13,38 @@ from inference.report import write_results
 from ppl_models import Bernoulli, DeepDiscreteEncoder, Mixture, NoisyOr
 
 GRAPH = ((1, 0), (1, 0), (1, 0), (0, 1), (0, 1), (0, 1))
-pytestmark = [pytest.mark.usefixtures("unpainted"), pytest.mark.filterwarnings("ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning")]
+pytestmark = [
+    pytest.mark.usefixtures("unpainted"),
+    pytest.mark.filterwarnings(
+        "ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning"
+    ),
+]
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory) -> tuple[Path, Path, Path]:
     root, data = tmp_path_factory.mktemp("fits"), answers()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("inference.report.fit.write_report", lambda fit, data, path, **_: Path(path).touch())
-        write_results(fit(DeepDiscreteEncoder(6, (2,), graphs=(GRAPH,), bound=15.0), data, Laplace(200)), data, root / "attributes")
-        write_results(fit(Mixture(1, component=Bernoulli(), num_items=6), data, EM()), data, root / "one class")
-        write_results(fit(NoisyOr(6, 2), data), data, root / "network")  # an engine with a bound, and the likelihood too
+        patch.setattr(
+            "inference.report.fit.write_report", lambda fit, data, path, **_: Path(path).touch()
+        )
+        write_results(
+            fit(DeepDiscreteEncoder(6, (2,), graphs=(GRAPH,), bound=15.0), data, Laplace(200)),
+            data,
+            root / "attributes",
+        )
+        write_results(
+            fit(Mixture(1, component=Bernoulli(), num_items=6), data, EM()),
+            data,
+            root / "one class",
+        )
+        write_results(
+            fit(NoisyOr(6, 2), data), data, root / "network"
+        )  # an engine with a bound, and the likelihood too
         fewer = data.iloc[:100]
-        write_results(fit(Mixture(1, component=Bernoulli(), num_items=6), fewer, EM()), fewer, root / "fewer")
+        write_results(
+            fit(Mixture(1, component=Bernoulli(), num_items=6), fewer, EM()), fewer, root / "fewer"
+        )
     return root / "attributes", root / "one class", root / "fewer"
 
 
@@ -33,7 +52,18 @@ def test_folders_are_ranked_on_one_page(folders, tmp_path):
     attributes, one_class, _ = folders
     network = one_class.parent / "network"
     answers(60, seed=1).to_csv(tmp_path / "new.csv", index=False)
-    result = run("compare", one_class, network, attributes, "--out", tmp_path / "out", "--folds", 4, "--test", tmp_path / "new.csv")
+    result = run(
+        "compare",
+        one_class,
+        network,
+        attributes,
+        "--out",
+        tmp_path / "out",
+        "--folds",
+        4,
+        "--test",
+        tmp_path / "new.csv",
+    )
     assert result.exit_code == 0, result.stderr
     assert "predicts unseen rows best, " in result.stdout
     table = pd.read_csv(tmp_path / "out" / "comparison.csv", index_col=0)

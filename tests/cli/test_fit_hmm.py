@@ -17,10 +17,22 @@ pytestmark = pytest.mark.usefixtures("unpainted")
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two animals, still and then moving, in lines that stand in any order; a gap in time, an empty entry."""
+    """Two animals, still and then moving, in lines that stand in any order; a gap in time, an empty
+    entry.
+    """
     rng = np.random.default_rng(0)
     level = np.repeat([0.0, 6.0, 0.0], 20)
-    parts = [pd.DataFrame({"animal": name, "step": np.arange(60), "speed": (level + rng.normal(size=60)).round(3), "dives": rng.poisson(1 + level)}) for name in ("fox", "owl")]
+    parts = [
+        pd.DataFrame(
+            {
+                "animal": name,
+                "step": np.arange(60),
+                "speed": (level + rng.normal(size=60)).round(3),
+                "dives": rng.poisson(1 + level),
+            }
+        )
+        for name in ("fox", "owl")
+    ]
     frame = pd.concat(parts, ignore_index=True).drop(index=[5]).sample(frac=1.0, random_state=1)
     frame.loc[frame.index[3], "speed"] = np.nan
     path = tmp_path_factory.mktemp("table") / "tracks.csv"
@@ -30,7 +42,22 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_results_folder(table: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    told = run("fit", "hmm", table, "--states", 2, "--sequence", "animal", "--time", "step", "--restarts", 2, "--no-progress", "--out", out)
+    told = run(
+        "fit",
+        "hmm",
+        table,
+        "--states",
+        2,
+        "--sequence",
+        "animal",
+        "--time",
+        "step",
+        "--restarts",
+        2,
+        "--no-progress",
+        "--out",
+        out,
+    )
     assert told.exit_code == 0, told.stderr
     result = Fit.load(out / "fit")
     assert result.item_names == ("speed", "dives")
@@ -41,16 +68,36 @@ def test_a_results_folder(table: Path, tmp_path: Path) -> None:
     assert states["time"].tolist() == given["step"].tolist()
     moving = int(result.params["predictors"][:, 0].argmax())
     assert ((states["states"] == moving) == given["step"].between(20, 39)).mean() > 0.95
-    said = run("predict", out, table, "--out", tmp_path / "again.csv")  # failed before: all rows were taken for one sequence
+    said = run(
+        "predict", out, table, "--out", tmp_path / "again.csv"
+    )  # failed before: all rows were taken for one sequence
     assert said.exit_code == 0, said.stderr
     assert pd.read_csv(tmp_path / "again.csv")["states"].tolist() == states["states"].tolist()
     given.drop(columns="animal").to_csv(tmp_path / "lost.csv", index=False)
-    assert "no column is named 'animal', which said the sequence of each row" in run("predict", out, tmp_path / "lost.csv", "--out", tmp_path / "no.csv").stderr
+    assert (
+        "no column is named 'animal', which said the sequence of each row"
+        in run("predict", out, tmp_path / "lost.csv", "--out", tmp_path / "no.csv").stderr
+    )
     assert "States and moves" in (out / "report.html").read_text(encoding="utf-8")
 
 
 def test_one_sequence_in_the_order_of_its_lines(table: Path, tmp_path: Path) -> None:
-    told = run("fit", "hmm", table, "--states", 2, "--columns", "speed", "--restarts", 1, "--initial", "stationary", "--no-progress", "--out", tmp_path / "out")
+    told = run(
+        "fit",
+        "hmm",
+        table,
+        "--states",
+        2,
+        "--columns",
+        "speed",
+        "--restarts",
+        1,
+        "--initial",
+        "stationary",
+        "--no-progress",
+        "--out",
+        tmp_path / "out",
+    )
     assert told.exit_code == 0, told.stderr
     assert len(pd.read_csv(tmp_path / "out" / "posterior.csv")) == 119
 
@@ -68,7 +115,17 @@ def test_one_sequence_in_the_order_of_its_lines(table: Path, tmp_path: Path) -> 
         (pd.Series(list("abcdef")), False),
         (pd.Series([0, 1, 2, 3]), False),
     ],
-    ids=["in any order", "one left out", "fraction", "spread", "twice", "yes or no", "empty", "texts", "few"],
+    ids=[
+        "in any order",
+        "one left out",
+        "fraction",
+        "spread",
+        "twice",
+        "yes or no",
+        "empty",
+        "texts",
+        "few",
+    ],
 )
 def test_which_columns_count_steps(column: pd.Series, counts: bool) -> None:
     assert _counts_steps(column, None) is counts
@@ -78,17 +135,28 @@ def test_which_columns_count_steps(column: pd.Series, counts: bool) -> None:
     ("options", "words"),
     [
         (("--sequence", "pack"), "--sequence: 'pack' is no column of the table"),
-        (("--sequence", "step", "--time", "step"), "two columns were expected, got 'step' for both"),
+        (
+            ("--sequence", "step", "--time", "step"),
+            "two columns were expected, got 'step' for both",
+        ),
         (("--sequence", "animal", "--time", "speed"), "column 'time' must not be empty"),
         (("--time", "step", "--columns", "speed"), "every time once in a sequence was expected"),
-        (("--sequence", "animal"), "column 'step' counts the rows of each animal, and would be an item: say --time step"),
-        (("--initial", "any", "--columns", "speed"), "initial must be one of 'free', 'stationary', 'uniform'"),
+        (
+            ("--sequence", "animal"),
+            "column 'step' counts the rows of each animal, and would be an item: say --time step",
+        ),
+        (
+            ("--initial", "any", "--columns", "speed"),
+            "initial must be one of 'free', 'stationary', 'uniform'",
+        ),
         (("--response", "speed=gamma"), "column 'speed': one of"),
     ],
     ids=["sequence", "both", "times", "twice", "counted", "initial", "response"],
 )
 def test_what_is_refused(table: Path, tmp_path: Path, options: tuple[str, ...], words: str) -> None:
-    told = run("fit", "hmm", table, "--states", 2, *options, "--no-progress", "--out", tmp_path / "out")
+    told = run(
+        "fit", "hmm", table, "--states", 2, *options, "--no-progress", "--out", tmp_path / "out"
+    )
     assert told.exit_code != 0
     assert words in told.stderr
     assert not (tmp_path / "out").exists()

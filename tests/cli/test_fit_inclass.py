@@ -26,7 +26,19 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_results_folder(table: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    options = ("--variates", "d,b;a", "--components", 2, "--hidden", "4", "--restarts", 1, "--no-progress", "--out", out)
+    options = (
+        "--variates",
+        "d,b;a",
+        "--components",
+        2,
+        "--hidden",
+        "4",
+        "--restarts",
+        1,
+        "--no-progress",
+        "--out",
+        out,
+    )
     told = run("fit", "inclass", table, *options)
     assert told.exit_code == 0, told.stderr
     assert "log-likelihood ratio to independence of the variates" in told.stdout
@@ -51,7 +63,9 @@ def test_a_results_folder(table: Path, tmp_path: Path) -> None:
         (("--hidden", "wide"), "--hidden: whole numbers separated by commas"),
     ],
 )
-def test_mistakes_in_one_line(table: Path, tmp_path: Path, options: tuple[str, ...], words: str) -> None:
+def test_mistakes_in_one_line(
+    table: Path, tmp_path: Path, options: tuple[str, ...], words: str
+) -> None:
     told = run("fit", "inclass", table, *options, "--no-progress", "--out", tmp_path / "out")
     assert told.exit_code == 2
     assert words in told.stderr

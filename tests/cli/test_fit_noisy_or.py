@@ -18,7 +18,9 @@ pytestmark = pytest.mark.usefixtures("unpainted")
 
 
 def run(*arguments: object):
-    return CliRunner().invoke(app, ["fit", "noisy-or", *map(str, arguments)], catch_exceptions=False)
+    return CliRunner().invoke(
+        app, ["fit", "noisy-or", *map(str, arguments)], catch_exceptions=False
+    )
 
 
 @pytest.fixture
@@ -29,16 +31,23 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_number_of_latents_is_chosen(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_latents_is_chosen(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import inference.report.fit
 
-    monkeypatch.setattr(inference.report.fit, "write_report", lambda fit, data, path, **_: Path(path).touch())
+    monkeypatch.setattr(
+        inference.report.fit, "write_report", lambda fit, data, path, **_: Path(path).touch()
+    )
     done = run(table, "--out", tmp_path / "out", "--latents", 6, "--no-progress")
     assert done.exit_code == 0, done.stderr
     loaded = Fit.load(tmp_path / "out" / "fit")
     assert loaded.model == NoisyOr(12, 3)
     assert bool((loaded.params["prior"] > 0.02).all())
-    assert json.loads((tmp_path / "out" / "summary.json").read_text())["log_likelihood"] == loaded.log_likelihood
+    assert (
+        json.loads((tmp_path / "out" / "summary.json").read_text())["log_likelihood"]
+        == loaded.log_likelihood
+    )
 
 
 def test_entries_that_are_not_binary(table: Path, tmp_path: Path) -> None:

@@ -18,13 +18,17 @@ pytestmark = pytest.mark.usefixtures("unpainted")
 
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("inference.report.fit.write_report", lambda fit, data, path, **_: Path(path).touch())
+    monkeypatch.setattr(
+        "inference.report.fit.write_report", lambda fit, data, path, **_: Path(path).touch()
+    )
     path = tmp_path / "counts.csv"
     pd.DataFrame(counts(4)[:30], columns=[f"c{j}" for j in range(16)]).to_csv(path, index=False)
     return path
 
 
-@pytest.mark.filterwarnings("ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning")
+@pytest.mark.filterwarnings(
+    "ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning"
+)
 @pytest.mark.parametrize(
     ("law", "model"),
     [
@@ -37,11 +41,31 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 def test_the_law_asked_for(table, tmp_path, law, model):
     out = tmp_path / "out"
-    done = run("fit", "pmf", table, "--components", 2, "--law", law, "--out", out, "--restarts", 1, "--no-progress")
+    done = run(
+        "fit",
+        "pmf",
+        table,
+        "--components",
+        2,
+        "--law",
+        law,
+        "--out",
+        out,
+        "--restarts",
+        1,
+        "--no-progress",
+    )
     assert done.exit_code == 0, done.stderr
     fit = Fit.load(out / "fit")
     assert fit.model == model
-    assert {entry.name for entry in out.iterdir()} == {"fit", "posterior.nc", "posterior.csv", "signatures.csv", "report.html", "summary.json"}
+    assert {entry.name for entry in out.iterdir()} == {
+        "fit",
+        "posterior.nc",
+        "posterior.csv",
+        "signatures.csv",
+        "report.html",
+        "summary.json",
+    }
     signatures = pd.read_csv(out / "signatures.csv", index_col="column")
     assert signatures.index.tolist() == list(fit.item_names)
     np.testing.assert_allclose(signatures.to_numpy().T, fit.params["signatures"])
@@ -49,6 +73,17 @@ def test_the_law_asked_for(table, tmp_path, law, model):
 
 
 def test_usage_is_for_poisson_counts(table, tmp_path):
-    told = run("fit", "pmf", table, "--components", 2, "--usage", "--law", "normal", "--out", tmp_path / "out")
+    told = run(
+        "fit",
+        "pmf",
+        table,
+        "--components",
+        2,
+        "--usage",
+        "--law",
+        "normal",
+        "--out",
+        tmp_path / "out",
+    )
     assert told.exit_code == 2
     assert "--usage: signatures may be absent from Poisson counts only" in told.stderr

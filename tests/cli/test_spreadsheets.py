@@ -21,9 +21,27 @@ from inference.report.results_folder import write_results
 from ppl_models import Bernoulli, Mixture
 from ppl_models.datasets.files import as_text, is_number, own_text, read_texts
 
-FORMULAS = ['=HYPERLINK("http://a.b","c")', "@SUM(1)", "+1+cmd|' /C x'!A0", "-2+3", "\t=1", "\r=1", "a\r=1", "a\n=1", "=a,=b", "'=a", "-", "+"]
+FORMULAS = [
+    '=HYPERLINK("http://a.b","c")',
+    "@SUM(1)",
+    "+1+cmd|' /C x'!A0",
+    "-2+3",
+    "\t=1",
+    "\r=1",
+    "a\r=1",
+    "a\n=1",
+    "=a,=b",
+    "'=a",
+    "-",
+    "+",
+]
 NUMBERS = ["-2", "+3.5", "-1e5", "-inf", "7"]
-pytestmark = [pytest.mark.usefixtures("unpainted"), pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning", "ignore::inference.BoundWarning")]
+pytestmark = [
+    pytest.mark.usefixtures("unpainted"),
+    pytest.mark.filterwarnings(
+        "ignore::inference.ConvergenceWarning", "ignore::inference.BoundWarning"
+    ),
+]
 
 
 def entries(path: Path) -> list[list[str]]:
@@ -31,21 +49,38 @@ def entries(path: Path) -> list[list[str]]:
     with path.open(encoding="utf-8", newline="") as stream:
         lines = list(csv.reader(stream))
     for entry in (entry for line in lines for entry in line):
-        assert not entry.startswith(("=", "+", "-", "@", "\t", "\r", "\n")) or is_number(entry), entry
+        assert not entry.startswith(("=", "+", "-", "@", "\t", "\r", "\n")) or is_number(entry), (
+            entry
+        )
     return lines
 
 
 @settings(deadline=None, max_examples=100)
-@given(st.lists(st.text(st.sampled_from(list("=+-@\t\r\n',\"a1 ")), max_size=6) | st.sampled_from(FORMULAS + NUMBERS), min_size=3, max_size=3, unique=True))
-def test_no_text_is_a_formula_and_every_text_comes_back(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
+@given(
+    st.lists(
+        st.text(st.sampled_from(list("=+-@\t\r\n',\"a1 ")), max_size=6)
+        | st.sampled_from(FORMULAS + NUMBERS),
+        min_size=3,
+        max_size=3,
+        unique=True,
+    )
+)
+def test_no_text_is_a_formula_and_every_text_comes_back(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str]
+) -> None:
     """Failed before: names and words went raw into the file."""
     path = tmp_path_factory.mktemp("law") / "table.csv"
     numbers = [-1.5, np.nan, -3e-7]
-    table = pd.DataFrame({texts[0]: texts, texts[1]: pd.Categorical(texts), texts[2]: numbers}, index=pd.Index(texts, name=texts[0]))
+    table = pd.DataFrame(
+        {texts[0]: texts, texts[1]: pd.Categorical(texts), texts[2]: numbers},
+        index=pd.Index(texts, name=texts[0]),
+    )
     write_csv(table, path, index_label=texts[1])
     head, *lines = entries(path)
     assert [own_text(name) for name in head] == [texts[1], *texts]
-    assert [[own_text(entry) for entry in line[:3]] for line in lines] == [[text] * 3 for text in texts]
+    assert [[own_text(entry) for entry in line[:3]] for line in lines] == [
+        [text] * 3 for text in texts
+    ]
     assert [line[3] for line in lines] == ["-1.5", "", "-3e-07"]
     for text in texts:
         assert own_text(as_text(text)) == text
@@ -55,7 +90,9 @@ def test_readers_of_tables_know_the_texts_again(tmp_path: Path) -> None:
     table = pd.DataFrame({"=a": ["=b", "-c", "'d"], "-e": ["+", "@f", "g"]})
     write_csv(table, tmp_path / "table.csv")
     assert entries(tmp_path / "table.csv")[0] == ["'=a", "'-e"]
-    assert {name: list(own) for name, own in read_csv(tmp_path / "table.csv").items()} == table.to_dict("list")
+    assert {
+        name: list(own) for name, own in read_csv(tmp_path / "table.csv").items()
+    } == table.to_dict("list")
     assert read_texts(tmp_path / "table.csv") == table.to_dict("list")
 
 
@@ -68,23 +105,59 @@ def test_what_a_fit_says_of_rows_holds_no_formula(tmp_path: Path) -> None:
 
 
 def test_commands_write_no_formulas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inference.report.fit.write_report", lambda fit, data, path, **_: Path(path).touch())
+    monkeypatch.setattr(
+        "inference.report.fit.write_report", lambda fit, data, path, **_: Path(path).touch()
+    )
     rng = np.random.default_rng(0)
     counts = pd.DataFrame(rng.poisson(4.0, (30, 6)), columns=FORMULAS[:6])
     counts.to_parquet(tmp_path / "counts.parquet")
     state = rng.integers(0, 2, 60)
-    words = {"sequence": "=s", "time": np.arange(60), "state": np.array(["=up", "-down"])[state], "action": np.array(["+", "@stay"])[rng.integers(0, 2, 60)]}
+    words = {
+        "sequence": "=s",
+        "time": np.arange(60),
+        "state": np.array(["=up", "-down"])[state],
+        "action": np.array(["+", "@stay"])[rng.integers(0, 2, 60)],
+    }
     pd.DataFrame(words).to_csv(tmp_path / "steps.csv", index=False)
     for command in (
-        ("fit", "pmf", tmp_path / "counts.parquet", "--components", 2, "--out", tmp_path / "pmf", "--restarts", 1),
-        ("fit", "options-hmm", tmp_path / "steps.csv", "--options", 2, "--out", tmp_path / "options", "--restarts", 1, "--random"),
+        (
+            "fit",
+            "pmf",
+            tmp_path / "counts.parquet",
+            "--components",
+            2,
+            "--out",
+            tmp_path / "pmf",
+            "--restarts",
+            1,
+        ),
+        (
+            "fit",
+            "options-hmm",
+            tmp_path / "steps.csv",
+            "--options",
+            2,
+            "--out",
+            tmp_path / "options",
+            "--restarts",
+            1,
+            "--random",
+        ),
     ):
         done = run(*command, "--no-progress")
         assert done.exit_code == 0, done.stderr
-    assert [own_text(line[0]) for line in entries(tmp_path / "pmf" / "signatures.csv")[1:]] == FORMULAS[:6]
+    assert [
+        own_text(line[0]) for line in entries(tmp_path / "pmf" / "signatures.csv")[1:]
+    ] == FORMULAS[:6]
     entries(tmp_path / "pmf" / "posterior.csv")
     lines = entries(tmp_path / "options" / "options.csv")
-    assert {entry for line in lines[1:] for entry in line[:4] if not is_number(entry)} == {"'=s", "'=up", "'-down", "'+", "'@stay"}
+    assert {entry for line in lines[1:] for entry in line[:4] if not is_number(entry)} == {
+        "'=s",
+        "'=up",
+        "'-down",
+        "'+",
+        "'@stay",
+    }
 
 
 def test_csv_is_written_in_one_place() -> None:
@@ -93,13 +166,21 @@ def test_csv_is_written_in_one_place() -> None:
         f"{path.relative_to(Path(package.__file__).parent.parent).as_posix()}:{call}"
         for package in (inference, ppl_models)
         for path in Path(package.__file__).parent.rglob("*.py")
-        for call in re.findall(r"\.to_csv\(|csv\.(?:writer|DictWriter)\(|savetxt\(|write_csv\((?=.*pyarrow)", path.read_text(encoding="utf-8"))
+        for call in re.findall(
+            r"\.to_csv\(|csv\.(?:writer|DictWriter)\(|savetxt\(|write_csv\((?=.*pyarrow)",
+            path.read_text(encoding="utf-8"),
+        )
     }
-    assert written == {"ppl_models/datasets/files.py:.to_csv(", "ppl_models/datasets/files.py:csv.writer("}  # the second into memory, to be read
+    assert written == {
+        "ppl_models/datasets/files.py:.to_csv(",
+        "ppl_models/datasets/files.py:csv.writer(",
+    }  # the second into memory, to be read
 
 
 def test_results_are_not_written_through_a_link(tmp_path: Path) -> None:
-    """Failed before: with --overwrite the fit took the place of the one in the folder that out/fit led to."""
+    """Failed before: with --overwrite the fit took the place of the one in the folder that out/fit
+    led to.
+    """
     frame = answers(60)
     result = fit(Mixture(2, Bernoulli(), 6), frame, num_restarts=1)
     other, out = tmp_path / "other", tmp_path / "out"
@@ -108,7 +189,19 @@ def test_results_are_not_written_through_a_link(tmp_path: Path) -> None:
     frame.to_csv(tmp_path / "data.csv", index=False)
     out.mkdir()
     (out / "fit").symlink_to(other)
-    command = ("fit", "mixture", tmp_path / "data.csv", "--components", 2, "--out", out, "--no-progress", "--restarts", 1, "--overwrite")
+    command = (
+        "fit",
+        "mixture",
+        tmp_path / "data.csv",
+        "--components",
+        2,
+        "--out",
+        out,
+        "--no-progress",
+        "--restarts",
+        1,
+        "--overwrite",
+    )
     done = run(*command)
     assert done.exit_code == 2
     assert f"error: output folder {out}: {out / 'fit'} is a link" in done.stderr

@@ -40,7 +40,9 @@ PENALTIES = [None, TruncatedLasso(3.0, 0.4), SCAD.matching(TruncatedLasso(3.0, 0
 
 
 @pytest.mark.parametrize("penalty", PENALTIES, ids=["none", "tlp", "scad"])
-@pytest.mark.parametrize("response", [Bernoulli(), Poisson(), Normal()], ids=lambda r: type(r).__name__)
+@pytest.mark.parametrize(
+    "response", [Bernoulli(), Poisson(), Normal()], ids=lambda r: type(r).__name__
+)
 @pytest.mark.parametrize("missing", [0.0, 0.15])
 def test_the_objective_never_falls_and_is_what_it_says(response, penalty, missing):
     model, x = encoder(response, penalty=penalty, missing=missing)
@@ -50,8 +52,12 @@ def test_the_objective_never_falls_and_is_what_it_says(response, penalty, missin
     trace = result.trace.objective
     assert (trace[1:] - trace[:-1]).min() > -1e-9 * trace[-1].abs()
     program = Program(model, x)
-    assert result.log_likelihood == pytest.approx(float(result.log_likelihood_rows(x).sum()), rel=1e-12)
-    assert result.log_likelihood == pytest.approx(float(program.log_marginal(result.params)), rel=1e-12)
+    assert result.log_likelihood == pytest.approx(
+        float(result.log_likelihood_rows(x).sum()), rel=1e-12
+    )
+    assert result.log_likelihood == pytest.approx(
+        float(program.log_marginal(result.params)), rel=1e-12
+    )
     assert result.objective == pytest.approx(
         float(program.log_marginal(result.params) + program.log_prior(result.params)), rel=1e-12
     )
@@ -59,7 +65,9 @@ def test_the_objective_never_falls_and_is_what_it_says(response, penalty, missin
 
 
 def test_a_fit_on_a_face_of_the_box_is_stationary_inside_it():
-    """Row 3 of these data draws its intercept to the bound; an earlier solver stopped there with a slope of 2."""
+    """Row 3 of these data draws its intercept to the bound; an earlier solver stopped there with a
+    slope of 2.
+    """
     model = DeepDiscreteEncoder(9, (3,), bound=10.0)
     x = Program(DeepDiscreteEncoder(9, (3, 1)), None, 2000).simulate(strict_design(1), 0)["items"]
     with warnings.catch_warnings():
@@ -77,16 +85,23 @@ def test_a_fit_on_a_face_of_the_box_is_stationary_inside_it():
 @pytest.mark.parametrize("penalty", [None, TruncatedLasso(3.0, 0.4)], ids=["none", "tlp"])
 @pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning")
 def test_restarts_in_one_batch_equal_single_runs(response, penalty):
-    """Whatever one restart meets (a bound, a refused step), the others take the steps they would take alone."""
+    """Whatever one restart meets (a bound, a refused step), the others take the steps they would
+    take alone.
+    """
     model, x = encoder(response, seed=1, penalty=penalty)
     problem = problem_of(model, x, 0, start_given=True)
     start = spectral_start(model.layers(), model.root_law(), x, num_starts=3)
     method = replace(QUICK, max_iterations=100)
     batch = method.run(problem, start, NoProgress(), None)
     for r in range(3):
-        single = method.run(problem, {k: v[r : r + 1] for k, v in start.items()}, NoProgress(), None)
+        single = method.run(
+            problem, {k: v[r : r + 1] for k, v in start.items()}, NoProgress(), None
+        )
         assert torch.allclose(single.objective[0], batch.objective[r], rtol=1e-12, atol=0)
-        assert all(torch.allclose(single.params[k][0], batch.params[k][r], rtol=0, atol=1e-6) for k in start)
+        assert all(
+            torch.allclose(single.params[k][0], batch.params[k][r], rtol=0, atol=1e-6)
+            for k in start
+        )
         assert torch.equal(single.converged[0], batch.converged[r])
 
 
@@ -107,7 +122,11 @@ def test_the_m_step_sees_no_rows():
         model, x = encoder(num_rows=num_rows)
         start = spectral_start(model.layers(), model.root_law(), x)
         statistics, _, _ = LayeredSteps.build(model, x).e_step(start)
-        sizes = {tuple(v.shape) for s in statistics.layers.values() for v in (s.counts, s.cross, s.configurations)}
+        sizes = {
+            tuple(v.shape)
+            for s in statistics.layers.values()
+            for v in (s.counts, s.cross, s.configurations)
+        }
         sizes.add(tuple(statistics.root.shape))
         assert all(num_rows not in size for size in sizes)
 
@@ -117,7 +136,9 @@ def test_one_seed_one_answer():
     method = replace(QUICK, max_iterations=20)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        first, second, other = (fit(model, x, method, num_restarts=3, seed=seed) for seed in (4, 4, 5))
+        first, second, other = (
+            fit(model, x, method, num_restarts=3, seed=seed) for seed in (4, 4, 5)
+        )
     assert torch.equal(first.restarts.objective, second.restarts.objective)
     assert all(torch.equal(first.params[k], second.params[k]) for k in first.params)
     assert not torch.equal(first.restarts.objective, other.restarts.objective)
@@ -209,7 +230,9 @@ def test_a_finished_fit_is_read_from_its_checkpoint(tmp_path, monkeypatch):
 
 
 def test_a_relaxed_run_belongs_to_our_own_starts_alone():
-    """Under a penalty that nothing outweighs, our own start loses every loading; a start that is given stays beyond the threshold."""
+    """Under a penalty that nothing outweighs, our own start loses every loading; a start that is
+    given stays beyond the threshold.
+    """
     model, x = encoder(penalty=TruncatedLasso(1e4, 1e-3))
     own = fit(model, x, QUICK)
     assert (own.params["loadings_1"] == 0).all()
@@ -223,7 +246,9 @@ def test_a_relaxed_run_belongs_to_our_own_starts_alone():
     assert (none.params["loadings_1"] != 0).any()
 
 
-@pytest.mark.filterwarnings("ignore::inference.BoundWarning")  # random starts end in poor optima, some on a bound
+@pytest.mark.filterwarnings(
+    "ignore::inference.BoundWarning"
+)  # random starts end in poor optima, some on a bound
 def test_each_restart_stops_by_its_own_changes():
     model, x = encoder()
     result = fit(model, x, replace(QUICK, max_iterations=400), init="random", num_restarts=4)
@@ -232,7 +257,9 @@ def test_each_restart_stops_by_its_own_changes():
     assert len(set(restarts.num_iterations.tolist())) > 1
     assert result.num_iterations == len(trace.objective) == len(trace.log_likelihood)
     assert not trace.objective.isnan().any()
-    assert float(trace.objective[-1] - trace.objective[-2]) < QUICK.tolerance * abs(float(trace.objective[-1]))
+    assert float(trace.objective[-1] - trace.objective[-2]) < QUICK.tolerance * abs(
+        float(trace.objective[-1])
+    )
     steps = QUICK.steps(problem_of(model, x, 0))
     moved = steps.m_step(steps.e_step(restarts.params)[0], restarts.params)
     for name, value in restarts.params.items():
@@ -246,22 +273,41 @@ def test_a_fit_that_runs_out_of_iterations_reports_where_it_is():
     assert result.num_iterations == 5
     assert not result.restarts.converged.any()
     assert result.restarts.objective_left.isnan().all()  # five steps do not tell
-    assert result.objective > float(result.trace.objective[-1])  # of the parameters that are returned
+    assert result.objective > float(
+        result.trace.objective[-1]
+    )  # of the parameters that are returned
     assert result.objective == pytest.approx(
-        float(Program(model, x).log_marginal(result.params) + Program(model, x).log_prior(result.params)), rel=1e-12
+        float(
+            Program(model, x).log_marginal(result.params)
+            + Program(model, x).log_prior(result.params)
+        ),
+        rel=1e-12,
     )
 
 
 def test_a_fit_that_runs_out_of_iterations_says_what_is_left_to_gain():
     model, x = encoder()
-    with pytest.warns(ConvergenceWarning, match=r"in 20 iterations \(by its last steps, the best of them has about \d.* nats left to gain") as caught:
-        result = fit(model, x, EM(max_iterations=20, tolerance=1e-12, parameter_tolerance=1e-9), num_restarts=3)
+    with pytest.warns(
+        ConvergenceWarning,
+        match=(
+            r"in 20 iterations \(by its last steps, the best of them has about \d.* nats left to"
+            r" gain"
+        ),
+    ) as caught:
+        result = fit(
+            model,
+            x,
+            EM(max_iterations=20, tolerance=1e-12, parameter_tolerance=1e-9),
+            num_restarts=3,
+        )
     left = float(result.restarts.objective_left[result.restarts.best])
     assert any(f"about {left:.1g} nats" in str(one.message) for one in caught)
 
 
 def test_an_interrupt_says_itself_and_keeps_the_last_iteration(tmp_path, monkeypatch):
-    """Every stage: between the writes of every 20 iterations, and where the last numbers are computed."""
+    """Every stage: between the writes of every 20 iterations, and where the last numbers are
+    computed.
+    """
     model, x = encoder()
     method = EM(tolerance=1e-300, parameter_tolerance=1e-300, max_iterations=33)
     with warnings.catch_warnings():
@@ -283,7 +329,9 @@ def test_an_interrupt_says_itself_and_keeps_the_last_iteration(tmp_path, monkeyp
                 fit(model, x, method, checkpoint=path)
     with pytest.warns(ConvergenceWarning, match="33 iterations"):
         resumed = fit(model, x, method, checkpoint=path)
-    assert len(calls) == 33 - 6 + 1  # what was done is not done again; one more for the last numbers
+    assert (
+        len(calls) == 33 - 6 + 1
+    )  # what was done is not done again; one more for the last numbers
     assert torch.equal(resumed.trace.objective, whole.trace.objective)
 
 
@@ -292,11 +340,17 @@ def test_ctrl_c_leaves_the_last_state_on_disk(tmp_path, monkeypatch):
     path = tmp_path / "fit.safetensors"
     call = (
         "x = (torch.rand(3000, 24, generator=torch.Generator().manual_seed(0)) < 0.5).double()\n"
-        "method = EM(tolerance=1e-300, parameter_tolerance=1e-300, max_iterations=10**6, acceleration=None)\n"  # would go on for a long time
+        "method = EM(tolerance=1e-300, parameter_tolerance=1e-300, max_iterations=10**6,"
+        " acceleration=None)\n"  # would go on for a long time
         f"fit(DeepDiscreteEncoder(24, (6, 2)), x, method, checkpoint={str(path)!r})\n"
     )
-    code = "import signal, torch; from inference import EM, fit; from ppl_models import DeepDiscreteEncoder\n"
-    code += "signal.signal(signal.SIGINT, signal.default_int_handler)\n" + call  # a shell ignores it in the background
+    code = (
+        "import signal, torch; from inference import EM, fit; from ppl_models import"
+        " DeepDiscreteEncoder\n"
+    )
+    code += (
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n" + call
+    )  # a shell ignores it in the background
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
     while not path.exists() and time.monotonic() < deadline and process.poll() is None:
@@ -317,5 +371,7 @@ def test_ctrl_c_leaves_the_last_state_on_disk(tmp_path, monkeypatch):
 
     monkeypatch.setattr(LayeredSteps, "m_step", stop)
     with pytest.raises(KeyboardInterrupt):
-        exec(call, {"torch": torch, "EM": EM, "fit": fit, "DeepDiscreteEncoder": DeepDiscreteEncoder})
+        exec(
+            call, {"torch": torch, "EM": EM, "fit": fit, "DeepDiscreteEncoder": DeepDiscreteEncoder}
+        )
     assert read_tensors(path)[1]["state"]["iteration"] == done  # another process goes on from there

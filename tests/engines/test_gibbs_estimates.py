@@ -28,7 +28,9 @@ def test_means_and_likelihood_by_sweeps_approach_the_exact_ones():
     for name, value in exact.latent_means(truth).items():
         assert (means[name][0].mT - value).abs().max() < 0.06
     rows = exact.log_marginal_rows(truth)
-    estimates = torch.stack([log_likelihood_rows(gibbs, params, state, generator)[0] for _ in range(8)])
+    estimates = torch.stack(
+        [log_likelihood_rows(gibbs, params, state, generator)[0] for _ in range(8)]
+    )
     assert (estimates.mean(0) - rows).abs().max() < 0.3
     assert (estimates.sum(1) - rows.sum()).abs().max() < 6
     ratio = (estimates - rows).exp()  # of unbiased estimates to what they estimate
@@ -36,7 +38,9 @@ def test_means_and_likelihood_by_sweeps_approach_the_exact_ones():
 
 
 @pytest.mark.parametrize("model", [NoisyOr(9, 3), DeepDiscreteEncoder(9, (3, 1))], ids=name_of)
-@pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning", "ignore::inference.BoundWarning")
+@pytest.mark.filterwarnings(
+    "ignore::inference.ConvergenceWarning", "ignore::inference.BoundWarning"
+)
 def test_a_fit_too_large_to_enumerate_answers_by_sweeps(model, monkeypatch):
     data = (torch.rand(40, 9, generator=torch.Generator().manual_seed(0)) < 0.4).to(F64)
     result = fit(model, data, EM(max_iterations=5), init="random")

@@ -10,7 +10,9 @@ from inference import EM, Laplace, fit
 from inference.programs.program import simulate
 from ppl_models import DeepDiscreteEncoder
 
-pytestmark = pytest.mark.filterwarnings("ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning"
+)
 
 
 def test_laplace_is_the_observed_information_and_holds_bounds():
@@ -23,5 +25,10 @@ def test_laplace_is_the_observed_information_and_holds_bounds():
     errors = standard_errors(fit(model, data, tight), data).standard_errors
     free = result.draws["loadings_1"][0].std(0)[torch.tensor(GRAPH, dtype=torch.bool)]
     ratio = free / errors["loadings_1"][torch.tensor(GRAPH, dtype=torch.bool)]
-    assert 0.9 < float(ratio.min()) < float(ratio.max()) < 1.1  # flat priors: the information of the likelihood
-    assert float(result.draws["loadings_1"][..., ~torch.tensor(GRAPH, dtype=torch.bool)].abs().max()) == 0.0
+    assert (
+        0.9 < float(ratio.min()) < float(ratio.max()) < 1.1
+    )  # flat priors: the information of the likelihood
+    assert (
+        float(result.draws["loadings_1"][..., ~torch.tensor(GRAPH, dtype=torch.bool)].abs().max())
+        == 0.0
+    )

@@ -1,4 +1,6 @@
-"""NUTS: windows, draws against quadrature, interruption, what it hands over, and what is refused."""
+"""NUTS: windows, draws against quadrature, interruption, what it hands over, and what is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from inference.programs.potential import Potential
 from inference.programs.program import simulate
 from ppl_models import DeepDiscreteEncoder, FactorAnalysis, GaussianFactorization
 
-pytestmark = pytest.mark.filterwarnings("ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning"
+)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +52,13 @@ def test_nuts_draws_from_the_exact_posterior(screened):
     assert np.abs(np.quantile(draws, [0.025, 0.975]) - limits).max() < 0.25 * spread
     assert float(rhat_of_draws(result.draws)["share"]) < 1.03
     assert result.params["share"].item() == pytest.approx(draws.mean())
-    assert set(result.sample_stats) >= {"diverging", "energy", "tree_depth", "lp", "acceptance_rate"}
+    assert set(result.sample_stats) >= {
+        "diverging",
+        "energy",
+        "tree_depth",
+        "lp",
+        "acceptance_rate",
+    }
     assert result.log_likelihood == pytest.approx(float(result.log_likelihood_rows(data).sum()))
     again = fit(screening, data, QUICK)
     assert torch.equal(again.draws["share"], result.draws["share"])  # one seed, one answer
@@ -79,7 +89,9 @@ def test_an_interrupted_run_goes_on_to_the_same_draws(tmp_path, monkeypatch):
         fit(screening, results(seed=9), short, checkpoint=path)
 
 
-def test_a_run_that_stops_inside_its_first_transitions_goes_on_to_the_same_draws(tmp_path, monkeypatch):
+def test_a_run_that_stops_inside_its_first_transitions_goes_on_to_the_same_draws(
+    tmp_path, monkeypatch
+):
     """Between the search for the step and the end of the transition after it, too."""
     data, short = results(), NUTS(num_chains=2, num_warmup=20, num_draws=4, warm_start=None)
     whole, original = fit(screening, data, short), Potential.__call__
@@ -97,7 +109,9 @@ def test_a_run_that_stops_inside_its_first_transitions_goes_on_to_the_same_draws
             patch.setattr(Potential, "__call__", broken)
             with pytest.raises(KeyboardInterrupt):
                 fit(screening, data, short, checkpoint=path)
-        assert torch.equal(fit(screening, data, short, checkpoint=path).draws["share"], whole.draws["share"]), stop_at
+        assert torch.equal(
+            fit(screening, data, short, checkpoint=path).draws["share"], whole.draws["share"]
+        ), stop_at
 
 
 def test_what_cannot_be_done_is_said_before_any_work():
@@ -106,10 +120,18 @@ def test_what_cannot_be_done_is_said_before_any_work():
         with pytest.raises(ValueError, match=r"latents_1.*30 bits.*cannot be enumerated.*SAEM"):
             fit(DeepDiscreteEncoder(40, (30,)), big, engine)
     for make in (
-        lambda: NUTS(num_chains=0), lambda: NUTS(target_acceptance=1.0), lambda: NUTS(warm_start=3), lambda: NUTS(num_draws=True),
-        lambda: SVI(num_steps=1), lambda: SVI(learning_rate=-1.0), lambda: SVI(guide=MeanField), lambda: Laplace(num_draws=1),
-        lambda: Laplace(optimum=EM), lambda: LowRank(0), lambda: SVI(batch_size=0),
-    ):  # fmt: skip
+        lambda: NUTS(num_chains=0),
+        lambda: NUTS(target_acceptance=1.0),
+        lambda: NUTS(warm_start=3),
+        lambda: NUTS(num_draws=True),
+        lambda: SVI(num_steps=1),
+        lambda: SVI(learning_rate=-1.0),
+        lambda: SVI(guide=MeanField),
+        lambda: Laplace(num_draws=1),
+        lambda: Laplace(optimum=EM),
+        lambda: LowRank(0),
+        lambda: SVI(batch_size=0),
+    ):
         with pytest.raises(ValueError, match="NUTS|SVI|Laplace|LowRank"):
             make()
 
@@ -124,15 +146,31 @@ def test_draws_are_saved_exported_and_summarised(screened, tmp_path):
     for name, value in result.sample_stats.items():
         assert torch.equal(back.sample_stats[name], value)
     idata = result.to_arviz(data, num_prior=3, num_predictive=4)
-    assert {"posterior", "sample_stats", "prior", "prior_predictive", "log_likelihood", "latent_posterior"} <= set(getattr(idata, "children", idata))
+    assert {
+        "posterior",
+        "sample_stats",
+        "prior",
+        "prior_predictive",
+        "log_likelihood",
+        "latent_posterior",
+    } <= set(getattr(idata, "children", idata))
     assert idata.log_likelihood["items"].shape == (2, 20, 400)
-    one = dataclasses.replace(result, params={name: value[1, 7] for name, value in result.draws.items()}, draws=None)
-    np.testing.assert_allclose(idata.log_likelihood["items"].values[1, 7], one.log_likelihood_rows(data), rtol=1e-9)
+    one = dataclasses.replace(
+        result, params={name: value[1, 7] for name, value in result.draws.items()}, draws=None
+    )
+    np.testing.assert_allclose(
+        idata.log_likelihood["items"].values[1, 7], one.log_likelihood_rows(data), rtol=1e-9
+    )
     each = [
-        dataclasses.replace(result, params={name: value[c, d] for name, value in result.draws.items()}).posterior_latents(data)["latents_1"]
-        for c in range(2) for d in range(20)
-    ]  # fmt: skip
-    np.testing.assert_allclose(idata.latent_posterior["latents_1"].values, torch.stack(each).mean(0), rtol=1e-9)
+        dataclasses.replace(
+            result, params={name: value[c, d] for name, value in result.draws.items()}
+        ).posterior_latents(data)["latents_1"]
+        for c in range(2)
+        for d in range(20)
+    ]
+    np.testing.assert_allclose(
+        idata.latent_posterior["latents_1"].values, torch.stack(each).mean(0), rtol=1e-9
+    )
     assert idata.sample_stats["diverging"].dtype == bool
     assert idata.prior_predictive["items"].shape == (1, 3, 400, 6)
     assert "r_hat" in summary(idata).columns
@@ -145,8 +183,14 @@ def test_a_ridge_that_is_nearly_flat_has_a_metric() -> None:
     noise = torch.randn(60, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     table = noise[:, :1] @ noise[:1] + 0.5 * noise
     with quiet():
-        result = fit(GaussianFactorization(5, 1), table, NUTS(num_chains=1, num_warmup=20, num_draws=4, max_depth=1))
-        factors = fit(FactorAnalysis(5, 1), table, NUTS(num_chains=1, num_warmup=20, num_draws=4, max_depth=1))
+        result = fit(
+            GaussianFactorization(5, 1),
+            table,
+            NUTS(num_chains=1, num_warmup=20, num_draws=4, max_depth=1),
+        )
+        factors = fit(
+            FactorAnalysis(5, 1), table, NUTS(num_chains=1, num_warmup=20, num_draws=4, max_depth=1)
+        )
     assert result.draws["signatures"].shape == (1, 4, 1, 5)
     assert factors.draws["signatures"].shape == (1, 4, 1, 5)
     assert factors.local_draws["activities"].shape == (1, 4, 60, 1)

@@ -27,7 +27,10 @@ from ppl_models import (
 CHANCES = torch.tensor([[0.9, 0.8, 0.9, 0.2, 0.1], [0.2, 0.1, 0.2, 0.7, 0.9]], dtype=torch.float64)
 MODEL = Mixture(2, Bernoulli(), 5)
 SHORT = EM(max_iterations=3, acceleration=None, start=OnlineEM(batch_rows=150))
-FAR = {"weights": torch.tensor([0.5, 0.5]), "predictors": torch.tensor([[0.3, 0.2, 0.2, -0.2, -0.2], [-0.2, -0.2, -0.1, 0.2, 0.3]])}
+FAR = {
+    "weights": torch.tensor([0.5, 0.5]),
+    "predictors": torch.tensor([[0.3, 0.2, 0.2, -0.2, -0.2], [-0.2, -0.2, -0.1, 0.2, 0.3]]),
+}
 FAR = {name: value.double() for name, value in FAR.items()}
 
 
@@ -43,7 +46,9 @@ def same_bits(one, other) -> None:
         assert torch.equal(value, other.params[name]), name
 
 
-@pytest.mark.parametrize("weights_of_rows", [None, torch.arange(40) % 3 * 1.5], ids=["plain", "weighted"])
+@pytest.mark.parametrize(
+    "weights_of_rows", [None, torch.arange(40) % 3 * 1.5], ids=["plain", "weighted"]
+)
 def test_the_average_is_that_of_the_equations(weights_of_rows):
     """Two batches by hand, from responsibilities written out here."""
     x = answers(40)
@@ -55,8 +60,12 @@ def test_the_average_is_that_of_the_equations(weights_of_rows):
     weights, chances, average = FAR["weights"], FAR["predictors"].sigmoid(), None
     excess = MODEL.components().concentration - 1
     for batch, step in ((order[:16], 1.0), (order[16:], 3**-0.7)):
-        log_joint = weights.log() + x[batch] @ chances.log().mT + (1 - x[batch]) @ (1 - chances).log().mT
-        share = log_joint.softmax(-1) * (1.0 if weights_of_rows is None else weights_of_rows[batch].double().unsqueeze(-1))
+        log_joint = (
+            weights.log() + x[batch] @ chances.log().mT + (1 - x[batch]) @ (1 - chances).log().mT
+        )
+        share = log_joint.softmax(-1) * (
+            1.0 if weights_of_rows is None else weights_of_rows[batch].double().unsqueeze(-1)
+        )
         sums = torch.cat([share.sum(0).unsqueeze(-1), share.mT @ x[batch]], -1) * 40 / len(batch)
         average = sums if average is None else (1 - step) * average + step * sums
         weights = (average[:, 0] + excess) / (average[:, 0] + excess).sum()
@@ -66,7 +75,9 @@ def test_the_average_is_that_of_the_equations(weights_of_rows):
 
 
 def test_a_pass_leads_further_than_as_many_rows_of_exact_em():
-    """From a far start, one pass over the rows against one iteration; both then end in the same optimum, which has the truth beside it."""
+    """From a far start, one pass over the rows against one iteration; both then end in the same
+    optimum, which has the truth beside it.
+    """
     x = answers(20_000)
     exact = fit(MODEL, x, EM(acceleration=None), init=FAR)
     online = fit(MODEL, x, EM(acceleration=None, start=OnlineEM(batch_rows=500)), init=FAR)
@@ -91,7 +102,11 @@ def test_table_memory_map_and_parquet_give_the_same_bits(tmp_path: Path):
 
     x = answers(700).numpy()
     np.save(tmp_path / "x.npy", x.astype(np.int8))
-    pq.write_table(pa.table({f"item_{j}": x[:, j].astype(np.int8) for j in range(5)}), tmp_path / "x.parquet", 90)
+    pq.write_table(
+        pa.table({f"item_{j}": x[:, j].astype(np.int8) for j in range(5)}),
+        tmp_path / "x.parquet",
+        90,
+    )
     sources = [x, tmp_path / "x.npy", tmp_path / "x.parquet"]
     whole, *others = [fit(MODEL, RowBlocks.of(source, 1000), SHORT, init=FAR) for source in sources]
     same_bits(whole, fit(MODEL, x, SHORT, init=FAR))
@@ -108,7 +123,9 @@ class Stops:
     def __init__(self, at: int) -> None:
         self.left = at
 
-    def update(self, iteration: int, objective: float, active: int, gap: float | None = None) -> None:
+    def update(
+        self, iteration: int, objective: float, active: int, gap: float | None = None
+    ) -> None:
         self.left -= 1
         if not self.left:
             raise KeyboardInterrupt
@@ -123,7 +140,9 @@ class Stops:
 @pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning")
 def test_an_interrupted_fit_goes_on_to_the_same_bits(tmp_path: Path, at: int):
     x = answers(700)
-    method = EM(max_iterations=6, start=OnlineEM(passes=2, batch_rows=150))  # two passes of four batches
+    method = EM(
+        max_iterations=6, start=OnlineEM(passes=2, batch_rows=150)
+    )  # two passes of four batches
     problem = problem_of(MODEL, x, 0, start_given=True)
     start, path = {name: value.unsqueeze(0) for name, value in FAR.items()}, tmp_path / "fit.ckpt"
     whole = method.run(problem, start, NoProgress(), None)
@@ -166,7 +185,12 @@ def test_what_has_no_sums_is_refused_by_name():
         EM(start=OnlineEM(), accelerate=False)
     with pytest.raises(ValueError, match="without a start by OnlineEM"):
         ChoosePenalty(EM(start=OnlineEM()))
-    for settings, words in (({"passes": 0}, "passes"), ({"batch_rows": 0}, "batch_rows"), ({"rate": 0.5}, "rate"), ({"rate": math.nan}, "rate")):
+    for settings, words in (
+        ({"passes": 0}, "passes"),
+        ({"batch_rows": 0}, "batch_rows"),
+        ({"rate": 0.5}, "rate"),
+        ({"rate": math.nan}, "rate"),
+    ):
         with pytest.raises(ValueError, match=f"OnlineEM: {words}"):
             OnlineEM(**settings)  # type: ignore[arg-type]
 
@@ -193,9 +217,18 @@ def test_a_saved_fit_knows_its_start(tmp_path: Path):
 
 
 def test_a_batch_without_rows_of_a_group_says_nothing_of_it():
-    items = LatentAttributeModel(((1, 0), (0, 1), (1, 1)), Bernoulli(), "dino", Hierarchy((), concentration=1.0))
-    rows = torch.cat([answers(30)[:, :3], (torch.arange(30) >= 28).double().unsqueeze(1)], 1)  # two rows of the second group
+    items = LatentAttributeModel(
+        ((1, 0), (0, 1), (1, 1)), Bernoulli(), "dino", Hierarchy((), concentration=1.0)
+    )
+    rows = torch.cat(
+        [answers(30)[:, :3], (torch.arange(30) >= 28).double().unsqueeze(1)], 1
+    )  # two rows of the second group
     with pytest.warns(ConvergenceWarning):
-        found = fit(AttributeGroups(items, ("early", "late")), rows, EM(max_iterations=2, start=OnlineEM(batch_rows=2)), seed=1)
+        found = fit(
+            AttributeGroups(items, ("early", "late")),
+            rows,
+            EM(max_iterations=2, start=OnlineEM(batch_rows=2)),
+            seed=1,
+        )
     assert all(bool(value.isfinite().all()) for value in found.params.values())
     assert math.isfinite(found.log_likelihood)

@@ -67,7 +67,9 @@ def test_more_latents_than_can_be_summed_over():
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"batch_rows": 20}, {"num_draws": 3}, {"synchronous": True}, {"accelerate": False}], ids=str
+    "settings",
+    [{}, {"batch_rows": 20}, {"num_draws": 3}, {"synchronous": True}, {"accelerate": False}],
+    ids=str,
 )
 @pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore::inference.BoundWarning")
@@ -150,9 +152,13 @@ def test_a_fit_that_does_not_settle_says_so():
 # ---------------------------------------------------------------- convergence
 
 
-@pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning", "ignore::inference.BoundWarning")
+@pytest.mark.filterwarnings(
+    "ignore::inference.ConvergenceWarning", "ignore::inference.BoundWarning"
+)
 def test_batches_are_judged_by_passes_over_the_data():
-    """Two windows of ten passes each, of fifteen batches each, even where almost anything would do; all rows at once need fifteen times fewer."""
+    """Two windows of ten passes each, of fifteen batches each, even where almost anything would do;
+    all rows at once need fifteen times fewer.
+    """
     model, _, data = example(Normal(), num_rows=300)
     batches = fit(model, data, SAEM(batch_rows=20, tolerance=0.5, max_iterations=400))
     assert batches.converged
@@ -164,7 +170,9 @@ def test_batches_are_judged_by_passes_over_the_data():
 
 @pytest.mark.parametrize(("slope", "settles"), [(0.0, True), (0.3, False)], ids=["noise", "drift"])
 def test_a_drift_that_shows_above_the_noise_goes_on(slope, settles):
-    """Iterates around 1 with a standard deviation of a tenth: no two windows agree to a hundredth, but their average does."""
+    """Iterates around 1 with a standard deviation of a tenth: no two windows agree to a hundredth,
+    but their average does.
+    """
     method = SAEM(tolerance=0.01, window=10)
     generator = torch.Generator().manual_seed(0)
     state = SAEMState.begin({"a": torch.ones(1, 50, dtype=F64)}, {}, generator)

@@ -1,4 +1,6 @@
-"""The search over starts: the best of known optima, saddles, resumption, randomness, and what a fit says of it."""
+"""The search over starts: the best of known optima, saddles, resumption, randomness, and what a fit
+says of it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,16 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore::inference.DegenerateWarning",  # of starts that are run alone
 )
 
-PATTERNS = torch.tensor([[1, 1, 1, 0, 0, 0], [1, 1, 0, 0, 0, 1], [0, 0, 0, 1, 1, 1], [0, 1, 1, 1, 1, 0], [1, 0, 1, 0, 1, 0], [0, 0, 1, 1, 0, 1]])
+PATTERNS = torch.tensor(
+    [
+        [1, 1, 1, 0, 0, 0],
+        [1, 1, 0, 0, 0, 1],
+        [0, 0, 0, 1, 1, 1],
+        [0, 1, 1, 1, 1, 0],
+        [1, 0, 1, 0, 1, 0],
+        [0, 0, 1, 1, 0, 1],
+    ]
+)
 COUNTS = torch.tensor([14, 9, 12, 8, 6, 7])
 MODEL = Mixture(3, Bernoulli(), 6, concentration=1.2)
 
@@ -36,12 +47,19 @@ def answers() -> Tensor:
 
 
 def brute_force() -> Tensor:
-    """Objectives that EM reaches from every way to divide the six patterns among three components."""
+    """Objectives that EM reaches from every way to divide the six patterns among three
+    components.
+    """
     problem = problem_of(MODEL, answers(), 0)
     steps = problem.structure.steps(problem, 2**22, 1)
-    which = torch.tensor([(0, *rest) for rest in product(range(3), repeat=5) if len({0, *rest}) == 3])
+    which = torch.tensor(
+        [(0, *rest) for rest in product(range(3), repeat=5) if len({0, *rest}) == 3]
+    )
     share = 0.98 * torch.nn.functional.one_hot(which, 3).to(F64) + 0.02 / 3
-    blank = {name: value.expand(len(which), *value.shape[1:]) for name, value in problem.program().draw_prior(1, 0).items()}
+    blank = {
+        name: value.expand(len(which), *value.shape[1:])
+        for name, value in problem.program().draw_prior(1, 0).items()
+    }
     start = steps.first(share.repeat_interleave(COUNTS, 1), blank)
     return EM().run(problem, start, NoProgress(), None).objective
 
@@ -57,7 +75,9 @@ def test_the_plain_call_finds_the_best_of_all_optima():
         assert result.objective == pytest.approx(best, abs=1e-4)
         assert result.restarts.num_reached >= 3
         optima = result.restarts.objective[result.restarts.optimum >= 0]
-        assert all(float((known - value).abs().min()) < 1e-3 for value in optima)  # nothing is reported that is no optimum
+        assert all(
+            float((known - value).abs().min()) < 1e-3 for value in optima
+        )  # nothing is reported that is no optimum
 
 
 def test_a_named_method_or_number_runs_what_it_says():
@@ -80,7 +100,10 @@ def test_same_seed_same_answer_and_no_trace_in_the_callers_random_state():
     assert all(torch.equal(value, second.params[name]) for name, value in first.params.items())
 
 
-@pytest.mark.parametrize("after", [3, pytest.param(15, marks=pytest.mark.slow), 22, pytest.param(28, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "after",
+    [3, pytest.param(15, marks=pytest.mark.slow), 22, pytest.param(28, marks=pytest.mark.slow)],
+)
 def test_an_interrupted_search_goes_on_to_the_uninterrupted_answer(after, tmp_path, monkeypatch):
     whole, path, advance, calls = fit(MODEL, answers()), tmp_path / "running", EMState.advance, []
 
@@ -99,7 +122,9 @@ def test_an_interrupted_search_goes_on_to_the_uninterrupted_answer(after, tmp_pa
     assert all(torch.equal(value, whole.params[name]) for name, value in again.params.items())
     assert [file.name for file in tmp_path.iterdir()] == ["running"]
     calls.clear()
-    assert torch.equal(fit(MODEL, answers(), checkpoint=path).restarts.objective, whole.restarts.objective)
+    assert torch.equal(
+        fit(MODEL, answers(), checkpoint=path).restarts.objective, whole.restarts.objective
+    )
     assert not calls  # a finished search is read, not run
     with pytest.raises(ValueError, match="belongs to another fit"):
         fit(MODEL, answers(), seed=1, checkpoint=path)
@@ -121,13 +146,17 @@ def test_the_number_of_starts_is_bounded():
     rule = StartSearch(batch=4, finalists=2, least=1000, cap=12)
     capped = search_starts(rule, EM(max_iterations=200), problem, draw, NoProgress(), None)
     assert (capped.num_tried, len(capped.objective)) == (12, 6)
-    spent = search_starts(replace(rule, budget=1.0), EM(max_iterations=200), problem, draw, NoProgress(), None)
+    spent = search_starts(
+        replace(rule, budget=1.0), EM(max_iterations=200), problem, draw, NoProgress(), None
+    )
     assert spent.num_tried == 4  # the first batch is whole
 
 
 def test_a_saddle_is_left():
     """Components that start equal stay equal under EM: a saddle, from which a nudge leads up."""
-    x = torch.cat([torch.linspace(-1, 1, 40, dtype=F64) - 4, torch.linspace(-1, 1, 40, dtype=F64) + 4]).unsqueeze(1)
+    x = torch.cat(
+        [torch.linspace(-1, 1, 40, dtype=F64) - 4, torch.linspace(-1, 1, 40, dtype=F64) + 4]
+    ).unsqueeze(1)
     problem = problem_of(Mixture(2, Normal()), x, 0)
     best = fit(Mixture(2, Normal()), x).objective
     equal = {
@@ -140,7 +169,9 @@ def test_a_saddle_is_left():
     other = problem.structure.start(problem, "random", 2)
     draws = [equal, other]
     rule = StartSearch(batch=2, finalists=2, least=2, replicates=2, cap=2)
-    found = search_starts(rule, EM(), problem, lambda batch: draws[min(batch, 1)], NoProgress(), None)
+    found = search_starts(
+        rule, EM(), problem, lambda batch: draws[min(batch, 1)], NoProgress(), None
+    )
     assert float(found.objective.max()) == pytest.approx(best, abs=1e-4)
 
 
@@ -148,7 +179,9 @@ def test_two_sides_of_one_hill_are_one_optimum_and_other_hills_are_not():
     problem = problem_of(MODEL, answers(), 0)
     result = fit(MODEL, answers(), EM(), init="random", num_restarts=30)
     params = result.restarts.params
-    loose = EM(tolerance=1e-7, parameter_tolerance=1e-2).run(problem, problem.structure.start(problem, "random", 30), NoProgress(), None)
+    loose = EM(tolerance=1e-7, parameter_tolerance=1e-2).run(
+        problem, problem.structure.start(problem, "random", 30), NoProgress(), None
+    )
     both = {name: torch.cat([params[name], loose.params[name]]) for name in params}
     ranking = rank_restarts(problem, both, torch.cat([result.restarts.objective, loose.objective]))
     close = (ranking.optimum[:30] == ranking.optimum[30:]) & (ranking.optimum[:30] >= 0)
@@ -159,7 +192,9 @@ def test_two_sides_of_one_hill_are_one_optimum_and_other_hills_are_not():
 
 
 def test_a_single_find_is_said_and_kept(tmp_path, monkeypatch):
-    """One start alone on the best optimum: a warning that says what to do, and a sentence on the page and in the file."""
+    """One start alone on the best optimum: a warning that says what to do, and a sentence on the
+    page and in the file.
+    """
     rule = StartSearch(batch=3, finalists=3, least=3, cap=3)
     monkeypatch.setattr("inference.structures.mixture.structure.SEARCH", rule)
     for seed in range(20):
@@ -168,7 +203,10 @@ def test_a_single_find_is_said_and_kept(tmp_path, monkeypatch):
             result = fit(MODEL, answers(), init="random", seed=seed)
         if result.restarts.num_reached == 1:
             break
-    assert any(issubclass(w.category, StartsWarning) and "only one of the 3 starts" in str(w.message) for w in caught)
+    assert any(
+        issubclass(w.category, StartsWarning) and "only one of the 3 starts" in str(w.message)
+        for w in caught
+    )
     text = result.restarts.text()
     assert "reached by 1 of the 3 starts run to the end, the most promising of 3 tried" in text
     assert result.restarts.next_best is not None
@@ -181,7 +219,12 @@ def test_a_single_find_is_said_and_kept(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("change", "words"),
-    [({"batch": 0}, "batch"), ({"finalists": 30}, "finalists must not be more"), ({"unseen": 2.0}, "unseen"), ({"budget": 0}, "budget")],
+    [
+        ({"batch": 0}, "batch"),
+        ({"finalists": 30}, "finalists must not be more"),
+        ({"unseen": 2.0}, "unseen"),
+        ({"budget": 0}, "budget"),
+    ],
 )
 def test_rules_are_checked(change, words):
     with pytest.raises(ValueError, match=words):

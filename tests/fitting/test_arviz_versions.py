@@ -1,4 +1,6 @@
-"""ArviZ's own tables, pictures and comparisons on what a fit hands over, on either line of ArviZ."""
+"""ArviZ's own tables, pictures and comparisons on what a fit hands over, on either line of
+ArviZ.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def closed_figures():
 
 
 def figure_of(drawn: object) -> Figure:
-    """The figure behind what a function of ArviZ returns: axes, arrays of axes, or a collection of plots."""
+    """The figure behind what a function of ArviZ returns: axes, arrays of axes, or a collection of
+    plots.
+    """
     if hasattr(drawn, "viz"):
         return drawn.viz["figure"].item()
     return np.ravel(drawn)[0].figure
@@ -58,14 +62,23 @@ def test_pictures_of_parameters(idata, draw: str) -> None:
 
 
 def test_the_posterior_predictive_picture(idata) -> None:
-    drawn = arviz.plot_ppc_dist(idata, num_samples=5) if NEW else arviz.plot_ppc(idata, num_pp_samples=5)
+    drawn = (
+        arviz.plot_ppc_dist(idata, num_samples=5)
+        if NEW
+        else arviz.plot_ppc(idata, num_pp_samples=5)
+    )
     assert num_artists(figure_of(drawn)) >= 5
 
 
 def test_leave_one_out_comparison_and_its_picture(idata) -> None:
     other = with_draws(encoder_fit(), 4, 100)
-    params = {name: value * 0.5 if name.startswith("loadings") else value for name, value in other.draws.items()}
-    worse = type(other)(**{**other.__dict__, "draws": params}).to_arviz(bernoulli_table(), num_predictive=0)
+    params = {
+        name: value * 0.5 if name.startswith("loadings") else value
+        for name, value in other.draws.items()
+    }
+    worse = type(other)(**{**other.__dict__, "draws": params}).to_arviz(
+        bernoulli_table(), num_predictive=0
+    )
     table = arviz.compare({"fitted": idata, "halved": worse})
     assert list(table.index) == ["fitted", "halved"]
     one = arviz.loo(idata, pointwise=True)

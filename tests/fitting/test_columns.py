@@ -1,4 +1,6 @@
-"""New rows whose columns stand in another order, are missing, too many, or come from another library's frame."""
+"""New rows whose columns stand in another order, are missing, too many, or come from another
+library's frame.
+"""
 
 from __future__ import annotations
 
@@ -38,15 +40,21 @@ F64 = torch.float64
 
 
 def people() -> pd.DataFrame:
-    """Two groups that differ by another amount in every column, on other scales, so that no order of the columns is like another."""
+    """Two groups that differ by another amount in every column, on other scales, so that no order
+    of the columns is like another.
+    """
     rng = np.random.default_rng(0)
     group = rng.integers(0, 2, (80, 1))
-    return pd.DataFrame(rng.normal(size=(80, 3)) * [1, 2, 3] + group * [4, 20, 90] + [0, 50, 200], columns=NAMES)
+    return pd.DataFrame(
+        rng.normal(size=(80, 3)) * [1, 2, 3] + group * [4, 20, 90] + [0, 50, 200], columns=NAMES
+    )
 
 
 @pytest.fixture(scope="module")
 def fitted() -> Any:
-    return fit(Mixture(num_components=2, component=Normal(), num_items=3), people(), EM(), num_restarts=2)
+    return fit(
+        Mixture(num_components=2, component=Normal(), num_items=3), people(), EM(), num_restarts=2
+    )
 
 
 QUESTIONS = {
@@ -58,7 +66,9 @@ QUESTIONS = {
     "estimates_of": lambda fit, data: torch.tensor(estimates_of(fit, data).frame().to_numpy()),
     "cross_validate": lambda fit, data: torch.as_tensor(cross_validate(fit, data, 2).rows),
     "predictive_check": lambda fit, data: torch.as_tensor(predictive_check(fit, data, 2).observed),
-    "to_arviz": lambda fit, data: torch.as_tensor(fit.to_arviz(data)["observed_data"]["items"].to_numpy()),
+    "to_arviz": lambda fit, data: torch.as_tensor(
+        fit.to_arviz(data)["observed_data"]["items"].to_numpy()
+    ),
 }
 
 
@@ -71,7 +81,9 @@ def test_columns_are_found_by_name(fitted, question) -> None:
 
 def test_draws_find_columns_by_name() -> None:
     frame = people()
-    drawn = fit(Mixture(num_components=2, component=Normal(), num_items=3), frame, Laplace(num_draws=100))
+    drawn = fit(
+        Mixture(num_components=2, component=Normal(), num_items=3), frame, Laplace(num_draws=100)
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = [loo(drawn, data).rows for data in (frame, frame[SHUFFLED])]
@@ -80,7 +92,10 @@ def test_draws_find_columns_by_name() -> None:
 
 def test_a_report_finds_columns_by_name(fitted, tmp_path) -> None:
     frame = people()
-    pages = [write_report(fitted, data, tmp_path / f"{i}.html").read_text() for i, data in enumerate((frame, frame[SHUFFLED]))]
+    pages = [
+        write_report(fitted, data, tmp_path / f"{i}.html").read_text()
+        for i, data in enumerate((frame, frame[SHUFFLED]))
+    ]
     assert pages[0] == pages[1]
     write_results(fitted, frame[SHUFFLED], tmp_path / "out")
 
@@ -102,21 +117,34 @@ def test_missing_and_additional_columns_are_named(fitted) -> None:
         fitted.posterior_latents(frame.drop(columns="pulse"))
     with pytest.raises(ValueError, match=r"'age', 'speed' are missing"):
         fitted.log_likelihood_rows(frame.rename(columns={"age": "Age", "speed": "Speed"}))
-    with pytest.warns(ColumnsWarning, match=r"does not know the columns 'name', 'x', which are left out"):
+    with pytest.warns(
+        ColumnsWarning, match=r"does not know the columns 'name', 'x', which are left out"
+    ):
         found = fitted.log_likelihood_rows(frame.assign(name="Ann", x=1.0))
     assert torch.equal(found, fitted.log_likelihood_rows(frame))
 
 
 def test_arrays_have_no_names(fitted) -> None:
     frame = people()
-    assert torch.equal(fitted.log_likelihood_rows(frame.to_numpy()), fitted.log_likelihood_rows(frame))
-    unnamed = fit(Mixture(num_components=2, component=Normal(), num_items=3), frame.to_numpy(), EM(), init=fitted)
-    torch.testing.assert_close(unnamed.log_likelihood_rows(frame), fitted.log_likelihood_rows(frame), rtol=1e-4, atol=1e-4)
+    assert torch.equal(
+        fitted.log_likelihood_rows(frame.to_numpy()), fitted.log_likelihood_rows(frame)
+    )
+    unnamed = fit(
+        Mixture(num_components=2, component=Normal(), num_items=3),
+        frame.to_numpy(),
+        EM(),
+        init=fitted,
+    )
+    torch.testing.assert_close(
+        unnamed.log_likelihood_rows(frame), fitted.log_likelihood_rows(frame), rtol=1e-4, atol=1e-4
+    )
     coded = fit(fitted.model, frame.set_axis([101, 102, 103], axis=1), EM(), init=fitted)
     with pytest.raises(ValueError, match="'101', '102' are missing"):
         coded.log_likelihood_rows(frame.set_axis([103, 104, 105], axis=1))  # numbers may be names
     numbered = frame.set_axis([0, 1, 2], axis=1)
-    assert torch.equal(unnamed.log_likelihood_rows(numbered[[2, 0, 1]]), unnamed.log_likelihood_rows(frame))
+    assert torch.equal(
+        unnamed.log_likelihood_rows(numbered[[2, 0, 1]]), unnamed.log_likelihood_rows(frame)
+    )
 
 
 def test_items_of_a_q_matrix_are_found_by_name_after_the_fit() -> None:
@@ -126,7 +154,9 @@ def test_items_of_a_q_matrix_are_found_by_name_after_the_fit() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         result = fit(LatentAttributeModel(q), frame, EM(max_iterations=5))
-    assert torch.equal(result.log_likelihood_rows(frame[list("zyxw")]), result.log_likelihood_rows(frame))
+    assert torch.equal(
+        result.log_likelihood_rows(frame[list("zyxw")]), result.log_likelihood_rows(frame)
+    )
 
 
 # ---------------------------------------------------------------- sequences
@@ -135,19 +165,37 @@ def test_items_of_a_q_matrix_are_found_by_name_after_the_fit() -> None:
 def test_columns_of_sequences() -> None:
     rng = np.random.default_rng(2)
     sequence, time = np.repeat(np.arange(6), 10), np.tile(np.arange(10), 6)
-    frame = pd.DataFrame({"sequence": sequence, "time": time, "state": rng.integers(0, 2, 60), "action": rng.integers(0, 2, 60)})
+    frame = pd.DataFrame(
+        {
+            "sequence": sequence,
+            "time": time,
+            "state": rng.integers(0, 2, 60),
+            "action": rng.integers(0, 2, 60),
+        }
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         options = fit(OptionsHMM(2, 2, 2), frame, EM(max_iterations=3))
-    assert torch.equal(options.log_likelihood_rows(frame[["action", "time", "state", "sequence"]]), options.log_likelihood_rows(frame))
+    assert torch.equal(
+        options.log_likelihood_rows(frame[["action", "time", "state", "sequence"]]),
+        options.log_likelihood_rows(frame),
+    )
     with pytest.raises(ValueError, match="'action' is missing"):
         options.log_likelihood_rows(frame.drop(columns="action"))
-    drives = frame.drop(columns="state").assign(x=rng.normal(size=60), speed=3 + 5 * rng.normal(size=60))
+    drives = frame.drop(columns="state").assign(
+        x=rng.normal(size=60), speed=3 + 5 * rng.normal(size=60)
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        result = fit(ContinuousOptionsHMM(num_features=2, num_actions=2, num_options=2), drives, EM(max_iterations=3))
+        result = fit(
+            ContinuousOptionsHMM(num_features=2, num_actions=2, num_options=2),
+            drives,
+            EM(max_iterations=3),
+        )
     own = result.log_likelihood_rows(drives)
-    assert torch.equal(result.log_likelihood_rows(drives[["speed", "x", "action", "time", "sequence"]]), own)
+    assert torch.equal(
+        result.log_likelihood_rows(drives[["speed", "x", "action", "time", "sequence"]]), own
+    )
     with pytest.warns(ColumnsWarning, match="'driver'"):
         assert torch.equal(result.log_likelihood_rows(drives.assign(driver="Ann")), own)
     with pytest.raises(ValueError, match="'speed' is missing"):
@@ -188,12 +236,16 @@ def by_place(data: Any) -> None:
 def test_a_program_keeps_the_columns_that_it_reads(tmp_path) -> None:
     rng = np.random.default_rng(4)
     x = rng.normal(size=30)
-    frame = pd.DataFrame({"x": x, "place": ["a", "b"] * 15, "y": 2 * x + rng.normal(size=30), "unread": 0.0})
+    frame = pd.DataFrame(
+        {"x": x, "place": ["a", "b"] * 15, "y": 2 * x + rng.normal(size=30), "unread": 0.0}
+    )
     named = fit(by_name, frame, EM())
     assert named.item_names == ("x", "y")
     own = named.log_likelihood_rows(frame)
     assert torch.equal(named.log_likelihood_rows(frame[["y", "x"]]), own)
-    assert torch.equal(named.log_likelihood_rows(frame.assign(more=1.0)), own)  # it would not read it
+    assert torch.equal(
+        named.log_likelihood_rows(frame.assign(more=1.0)), own
+    )  # it would not read it
     with pytest.raises(ValueError, match="'x' is missing"):
         named.log_likelihood_rows(frame.drop(columns="x"))
     write_results(named, frame, tmp_path / "out")
@@ -217,9 +269,18 @@ def test_frames_of_other_libraries(convert, fitted) -> None:
     expected = fit(fitted.model, frame, EM(), init=fitted)
     result = fit(fitted.model, convert(frame), EM(), init=fitted)
     assert result.item_names == tuple(NAMES)
-    assert result.log_likelihood == pytest.approx(expected.log_likelihood, rel=1e-13)  # early narwhals lays numbers out in another order
-    torch.testing.assert_close(result.posterior_latents(convert(frame[SHUFFLED])), expected.posterior_latents(frame), rtol=1e-11, atol=1e-13)
-    assert cross_validate(result, convert(frame), 2).elpd == pytest.approx(cross_validate(result, frame, 2).elpd)
+    assert result.log_likelihood == pytest.approx(
+        expected.log_likelihood, rel=1e-13
+    )  # early narwhals lays numbers out in another order
+    torch.testing.assert_close(
+        result.posterior_latents(convert(frame[SHUFFLED])),
+        expected.posterior_latents(frame),
+        rtol=1e-11,
+        atol=1e-13,
+    )
+    assert cross_validate(result, convert(frame), 2).elpd == pytest.approx(
+        cross_validate(result, frame, 2).elpd
+    )
     program = fit(by_name, convert(frame.rename(columns={"age": "x", "pulse": "y"}).dropna()), EM())
     assert program.item_names == ("x", "y")
     assert convert(frame) is not None
@@ -228,13 +289,32 @@ def test_frames_of_other_libraries(convert, fitted) -> None:
 
 @pytest.mark.parametrize("convert", [polars_of, pa.Table.from_pandas], ids=["polars", "pyarrow"])
 def test_sequences_and_gaps_in_frames_of_other_libraries(convert) -> None:
-    frame = pd.DataFrame({"sequence": ["a", "a", "b", "b"], "time": [0, 1, 0, 1], "state": [0, 1, 1, 0], "action": [0, 1, 1, 0]})
+    frame = pd.DataFrame(
+        {
+            "sequence": ["a", "a", "b", "b"],
+            "time": [0, 1, 0, 1],
+            "state": [0, 1, 1, 0],
+            "action": [0, 1, 1, 0],
+        }
+    )
     model = OptionsHMM(2, 2, 2)
-    assert torch.equal(model.check_data(convert(frame), for_fit=False)[0], model.check_data(frame, for_fit=False)[0])
-    bits = pd.DataFrame({"a": pd.array([1, None, 0], dtype="Int64"), "b": pd.array([True, False, None], dtype="boolean")})
-    table, names = Mixture(num_components=2, component=Bernoulli(), num_items=2).check_data(convert(bits))
+    assert torch.equal(
+        model.check_data(convert(frame), for_fit=False)[0],
+        model.check_data(frame, for_fit=False)[0],
+    )
+    bits = pd.DataFrame(
+        {
+            "a": pd.array([1, None, 0], dtype="Int64"),
+            "b": pd.array([True, False, None], dtype="boolean"),
+        }
+    )
+    table, names = Mixture(num_components=2, component=Bernoulli(), num_items=2).check_data(
+        convert(bits)
+    )
     assert names == ("a", "b")
-    torch.testing.assert_close(table, torch.tensor([[1, 1], [np.nan, 0], [0, np.nan]], dtype=F64), equal_nan=True)
+    torch.testing.assert_close(
+        table, torch.tensor([[1, 1], [np.nan, 0], [0, np.nan]], dtype=F64), equal_nan=True
+    )
 
 
 def test_what_no_fit_can_take_is_refused_by_name() -> None:
@@ -250,7 +330,11 @@ def test_what_no_fit_can_take_is_refused_by_name() -> None:
             fit(model, make({"x": [1.0, 2.0], "parts": [[1], [2]]}))
     with pytest.raises(ValueError, match="polars.LazyFrame, which has not been computed yet"):
         fit(model, polars.DataFrame({"x": [1.0]}).lazy())
-    copies = [pd.DataFrame([[1.0, 2.0]], columns=["x", "x"]), pa.table([[1.0], [2.0]], names=["x", "x"]), pd.DataFrame([[1.0, 2.0]], columns=[1, "1"])]
+    copies = [
+        pd.DataFrame([[1.0, 2.0]], columns=["x", "x"]),
+        pa.table([[1.0], [2.0]], names=["x", "x"]),
+        pd.DataFrame([[1.0, 2.0]], columns=[1, "1"]),
+    ]
     for frame, name in zip(copies, ("x", "x", "1"), strict=True):
         for program in (model, by_name):
             with pytest.raises(ValueError, match=f"several named '{name}': rename"):

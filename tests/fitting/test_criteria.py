@@ -12,7 +12,8 @@ import pytest
 from inference import EM, fit
 from ppl_models import Bernoulli, DeepDiscreteEncoder, Mixture, OptionsHMM, PoissonFactorization
 
-# carcinoma, 118 rows of 7 items (Linzer and Lewis 2011, doi:10.18637/jss.v042.i10, log-likelihoods and AIC, BIC of 3 classes); 2, 3 and 4 classes
+# carcinoma, 118 rows of 7 items (Linzer and Lewis 2011, doi:10.18637/jss.v042.i10, log-likelihoods
+# and AIC, BIC of 3 classes); 2, 3 and 4 classes
 CARCINOMA = {2: (-317.25684, 15), 3: (-293.70498, 23), 4: (-289.28585, 31)}
 SABIC = {2: 658.66, 3: 624.43, 4: 628.46}
 BIC = {3: 697.1357, 4: 726.46}
@@ -28,7 +29,9 @@ def classes():
 
 @pytest.fixture(scope="module")
 def fitted(classes):
-    return fit(Mixture(num_components=2, component=Bernoulli(), num_items=7), classes, EM(), num_restarts=2)
+    return fit(
+        Mixture(num_components=2, component=Bernoulli(), num_items=7), classes, EM(), num_restarts=2
+    )
 
 
 @pytest.mark.parametrize("size", CARCINOMA)
@@ -42,7 +45,9 @@ def test_published_criteria(fitted, size) -> None:
         assert published.caic == pytest.approx(CAIC[size], abs=0.006)
     if size == 3:
         assert published.aic == pytest.approx(633.41, abs=0.005)
-    assert published.aicc == pytest.approx(published.aic + 2 * count * (count + 1) / (118 - count - 1))
+    assert published.aicc == pytest.approx(
+        published.aic + 2 * count * (count + 1) / (118 - count - 1)
+    )
 
 
 def test_criteria_of_classes(fitted, classes) -> None:
@@ -58,7 +63,11 @@ def test_one_class_or_none_has_no_entropy(fitted, classes) -> None:
     with pytest.raises(ValueError, match="the 118 rows of the fit were expected, got 10"):
         fitted.icl(classes[:10])
     one = fit(Mixture(num_components=1, component=Bernoulli(), num_items=7), classes, EM())
-    encoder = fit(DeepDiscreteEncoder(7, (2,), penalty=None), classes, EM(tolerance=1e-5, parameter_tolerance=0.1))
+    encoder = fit(
+        DeepDiscreteEncoder(7, (2,), penalty=None),
+        classes,
+        EM(tolerance=1e-5, parameter_tolerance=0.1),
+    )
     parts = fit(PoissonFactorization(7, 2), classes + 1)
     for result in (one, encoder, parts):
         for ask in (result.icl, result.entropy_r2):
@@ -68,7 +77,13 @@ def test_one_class_or_none_has_no_entropy(fitted, classes) -> None:
 
 def test_what_is_undefined_is_refused_in_a_sentence(fitted) -> None:
     few = dataclasses.replace(fitted, num_observations=16, num_free=15)
-    with pytest.raises(ValueError, match="aicc: at least two rows more than free parameters were expected, got 16 rows and 15 parameters"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "aicc: at least two rows more than free parameters were expected, got 16 rows and 15"
+            " parameters"
+        ),
+    ):
         _ = few.aicc
     rng = np.random.default_rng(1)
     walks = {"state": rng.integers(0, 2, (5, 20)), "action": rng.integers(0, 2, (5, 20))}

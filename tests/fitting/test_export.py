@@ -10,17 +10,33 @@ import numpy as np
 import pytest
 import torch
 import xarray
-from support.fitted_examples import NAMES, bernoulli_table, blocks_fit, encoder_fit, mixture_fit, with_draws
+from support.fitted_examples import (
+    NAMES,
+    bernoulli_table,
+    blocks_fit,
+    encoder_fit,
+    mixture_fit,
+    with_draws,
+)
 
 from inference.fitting import export
 
-# 0.23 can be told that it is 1, for a DataTree is xarray's; 1.x has no InferenceData to play 0.23 with
-LINES = ["0.23.4", *(["1.0.0"] if hasattr(xarray, "DataTree") else [])] if arviz.__version__.startswith("0") else [arviz.__version__]
+# 0.23 can be told that it is 1, for a DataTree is xarray's; 1.x has no InferenceData to play 0.23
+# with
+LINES = (
+    ["0.23.4", *(["1.0.0"] if hasattr(xarray, "DataTree") else [])]
+    if arviz.__version__.startswith("0")
+    else [arviz.__version__]
+)
 BOTH_LINES = pytest.mark.parametrize("version", LINES)
 
 
 def groups_of(idata: object) -> set[str]:
-    return set(idata.groups()) if hasattr(idata, "groups") and callable(idata.groups) else set(idata.children)
+    return (
+        set(idata.groups())
+        if hasattr(idata, "groups") and callable(idata.groups)
+        else set(idata.children)
+    )
 
 
 def dataset(idata: object, group: str) -> object:
@@ -91,7 +107,9 @@ def test_without_data_only_the_posterior_and_simulated_rows() -> None:
 def test_simulated_rows_follow_the_seed() -> None:
     fit, table = encoder_fit(), bernoulli_table()
     first, again, other = (
-        export.to_arviz(fit, table, num_predictive=3, seed=seed).posterior_predictive["items"].values
+        export.to_arviz(fit, table, num_predictive=3, seed=seed)
+        .posterior_predictive["items"]
+        .values
         for seed in (5, 5, 6)
     )
     assert first.shape == (1, 3, 60, 8)
@@ -122,7 +140,9 @@ def test_a_users_program_gets_dims_of_its_own() -> None:
     assert idata.posterior["chance"].shape == (1, 1, 3, 4)
     np.testing.assert_array_equal(idata.observed_data["answers"].values, data.numpy())
     assert idata.log_likelihood["answers"].shape == (1, 1, 30)
-    assert "posterior_predictive" not in groups_of(idata)  # the program cannot be called without data
+    assert "posterior_predictive" not in groups_of(
+        idata
+    )  # the program cannot be called without data
     np.testing.assert_allclose(idata.latent_posterior["group"].values.sum(-1), 1.0)
 
 
@@ -147,7 +167,9 @@ def test_draws_are_exported_draw_by_draw() -> None:
     assert idata.posterior.attrs["point_estimate"] == 0
     assert idata.posterior["loadings_1"].shape == (2, 6, 8, 3)
     one = dataclasses.replace(fit, params={name: value[1, 4] for name, value in fit.draws.items()})
-    np.testing.assert_allclose(idata.log_likelihood["items"].values[1, 4], one.log_likelihood_rows(table).numpy())
+    np.testing.assert_allclose(
+        idata.log_likelihood["items"].values[1, 4], one.log_likelihood_rows(table).numpy()
+    )
     assert idata.posterior_predictive["items"].shape == (2, 2, 60, 8)
     np.testing.assert_array_equal(idata.posterior_predictive["draw"].values, [0, 5])
     every = [
@@ -159,7 +181,9 @@ def test_draws_are_exported_draw_by_draw() -> None:
     np.testing.assert_allclose(idata.latent_posterior["latents_1"].values, mean, rtol=1e-10)
 
 
-@pytest.mark.filterwarnings("ignore:Estimated shape parameter")  # the draws are no posterior, and loo notices
+@pytest.mark.filterwarnings(
+    "ignore:Estimated shape parameter"
+)  # the draws are no posterior, and loo notices
 def test_arviz_reads_the_draws() -> None:
     idata = export.to_arviz(with_draws(encoder_fit(), 4, 25), bernoulli_table(), num_predictive=0)
     values = export.rhat(idata)
@@ -170,12 +194,16 @@ def test_arviz_reads_the_draws() -> None:
     assert "r_hat" in table.columns
     loo = arviz.loo(idata, pointwise=True)
     assert loo.n_data_points == 60
-    assert np.isfinite(loo.elpd_loo if hasattr(loo, "elpd_loo") else loo.elpd)  # ArviZ 1 calls it elpd
+    assert np.isfinite(
+        loo.elpd_loo if hasattr(loo, "elpd_loo") else loo.elpd
+    )  # ArviZ 1 calls it elpd
 
 
 @BOTH_LINES
 @pytest.mark.parametrize("draws", [False, True])
-def test_files_keep_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, draws: bool) -> None:
+def test_files_keep_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, draws: bool
+) -> None:
     monkeypatch.setattr(arviz, "__version__", version)
     fit = with_draws(encoder_fit()) if draws else encoder_fit()
     idata = export.to_arviz(fit, bernoulli_table(), num_predictive=1)

@@ -1,4 +1,6 @@
-"""What a fit expects of rows: the mean of the components' means under a row's posterior, in place of missing entries."""
+"""What a fit expects of rows: the mean of the components' means under a row's posterior, in place
+of missing entries.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from ppl_models import (
     SkewNormal,
 )
 
-MIXED = Blocks((Normal(), 1), (Categorical(("north", "south", "west")), 1), (Poisson(), 1), (Bernoulli(), 1))
+MIXED = Blocks(
+    (Normal(), 1), (Categorical(("north", "south", "west")), 1), (Poisson(), 1), (Bernoulli(), 1)
+)
 
 
 def people(num: int = 90) -> pd.DataFrame:
@@ -51,9 +55,18 @@ def test_missing_cells_of_mixed_columns_are_filled_under_their_names() -> None:
     assert filled.loc[0, "owner"] == pytest.approx(chances @ (1 / (1 + np.exp(-predictors[:, 2]))))
     expected = result.reconstruct(frame)
     assert expected.shape == frame.shape
-    assert expected[0].tolist() == pytest.approx([filled.loc[0, "income"], float((chances @ tables).argmax()), chances @ np.exp(predictors[:, 1]), filled.loc[0, "owner"]])
+    assert expected[0].tolist() == pytest.approx(
+        [
+            filled.loc[0, "income"],
+            float((chances @ tables).argmax()),
+            chances @ np.exp(predictors[:, 1]),
+            filled.loc[0, "owner"],
+        ]
+    )
     shuffled = frame[["owner", "visits", "city", "income"]].iloc[::-1]
-    pd.testing.assert_frame_equal(result.fill_missing(shuffled), filled[["owner", "visits", "city", "income"]].iloc[::-1])
+    pd.testing.assert_frame_equal(
+        result.fill_missing(shuffled), filled[["owner", "visits", "city", "income"]].iloc[::-1]
+    )
 
 
 @pytest.mark.parametrize("law", [MultivariateT(), SkewNormal()], ids=lambda law: type(law).__name__)
@@ -66,7 +79,9 @@ def test_laws_of_whole_rows_expect_their_means(law) -> None:
 
 
 def test_a_gap_in_a_sequence_is_filled_from_its_neighbours() -> None:
-    x = np.repeat([0.0, 8.0, 0.0, 8.0], 10)[None, :, None] + 0.5 * np.random.default_rng(0).normal(size=(1, 40, 1))
+    x = np.repeat([0.0, 8.0, 0.0, 8.0], 10)[None, :, None] + 0.5 * np.random.default_rng(0).normal(
+        size=(1, 40, 1)
+    )
     x[0, 15] = np.nan
     result = fit(HiddenMarkov(2, Normal()), x, EM(), num_restarts=2)
     filled = result.fill_missing(x)
@@ -81,6 +96,8 @@ def test_a_gap_in_a_sequence_is_filled_from_its_neighbours() -> None:
 def test_a_model_without_expectations_says_so() -> None:
     rng = np.random.default_rng(0)
     data = {"state": rng.integers(0, 2, (4, 6)), "action": rng.integers(0, 2, (4, 6))}
-    result = fit(OptionsHMM(2, 2, 2), data, EM(max_iterations=2, tolerance=1.0, parameter_tolerance=10.0))
+    result = fit(
+        OptionsHMM(2, 2, 2), data, EM(max_iterations=2, tolerance=1.0, parameter_tolerance=10.0)
+    )
     with pytest.raises(ValueError, match="not for OptionsHMM; fit.simulate"):
         result.reconstruct(data)

@@ -1,4 +1,6 @@
-"""What fit() promises around its engines: restarts, starts, warnings, random states, checkpoints of users' programs."""
+"""What fit() promises around its engines: restarts, starts, warnings, random states, checkpoints of
+users' programs.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ from inference.fitting.problem import problem_of
 from inference.programs.program import Program
 from ppl_models import DeepDiscreteEncoder
 
-pytestmark = pytest.mark.filterwarnings("ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning"
+)
 
 
 # ---------------------------------------------------------------------------- numbers
@@ -40,7 +44,9 @@ def test_parameters_are_counted_free_of_zeros(response):
     params["intercepts_1"][0] = 0.0  # an intercept counts whatever it is
     sparse = dataclasses.replace(result, params=params)
     assert sparse.num_parameters == result.num_parameters - 5
-    assert sparse.bic == pytest.approx(-2 * sparse.log_likelihood + sparse.num_parameters * math.log(40), rel=1e-14)
+    assert sparse.bic == pytest.approx(
+        -2 * sparse.log_likelihood + sparse.num_parameters * math.log(40), rel=1e-14
+    )
 
 
 def test_the_best_restart_is_the_one_reported():
@@ -52,15 +58,21 @@ def test_the_best_restart_is_the_one_reported():
     program = Program(model, torch.from_numpy(ANSWERS))
     own = {name: value[result.restarts.best] for name, value in result.restarts.params.items()}
     assert float(program.log_marginal(own)) == pytest.approx(result.log_likelihood, rel=1e-12)
-    assert torch.allclose(program.log_marginal(result.restarts.params), result.restarts.log_likelihood, rtol=1e-12)
+    assert torch.allclose(
+        program.log_marginal(result.restarts.params), result.restarts.log_likelihood, rtol=1e-12
+    )
 
 
 def test_latents_are_named_so_that_loadings_sum_to_a_positive_number():
     for seed in range(5):
-        result = fit(DeepDiscreteEncoder(6, (3, 1)), ANSWERS, EM(max_iterations=10), init="random", seed=seed)
+        result = fit(
+            DeepDiscreteEncoder(6, (3, 1)), ANSWERS, EM(max_iterations=10), init="random", seed=seed
+        )
         assert (result.params["loadings_1"].sum(0) > 0).all()
         assert (result.params["loadings_2"].sum(0) > 0).all()
-        assert result.log_likelihood == pytest.approx(float(result.log_likelihood_rows(ANSWERS).sum()), rel=1e-12)
+        assert result.log_likelihood == pytest.approx(
+            float(result.log_likelihood_rows(ANSWERS).sum()), rel=1e-12
+        )
 
 
 def test_warnings_are_given_once_and_kept():
@@ -69,7 +81,9 @@ def test_warnings_are_given_once_and_kept():
         result = fit(DeepDiscreteEncoder(6, (1,)), frame, SHORT, num_restarts=2)
     assert tuple(str(w.message) for w in caught) == result.warnings
     assert any(text.endswith("one value only: c") for text in result.warnings)
-    assert {Path(w.filename).name for w in caught} == {Path(__file__).name}  # they point at the caller
+    assert {Path(w.filename).name for w in caught} == {
+        Path(__file__).name
+    }  # they point at the caller
 
 
 def test_the_callers_random_state_is_left_alone():
@@ -90,7 +104,9 @@ def test_a_start_may_be_arrays_of_any_precision():
     first = fit(model, ANSWERS, SHORT)
     arrays = {name: value.numpy() for name, value in first.params.items()}
     single = {name: value.float() for name, value in first.params.items()}
-    ours, theirs, coarse = (fit(model, ANSWERS, SHORT, init=init) for init in (first, arrays, single))
+    ours, theirs, coarse = (
+        fit(model, ANSWERS, SHORT, init=init) for init in (first, arrays, single)
+    )
     assert ours.objective == theirs.objective
     assert coarse.params["loadings_1"].dtype == torch.float64
     assert coarse.objective == pytest.approx(ours.objective, abs=1e-3)
@@ -123,8 +139,9 @@ def test_progress_is_shown_on_standard_error_only(capfd):
 SOURCE = """
 def make(scale):
     def program(data):
-        weights = pyro.sample("weights", dist.Dirichlet({prior} * torch.ones(2, dtype=torch.float64)))
-        rate = pyro.sample("rate", dist.Gamma(torch.full((2,), scale, dtype=torch.float64), 1.0).to_event(1))
+        ones = torch.ones(2, dtype=torch.float64)
+        weights = pyro.sample("weights", dist.Dirichlet({prior} * ones))
+        rate = pyro.sample("rate", dist.Gamma(scale * ones, 1.0).to_event(1))
         with pyro.plate("rows", len(data)):
             group = pyro.sample("group", dist.Categorical(weights))
             pyro.sample("count", dist.{family}(Vindex(rate)[..., group]), obs=data)
@@ -141,7 +158,9 @@ def written(prior="1.0", family="Poisson", scale=1.5):
 
 def test_a_users_program_resumes_in_another_process(tmp_path, monkeypatch):
     """A function has another address there: only its code may tell whether it is the same."""
-    counts = torch.from_numpy(np.random.default_rng(1).poisson([[1.0], [6.0]], (2, 20)).ravel().astype(float))
+    counts = torch.from_numpy(
+        np.random.default_rng(1).poisson([[1.0], [6.0]], (2, 20)).ravel().astype(float)
+    )
     method = EM(max_iterations=8)
     whole = fit(written(), counts, method)
     original, calls = GenericSteps.m_step, []

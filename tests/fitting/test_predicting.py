@@ -1,4 +1,6 @@
-"""predict, predict_proba, score and posterior_frame against the sum over configurations, for every family."""
+"""predict, predict_proba, score and posterior_frame against the sum over configurations, for every
+family.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from ppl_models import LatentAttributeModel, Mixture, Normal, OptionsHMM, Poisso
 
 @every_row_but_swept
 def test_answers_of_every_family(row) -> None:
-    """Probabilities are those of posterior_latents, the most probable values those of decode_latents, under the caller's index."""
+    """Probabilities are those of posterior_latents, the most probable values those of
+    decode_latents, under the caller's index.
+    """
     result, data = quick_fit(row), data_of(row)
     means, modes = result.posterior_latents(data), result.decode_latents(data)
     assert result.score(data) == pytest.approx(float(result.log_likelihood_rows(data).mean()))
@@ -34,10 +38,15 @@ def test_answers_of_every_family(row) -> None:
             np.testing.assert_allclose(chances.sum(-1), 1.0)
             np.testing.assert_array_equal(predicted, chances.argmax(-1))
         own = [name for name in frame.columns if name == site or name.startswith(f"{site}[")]
-        kept = mode.numpy() if mode.dim() == 1 or means[site].dim() == 2 else mode[mode >= 0].numpy()
+        kept = (
+            mode.numpy() if mode.dim() == 1 or means[site].dim() == 2 else mode[mode >= 0].numpy()
+        )
         np.testing.assert_array_equal(frame[own].to_numpy().reshape(kept.shape), kept)
         inside = means[site].numpy() if means[site].dim() == 2 else means[site][mode >= 0].numpy()
-        np.testing.assert_allclose(frame[[name for name in frame.columns if name.startswith(f"P({site}")]].to_numpy(), inside)
+        np.testing.assert_allclose(
+            frame[[name for name in frame.columns if name.startswith(f"P({site}")]].to_numpy(),
+            inside,
+        )
     if len(modes) > 1:
         with pytest.raises(ValueError, match=r"several latents, .*say which, as predict\(data, "):
             result.predict(data)
@@ -49,15 +58,24 @@ def test_answers_of_every_family(row) -> None:
 
 def test_classes_have_names_and_rows_their_index() -> None:
     rng = np.random.default_rng(0)
-    data = pd.DataFrame(rng.normal(size=(40, 2)) + 6 * rng.integers(0, 2, (40, 1)), index=[f"person {i}" for i in range(40)])
-    result = fit(Mixture(num_components=2, component=Normal(), num_items=2), data, EM(), num_restarts=2)
+    data = pd.DataFrame(
+        rng.normal(size=(40, 2)) + 6 * rng.integers(0, 2, (40, 1)),
+        index=[f"person {i}" for i in range(40)],
+    )
+    result = fit(
+        Mixture(num_components=2, component=Normal(), num_items=2), data, EM(), num_restarts=2
+    )
     frame = result.posterior_frame(data, names={"component": ["left", "right"]})
     assert list(frame.columns) == ["P(assignments=left)", "P(assignments=right)", "assignments"]
     assert frame.index.equals(data.index)
     low = result.params["predictors"][:, 0].argmin()
     expected = np.where(data[0] < 3, ["left", "right"][low], ["left", "right"][1 - low])
     assert (frame["assignments"] == expected).all()
-    assert list(result.posterior_frame(data).columns) == ["P(assignments=0)", "P(assignments=1)", "assignments"]
+    assert list(result.posterior_frame(data).columns) == [
+        "P(assignments=0)",
+        "P(assignments=1)",
+        "assignments",
+    ]
     assert result.posterior_frame(data)["assignments"].dtype.kind == "i"
 
 
@@ -66,10 +84,17 @@ def test_bits_have_the_names_of_the_model() -> None:
     q = pd.DataFrame([[1, 0], [0, 1], [1, 0], [0, 1]], columns=["add", "take"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        result = fit(LatentAttributeModel(q), (rng.random((60, 4)) < 0.5).astype(float), EM(max_iterations=5))
+        result = fit(
+            LatentAttributeModel(q), (rng.random((60, 4)) < 0.5).astype(float), EM(max_iterations=5)
+        )
     data = (rng.random((3, 4)) < 0.5).astype(float)
     frame = result.posterior_frame(data)
-    assert list(frame.columns) == ["P(attributes[add])", "P(attributes[take])", "attributes[add]", "attributes[take]"]
+    assert list(frame.columns) == [
+        "P(attributes[add])",
+        "P(attributes[take])",
+        "attributes[add]",
+        "attributes[take]",
+    ]
     assert list(frame.index) == [0, 1, 2]
     assert set(np.unique(frame[["attributes[add]", "attributes[take]"]])) <= {0, 1}
 
@@ -79,14 +104,29 @@ def test_amounts_of_new_rows() -> None:
     result = fit(PoissonFactorization(num_items=4, num_components=2), counts)
     frame = result.posterior_frame(counts)
     assert list(frame.columns) == ["activities[0]", "activities[1]"]
-    np.testing.assert_allclose(frame.to_numpy(), result.local["activities"].numpy(), rtol=1e-2, atol=1e-2)
-    with pytest.raises(ValueError, match=r"no discrete latents; activities of the rows are in fit.local, and posterior_frame\(data\)"):
+    np.testing.assert_allclose(
+        frame.to_numpy(), result.local["activities"].numpy(), rtol=1e-2, atol=1e-2
+    )
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"no discrete latents; activities of the rows are in fit.local, and"
+            r" posterior_frame\(data\)"
+        ),
+    ):
         result.predict_proba(counts)
 
 
 def test_steps_of_sequences_stand_in_the_caller_s_lines() -> None:
     rng = np.random.default_rng(3)
-    frame = pd.DataFrame({"sequence": list("bbbaacc"), "time": [3, 4, 5, 0, 1, 7, 8], "state": rng.integers(0, 2, 7), "action": rng.integers(0, 2, 7)})
+    frame = pd.DataFrame(
+        {
+            "sequence": list("bbbaacc"),
+            "time": [3, 4, 5, 0, 1, 7, 8],
+            "state": rng.integers(0, 2, 7),
+            "action": rng.integers(0, 2, 7),
+        }
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         result = fit(OptionsHMM(2, 2, 2), frame, EM(max_iterations=3))
@@ -108,7 +148,9 @@ def test_what_has_no_rows_has_no_score() -> None:
         pyro.sample("y", dist.Normal(mean, 1.0).expand([len(data)]).to_event(1), obs=data)
 
     result = fit(no_plate, torch.zeros(5, dtype=torch.float64), EM())
-    with pytest.raises(ValueError, match="score: a program with one plate over its rows was expected"):
+    with pytest.raises(
+        ValueError, match="score: a program with one plate over its rows was expected"
+    ):
         result.score(torch.zeros(5, dtype=torch.float64))
     with pytest.raises(ValueError, match="posterior_frame: no_plate has no latents"):
         result.posterior_frame(torch.zeros(5, dtype=torch.float64))

@@ -32,4 +32,6 @@ def test_data_of_another_shape_is_another_fit(other):
     assert isinstance(first.data["x"], torch.Tensor)
     method, start = EM(), {"w": torch.zeros(1)}
     assert first.fingerprint(method, start) == first.fingerprint(method, dict(start))
-    assert first.fingerprint(method, start) != problem_of(two_tables, other, 0).fingerprint(method, start)
+    assert first.fingerprint(method, start) != problem_of(two_tables, other, 0).fingerprint(
+        method, start
+    )

@@ -20,7 +20,9 @@ from inference import EM, fit
 from inference.programs.program import Program
 from ppl_models import DeepDiscreteEncoder, Normal
 
-pytestmark = pytest.mark.filterwarnings("ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning"
+)
 
 
 def elsewhere(result, seed=0):
@@ -53,7 +55,11 @@ def item_laws(response, eta, dispersion):
     laws = []
     for family, columns, part in response.blocks(6):
         for j in range(columns.start, columns.stop):
-            sd = None if part.stop == part.start else dispersion[part.start + j - columns.start].sqrt()
+            sd = (
+                None
+                if part.stop == part.start
+                else dispersion[part.start + j - columns.start].sqrt()
+            )
             kinds = {
                 "Bernoulli": lambda e=eta[j]: Coin(logits=e),
                 "Poisson": lambda e=eta[j]: TorchPoisson(e.exp()),
@@ -72,7 +78,9 @@ def by_hand(result, x):
     joint = torch.zeros(len(x), len(first), len(second), dtype=torch.float64)
     means = torch.zeros(len(first), 6, dtype=torch.float64)
     for c, a in enumerate(first):
-        laws = item_laws(result.model.response, p["intercepts_1"] + p["loadings_1"] @ a, p.get("dispersion"))
+        laws = item_laws(
+            result.model.response, p["intercepts_1"] + p["loadings_1"] @ a, p.get("dispersion")
+        )
         means[c] = torch.stack([law.mean for law in laws])
         rows = torch.zeros(len(x), dtype=torch.float64)
         for i, j in itertools.product(range(len(x)), range(6)):
@@ -90,7 +98,10 @@ def test_every_answer_equals_the_sum_over_configurations(two_layers):
     posterior = joint.flatten(1).softmax(1).reshape(joint.shape)
     latents, modes = result.posterior_latents(x), result.decode_latents(x)
     assert torch.allclose(result.log_likelihood_rows(x), joint.flatten(1).logsumexp(1), atol=1e-10)
-    for name, marginal, values in (("latents_1", posterior.sum(2), first), ("latents_2", posterior.sum(1), second)):
+    for name, marginal, values in (
+        ("latents_1", posterior.sum(2), first),
+        ("latents_2", posterior.sum(1), second),
+    ):
         assert torch.allclose(latents[name], marginal @ values, atol=1e-10)
         assert torch.equal(modes[name], values[marginal.argmax(1)])
     assert torch.allclose(result.reconstruct(x), posterior.sum(2) @ means, atol=1e-9)
@@ -111,17 +122,36 @@ def test_a_row_without_entries_gives_the_prior(two_layers):
 
 def test_a_row_alone_answers_as_among_others(two_layers, monkeypatch):
     result, x = two_layers
-    whole = (result.posterior_latents(x)["latents_1"], result.reconstruct(x), result.log_likelihood_rows(x))
-    rows = [(result.posterior_latents(r)["latents_1"], result.reconstruct(r), result.log_likelihood_rows(r)) for r in x[:, None]]
-    monkeypatch.setattr(inference.fitting.rows, "CHUNK_ELEMENTS", 32)  # four rows of eight configurations at a time
-    chunks = (result.posterior_latents(x)["latents_1"], result.reconstruct(x), result.log_likelihood_rows(x))
+    whole = (
+        result.posterior_latents(x)["latents_1"],
+        result.reconstruct(x),
+        result.log_likelihood_rows(x),
+    )
+    rows = [
+        (
+            result.posterior_latents(r)["latents_1"],
+            result.reconstruct(r),
+            result.log_likelihood_rows(r),
+        )
+        for r in x[:, None]
+    ]
+    monkeypatch.setattr(
+        inference.fitting.rows, "CHUNK_ELEMENTS", 32
+    )  # four rows of eight configurations at a time
+    chunks = (
+        result.posterior_latents(x)["latents_1"],
+        result.reconstruct(x),
+        result.log_likelihood_rows(x),
+    )
     for together, apart, chunked in zip(whole, zip(*rows, strict=True), chunks, strict=True):
         assert torch.allclose(together, torch.cat(apart), rtol=1e-12, atol=1e-12)
         assert torch.allclose(together, chunked, rtol=1e-12, atol=1e-12)
 
 
 def test_a_mode_is_not_the_rounded_mean():
-    """P(0, 0) = 0.44, P(1, 1) = 0.33, P(1, 0) = 0.22: the first is on with probability 0.56, and (0, 0) is the mode."""
+    """P(0, 0) = 0.44, P(1, 1) = 0.33, P(1, 0) = 0.22: the first is on with probability 0.56, and
+    (0, 0) is the mode.
+    """
     base = fit(DeepDiscreteEncoder(3, (2, 1)), ANSWERS[:, :3], SHORT)
     params = {name: torch.zeros_like(value) for name, value in base.params.items()}
     params["proportions"][0] = 0.56
@@ -129,16 +159,30 @@ def test_a_mode_is_not_the_rounded_mean():
     params["intercepts_2"] = torch.tensor([-30.0, -30.0], dtype=torch.float64)
     result = dataclasses.replace(base, params=params)
     row = np.ones((1, 3))  # the items know nothing of the latents
-    assert torch.allclose(result.posterior_latents(row)["latents_1"], torch.tensor([[0.56, 0.336]]).double(), atol=1e-9)
+    assert torch.allclose(
+        result.posterior_latents(row)["latents_1"],
+        torch.tensor([[0.56, 0.336]]).double(),
+        atol=1e-9,
+    )
     assert result.decode_latents(row)["latents_1"].tolist() == [[0.0, 0.0]]
 
 
 def test_shapes_of_what_a_fit_gives(two_layers):
     result, x = two_layers
-    assert {k: tuple(v.shape) for k, v in result.posterior_latents(x).items()} == {"latents_1": (9, 3), "latents_2": (9, 2)}
-    assert {k: tuple(v.shape) for k, v in result.decode_latents(x).items()} == {"latents_1": (9, 3), "latents_2": (9, 2)}
+    assert {k: tuple(v.shape) for k, v in result.posterior_latents(x).items()} == {
+        "latents_1": (9, 3),
+        "latents_2": (9, 2),
+    }
+    assert {k: tuple(v.shape) for k, v in result.decode_latents(x).items()} == {
+        "latents_1": (9, 3),
+        "latents_2": (9, 2),
+    }
     draw = result.simulate(5)
-    assert {k: tuple(v.shape) for k, v in draw.items()} == {"items": (5, 6), "latents_1": (5, 3), "latents_2": (5, 2)}
+    assert {k: tuple(v.shape) for k, v in draw.items()} == {
+        "items": (5, 6),
+        "latents_1": (5, 3),
+        "latents_2": (5, 2),
+    }
     result.model.check_data(draw["items"], for_fit=False)  # rows of the family
 
 
@@ -153,7 +197,9 @@ def test_simulated_rows_have_the_moments_of_the_fit(two_layers):
     x = draw["items"]
     error = x.std(0) / math.sqrt(num_rows)
     if name_of(result.model.response) in ("Bernoulli", "Normal"):  # the others have heavy tails
-        assert ((x.mean(0) - result.reconstruct(np.full((1, 6), np.nan))[0]).abs() < 5 * error).all()
+        assert (
+            (x.mean(0) - result.reconstruct(np.full((1, 6), np.nan))[0]).abs() < 5 * error
+        ).all()
 
 
 def test_rows_far_from_the_fitted_ones_are_no_error():
@@ -161,7 +207,9 @@ def test_rows_far_from_the_fitted_ones_are_no_error():
     assert torch.isfinite(result.log_likelihood_rows(np.full((2, 6), [[700.0], [701.0]]))).all()
 
 
-@pytest.mark.parametrize("ask", ["posterior_latents", "decode_latents", "log_likelihood_rows", "reconstruct"])
+@pytest.mark.parametrize(
+    "ask", ["posterior_latents", "decode_latents", "log_likelihood_rows", "reconstruct"]
+)
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -193,7 +241,11 @@ def test_a_users_program_simulates_if_it_can_draw_rows():
 
 @pytest.fixture(scope="module")
 def fitted():
-    return fit(DeepDiscreteEncoder(6, (3, 1), bound=4.0), ANSWERS, EM(tolerance=1e-6, parameter_tolerance=1e-2))
+    return fit(
+        DeepDiscreteEncoder(6, (3, 1), bound=4.0),
+        ANSWERS,
+        EM(tolerance=1e-6, parameter_tolerance=1e-2),
+    )
 
 
 def test_rows_answer_as_the_sum_over_configurations_says(fitted):
@@ -227,7 +279,9 @@ def test_rows_answer_as_the_sum_over_configurations_says(fitted):
 def test_a_row_without_entries_has_the_prior_as_posterior(fitted):
     empty = torch.full((1, 6), torch.nan)
     assert float(fitted.log_likelihood_rows(empty)[0]) == pytest.approx(0.0, abs=1e-12)
-    assert torch.allclose(fitted.posterior_latents(empty)["latents_2"][0], fitted.params["proportions"], atol=1e-12)
+    assert torch.allclose(
+        fitted.posterior_latents(empty)["latents_2"][0], fitted.params["proportions"], atol=1e-12
+    )
 
 
 def test_decoding_is_the_mode_of_a_whole_layer(fitted):

@@ -1,4 +1,6 @@
-"""Fits on disk: everything comes back, and what is damaged, foreign or from elsewhere is refused."""
+"""Fits on disk: everything comes back, and what is damaged, foreign or from elsewhere is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from inference.base.checkpoint import read_tensors, write_tensors
 from inference.fitting.record import Trace
 from ppl_models import SCAD, DeepDiscreteEncoder, TruncatedLasso
 
-pytestmark = pytest.mark.filterwarnings("ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning"
+)
 
 
 # ---------------------------------------------------------------------------- files
@@ -68,45 +72,114 @@ def saved(tmp_path):
 
 
 DAMAGE = {
-    "a newer format": (lambda r, t: r.update(format=4), "format 3 was expected, got 4; a newer version"),
+    "a newer format": (
+        lambda r, t: r.update(format=4),
+        "format 3 was expected, got 4; a newer version",
+    ),
     "no format": (lambda r, t: r.update(format="2"), "format 3 was expected, got '2'$"),
     "a truth for a format": (lambda r, t: r.update(format=True), "format 3 was expected, got True"),
     "no field": (lambda r, t: r.pop("seed"), "damaged.*seed"),
     "no tensor": (lambda r, t: t.pop("params.loadings_1"), "damaged.*params.loadings_1"),
     "unknown value": (lambda r, t: r.update(model={"what": 1}), "damaged"),
-    "unknown module": (lambda r, t: r["model"].update(record="inference.nothing:Fit"), "unknown record type 'inference.nothing:Fit'"),
-    "unknown name": (lambda r, t: r["model"].update(record="ppl_models:Encoder"), "unknown record type 'ppl_models:Encoder'"),
+    "unknown module": (
+        lambda r, t: r["model"].update(record="inference.nothing:Fit"),
+        "unknown record type 'inference.nothing:Fit'",
+    ),
+    "unknown name": (
+        lambda r, t: r["model"].update(record="ppl_models:Encoder"),
+        "unknown record type 'ppl_models:Encoder'",
+    ),
     "number as type": (lambda r, t: r["model"].update(record=3), "damaged"),
-    "foreign field": (lambda r, t: r["model"]["fields"].update(__class__=1), "has no field '__class__'"),
-    "lost field": (lambda r, t: r["model"]["fields"].pop("num_items"), "lacks the field 'num_items'"),
+    "foreign field": (
+        lambda r, t: r["model"]["fields"].update(__class__=1),
+        "has no field '__class__'",
+    ),
+    "lost field": (
+        lambda r, t: r["model"]["fields"].pop("num_items"),
+        "lacks the field 'num_items'",
+    ),
     "no dataclass": (lambda r, t: r["model"].update(record="inference:fit"), "unknown record type"),
-    "attribute": (lambda r, t: r["model"].update(record="inference.fitting.fit:torch.save"), "not of this library"),
-    "look-alike": (lambda r, t: r["model"].update(record="inference_evil:Fit"), "not of this library"),
-    "a text for a number": (lambda r, t: r.update(log_likelihood="x"), "log_likelihood must be of type float, got str 'x'"),
-    "a number for a truth": (lambda r, t: r.update(converged=1), "converged must be of type bool, got int 1"),
-    "a truth for a number": (lambda r, t: r.update(seed=True), "seed must be of type int, got bool True"),
+    "attribute": (
+        lambda r, t: r["model"].update(record="inference.fitting.fit:torch.save"),
+        "not of this library",
+    ),
+    "look-alike": (
+        lambda r, t: r["model"].update(record="inference_evil:Fit"),
+        "not of this library",
+    ),
+    "a text for a number": (
+        lambda r, t: r.update(log_likelihood="x"),
+        "log_likelihood must be of type float, got str 'x'",
+    ),
+    "a number for a truth": (
+        lambda r, t: r.update(converged=1),
+        "converged must be of type bool, got int 1",
+    ),
+    "a truth for a number": (
+        lambda r, t: r.update(seed=True),
+        "seed must be of type int, got bool True",
+    ),
     "no number": (lambda r, t: r.update(objective={"float": "x"}), "damaged"),
     "a number for names": (lambda r, t: r.update(item_names=3), "item_names must be of type"),
     "a list for names": (lambda r, t: r.update(item_names=["a"]), "item_names must be of type"),
     "a number for a table": (lambda r, t: r.update(params=3), "params must be of type"),
-    "a number for a tensor": (lambda r, t: r["params"]["dict"].update(proportions=0.5), "params must be of type dict.str, Tensor.|params must be of type"),
+    "a number for a tensor": (
+        lambda r, t: r["params"]["dict"].update(proportions=0.5),
+        "params must be of type dict.str, Tensor.|params must be of type",
+    ),
     "no course": (lambda r, t: r.update(trace=None), "trace must be of type Trace"),
     "a model that is none": (lambda r, t: r.update(model=3), "model must be of type"),
     "a text for a model": (lambda r, t: r.update(model="x"), "model must be of type"),
     "no fields": (lambda r, t: r["model"].pop("fields"), "damaged"),
-    "wrong settings": (lambda r, t: r["model"]["fields"].update(num_items=-1), "num_items must be a positive integer, got -1"),
-    "wrong settings of the engine": (lambda r, t: r["method"]["fields"].update(tolerance="x"), "EM: tolerance must be positive and finite, got 'x'"),
-    "another size": (lambda r, t: r["model"]["fields"].update(num_items=7), r"params.\w+ must have shape \(7"),
-    "another shape": (lambda r, t: t.update({"params.intercepts_1": torch.zeros(5)}), r"params.intercepts_1 must have shape \(6,\), got \(5,\)"),
-    "no dims": (lambda r, t: t.update({"params.intercepts_1": torch.zeros(())}), r"params.intercepts_1 must have shape \(6,\), got \(\)"),
-    "no number in a tensor": (lambda r, t: t.update({"params.intercepts_1": torch.full((6,), math.nan)}), "params.intercepts_1 holds numbers that are not finite"),
-    "outside": (lambda r, t: t.update({"params.proportions": torch.full((2,), 1.5)}), "params.proportions holds values outside its support"),
-    "a site too many": (lambda r, t: r["params"]["dict"].update(more={"tensor": "params.proportions"}), "params must be .* got .*'more'"),
-    "a site too few": (lambda r, t: r["params"]["dict"].pop("proportions"), "params must be .*'proportions'"),
-    "no such restart": (lambda r, t: r["restarts"]["fields"].update(best=7), "restarts.best must lie in 0 to 0, got 7"),
-    "other restarts": (lambda r, t: t.update({"restarts.log_likelihood": torch.zeros(3)}), r"restarts.log_likelihood must have shape \(1,\)"),
+    "wrong settings": (
+        lambda r, t: r["model"]["fields"].update(num_items=-1),
+        "num_items must be a positive integer, got -1",
+    ),
+    "wrong settings of the engine": (
+        lambda r, t: r["method"]["fields"].update(tolerance="x"),
+        "EM: tolerance must be positive and finite, got 'x'",
+    ),
+    "another size": (
+        lambda r, t: r["model"]["fields"].update(num_items=7),
+        r"params.\w+ must have shape \(7",
+    ),
+    "another shape": (
+        lambda r, t: t.update({"params.intercepts_1": torch.zeros(5)}),
+        r"params.intercepts_1 must have shape \(6,\), got \(5,\)",
+    ),
+    "no dims": (
+        lambda r, t: t.update({"params.intercepts_1": torch.zeros(())}),
+        r"params.intercepts_1 must have shape \(6,\), got \(\)",
+    ),
+    "no number in a tensor": (
+        lambda r, t: t.update({"params.intercepts_1": torch.full((6,), math.nan)}),
+        "params.intercepts_1 holds numbers that are not finite",
+    ),
+    "outside": (
+        lambda r, t: t.update({"params.proportions": torch.full((2,), 1.5)}),
+        "params.proportions holds values outside its support",
+    ),
+    "a site too many": (
+        lambda r, t: r["params"]["dict"].update(more={"tensor": "params.proportions"}),
+        "params must be .* got .*'more'",
+    ),
+    "a site too few": (
+        lambda r, t: r["params"]["dict"].pop("proportions"),
+        "params must be .*'proportions'",
+    ),
+    "no such restart": (
+        lambda r, t: r["restarts"]["fields"].update(best=7),
+        "restarts.best must lie in 0 to 0, got 7",
+    ),
+    "other restarts": (
+        lambda r, t: t.update({"restarts.log_likelihood": torch.zeros(3)}),
+        r"restarts.log_likelihood must have shape \(1,\)",
+    ),
     "rows below zero": (lambda r, t: r.update(num_rows=-3), "num_rows must not be negative"),
-    "integers": (lambda r, t: t.update({"params.proportions": torch.tensor([2, 3])}), "params.proportions holds values outside"),
+    "integers": (
+        lambda r, t: t.update({"params.proportions": torch.tensor([2, 3])}),
+        "params.proportions holds values outside",
+    ),
 }
 
 
@@ -128,7 +201,11 @@ def test_a_damaged_fit_is_refused(saved, damage):
 
 
 REFERENCES = Path(__file__).parent.parent / "references"
-OLD = [folder for written in ("format_1", "format_2") for folder in sorted((REFERENCES / written).iterdir())]
+OLD = [
+    folder
+    for written in ("format_1", "format_2")
+    for folder in sorted((REFERENCES / written).iterdir())
+]
 
 
 @pytest.mark.parametrize("folder", OLD, ids=lambda folder: f"{folder.parent.name}/{folder.name}")
@@ -136,7 +213,11 @@ def test_fits_of_old_formats_are_read(folder, tmp_path):
     """Format 1 names modules that are gone, and 2 has no checksum; the same numbers come out."""
     data = dict(np.load(folder / "rows.npz"))
     expected = torch.from_numpy(data.pop("log_likelihood"))
-    data = data["data"] if set(data) == {"data"} else {name: torch.from_numpy(value) for name, value in data.items()}
+    data = (
+        data["data"]
+        if set(data) == {"data"}
+        else {name: torch.from_numpy(value) for name, value in data.items()}
+    )
     result = Fit.load(folder)
     assert torch.allclose(result.log_likelihood_rows(data), expected, rtol=1e-10)
     result.save(tmp_path)
@@ -146,7 +227,9 @@ def test_fits_of_old_formats_are_read(folder, tmp_path):
 
 
 def test_a_newer_file_may_not_name_modules(saved):
-    """Module paths are read from files of format 1 alone, and there from the table of what it could hold."""
+    """Module paths are read from files of format 1 alone, and there from the table of what it could
+    hold.
+    """
     path = "ppl_models.deep_discrete_encoder:DeepDiscreteEncoder"
     with pytest.raises(ValueError, match="unknown record type"):
         saved(lambda record, tensors: record["model"].update(record=path))
@@ -180,7 +263,9 @@ def test_a_users_program_is_saved_without_its_code(tmp_path):
     again = Fit.load(tmp_path, model=mixture)
     assert again.model is mixture
     for kind in (ANSWERS, torch.from_numpy(ANSWERS), pd.DataFrame(ANSWERS)):
-        assert torch.allclose(again.log_likelihood_rows(kind), result.log_likelihood_rows(ANSWERS), rtol=1e-14)
+        assert torch.allclose(
+            again.log_likelihood_rows(kind), result.log_likelihood_rows(ANSWERS), rtol=1e-14
+        )
     weights, chance = result.params["weights"], result.params["chance"]
     x = torch.from_numpy(ANSWERS)
     joint = weights.log() + torch.stack([Coin(p).log_prob(x).sum(1) for p in chance], 1)
@@ -190,7 +275,11 @@ def test_a_users_program_is_saved_without_its_code(tmp_path):
 
 @pytest.fixture(scope="module")
 def fitted():
-    return fit(DeepDiscreteEncoder(6, (3, 1), bound=4.0), ANSWERS, EM(tolerance=1e-6, parameter_tolerance=1e-2))
+    return fit(
+        DeepDiscreteEncoder(6, (3, 1), bound=4.0),
+        ANSWERS,
+        EM(tolerance=1e-6, parameter_tolerance=1e-2),
+    )
 
 
 def test_a_saved_fit_holds_no_code(fitted, tmp_path):
@@ -206,7 +295,13 @@ def test_a_saved_fit_holds_no_code(fitted, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "target", ["os:system", "subprocess:Popen", "ppl_models.datasets.files:read_table", "inference.fitting.fit:fit"]
+    "target",
+    [
+        "os:system",
+        "subprocess:Popen",
+        "ppl_models.datasets.files:read_table",
+        "inference.fitting.fit:fit",
+    ],
 )
 def test_a_tampered_fit_is_refused(fitted, tmp_path, target):
     fitted.save(tmp_path)

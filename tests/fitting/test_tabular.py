@@ -44,7 +44,9 @@ def test_names_of_items_and_latents() -> None:
     assert (loadings.index.name, loadings.columns.name) == ("item", "latent_1")
     assert loadings.loc["y", 1] == float(result.params["loadings_1"][2, 1])
     named = result.to_xarray({"latent_1": ["stroke", "loop"]})
-    assert float(named["loadings_1"].sel(item="x", latent_1="loop")) == float(result.params["loadings_1"][1, 1])
+    assert float(named["loadings_1"].sel(item="x", latent_1="loop")) == float(
+        result.params["loadings_1"][1, 1]
+    )
     assert named.attrs["num_rows"] == 80
     with pytest.raises(ValueError, match="must hold 2 names, got 1"):
         result.to_xarray({"latent_1": ["stroke"]})
@@ -53,17 +55,29 @@ def test_names_of_items_and_latents() -> None:
 def test_entries_by_number_get_their_names_in_a_text() -> None:
     data = pd.DataFrame(np.random.default_rng(0).normal(size=(20, 2)), columns=["x", "y"])
     one = fit(Mixture(1, num_items=2), data, EM())
-    assert with_names(one, "predictors[0,1], other[0], weights[7] and weights[0]") == "predictors[0, y], other[0], weights[7] and weights[0]"
+    assert (
+        with_names(one, "predictors[0,1], other[0], weights[7] and weights[0]")
+        == "predictors[0, y], other[0], weights[7] and weights[0]"
+    )
     assert with_names(one, "predictors[0,1]", {"component": ["all"]}) == "predictors[all, y]"
 
 
 def test_three_dims_and_none() -> None:
     rng = np.random.default_rng(1)
-    data = pd.DataFrame(rng.normal(size=(60, 2)) + 8 * rng.integers(0, 2, (60, 1)), columns=["x", "y"])
-    result = fit(Mixture(num_components=2, component=MultivariateNormal(), num_items=2), data, EM(), num_restarts=2)
+    data = pd.DataFrame(
+        rng.normal(size=(60, 2)) + 8 * rng.integers(0, 2, (60, 1)), columns=["x", "y"]
+    )
+    result = fit(
+        Mixture(num_components=2, component=MultivariateNormal(), num_items=2),
+        data,
+        EM(),
+        num_restarts=2,
+    )
     precisions = result.frames["precisions"]
     assert precisions.index.names == ["component", "item"]
-    assert precisions.loc[(1, "y")].to_numpy() == pytest.approx(result.params["precisions"][1, 1].numpy())
+    assert precisions.loc[(1, "y")].to_numpy() == pytest.approx(
+        result.params["precisions"][1, 1].numpy()
+    )
 
     def mean_of(data):
         mean = pyro.sample("mean", dist.Normal(0.0, 10.0))

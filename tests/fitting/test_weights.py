@@ -1,4 +1,6 @@
-"""Weights of rows: as many rows as the weight says; wrong ones named before any work; questions that would count each row once refuse."""
+"""Weights of rows: as many rows as the weight says; wrong ones named before any work; questions
+that would count each row once refuse.
+"""
 
 from __future__ import annotations
 
@@ -33,34 +35,53 @@ MODEL = Mixture(2, Bernoulli(), 3)
 def answers(num: int = 120) -> pd.DataFrame:
     rng = np.random.default_rng(0)
     knows = rng.random((num, 1)) < 0.5
-    return pd.DataFrame((rng.random((num, 3)) < np.where(knows, 0.85, 0.2)) * 1.0, columns=list("abc"))
+    return pd.DataFrame(
+        (rng.random((num, 3)) < np.where(knows, 0.85, 0.2)) * 1.0, columns=list("abc")
+    )
 
 
 def test_counts_of_patterns_say_what_the_table_says() -> None:
     rows = answers()
     patterns = rows.value_counts().reset_index()
-    method, start = EM(tolerance=1e-12, parameter_tolerance=1e-8), fit(MODEL, rows, EM(), num_restarts=2)
+    method, start = (
+        EM(tolerance=1e-12, parameter_tolerance=1e-8),
+        fit(MODEL, rows, EM(), num_restarts=2),
+    )
     whole = fit(MODEL, rows, method, init=start)
     one = fit(MODEL, patterns[["a", "b", "c"]], method, init=start, weights=patterns["count"])
     assert one.log_likelihood == pytest.approx(whole.log_likelihood, abs=1e-8)
     assert one.bic == pytest.approx(whole.bic, abs=1e-8)
     for name, value in whole.params.items():
         torch.testing.assert_close(one.params[name], value, rtol=1e-6, atol=1e-6)
-    assert one.entropy_r2(patterns[["a", "b", "c"]]) == pytest.approx(whole.entropy_r2(rows), abs=1e-6)
+    assert one.entropy_r2(patterns[["a", "b", "c"]]) == pytest.approx(
+        whole.entropy_r2(rows), abs=1e-6
+    )
     assert one.icl(patterns[["a", "b", "c"]]) == pytest.approx(whole.icl(rows), abs=1e-5)
     assert "8 rows of 3 columns whose weights add up to 120" in str(one)
 
 
-@pytest.mark.parametrize("component", [Blocks((Normal(), 1), (NegativeBinomial(), 1)), MultivariateT()], ids=["blocks", "t"])
+@pytest.mark.parametrize(
+    "component",
+    [Blocks((Normal(), 1), (NegativeBinomial(), 1)), MultivariateT()],
+    ids=["blocks", "t"],
+)
 @pytest.mark.filterwarnings("ignore")
 def test_a_whole_fit_of_weighted_rows_is_that_of_repeated_rows(component) -> None:
     rng = np.random.default_rng(0)
     high = rng.random(60) < 0.5
-    rows = np.column_stack([np.where(high, 50_000, 20_000) + 3_000 * rng.normal(size=60), rng.poisson(np.where(high, 9, 2))])
+    rows = np.column_stack(
+        [
+            np.where(high, 50_000, 20_000) + 3_000 * rng.normal(size=60),
+            rng.poisson(np.where(high, 9, 2)),
+        ]
+    )
     weights = rng.integers(0, 4, 60)
     model, method = Mixture(2, component, 2), EM(max_iterations=40)
     start = fit(model, rows, method, num_restarts=1)
-    one, other = fit(model, rows, method, init=start, weights=weights), fit(model, rows.repeat(weights, 0), method, init=start)
+    one, other = (
+        fit(model, rows, method, init=start, weights=weights),
+        fit(model, rows.repeat(weights, 0), method, init=start),
+    )
     assert one.log_likelihood == pytest.approx(other.log_likelihood, abs=1e-6)
     assert (one.num_iterations, one.num_observations) == (other.num_iterations, other.num_rows)
     for name, value in other.params.items():
@@ -91,7 +112,9 @@ def test_wrong_weights_are_named(weights, words: str) -> None:
         fit(MODEL, answers(), weights=weights)
 
 
-@pytest.mark.parametrize("method", [NUTS(), SVI(), EM(accelerate=False)], ids=lambda method: type(method).__name__)
+@pytest.mark.parametrize(
+    "method", [NUTS(), SVI(), EM(accelerate=False)], ids=lambda method: type(method).__name__
+)
 def test_engines_that_do_not_count_by_weights_refuse(method) -> None:
     with pytest.raises(ValueError, match=r"weights: EM\(\) takes weights of rows, and .* does not"):
         fit(MODEL, answers(), method, weights=np.ones(120))
@@ -101,16 +124,27 @@ def test_families_that_do_not_count_by_weights_refuse() -> None:
     with pytest.raises(ValueError, match="and this PoissonFactorization does not"):
         fit(PoissonFactorization(3, 1), answers() + 1, weights=np.ones(120))
     with pytest.raises(ValueError, match="and this LatentAttributeModel does not"):
-        fit(LatentAttributeModel([[1, 0], [0, 1], [1, 1]], NegativeBinomial()), answers(), EM(), weights=np.ones(120))
+        fit(
+            LatentAttributeModel([[1, 0], [0, 1], [1, 1]], NegativeBinomial()),
+            answers(),
+            EM(),
+            weights=np.ones(120),
+        )
     with pytest.raises(ValueError, match=r"EM\(\) takes weights of rows, and ChoosePenalty"):
         fit(DeepDiscreteEncoder(3, (1,)), answers(), weights=np.ones(120))
 
 
-@pytest.mark.parametrize("model", [LatentAttributeModel([[1, 0], [0, 1], [1, 1]]), NoisyOr(3, 1)], ids=["skills", "causes"])
+@pytest.mark.parametrize(
+    "model",
+    [LatentAttributeModel([[1, 0], [0, 1], [1, 1]]), NoisyOr(3, 1)],
+    ids=["skills", "causes"],
+)
 def test_weighted_patterns_are_repeated_rows(model: Any) -> None:
     rows = answers()
     patterns = rows.value_counts().reset_index()
-    start = fit(model, rows, EM(max_iterations=3, tolerance=1.0, parameter_tolerance=10.0), num_restarts=1)
+    start = fit(
+        model, rows, EM(max_iterations=3, tolerance=1.0, parameter_tolerance=10.0), num_restarts=1
+    )
     method = EM(max_iterations=30, tolerance=1e-3, parameter_tolerance=1.0)
     whole = fit(model, rows, method, init=start)
     one = fit(model, patterns[["a", "b", "c"]], method, init=start, weights=patterns["count"])
@@ -128,20 +162,30 @@ def test_sequences_have_weights() -> None:
     other = fit(model, x.repeat(weights, 0), EM(max_iterations=60), init=start)
     assert one.log_likelihood == pytest.approx(other.log_likelihood, abs=1e-7)
     assert one.bic == pytest.approx(other.bic, abs=1e-6)
-    torch.testing.assert_close(one.params["transitions"], other.params["transitions"], rtol=1e-6, atol=1e-8)
-
+    torch.testing.assert_close(
+        one.params["transitions"], other.params["transitions"], rtol=1e-6, atol=1e-8
+    )
 
 
 def test_questions_that_count_every_row_once_refuse(tmp_path: Path) -> None:
     rows = answers()
     one = fit(MODEL, rows, EM(), num_restarts=2, weights=np.full(120, 2.0))
     for ask in (
-        lambda: bootstrap(one, rows), lambda: compare({"a": one, "b": one}, rows), lambda: one.report(tmp_path / "page.html", rows),
-    ):  # fmt: skip
+        lambda: bootstrap(one, rows),
+        lambda: compare({"a": one, "b": one}, rows),
+        lambda: one.report(tmp_path / "page.html", rows),
+    ):
         with pytest.raises(ValueError, match="not worked out for weighted rows"):
             ask()
     twice = fit(MODEL, np.repeat(rows, 2, 0), EM(), num_restarts=2)  # each row as its copies
-    torch.testing.assert_close(standard_errors(one, rows).standard_errors["weights"], standard_errors(twice, np.repeat(rows, 2, 0)).standard_errors["weights"], rtol=1e-2, atol=0)
+    torch.testing.assert_close(
+        standard_errors(one, rows).standard_errors["weights"],
+        standard_errors(twice, np.repeat(rows, 2, 0)).standard_errors["weights"],
+        rtol=1e-2,
+        atol=0,
+    )
     assert "weights add up to 240" in one.report(tmp_path / "page.html").read_text(encoding="utf-8")
     one.save(tmp_path / "fit")
-    assert torch.equal(Fit.load(tmp_path / "fit").row_weights, torch.full((120,), 2.0, dtype=torch.float64))
+    assert torch.equal(
+        Fit.load(tmp_path / "fit").row_weights, torch.full((120,), 2.0, dtype=torch.float64)
+    )

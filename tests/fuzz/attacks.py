@@ -1,4 +1,6 @@
-"""The kinds of attack; each builds one case from a draw, runs it, and says whether it had an answer."""
+"""The kinds of attack; each builds one case from a draw, runs it, and says whether it had an
+answer.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +42,12 @@ def constructor(draw: Draw) -> bool:
 def fitting(draw: Draw) -> bool:
     """A family, an engine, data, a start: most of them sound, some not."""
     model = records.family(draw, hostile=0.05)
-    is_slow = type(model).__name__ == "DeepNoisyOr"  # whose recommended engine searches for half a minute
-    method = None if draw.chance(0.06) and not is_slow else records.engine(draw, model, hostile=0.05)
+    is_slow = (
+        type(model).__name__ == "DeepNoisyOr"
+    )  # whose recommended engine searches for half a minute
+    method = (
+        None if draw.chance(0.06) and not is_slow else records.engine(draw, model, hostile=0.05)
+    )
     if records.is_endless(method) or records.is_endless(model):
         return True  # a billion draws may be asked for, but not here
     data = tables.plain(draw, model)
@@ -73,8 +79,14 @@ def program(draw: Draw) -> bool:
     """A program of the user's own, sound or not."""
     model, data = programs.any_program(draw)
     if draw.chance(0.3):
-        data = tables.attacked(draw, data) if not isinstance(data, torch.Tensor) else data.masked_fill(torch.rand(data.shape) < 0.1, math.nan)
-    result = fit(model, data, records.engine(draw, model, hostile=0.0), num_restarts=draw.choice((1, 2)))
+        data = (
+            tables.attacked(draw, data)
+            if not isinstance(data, torch.Tensor)
+            else data.masked_fill(torch.rand(data.shape) < 0.1, math.nan)
+        )
+    result = fit(
+        model, data, records.engine(draw, model, hostile=0.0), num_restarts=draw.choice((1, 2))
+    )
     oracle.sound(result, Program(model, data))
     return True
 
@@ -118,7 +130,9 @@ def table_file(draw: Draw) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         path = files.written(draw, Path(folder))
         table = read_table(path)
-        oracle.require(table.values.ndim == 2 and table.values.shape[1] == len(table.names), "shape of a table")
+        oracle.require(
+            table.values.ndim == 2 and table.values.shape[1] == len(table.names), "shape of a table"
+        )
         oracle.require(len(set(table.names)) == len(table.names), "names of a table")
     return True
 
@@ -135,7 +149,9 @@ def saved(draw: Draw) -> bool:
             file.write_bytes(changed)
             again = Fit.load(folder)
             difference = oracle.same(result, again)
-            oracle.require(difference is None, f"a damaged file was loaded as another fit: {difference}")
+            oracle.require(
+                difference is None, f"a damaged file was loaded as another fit: {difference}"
+            )
             return True
         tensors, record = read_tensors(file)
         tensors, record = dict(tensors), json.loads(json.dumps(record))
@@ -163,7 +179,9 @@ def checkpoint(draw: Draw) -> bool:
     """A damaged checkpoint: refused, or the answer is that of a run without."""
     model = records.RECORDS["DeepDiscreteEncoder"](4, (2,))
     data = (np.random.default_rng(draw.integer(0, 3)).random((12, 4)) < 0.5).astype(float)
-    method = draw.choice((EM(max_iterations=4), records.RECORDS["SAEM"](max_iterations=3, num_burn_in=1)))
+    method = draw.choice(
+        (EM(max_iterations=4), records.RECORDS["SAEM"](max_iterations=3, num_burn_in=1))
+    )
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "running"
         whole = fit(model, data, method, checkpoint=path)
@@ -175,7 +193,10 @@ def checkpoint(draw: Draw) -> bool:
 
 def command(draw: Draw) -> bool:
     """The command line: an exit code and a line."""
-    with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):  # a word may be the name of a file to write
+    with (
+        tempfile.TemporaryDirectory() as name,
+        contextlib.chdir(name),
+    ):  # a word may be the name of a file to write
         arguments = files.command(draw, Path(name))
         answer = CliRunner().invoke(app, arguments, catch_exceptions=True)
         error = answer.exception
@@ -186,7 +207,10 @@ def command(draw: Draw) -> bool:
         if answer.exit_code == 2 and "Usage:" not in answer.output:
             lines = [line for line in answer.stderr.splitlines() if line.startswith("error:")]
             oracle.require(len(lines) == 1, f"one line was expected, got {answer.stderr[-800:]!r}")
-        oracle.require("nan" not in answer.stdout.lower().replace("nan-", "").split(), f"NaN without a word: {answer.stdout[-500:]}")
+        oracle.require(
+            "nan" not in answer.stdout.lower().replace("nan-", "").split(),
+            f"NaN without a word: {answer.stdout[-500:]}",
+        )
     return answer.exit_code == 0
 
 

@@ -39,7 +39,9 @@ from inference.identifiability import check_graph
 
 
 def table_of(draw: Draw) -> Any:
-    """Probabilities of profiles of up to four attributes, in the forms that users have them; now and then no table at all."""
+    """Probabilities of profiles of up to four attributes, in the forms that users have them; now
+    and then no table at all.
+    """
     num = draw.choice((1, 2, 2, 3, 3, 4))
     table: Any = draw.rng.dirichlet(np.full(2**num, draw.choice((0.05, 1.0, 1.0, 50.0))))
     what = draw.integer(0, 13)
@@ -54,9 +56,15 @@ def table_of(draw: Draw) -> Any:
     elif what == 4:
         table = np.full(len(table), 1.0 / len(table))
     forms = (
-        lambda x: x, lambda x: x, lambda x: x.tolist(), lambda x: torch.from_numpy(np.array(x)), lambda x: x.astype(np.float32), lambda x: x[None],
-        lambda x: x.reshape((2,) * num) if len(x) == 2**num else x, lambda x: draw.hostile(),
-    )  # fmt: skip
+        lambda x: x,
+        lambda x: x,
+        lambda x: x.tolist(),
+        lambda x: torch.from_numpy(np.array(x)),
+        lambda x: x.astype(np.float32),
+        lambda x: x[None],
+        lambda x: x.reshape((2,) * num) if len(x) == 2**num else x,
+        lambda x: draw.hostile(),
+    )
     return forms[draw.integer(0, 7) if draw.chance(0.5) else 0](table)
 
 
@@ -66,7 +74,9 @@ def rows_of(draw: Draw, num: int) -> np.ndarray:
 
 
 def graph_of(draw: Draw) -> Any:
-    """The adjacency matrix of a DAG, most often; with a circle, a loop or a half-edge now and then."""
+    """The adjacency matrix of a DAG, most often; with a circle, a loop or a half-edge now and
+    then.
+    """
     num = draw.integer(1, 4)
     matrix = np.triu(draw.rng.random((num, num)) < 0.5, 1).astype(int)
     if draw.chance(0.2):
@@ -90,28 +100,52 @@ def _score(draw: Draw) -> Any:
 
 
 def _search(draw: Draw) -> Any:
-    return _odd(draw, draw.choice((None, ExactSearch(), ExactSearch(draw.integer(0, 3)), GES(), GES(False))))
+    return _odd(
+        draw, draw.choice((None, ExactSearch(), ExactSearch(draw.integer(0, 3)), GES(), GES(False)))
+    )
 
 
 def _discover(draw: Draw) -> None:
     draws = draw.rng.dirichlet(np.ones(8), 5) if draw.chance(0.3) else None
     found = discover(
-        table_of(draw), _odd(draw, draw.choice((1.0, 50, 1000.0, 1e9))), score=_score(draw), search=_search(draw), draws=_odd(draw, draws),
-        draw_rows=_odd(draw, None), level=_odd(draw, 0.05), confidence=_odd(draw, 0.9), names=_odd(draw, None),
-    )  # fmt: skip
+        table_of(draw),
+        _odd(draw, draw.choice((1.0, 50, 1000.0, 1e9))),
+        score=_score(draw),
+        search=_search(draw),
+        draws=_odd(draw, draws),
+        draw_rows=_odd(draw, None),
+        level=_odd(draw, 0.05),
+        confidence=_odd(draw, 0.9),
+        names=_odd(draw, None),
+    )
     oracle.finite("score", float(found.score))
     oracle.require("nan" not in found.text().lower(), f"NaN in the words: {found.text()}")
     if found.probabilities is not None:
-        oracle.probabilities("edges", torch.as_tensor(np.asarray(found.probabilities.adjacent)), False)
+        oracle.probabilities(
+            "edges", torch.as_tensor(np.asarray(found.probabilities.adjacent)), False
+        )
 
 
 def _pc(draw: Draw) -> None:
-    found = pc(table_of(draw), _odd(draw, 200.0), level=_odd(draw, 0.05), max_given=_odd(draw, None), names=_odd(draw, None))
-    oracle.require(bool(np.isin(np.asarray(found.graph.matrix), (0, 1)).all()), "a graph of zeros and ones")
+    found = pc(
+        table_of(draw),
+        _odd(draw, 200.0),
+        level=_odd(draw, 0.05),
+        max_given=_odd(draw, None),
+        names=_odd(draw, None),
+    )
+    oracle.require(
+        bool(np.isin(np.asarray(found.graph.matrix), (0, 1)).all()), "a graph of zeros and ones"
+    )
 
 
 def _edges(draw: Draw) -> None:
-    found = edge_probabilities(np.stack([draw.rng.dirichlet(np.ones(8)) for _ in range(3)]), _odd(draw, 50.0), score=_score(draw), search=_search(draw))
+    found = edge_probabilities(
+        np.stack([draw.rng.dirichlet(np.ones(8)) for _ in range(3)]),
+        _odd(draw, 50.0),
+        score=_score(draw),
+        search=_search(draw),
+    )
     oracle.probabilities("edges", torch.as_tensor(np.asarray(found.adjacent)), False)
 
 
@@ -129,7 +163,9 @@ def _tables(draw: Draw) -> None:
 
 
 def _dirichlet(draw: Draw) -> None:
-    found = dirichlet_tables(table_of(draw), _odd(draw, 30.0), _few(_odd(draw, 4)), _odd(draw, 1), _odd(draw, 1.0))
+    found = dirichlet_tables(
+        table_of(draw), _odd(draw, 30.0), _few(_odd(draw, 4)), _odd(draw, 1), _odd(draw, 1.0)
+    )
     oracle.probabilities("tables", torch.from_numpy(found), True)
 
 
@@ -137,7 +173,11 @@ def _counts(draw: Draw) -> None:
     rows = (draw.rng.random((draw.integer(1, 9), draw.integer(1, 3))) < 0.5).astype(int)
     counted = profile_counts(_odd(draw, rows))
     oracle.require(counted.sum() == len(rows), "counts of all rows")
-    for made in (scaled_counts(_odd(draw, rows), _odd(draw, 40)), redrawn_counts(_odd(draw, rows), _odd(draw, 40)), rounded_counts(table_of(draw), _odd(draw, 40))):
+    for made in (
+        scaled_counts(_odd(draw, rows), _odd(draw, 40)),
+        redrawn_counts(_odd(draw, rows), _odd(draw, 40)),
+        rounded_counts(table_of(draw), _odd(draw, 40)),
+    ):
         oracle.require(bool(np.isfinite(made).all() and (made >= 0).all()), f"counts {made}")
 
 
@@ -145,7 +185,10 @@ def _graphs(draw: Draw) -> None:
     graph, other = graph_of(draw), graph_of(draw)
     topological_order(graph)
     found = cpdag_of(graph)
-    oracle.require(shd(found, cpdag_of(np.asarray(consistent_extension(found)))) == 0, "the class of an extension")
+    oracle.require(
+        shd(found, cpdag_of(np.asarray(consistent_extension(found)))) == 0,
+        "the class of an extension",
+    )
     compare_graphs(found, other)
     d_separated(graph, _odd(draw, 0), _odd(draw, 1), _odd(draw, ()))
     dag_of_edges(_odd(draw, 3), _odd(draw, [(0, 1), (draw.integer(0, 3), draw.integer(0, 3))]))

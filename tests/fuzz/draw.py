@@ -1,4 +1,6 @@
-"""A case of the attack is one integer: all that is random in it is drawn from that integer, on every machine and core."""
+"""A case of the attack is one integer: all that is random in it is drawn from that integer, on
+every machine and core.
+"""
 
 from __future__ import annotations
 

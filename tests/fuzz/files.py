@@ -51,9 +51,29 @@ def change_record(draw: Draw, record: dict[str, Any]) -> None:
         elif draw.chance(0.1) and isinstance(place, dict):
             place["strange"] = 1
         else:
-            place[key] = draw.choice([None, True, 0, -1, 2.5, 10**30, "x", "inference:EM", "os:system", [], {}, {"tensor": "x"},
-                {"tensor": "params.weights"}, {"float": "nan"}, {"float": "x"}, {"record": "inference:EM", "fields": {}}, {"tuple": [1]}, {"dict": 3},
-                {"function": "f"}])  # fmt: skip
+            place[key] = draw.choice(
+                [
+                    None,
+                    True,
+                    0,
+                    -1,
+                    2.5,
+                    10**30,
+                    "x",
+                    "inference:EM",
+                    "os:system",
+                    [],
+                    {},
+                    {"tensor": "x"},
+                    {"tensor": "params.weights"},
+                    {"float": "nan"},
+                    {"float": "x"},
+                    {"record": "inference:EM", "fields": {}},
+                    {"tuple": [1]},
+                    {"dict": 3},
+                    {"function": "f"},
+                ]
+            )
         return
 
 
@@ -69,9 +89,15 @@ def change_tensors(draw: Draw, tensors: dict[str, Tensor]) -> None:
     elif what == 2:
         tensors[name] = value.unsqueeze(0).clone()
     elif what == 3:
-        tensors[name] = value.to(draw.choice((torch.float32, torch.long, torch.bool, torch.complex64)))
+        tensors[name] = value.to(
+            draw.choice((torch.float32, torch.long, torch.bool, torch.complex64))
+        )
     elif what == 4:
-        tensors[name] = torch.full_like(value, draw.choice((float("nan"), float("inf"), -5.0, 7.0))) if value.is_floating_point() else value + 100
+        tensors[name] = (
+            torch.full_like(value, draw.choice((float("nan"), float("inf"), -5.0, 7.0)))
+            if value.is_floating_point()
+            else value + 100
+        )
     elif what == 5:
         tensors[draw.choice(sorted(tensors))] = value.clone()
     else:
@@ -89,13 +115,52 @@ def written(draw: Draw, folder: Path) -> str:
     if what in (0, 1, 2):
         content = damaged(draw, content)
     elif what == 3:
-        content = draw.choice([b"", b"\n", b"\xef\xbb\xbf", b"\xff\xfe", b"\x00" * 50, b"a,b\n", b"1", b'"', b"a;b\n1;2\n", b"a,a\n1,2\n",
-            b"a,b\n1\n", b"a,b\n1,inf\n", b"a,b\n1,1e999\n", b"a,b\n1,1_0\n", b"a,b\n0x1,2\n", "ä,ö\n1,٣\n".encode(), b"\x93NUMPY", b"PK\x03\x04", b"PAR1",
-            b"a," * 5000 + b"b\n1", b"a,b\r1,2\r", b"a\tb\n1\t2\n", b",\n,\n", b"-,--\n1,2\n", b"a,b\n\"1,2\n"])  # fmt: skip
+        content = draw.choice(
+            [
+                b"",
+                b"\n",
+                b"\xef\xbb\xbf",
+                b"\xff\xfe",
+                b"\x00" * 50,
+                b"a,b\n",
+                b"1",
+                b'"',
+                b"a;b\n1;2\n",
+                b"a,a\n1,2\n",
+                b"a,b\n1\n",
+                b"a,b\n1,inf\n",
+                b"a,b\n1,1e999\n",
+                b"a,b\n1,1_0\n",
+                b"a,b\n0x1,2\n",
+                "ä,ö\n1,٣\n".encode(),
+                b"\x93NUMPY",
+                b"PK\x03\x04",
+                b"PAR1",
+                b"a," * 5000 + b"b\n1",
+                b"a,b\r1,2\r",
+                b"a\tb\n1\t2\n",
+                b",\n,\n",
+                b"-,--\n1,2\n",
+                b'a,b\n"1,2\n',
+            ]
+        )
     elif what == 4 and kind in ("csv", "tsv"):
         lines = content.decode().splitlines()
         place = draw.integer(0, len(lines) - 1)
-        lines[place] = draw.choice(["", "x", ",,,", lines[place] + ",1", "nan,nan,nan", "1e400,2,3", "\x00,1,2", '"', "True,False,True", "1,2,3 "])
+        lines[place] = draw.choice(
+            [
+                "",
+                "x",
+                ",,,",
+                lines[place] + ",1",
+                "nan,nan,nan",
+                "1e400,2,3",
+                "\x00,1,2",
+                '"',
+                "True,False,True",
+                "1,2,3 ",
+            ]
+        )
         content = "\n".join(lines).encode()
     elif what == 5 and kind == "npy":
         content = _header(draw)
@@ -104,7 +169,19 @@ def written(draw: Draw, folder: Path) -> str:
     path = folder / f"table.{kind}"
     path.write_bytes(content)
     if draw.chance(0.08):
-        return draw.choice([str(folder), str(folder / "absent.csv"), str(path) + ":x", "", "\x00.csv", "a\x00.npy", str(path / "x.csv"), "/dev/null", "x" * 5000 + ".csv"])
+        return draw.choice(
+            [
+                str(folder),
+                str(folder / "absent.csv"),
+                str(path) + ":x",
+                "",
+                "\x00.csv",
+                "a\x00.npy",
+                str(path / "x.csv"),
+                "/dev/null",
+                "x" * 5000 + ".csv",
+            ]
+        )
     return str(path)
 
 
@@ -124,17 +201,76 @@ def _sound(kind: str, seed: int) -> bytes:
 
 
 def _header(draw: Draw) -> bytes:
-    shape = draw.choice(["(10**12, 3)", "(1000000000000, 3)", "(-1, 3)", "(2, 3", "()", "(0, 3)", "(20, 0)", "(99999999999999999999, 3)", "(20,)", "20", "('a', 3)", "(20.0, 3)"])
-    kind = draw.choice(["'<f8'", "'|O'", "'<U3'", "'<c16'", "'<M8[s]'", "[('a', '<f8')]", "'x'", "3", "'|b1'", "'>i2'", "'<f2'"])
+    shape = draw.choice(
+        [
+            "(10**12, 3)",
+            "(1000000000000, 3)",
+            "(-1, 3)",
+            "(2, 3",
+            "()",
+            "(0, 3)",
+            "(20, 0)",
+            "(99999999999999999999, 3)",
+            "(20,)",
+            "20",
+            "('a', 3)",
+            "(20.0, 3)",
+        ]
+    )
+    kind = draw.choice(
+        [
+            "'<f8'",
+            "'|O'",
+            "'<U3'",
+            "'<c16'",
+            "'<M8[s]'",
+            "[('a', '<f8')]",
+            "'x'",
+            "3",
+            "'|b1'",
+            "'>i2'",
+            "'<f2'",
+        ]
+    )
     text = f"{{'descr': {kind}, 'fortran_order': False, 'shape': {shape}, }}"
     head = text.encode() + b" " * 20 + b"\n"
-    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + b"\x00" * draw.choice((0, 16, 480))
+    return (
+        b"\x93NUMPY\x01\x00"
+        + struct.pack("<H", len(head))
+        + head
+        + b"\x00" * draw.choice((0, 16, 480))
+    )
 
 
 # ---------------------------------------------------------------- command lines
 
 
-ODD = ["", "-1", "0", "nan", "inf", "x", "1e9", "99999999999999999999", "2,1", "1,2", "2,2", "3,", ",", "a b", "é", "\x00", "1:2", "2:1", "1:3", "none", "auto", "--help", "-", "--out"]  # fmt: skip
+ODD = [
+    "",
+    "-1",
+    "0",
+    "nan",
+    "inf",
+    "x",
+    "1e9",
+    "99999999999999999999",
+    "2,1",
+    "1,2",
+    "2,2",
+    "3,",
+    ",",
+    "a b",
+    "é",
+    "\x00",
+    "1:2",
+    "2:1",
+    "1:3",
+    "none",
+    "auto",
+    "--help",
+    "-",
+    "--out",
+]
 
 
 def command(draw: Draw, folder: Path) -> list[str]:
@@ -154,7 +290,9 @@ def command(draw: Draw, folder: Path) -> list[str]:
         if draw.chance(0.02):
             words.append("absent")
             return words
-    options = [own for own in place.params if own.param_type_name == "option" and own.name != "help"]
+    options = [
+        own for own in place.params if own.param_type_name == "option" and own.name != "help"
+    ]
     for own in place.params:
         if own.param_type_name == "argument" and draw.chance(0.97):
             words.append(written(draw, folder) if draw.chance(0.9) else draw.choice(ODD))
@@ -166,7 +304,20 @@ def command(draw: Draw, folder: Path) -> list[str]:
         if own.is_flag:
             words.append(flag)
         elif own.name == "out":
-            words += [flag, draw.choice([str(folder / "out"), str(folder / "out"), str(folder), str(folder / "table.csv"), "\x00", "/proc/x", "/dev/null/x"])]
+            words += [
+                flag,
+                draw.choice(
+                    [
+                        str(folder / "out"),
+                        str(folder / "out"),
+                        str(folder),
+                        str(folder / "table.csv"),
+                        "\x00",
+                        "/proc/x",
+                        "/dev/null/x",
+                    ]
+                ),
+            ]
         else:
             words += [flag, _word(draw, own, folder)]
     return words
@@ -179,8 +330,23 @@ def _word(draw: Draw, own: Any, folder: Path) -> str:
     if choices:
         return str(getattr(draw.choice(list(choices)), "value", draw.choice(list(choices))))
     plain = {
-        "latents": "2", "response": draw.choice(("bernoulli", "normal", "poisson", "bernoulli:2,normal:1", "bernoulli:99")), "seed": "1", "restarts": "1",
-        "penalty": "none", "components": "2", "grid": "1:2", "graph": str(folder / "table.csv"), "checkpoint": str(folder / "running"),
-        "image_shape": "1,3", "states": "2", "actions": "2", "options": "2", "choose": "1..2", "columns": "a,b", "keep": "a",
-    }  # fmt: skip
+        "latents": "2",
+        "response": draw.choice(
+            ("bernoulli", "normal", "poisson", "bernoulli:2,normal:1", "bernoulli:99")
+        ),
+        "seed": "1",
+        "restarts": "1",
+        "penalty": "none",
+        "components": "2",
+        "grid": "1:2",
+        "graph": str(folder / "table.csv"),
+        "checkpoint": str(folder / "running"),
+        "image_shape": "1,3",
+        "states": "2",
+        "actions": "2",
+        "options": "2",
+        "choose": "1..2",
+        "columns": "a,b",
+        "keep": "a",
+    }
     return plain.get(own.name, draw.choice(("1", "2", "0.5", "1:2", *ODD)))

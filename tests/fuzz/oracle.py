@@ -22,7 +22,13 @@ SECONDS = 30  # of one case
 MEMORY = 6 * 2**30  # bytes beyond what the process holds
 OWN = ("/inference/", "/ppl_models/")
 
-REFUSED, ANSWERED, UNCAUGHT, SILENT, SLOW = "refused", "answered", "uncaught", "silent NaN", "too slow"
+REFUSED, ANSWERED, UNCAUGHT, SILENT, SLOW = (
+    "refused",
+    "answered",
+    "uncaught",
+    "silent NaN",
+    "too slow",
+)
 
 
 class SilentNaN(Exception):
@@ -55,13 +61,20 @@ def judge(kind: str, case: Callable[[], bool]) -> Verdict:
         except SilentNaN as found:
             return Verdict(kind, SILENT, str(found))
         except TooSlow as slow:
-            return Verdict(kind, SLOW, f"longer than {SECONDS} seconds\n{''.join(traceback.format_tb(slow.__traceback__)[-8:])}")
+            return Verdict(
+                kind,
+                SLOW,
+                f"longer than {SECONDS}"
+                f" seconds\n{''.join(traceback.format_tb(slow.__traceback__)[-8:])}",
+            )
         except OSError as error:
             return Verdict(kind, REFUSED, str(error)[:300])
         except ValueError as error:
             if is_own(error):
                 return Verdict(kind, REFUSED, str(error)[:300])
-            return Verdict(kind, UNCAUGHT, "not our own " + "".join(traceback.format_exception(error))[-3000:])
+            return Verdict(
+                kind, UNCAUGHT, "not our own " + "".join(traceback.format_exception(error))[-3000:]
+            )
         except Exception as error:  # noqa: BLE001  (this is what is looked for)
             return Verdict(kind, UNCAUGHT, "".join(traceback.format_exception(error))[-3000:])
 
@@ -69,12 +82,17 @@ def judge(kind: str, case: Callable[[], bool]) -> Verdict:
 def is_own(error: BaseException) -> bool:
     """Whether an error was raised by a line of this library, with words of its own."""
     frames = traceback.extract_tb(error.__traceback__)
-    return bool(frames) and any(part in frames[-1].filename for part in OWN) and bool(str(error).strip())
+    return (
+        bool(frames)
+        and any(part in frames[-1].filename for part in OWN)
+        and bool(str(error).strip())
+    )
 
 
 @contextlib.contextmanager
 def guarded() -> Iterator[None]:
     """Limits of time and memory for one case, and the process left as it was."""
+
     def stop(*_: Any) -> None:
         raise TooSlow
 
@@ -103,7 +121,10 @@ def require(condition: bool, text: str) -> None:
 def finite(name: str, value: Any) -> None:
     if isinstance(value, Tensor):
         value = value.detach()
-        require(not value.is_floating_point() or bool(torch.isfinite(value).all()), f"{name} is not finite: {_shown(value)}")
+        require(
+            not value.is_floating_point() or bool(torch.isfinite(value).all()),
+            f"{name} is not finite: {_shown(value)}",
+        )
     elif isinstance(value, float):
         require(math.isfinite(value), f"{name} = {value}")
 
@@ -117,15 +138,26 @@ def sound(result: Fit, program: Program | None) -> None:
     for name, value in {**result.params, **(result.local or {})}.items():
         finite(f"params[{name!r}]", value)
     if program is not None:
-        own = Program(result.model, *program.args)  # whose priors are in the units that the fit measured
+        own = Program(
+            result.model, *program.args
+        )  # whose priors are in the units that the fit measured
         for site in own.sites:
             if site.kind == "parameter" and site.name in result.params:
                 inside = site.support.check(result.params[site.name])
-                require(bool(inside.all()), f"params[{site.name!r}] outside {site.support}: {_shown(result.params[site.name])}")
+                require(
+                    bool(inside.all()),
+                    f"params[{site.name!r}] outside {site.support}:"
+                    f" {_shown(result.params[site.name])}",
+                )
     finite("objective", result.objective)
     if math.isnan(result.log_likelihood):
-        drawn = result.objective_name.startswith("log-posterior of parameters and")  # with continuous latents of the rows
-        require(drawn or (result.elbo is not None and math.isfinite(result.elbo)), f"log_likelihood is NaN, and elbo is {result.elbo}")
+        drawn = result.objective_name.startswith(
+            "log-posterior of parameters and"
+        )  # with continuous latents of the rows
+        require(
+            drawn or (result.elbo is not None and math.isfinite(result.elbo)),
+            f"log_likelihood is NaN, and elbo is {result.elbo}",
+        )
     else:
         finite("log_likelihood", result.log_likelihood)
         finite("bic", result.bic)
@@ -139,20 +171,41 @@ def sound(result: Fit, program: Program | None) -> None:
 
 def probabilities(name: str, value: Tensor, sum_to_one: bool) -> None:
     finite(name, value)
-    require(bool(((value >= -1e-6) & (value <= 1 + 1e-6)).all()), f"{name} outside [0, 1]: {_shown(value)}")
+    require(
+        bool(((value >= -1e-6) & (value <= 1 + 1e-6)).all()),
+        f"{name} outside [0, 1]: {_shown(value)}",
+    )
     if sum_to_one:
         total = value.sum(-1)
         is_after_the_end = (value == 0).all(-1)  # of a shorter sequence
-        require(bool((((total - 1).abs() < 1e-4) | is_after_the_end).all()), f"{name} does not sum to one: {_shown(total)}")
+        require(
+            bool((((total - 1).abs() < 1e-4) | is_after_the_end).all()),
+            f"{name} does not sum to one: {_shown(total)}",
+        )
 
 
 def same(one: Fit, other: Fit) -> str | None:
     """Where two fits differ, bit for bit; None where they do not."""
-    for name in ("log_likelihood", "objective", "num_iterations", "converged", "seed", "num_rows", "item_names", "objective_name", "elbo"):
+    for name in (
+        "log_likelihood",
+        "objective",
+        "num_iterations",
+        "converged",
+        "seed",
+        "num_rows",
+        "item_names",
+        "objective_name",
+        "elbo",
+    ):
         a, b = getattr(one, name), getattr(other, name)
-        if a != b and not (isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b)):
+        if a != b and not (
+            isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b)
+        ):
             return f"{name}: {a!r} and {b!r}"
-    pairs = [(one.trace.__dict__, other.trace.__dict__), (one.restarts.__dict__, other.restarts.__dict__)]
+    pairs = [
+        (one.trace.__dict__, other.trace.__dict__),
+        (one.restarts.__dict__, other.restarts.__dict__),
+    ]
     for name in ("params", "draws", "local", "sample_stats"):
         pairs.append((getattr(one, name) or {}, getattr(other, name) or {}))
     pairs.append((one.restarts.params, other.restarts.params))
@@ -169,4 +222,10 @@ def identical(one: Tensor, other: Tensor) -> bool:
     """Equal bits, NaN where the other has NaN."""
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
-    return torch.equal(one, other) or (one.is_floating_point() and bool(torch.equal(one.isnan(), other.isnan()) and torch.equal(one.nan_to_num(), other.nan_to_num())))
+    return torch.equal(one, other) or (
+        one.is_floating_point()
+        and bool(
+            torch.equal(one.isnan(), other.isnan())
+            and torch.equal(one.nan_to_num(), other.nan_to_num())
+        )
+    )

@@ -19,7 +19,11 @@ def counts(data: Tensor) -> None:
     rate = pyro.sample("rate", dist.Gamma(torch.ones(2, dtype=F64), 0.1).to_event(1))
     with pyro.plate("rows", len(data)):
         z = pyro.sample("z", dist.Categorical(weights))
-        mean = torch.where(z == 0, rate[..., 0].unsqueeze(-1), rate[..., 1].unsqueeze(-1)) if rate.dim() > 1 else rate[z]
+        mean = (
+            torch.where(z == 0, rate[..., 0].unsqueeze(-1), rate[..., 1].unsqueeze(-1))
+            if rate.dim() > 1
+            else rate[z]
+        )
         pyro.sample("x", dist.Poisson(mean), obs=data)
 
 
@@ -103,9 +107,22 @@ def raising(data: Tensor) -> None:
 
 
 PROGRAMS = (
-    counts, counts, indexed, indexed, continuous, effects, nothing_observed, nothing, wrong_plate, twice, impossible, broken_scale,
-    undefined, learnt, raising,
-)  # fmt: skip
+    counts,
+    counts,
+    indexed,
+    indexed,
+    continuous,
+    effects,
+    nothing_observed,
+    nothing,
+    wrong_plate,
+    twice,
+    impossible,
+    broken_scale,
+    undefined,
+    learnt,
+    raising,
+)
 
 
 def any_program(draw: Draw) -> tuple[Any, Tensor]:

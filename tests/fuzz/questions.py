@@ -38,7 +38,12 @@ def rows(result: Fit, data: Any, draw: Draw) -> None:
 def latents(result: Fit, data: Any) -> None:
     found = result.posterior_latents(data)
     for name, value in found.items():
-        if name in (*result.structure.local_sites, *result.structure.integrated_sites, "activities", "codes"):
+        if name in (
+            *result.structure.local_sites,
+            *result.structure.integrated_sites,
+            "activities",
+            "codes",
+        ):
             oracle.finite(name, value)
         else:
             oracle.probabilities(name, value, name in ("assignments", "options"))
@@ -98,7 +103,11 @@ def _loo(draw: Draw, result: Fit, data: Any) -> None:
 
 
 def _arviz(draw: Draw, result: Fit, data: Any) -> None:
-    result.to_arviz(data if draw.chance(0.7) else None, num_predictive=_few(_setting(draw, None)), seed=_setting(draw, 0))
+    result.to_arviz(
+        data if draw.chance(0.7) else None,
+        num_predictive=_few(_setting(draw, None)),
+        seed=_setting(draw, 0),
+    )
 
 
 def _align(draw: Draw, result: Fit, data: Any) -> None:
@@ -141,7 +150,15 @@ def _latents(draw: Draw, result: Fit, data: Any) -> None:
 
 def _save(draw: Draw, result: Fit, data: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        place = draw.choice([Path(folder) / "a" / "b", Path(folder) / "é ü", str(Path(folder) / "x"), Path(folder) / "a\x00b", Path(folder)])
+        place = draw.choice(
+            [
+                Path(folder) / "a" / "b",
+                Path(folder) / "é ü",
+                str(Path(folder) / "x"),
+                Path(folder) / "a\x00b",
+                Path(folder),
+            ]
+        )
         result.save(place)
         oracle.require(oracle.same(result, Fit.load(place)) is None, "saved and loaded differ")
 
@@ -158,16 +175,34 @@ def _bic(draw: Draw, result: Fit, data: Any) -> None:
 def _attributes(draw: Draw, result: Fit, data: Any) -> None:
     """What is asked of attributes and of items; a model without any refuses."""
     from inference.causal import discover_attributes, profile_posterior
-    from inference.inspection import classify_rows, item_fit, limited_information_fit, local_dependence, reversals
+    from inference.inspection import (
+        classify_rows,
+        item_fit,
+        limited_information_fit,
+        local_dependence,
+        reversals,
+    )
 
     what = draw.integer(0, 6)
     if what == 0:
-        found = discover_attributes(result, data, num_draws=_few(_setting(draw, 5)), level=_setting(draw, 0.05), names=_setting(draw, None))
+        found = discover_attributes(
+            result,
+            data,
+            num_draws=_few(_setting(draw, 5)),
+            level=_setting(draw, 0.05),
+            names=_setting(draw, None),
+        )
         oracle.finite("score", float(found.causal.score))
     elif what == 1:
-        oracle.probabilities("profiles", torch.from_numpy(profile_posterior(result, data, _setting(draw, None)).posterior), True)
+        oracle.probabilities(
+            "profiles",
+            torch.from_numpy(profile_posterior(result, data, _setting(draw, None)).posterior),
+            True,
+        )
     elif what == 2:
-        oracle.probabilities("attributes", torch.as_tensor(classify_rows(result, data).probabilities), False)
+        oracle.probabilities(
+            "attributes", torch.as_tensor(classify_rows(result, data).probabilities), False
+        )
     elif what == 3:
         limited_information_fit(result, data)
     elif what == 4:

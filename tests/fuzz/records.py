@@ -1,4 +1,6 @@
-"""Models, engines and their parts, drawn from the fields of the public dataclasses: new ones and new fields come in by themselves."""
+"""Models, engines and their parts, drawn from the fields of the public dataclasses: new ones and
+new fields come in by themselves.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,24 @@ import inference
 import ppl_models
 
 LARGE = 24  # a default above it is a number of iterations or draws, and is drawn small
-LEAST = {"num_warmup": 20, "num_steps": 10, "num_draws": 4, "num_chains": 1, "batch_size": 2, "num_replicates": 2}
+LEAST = {
+    "num_warmup": 20,
+    "num_steps": 10,
+    "num_draws": 4,
+    "num_chains": 1,
+    "batch_size": 2,
+    "num_replicates": 2,
+}
 
 
 def public_records(package: Any) -> dict[str, type]:
     """The dataclasses among the public names of a package."""
     found = {name: getattr(package, name) for name in package.__all__}
-    return {name: kind for name, kind in found.items() if isinstance(kind, type) and dataclasses.is_dataclass(kind)}
+    return {
+        name: kind
+        for name, kind in found.items()
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind)
+    }
 
 
 RECORDS = public_records(ppl_models) | public_records(inference)
@@ -72,7 +85,9 @@ def engine(draw: Draw, model: Any, hostile: float) -> Any:
     name = type(model).__name__
     known = [own for own in ENGINES if own not in SPECIAL or name in SPECIAL[own]]
     own = [engine for engine in known if engine in SPECIAL]
-    chosen = draw.choice(ENGINES if draw.chance(0.1) else own if own and draw.chance(0.5) else known)
+    chosen = draw.choice(
+        ENGINES if draw.chance(0.1) else own if own and draw.chance(0.5) else known
+    )
     if draw.chance(hostile):
         return record(draw, chosen, 1.0)
     for _ in range(30):
@@ -81,8 +96,12 @@ def engine(draw: Draw, model: Any, hostile: float) -> Any:
     return record(draw, chosen)
 
 
-def record(draw: Draw, name: str, hostile: float = 0.0, given: dict[str, Any] | None = None, depth: int = 0) -> Any:
-    """A record of a public class, its fields drawn by their annotations; some are left at their defaults."""
+def record(
+    draw: Draw, name: str, hostile: float = 0.0, given: dict[str, Any] | None = None, depth: int = 0
+) -> Any:
+    """A record of a public class, its fields drawn by their annotations; some are left at their
+    defaults.
+    """
     kind = RECORDS[name]
     if name == "Blocks":
         return _blocks(draw, (given or {}).get("num_items", 3))
@@ -98,8 +117,16 @@ def record(draw: Draw, name: str, hostile: float = 0.0, given: dict[str, Any] | 
         required = field.default is inspect.Parameter.empty
         if field.name in given:
             values[field.name] = given[field.name]
-        elif required or _is_large(field.default) or field.name == "max_depth" or _names_engine(str(field.annotation)) or draw.chance(0.3):
-            values[field.name] = _value(draw, str(field.annotation), field.name, field.default, given | values, depth)
+        elif (
+            required
+            or _is_large(field.default)
+            or field.name == "max_depth"
+            or _names_engine(str(field.annotation))
+            or draw.chance(0.3)
+        ):
+            values[field.name] = _value(
+                draw, str(field.annotation), field.name, field.default, given | values, depth
+            )
     if values and draw.chance(hostile):
         names = list(inspect.signature(kind).parameters)
         values[draw.choice(names)] = draw.hostile()
@@ -107,7 +134,9 @@ def record(draw: Draw, name: str, hostile: float = 0.0, given: dict[str, Any] | 
 
 
 def is_endless(value: Any) -> bool:
-    """Whether a record holds a count that would keep the machine busy for days, or its memory full."""
+    """Whether a record holds a count that would keep the machine busy for days, or its memory
+    full.
+    """
     if dataclasses.is_dataclass(value):
         return any(is_endless(getattr(value, field.name)) for field in dataclasses.fields(value))
     return isinstance(value, int) and value > 10_000
@@ -130,7 +159,9 @@ def _blocks(draw: Draw, num_items: int) -> Any:
     return RECORDS["Blocks"](*parts)
 
 
-def _value(draw: Draw, annotation: str, name: str, default: Any, given: dict[str, Any], depth: int) -> Any:
+def _value(
+    draw: Draw, annotation: str, name: str, default: Any, given: dict[str, Any], depth: int
+) -> Any:
     parts = [part.strip() for part in _split(annotation.strip("'\""), "|")]
     part = draw.choice(parts)
     items = given.get("num_items", 3)
@@ -141,7 +172,9 @@ def _value(draw: Draw, annotation: str, name: str, default: Any, given: dict[str
     if part == "str":
         return draw.choice(("spectral", "random", "normal"))
     if part in ("float", "Constant"):
-        plain = default if isinstance(default, int | float) and not isinstance(default, bool) else 1.0
+        plain = (
+            default if isinstance(default, int | float) and not isinstance(default, bool) else 1.0
+        )
         return draw.choice((plain, plain, 0.5, 1.0, 1.5, 3, 1e-3, 20.0))
     if part == "int":
         return _size(draw, name, default, given)
@@ -164,7 +197,13 @@ def _value(draw: Draw, annotation: str, name: str, default: Any, given: dict[str
         return tuple(draw.choice((0.2, 0.5, 1.0)) for _ in range(items))
     if part in PROTOCOLS:
         known = tuple(choice for choice in PROTOCOLS[part] if choice in RECORDS)
-        return record(draw, draw.choice(known), 0.05, {"num_items": items} if part == "ResponseFamily" else None, depth + 1)
+        return record(
+            draw,
+            draw.choice(known),
+            0.05,
+            {"num_items": items} if part == "ResponseFamily" else None,
+            depth + 1,
+        )
     if part in RECORDS:
         return record(draw, part, 0.05, None, depth + 1)
     return None if default is inspect.Parameter.empty or default == "<factory>" else default
@@ -189,18 +228,37 @@ def _asked(draw: Draw, given: dict[str, Any]) -> dict[str, Any]:
     """Attributes that are to be found, or (most often) a Q-matrix, with items of any rule."""
     items = given.get("num_items", 3)
     if not isinstance(items, int) or items > 50 or draw.chance(0.25):
-        return {"num_attributes": draw.integer(1, 3), "num_items": items, "root": record(draw, draw.choice(("Saturated", "Independent")))} | given
+        return {
+            "num_attributes": draw.integer(1, 3),
+            "num_items": items,
+            "root": record(draw, draw.choice(("Saturated", "Independent"))),
+        } | given
     matrix = (draw.rng.random((items, draw.choice((1, 2, 2, 3)))) < 0.6).astype(int)
     if draw.chance(0.95):  # every item asks for something, every attribute is asked for
         for j in range(items):
             matrix[j, j % matrix.shape[1]] = 1
     kind = draw.integer(0, 3)
-    q_matrix = [matrix, matrix.tolist(), pd.DataFrame(matrix), pd.DataFrame(matrix, columns=[f"skill {k}" for k in range(matrix.shape[1])])][kind]
+    q_matrix = [
+        matrix,
+        matrix.tolist(),
+        pd.DataFrame(matrix),
+        pd.DataFrame(matrix, columns=[f"skill {k}" for k in range(matrix.shape[1])]),
+    ][kind]
     rule: Any = draw.choice(RULES)
     if draw.chance(0.3):
-        rule = [draw.choice(RULES) if draw.chance(0.7) else record(draw, draw.choice(RULE_RECORDS)) for _ in range(items)]
+        rule = [
+            draw.choice(RULES) if draw.chance(0.7) else record(draw, draw.choice(RULE_RECORDS))
+            for _ in range(items)
+        ]
     root = record(draw, draw.choice(PROTOCOLS["AttributeLaw"]), 0.03)
-    own = {"q_matrix": q_matrix, "items": rule, "root": root, "num_items": items, "num_attributes": None, "penalty": None}
+    own = {
+        "q_matrix": q_matrix,
+        "items": rule,
+        "root": root,
+        "num_items": items,
+        "num_attributes": None,
+        "penalty": None,
+    }
     return own | given
 
 
@@ -208,7 +266,12 @@ def _groups(draw: Draw, given: dict[str, Any]) -> dict[str, Any]:
     """A model with a Q-matrix for two or three groups, some of its items free."""
     model = record(draw, "LatentAttributeModel", 0.0, given)
     free = tuple(j for j in range(3) if draw.chance(0.2))
-    return {"model": model, "groups": ("early", "late", "never")[: draw.choice((2, 2, 3))], "free_items": free, "column": "group"}
+    return {
+        "model": model,
+        "groups": ("early", "late", "never")[: draw.choice((2, 2, 3))],
+        "free_items": free,
+        "column": "group",
+    }
 
 
 def _variates(draw: Draw, given: dict[str, Any]) -> dict[str, Any]:
@@ -216,7 +279,11 @@ def _variates(draw: Draw, given: dict[str, Any]) -> dict[str, Any]:
     dense = [record(draw, "Dense", 0.0, {"hidden": (draw.integer(1, 4),)}) for _ in range(3)]
     sizes = tuple(draw.integer(1, 2) for _ in range(draw.choice((2, 2, 3))))
     networks = draw.choice((dense[0], dense[: len(sizes)], None))
-    return {"variates": sizes, "networks": networks, "num_components": draw.choice((1, 2, 2, 3))} | {k: v for k, v in given.items() if k != "num_items"}
+    return {
+        "variates": sizes,
+        "networks": networks,
+        "num_components": draw.choice((1, 2, 2, 3)),
+    } | {k: v for k, v in given.items() if k != "num_items"}
 
 
 def _pairs(draw: Draw, name: str) -> tuple[tuple[int, int], ...]:
@@ -231,7 +298,13 @@ def _graphs(draw: Draw, items: int, sizes: Any) -> Any:
     graphs = []
     for child, parent in zip(sizes, sizes[1:], strict=False):
         matrix = (draw.rng.random((child, parent)) < 0.7).astype(int)
-        graphs.append(None if draw.chance(0.3) else tuple(map(tuple, matrix.tolist())) if draw.chance(0.5) else np.asarray(matrix))
+        graphs.append(
+            None
+            if draw.chance(0.3)
+            else tuple(map(tuple, matrix.tolist()))
+            if draw.chance(0.5)
+            else np.asarray(matrix)
+        )
     return tuple(graphs)
 
 

@@ -41,7 +41,11 @@ def _kinds(model: Any, items: int) -> list[str]:
     family = getattr(model, "response", None) or getattr(model, "component", None)
     if family is not None and hasattr(family, "blocks"):
         try:
-            return [type(own).__name__ for own, columns, _ in family.blocks(items) for _ in range(columns.stop - columns.start)]
+            return [
+                type(own).__name__
+                for own, columns, _ in family.blocks(items)
+                for _ in range(columns.stop - columns.start)
+            ]
         except (ValueError, TypeError):
             return ["Normal"] * items
     name = type(model).__name__
@@ -90,7 +94,12 @@ def attacked(draw: Draw, data: Any) -> Any:
         change = draw.choice(CHANGES)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            if isinstance(data, np.ndarray) and data.ndim == 2 and data.dtype.kind == "f" and data.size:
+            if (
+                isinstance(data, np.ndarray)
+                and data.ndim == 2
+                and data.dtype.kind == "f"
+                and data.size
+            ):
                 data = change(draw, data)
     return data
 
@@ -116,13 +125,17 @@ def _attacked_sequences(draw: Draw, data: dict[str, Any]) -> Any:
     elif what == 7:
         out["extra"] = [1, 2]
     elif what == 8:
-        out[name] = np.asarray(out[name]).astype(draw.choice(["float32", "int8", "object", "str", "complex64", "uint64"]))
+        out[name] = np.asarray(out[name]).astype(
+            draw.choice(["float32", "int8", "object", "str", "complex64", "uint64"])
+        )
     else:
         return draw.choice([list(out.values()), pd.DataFrame({"a": [1]}), None, out[name]])
     return out
 
 
-def _sprinkled(draw: Draw, table: np.ndarray, values: tuple[float, ...], share: float = 0.1) -> np.ndarray:
+def _sprinkled(
+    draw: Draw, table: np.ndarray, values: tuple[float, ...], share: float = 0.1
+) -> np.ndarray:
     out = table.copy()
     if not out.size:
         return out
@@ -166,7 +179,9 @@ def _frame(draw: Draw, table: np.ndarray) -> Any:
     if what == 2:
         return frame.astype("Float64")
     if what == 3:
-        return frame.astype("float64").astype("category")  # pandas takes numbers of this machine's byte order alone
+        return frame.astype("float64").astype(
+            "category"
+        )  # pandas takes numbers of this machine's byte order alone
     if what == 4:
         frame[frame.columns[0]] = pd.Timestamp("2020-01-01")
         return frame
@@ -178,17 +193,41 @@ def _frame(draw: Draw, table: np.ndarray) -> Any:
 
 
 def _dtype(draw: Draw, table: np.ndarray) -> Any:
-    names = ["float16", "float32", "int64", "int8", "uint8", "bool", "complex128", "object", "str", ">f8", "longdouble", "datetime64[s]"]
+    names = [
+        "float16",
+        "float32",
+        "int64",
+        "int8",
+        "uint8",
+        "bool",
+        "complex128",
+        "object",
+        "str",
+        ">f8",
+        "longdouble",
+        "datetime64[s]",
+    ]
     return np.nan_to_num(table).astype(draw.choice(names))
 
 
 def _tensor(draw: Draw, table: np.ndarray) -> Any:
     value = torch.from_numpy(table.astype(table.dtype.newbyteorder("=")))
     kinds: list[Callable[[torch.Tensor], Any]] = [
-        lambda x: x, lambda x: x.float(), lambda x: x.half(), lambda x: x.bfloat16(), lambda x: x.nan_to_num().long(),
-        lambda x: x.nan_to_num().bool(), lambda x: x.to(torch.complex64), lambda x: x.to_sparse(), lambda x: x.requires_grad_(),
-        lambda x: x.to("meta"), lambda x: x.mT.contiguous().mT, lambda x: x[None], lambda x: x[:, 0], lambda x: x.nan_to_num().to(torch.uint8),
-    ]  # fmt: skip
+        lambda x: x,
+        lambda x: x.float(),
+        lambda x: x.half(),
+        lambda x: x.bfloat16(),
+        lambda x: x.nan_to_num().long(),
+        lambda x: x.nan_to_num().bool(),
+        lambda x: x.to(torch.complex64),
+        lambda x: x.to_sparse(),
+        lambda x: x.requires_grad_(),
+        lambda x: x.to("meta"),
+        lambda x: x.mT.contiguous().mT,
+        lambda x: x[None],
+        lambda x: x[:, 0],
+        lambda x: x.nan_to_num().to(torch.uint8),
+    ]
     return draw.choice(kinds)(value)
 
 

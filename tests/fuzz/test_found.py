@@ -26,7 +26,14 @@ from inference import (
     fit,
 )
 from inference.bootstrap import bootstrap
-from inference.causal import BDeu, d_separated, dag_of_edges, discover, mutual_information, scaled_counts
+from inference.causal import (
+    BDeu,
+    d_separated,
+    dag_of_edges,
+    discover,
+    mutual_information,
+    scaled_counts,
+)
 from inference.estimates import estimates_of
 from inference.inspection import classifier_curves
 from inference.loo import cross_validate
@@ -73,7 +80,9 @@ def bits(rows: int = 20, items: int = 4) -> np.ndarray:
     return (np.random.default_rng(0).random((rows, items)) < 0.5).astype(float)
 
 
-@pytest.mark.parametrize(("model", "data"), [(FactorAnalysis(4, 1), normals()), (UsageFactorization(4, 2), counts())])
+@pytest.mark.parametrize(
+    ("model", "data"), [(FactorAnalysis(4, 1), normals()), (UsageFactorization(4, 2), counts())]
+)
 def test_latents_that_other_engines_integrate_are_drawn_by_svi(model, data):
     assert math.isfinite(fit(model, data, FEW).objective)
 
@@ -91,24 +100,42 @@ def test_a_guide_of_all_rows_is_not_fitted_to_batches():
 
 def test_the_likelihood_of_draws_is_exact_where_latents_integrate_in_closed_form():
     data = normals()
-    result = fit(FactorAnalysis(4, 1), data, NUTS(num_chains=1, num_warmup=20, num_draws=4, max_depth=3, warm_start=None))
+    result = fit(
+        FactorAnalysis(4, 1),
+        data,
+        NUTS(num_chains=1, num_warmup=20, num_draws=4, max_depth=3, warm_start=None),
+    )
     assert result.log_likelihood == pytest.approx(float(result.log_likelihood_rows(data).sum()))
 
 
-@pytest.mark.parametrize("data", [np.where(np.eye(12, 5) > 0, -1e308, 1.0), np.full((12, 5), 1e300)])
+@pytest.mark.parametrize(
+    "data", [np.where(np.eye(12, 5) > 0, -1e308, 1.0), np.full((12, 5), 1e300)]
+)
 def test_numbers_whose_squares_are_infinite_are_refused(data):
     with pytest.raises(ValueError, match="whose squares and sums are numbers too"):
-        fit(SparseCoding(5, 3, 1), data + np.arange(12)[:, None], AlternatingMinimization(max_iterations=5), init="random")
+        fit(
+            SparseCoding(5, 3, 1),
+            data + np.arange(12)[:, None],
+            AlternatingMinimization(max_iterations=5),
+            init="random",
+        )
 
 
 def test_a_program_that_gives_its_data_no_density_is_no_fit():
     with pytest.raises(ValueError, match="no start led to an answer"):
-        fit(programs.undefined, torch.tensor([0.0, 2.0, 3.0], dtype=torch.float64), EM(max_iterations=2))
+        fit(
+            programs.undefined,
+            torch.tensor([0.0, 2.0, 3.0], dtype=torch.float64),
+            EM(max_iterations=2),
+        )
 
 
 @pytest.mark.parametrize(
     ("program", "message"),
-    [(programs.twice, "program at line.*Multiple sample sites named 'mean'"), (programs.wrong_plate, "site 'x'.*shape .9,. were expected.*got .8,.")],
+    [
+        (programs.twice, "program at line.*Multiple sample sites named 'mean'"),
+        (programs.wrong_plate, "site 'x'.*shape .9,. were expected.*got .8,."),
+    ],
 )
 def test_mistakes_in_a_program_are_said_with_their_line(program, message):
     with pytest.raises(ValueError, match=message):
@@ -116,20 +143,38 @@ def test_mistakes_in_a_program_are_said_with_their_line(program, message):
 
 
 def test_a_search_with_one_configuration_runs():
-    result = fit(NoisyOr(5, 3), bits(30, 5), GrowAndPrune(num_configurations=1, max_iterations=3, num_search_rows=9, patience=2, num_proposals=3))
+    result = fit(
+        NoisyOr(5, 3),
+        bits(30, 5),
+        GrowAndPrune(
+            num_configurations=1, max_iterations=3, num_search_rows=9, patience=2, num_proposals=3
+        ),
+    )
     assert math.isfinite(result.objective)
 
 
 def test_a_laplace_approximation_of_nothing_is_refused():
     with pytest.raises(ValueError, match="Laplace: every parameter lies on the bound"):
-        fit(DeepNoisyOr(5, (3, 1), (0.5, 0.5)), np.ones((6, 5)), Laplace(4, EM(max_iterations=1, accelerate=False, num_inner=2)), seed=4)
+        fit(
+            DeepNoisyOr(5, (3, 1), (0.5, 0.5)),
+            np.ones((6, 5)),
+            Laplace(4, EM(max_iterations=1, accelerate=False, num_inner=2)),
+            seed=4,
+        )
 
 
 def test_laplace_takes_single_precision():
     x = bits(200, 5)
     settings = {"init": "random", "seed": 1}
-    single = fit(DeepDiscreteEncoder(5, (1,), bound=3.0), x.astype(np.float32), Laplace(50, EM(tolerance=1e-7)), **settings)
-    double = fit(DeepDiscreteEncoder(5, (1,), bound=3.0), x, Laplace(50, EM(tolerance=1e-7)), **settings)
+    single = fit(
+        DeepDiscreteEncoder(5, (1,), bound=3.0),
+        x.astype(np.float32),
+        Laplace(50, EM(tolerance=1e-7)),
+        **settings,
+    )
+    double = fit(
+        DeepDiscreteEncoder(5, (1,), bound=3.0), x, Laplace(50, EM(tolerance=1e-7)), **settings
+    )
     assert single.log_likelihood == pytest.approx(double.log_likelihood, abs=1e-2)
 
 
@@ -155,9 +200,20 @@ def test_counts_of_a_predictive_check_are_counts(settings):
         predictive_check(mixture(), normals(), **settings)
 
 
-@pytest.mark.parametrize("settings", [{"num_predictive": "x"}, {"num_predictive": 2.5}, {"num_prior": [1]}, {"seed": None}, {"seed": -1}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"num_predictive": "x"},
+        {"num_predictive": 2.5},
+        {"num_prior": [1]},
+        {"seed": None},
+        {"seed": -1},
+    ],
+)
 def test_counts_of_an_export_are_counts(settings):
-    with pytest.raises(ValueError, match=f"to_arviz: {next(iter(settings))} must be a non-negative integer"):
+    with pytest.raises(
+        ValueError, match=f"to_arviz: {next(iter(settings))} must be a non-negative integer"
+    ):
         mixture().to_arviz(**settings)
     with pytest.raises(ValueError, match="simulate: seed"):
         mixture().simulate(3, seed="x")
@@ -192,7 +248,11 @@ def test_rows_of_a_check_are_a_number():
 def test_data_without_width_in_a_direction_are_fitted():
     data = normals(30, 3)
     data[:, 2] = 1.0
-    assert math.isfinite(fit(Mixture(2, MultivariateNormal(), num_items=3), data, EM(max_iterations=20)).log_likelihood)
+    assert math.isfinite(
+        fit(
+            Mixture(2, MultivariateNormal(), num_items=3), data, EM(max_iterations=20)
+        ).log_likelihood
+    )
 
 
 def test_a_search_that_proposes_one_latent_at_a_time():
@@ -210,7 +270,11 @@ def test_a_saved_objective_is_a_number(tmp_path):
 def test_options_that_end_are_drawn_under_one_naming():
     model = OptionsHMM(3, 2, 2, termination=True, num_steps=8)
     drawn = np.random.default_rng(0)
-    data = {"state": drawn.integers(0, 3, (5, 8)), "action": drawn.integers(0, 2, (5, 8)), "length": np.full(5, 8)}
+    data = {
+        "state": drawn.integers(0, 3, (5, 8)),
+        "action": drawn.integers(0, 2, (5, 8)),
+        "length": np.full(5, 8),
+    }
     found = fit(model, data, NUTS(num_chains=2, num_warmup=20, num_draws=10, warm_start=None))
     assert {"termination", "choice"} <= set(found.draws)
     assert math.isfinite(found.objective)
@@ -218,7 +282,11 @@ def test_options_that_end_are_drawn_under_one_naming():
 
 def test_a_saved_log_likelihood_is_a_number_where_nothing_stands_for_it(tmp_path):
     found = fit(Mixture(2, num_items=4), normals(), EM(max_iterations=3))
-    for name, wrong in (("log_likelihood", math.nan), ("log_likelihood", -math.inf), ("elbo", math.nan)):
+    for name, wrong in (
+        ("log_likelihood", math.nan),
+        ("log_likelihood", -math.inf),
+        ("elbo", math.nan),
+    ):
         dataclasses.replace(found, **{name: wrong}).save(tmp_path / "fit")
         with pytest.raises(ValueError, match=f"{name} must be (finite|a number)"):
             Fit.load(tmp_path / "fit")
@@ -228,7 +296,10 @@ def test_a_saved_log_likelihood_is_a_number_where_nothing_stands_for_it(tmp_path
 
 def test_a_start_that_is_none_is_refused_before_any_work():
     for wrong in (torch.tensor([1.0, math.nan]), 3, ["spectral"]):
-        with pytest.raises(ValueError, match="init: 'spectral', 'random', a dict of parameters or a fit were expected"):
+        with pytest.raises(
+            ValueError,
+            match="init: 'spectral', 'random', a dict of parameters or a fit were expected",
+        ):
             fit(Mixture(2, num_items=4), normals(), init=wrong)
     with pytest.raises(ValueError, match="parameter 'weights' is missing"):
         fit(Mixture(2, num_items=4), normals(), init={})
@@ -241,13 +312,19 @@ def test_an_engine_inside_an_engine_is_refused_where_it_cannot_fit():
 
 
 def test_curves_of_values_near_the_end_of_single_precision():
-    data = np.where(normals()[:, :2] > 0, 1e39, -1e39) * np.linspace(0.5, 1.0, len(normals()))[:, None]
-    found = fit(InClassNet((1, 1), 2, Dense((2,))), data, TrainClassifiers(max_epochs=1), num_restarts=1)
+    data = (
+        np.where(normals()[:, :2] > 0, 1e39, -1e39) * np.linspace(0.5, 1.0, len(normals()))[:, None]
+    )
+    found = fit(
+        InClassNet((1, 1), 2, Dense((2,))), data, TrainClassifiers(max_epochs=1), num_restarts=1
+    )
     assert bool(torch.isfinite(classifier_curves(found, data, 0).edges).all())
 
 
 def test_replicates_of_single_precision_have_its_parameters():
-    found = fit(FactorAnalysis(4, 1), normals().astype(np.float32), Bootstrap(EM(max_iterations=5), 2))
+    found = fit(
+        FactorAnalysis(4, 1), normals().astype(np.float32), Bootstrap(EM(max_iterations=5), 2)
+    )
     assert all(bool(torch.isfinite(value).all()) for value in found.draws.values())
 
 
@@ -258,14 +335,18 @@ def test_values_of_attributes_of_groups_keep_their_names_where_others_leave_the_
         model = LatentAttributeModel(((1,), (1,), (1,)), items=rule, bound=1.0)
         for _ in range(3):
             data = np.column_stack([rng.random((12, 3)) < 0.3, np.arange(12) % 3]).astype(float)
-            found = fit(AttributeGroups(model, ("early", "late", "never")), data, num_restarts=3).params
+            found = fit(
+                AttributeGroups(model, ("early", "late", "never")), data, num_restarts=3
+            ).params
             assert all(float(found[name].abs().max()) <= 1.0 for name in ("intercepts", "loadings"))
 
 
 def test_numbers_whose_squares_are_infinite_are_refused_in_new_rows_too():
     found = fit(FactorAnalysis(4, 1), normals(), EM(max_iterations=3))
     for table in (np.full((2, 4), 1e308), np.full((2, 4), 1e30, np.float32)):
-        with pytest.raises(ValueError, match="whose squares and sums are numbers too, were expected, got 1e\\+3"):
+        with pytest.raises(
+            ValueError, match="whose squares and sums are numbers too, were expected, got 1e\\+3"
+        ):
             found.log_likelihood_rows(table)
 
 
@@ -287,7 +368,9 @@ def test_a_saved_price_is_a_number(tmp_path):
 
 
 def test_sparse_sequences_are_refused():
-    with pytest.raises(ValueError, match="a dense tensor was expected, got layout torch.sparse_coo"):
+    with pytest.raises(
+        ValueError, match="a dense tensor was expected, got layout torch.sparse_coo"
+    ):
         fit(HiddenMarkov(2, num_items=4), torch.from_numpy(normals()).to_sparse())
 
 
@@ -356,7 +439,10 @@ GRAPH = np.array([[0, 1], [0, 0]])
         (lambda: discover(TABLE, 50, search=3), "discover: search must be ExactSearch"),
         (lambda: discover(TABLE, 50, names=3), "discover: names must be 2 different names"),
         (lambda: discover(TABLE, 50, names="ab"), "discover: names must be 2 different names"),
-        (lambda: discover([[0.5], [0.25, 0.25]], 50), "discover: table must be an array of numbers"),
+        (
+            lambda: discover([[0.5], [0.25, 0.25]], 50),
+            "discover: table must be an array of numbers",
+        ),
         (lambda: mutual_information(TABLE, "a", 1), "different attributes from 0 to 1"),
         (lambda: mutual_information(TABLE, 0, 1, 2.5), "different attributes from 0 to 1"),
         (lambda: d_separated(GRAPH, 0, np.array([0, 1])), "different attributes from 0 to 1"),
@@ -373,11 +459,17 @@ def test_questions_of_causes_say_what_they_expect(question, message):
 def test_a_batch_without_an_item_leaves_its_variance():
     data = normals(12, 3)
     data[1:, 0] = np.nan
-    found = fit(DeepDiscreteEncoder(3, (2,), Normal()), data, SAEM(max_iterations=3, num_burn_in=3, batch_rows=2))
+    found = fit(
+        DeepDiscreteEncoder(3, (2,), Normal()),
+        data,
+        SAEM(max_iterations=3, num_burn_in=3, batch_rows=2),
+    )
     assert bool(found.params["dispersion"].isfinite().all())
 
 
-@pytest.mark.parametrize("settings", [{"gamma": "x"}, {"gamma": -1.0}, {"num_possible": 1}, {"num_possible": 2.5}])
+@pytest.mark.parametrize(
+    "settings", [{"gamma": "x"}, {"gamma": -1.0}, {"num_possible": 1}, {"num_possible": 2.5}]
+)
 def test_ebic_is_asked_in_numbers(settings):
     with pytest.raises(ValueError, match=f"ebic: {next(iter(settings))} must"):
         ebic(mixture(), **settings)
@@ -386,7 +478,12 @@ def test_ebic_is_asked_in_numbers(settings):
 def test_laplace_refuses_what_nothing_is_known_of():
     """Two kinds of rows and one row: the optimum of the empty kind is no optimum."""
     with pytest.raises(ValueError, match="Laplace: .*so little of rate.*tighter priors"):
-        fit(programs.counts, torch.tensor([4.0], dtype=torch.float64), Laplace(8, EM(max_iterations=5)), num_restarts=1)
+        fit(
+            programs.counts,
+            torch.tensor([4.0], dtype=torch.float64),
+            Laplace(8, EM(max_iterations=5)),
+            num_restarts=1,
+        )
 
 
 def test_generic_steps_take_parameters_of_any_strides():
@@ -400,20 +497,32 @@ def test_classifiers_name_what_they_cannot_take():
         TrainClassifiers(penalties=(TruncatedLasso(1.0, 0.1),))
     for device in ("spectral", "meta"):
         with pytest.raises(ValueError, match="TrainClassifiers: device"):
-            fit(InClassNet((1, 1), networks=Dense((2,))), normals(20, 2), TrainClassifiers(max_epochs=1, device=device))
+            fit(
+                InClassNet((1, 1), networks=Dense((2,))),
+                normals(20, 2),
+                TrainClassifiers(max_epochs=1, device=device),
+            )
 
 
 def test_scales_that_are_no_numbers_end_in_numbers_that_are_none():
     """Compared by their bits they differ from themselves, and restarts were told apart for ever."""
     model = InClassNet((1, 1), networks=Dense((2,)))
     start = fit(model, normals(20, 2), TrainClassifiers(max_epochs=1)).params
-    broken = {name: value[None] * (math.nan if name in model.classifiers().scaling_sites else 1.0) for name, value in start.items()}
+    broken = {
+        name: value[None] * (math.nan if name in model.classifiers().scaling_sites else 1.0)
+        for name, value in start.items()
+    }
     assert bool(model.log_scores(torch.from_numpy(normals(20, 2)), broken).isnan().any())
 
 
 def groups(**settings) -> tuple[AttributeGroups, np.ndarray]:
-    model = LatentAttributeModel([[1], [1], [1]], items="saturated", root=Dag(()), bound=0.5, monotone=True)
-    rows = np.array([[1, 0, 1, 0], [1, 1, 1, 1], [0, 1, 0, 2], [0, 1, 1, 0], [1, 0, 1, 1], [1, 0, 0, 2]], dtype=float)
+    model = LatentAttributeModel(
+        [[1], [1], [1]], items="saturated", root=Dag(()), bound=0.5, monotone=True
+    )
+    rows = np.array(
+        [[1, 0, 1, 0], [1, 1, 1, 1], [0, 1, 0, 2], [0, 1, 1, 0], [1, 0, 1, 1], [1, 0, 0, 2]],
+        dtype=float,
+    )
     return AttributeGroups(model, ("early", "late", "never"), **settings), rows
 
 
@@ -438,7 +547,9 @@ def test_groups_refuse_what_is_no_table_and_have_replicates():
 
 
 def test_one_row_has_a_covariance_of_nothing():
-    result = fit(Mixture(1, MultivariateNormal(0.01), 4), normals(1, 4), EM(max_iterations=2), num_restarts=2)
+    result = fit(
+        Mixture(1, MultivariateNormal(0.01), 4), normals(1, 4), EM(max_iterations=2), num_restarts=2
+    )
     assert math.isfinite(result.objective)
 
 
@@ -448,10 +559,14 @@ def test_a_number_of_rows_may_be_an_integer_of_numpy():
 
 
 def test_parameters_of_two_dtypes_are_no_fit(tmp_path):
-    result = fit(InClassNet((1, 1), networks=Dense((2,))), normals(20, 2), TrainClassifiers(max_epochs=1))
+    result = fit(
+        InClassNet((1, 1), networks=Dense((2,))), normals(20, 2), TrainClassifiers(max_epochs=1)
+    )
     params = result.params | {"layer_1_weights": result.params["layer_1_weights"].float()}
     dataclasses.replace(result, params=params).save(tmp_path / "fit")
-    with pytest.raises(ValueError, match="params.layer_1_weights must have the dtype of the others"):
+    with pytest.raises(
+        ValueError, match="params.layer_1_weights must have the dtype of the others"
+    ):
         Fit.load(tmp_path / "fit")
     turned = {name: value.to(torch.complex64) for name, value in result.params.items()}
     dataclasses.replace(result, params=turned).save(tmp_path / "turned")
@@ -462,7 +577,9 @@ def test_parameters_of_two_dtypes_are_no_fit(tmp_path):
 def test_what_is_no_number_is_no_name():
     with pytest.raises(ValueError, match="names must be 2 different names"):
         discover(np.array([0.4, 0.1, 0.2, 0.3]), 1000, names=[1.0, math.nan])
-    with pytest.raises(ValueError, match="num_rows must be a number of at least 1 and at most 1e[+]15"):
+    with pytest.raises(
+        ValueError, match="num_rows must be a number of at least 1 and at most 1e[+]15"
+    ):
         discover(np.array([0.4, 0.1, 0.2, 0.3]), 1e308)
 
 
@@ -478,7 +595,15 @@ def test_a_fit_takes_no_negative_time(tmp_path):
         Fit.load(tmp_path / "fit")
 
 
-@pytest.mark.parametrize("data", [torch.zeros(2, 5, 1, device="meta"), [torch.zeros(5, 1, device="meta")] * 2, torch.zeros(5, 1).to_sparse()], ids=["one", "several", "sparse"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        torch.zeros(2, 5, 1, device="meta"),
+        [torch.zeros(5, 1, device="meta")] * 2,
+        torch.zeros(5, 1).to_sparse(),
+    ],
+    ids=["one", "several", "sparse"],
+)
 def test_sequences_that_hold_no_numbers_are_refused(data):
     with pytest.raises(ValueError, match="data: a .* was expected"):
         fit(HiddenMarkov(2, Normal()), data)
@@ -487,8 +612,16 @@ def test_sequences_that_hold_no_numbers_are_refused(data):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_sequences_in_few_digits_are_taken(dtype):
     data = torch.randn(2, 8, 1, generator=torch.Generator().manual_seed(0)).to(dtype)
-    one, other = (fit(HiddenMarkov(1, Normal()), x, EM(), num_restarts=1) for x in (data, list(data)))
-    assert one.log_likelihood == other.log_likelihood == pytest.approx(fit(HiddenMarkov(1, Normal()), data.double(), EM(), num_restarts=1).log_likelihood)
+    one, other = (
+        fit(HiddenMarkov(1, Normal()), x, EM(), num_restarts=1) for x in (data, list(data))
+    )
+    assert (
+        one.log_likelihood
+        == other.log_likelihood
+        == pytest.approx(
+            fit(HiddenMarkov(1, Normal()), data.double(), EM(), num_restarts=1).log_likelihood
+        )
+    )
 
 
 def test_single_precision_data_resample_a_fit_in_double_precision():

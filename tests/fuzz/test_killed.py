@@ -1,4 +1,6 @@
-"""Fits that are killed and called again give the answer of fits left alone; ``make killed`` kills every engine fifteen times."""
+"""Fits that are killed and called again give the answer of fits left alone; ``make killed`` kills
+every engine fifteen times.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,13 @@ def killed(times: int, *engines: str) -> None:
     found = os.environ.get("PYTHONPATH")
     places = os.pathsep.join([str(tests), str(tests.parent), *([found] if found else [])])
     command = [sys.executable, "-m", "fuzz.killed", "--times", str(times), "--engine", *engines]
-    answer = subprocess.run(command, env={**os.environ, "PYTHONPATH": places}, capture_output=True, text=True, check=False)
+    answer = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": places},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert answer.returncode == 0, answer.stdout + answer.stderr
     assert answer.stdout.count("equal to the uninterrupted answer") == len(engines)
 

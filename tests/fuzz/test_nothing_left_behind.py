@@ -1,4 +1,6 @@
-"""The process after a fit is the process before it, whether the fit ended well, was refused, or broke; and two processes agree bit for bit."""
+"""The process after a fit is the process before it, whether the fit ended well, was refused, or
+broke; and two processes agree bit for bit.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,11 @@ def process() -> dict[str, Any]:
         "warning filters": list(warnings.filters),
         "how warnings are shown": warnings.showwarning,
         "threads": (torch.get_num_threads(), threading.active_count()),
-        "gradients": (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_anomaly_enabled()),
+        "gradients": (
+            torch.is_grad_enabled(),
+            torch.is_inference_mode_enabled(),
+            torch.is_anomaly_enabled(),
+        ),
         "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
         "parameter store": {name: value.tolist() for name, value in pyro.get_param_store().items()},
         "handlers": list(pyro.poutine.runtime._PYRO_STACK),
@@ -59,7 +65,9 @@ def process() -> dict[str, Any]:
         "printing": torch._tensor_str.PRINT_OPTS.precision,
         "folder": Path.cwd(),
         # torch names the folder of its own cache when its tracer is first used
-        "environment": {name: value for name, value in os.environ.items() if name != "TORCHINDUCTOR_CACHE_DIR"},
+        "environment": {
+            name: value for name, value in os.environ.items() if name != "TORCHINDUCTOR_CACHE_DIR"
+        },
     }
 
 
@@ -89,7 +97,9 @@ def caller(request):
 def unchanged(before: dict[str, Any]) -> None:
     after = process()
     changed = [name for name, value in before.items() if after[name] != value]
-    assert not changed, {name: (before[name], after[name]) for name in changed if "random" not in name} or changed
+    assert not changed, {
+        name: (before[name], after[name]) for name in changed if "random" not in name
+    } or changed
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
@@ -101,7 +111,9 @@ def test_a_fit_leaves_the_process_as_it_was(engine, caller):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("program", [programs.continuous, programs.counts], ids=lambda program: program.__name__)
+@pytest.mark.parametrize(
+    "program", [programs.continuous, programs.counts], ids=lambda program: program.__name__
+)
 def test_a_fit_of_the_users_program_leaves_the_process_as_it_was(program, caller):
     data = torch.arange(1, 9, dtype=torch.float64) % 4
     before = process()
@@ -133,7 +145,11 @@ def test_a_fit_that_breaks_leaves_the_process_as_it_was(engine, caller, monkeypa
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_questions_leave_the_process_as_it_was(caller, tmp_path):
-    result = fit(Mixture(2, num_items=2), np.random.default_rng(1).normal(size=(30, 2)), EM(max_iterations=30))
+    result = fit(
+        Mixture(2, num_items=2),
+        np.random.default_rng(1).normal(size=(30, 2)),
+        EM(max_iterations=30),
+    )
     data = np.random.default_rng(1).normal(size=(30, 2))
     before = process()
     result.posterior_latents(data)
@@ -151,8 +167,12 @@ def digest() -> str:
     for name in FAMILIES:
         result, _ = attacks.example(name)
         for site, value in sorted(result.params.items()):
-            total.update(f"{name} {site} {value.shape}".encode() + value.contiguous().numpy().tobytes())
-        total.update(repr((result.objective, result.log_likelihood, result.num_iterations)).encode())
+            total.update(
+                f"{name} {site} {value.shape}".encode() + value.contiguous().numpy().tobytes()
+            )
+        total.update(
+            repr((result.objective, result.log_likelihood, result.num_iterations)).encode()
+        )
     return total.hexdigest()
 
 
@@ -162,9 +182,21 @@ def test_one_seed_gives_the_same_bits_in_two_processes():
     tests = Path(__file__).parents[1]
     found = os.environ.get("PYTHONPATH")
     places = os.pathsep.join([str(tests), str(tests.parent), *([found] if found else [])])
-    command = [sys.executable, "-W", "ignore", "-c", "from fuzz.test_nothing_left_behind import digest; print(digest())"]
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-c",
+        "from fuzz.test_nothing_left_behind import digest; print(digest())",
+    ]
     answers = [
-        subprocess.run(command, env={**os.environ, "PYTHONPATH": places, "PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True).stdout
+        subprocess.run(
+            command,
+            env={**os.environ, "PYTHONPATH": places, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
         for seed in ("1", "2")
     ]
     assert len(answers[0].strip()) == 64

@@ -1,4 +1,6 @@
-"""What holds of every small model and its data, drawn by hypothesis: EM climbs, the order of the rows is nothing, files keep everything."""
+"""What holds of every small model and its data, drawn by hypothesis: EM climbs, the order of the
+rows is nothing, files keep everything.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,17 @@ from hypothesis import strategies as st
 
 from inference import EM, Factorize, Fit, fit
 
-# nothing is shrunk: a case is one seed already, which hypothesis prints, and a fit a step would take minutes
+# nothing is shrunk: a case is one seed already, which hypothesis prints, and a fit a step would
+# take minutes
 small = settings(
-    max_examples=8, deadline=None, derandomize=True, database=None, phases=(Phase.explicit, Phase.generate), suppress_health_check=list(HealthCheck),
+    max_examples=8,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=list(HealthCheck),
     print_blob=True,
-)  # fmt: skip
+)
 seeds = st.integers(0, 2**32 - 1)
 names = st.sampled_from(records.FAMILIES)
 
@@ -52,7 +60,11 @@ def quietly(model: Any, data: Any, method: Any, **settings: Any) -> Fit:
 def engine(name: str, iterations: int = 4) -> Any:
     if name.endswith("Factorization") and name != "UsageFactorization":
         return Factorize(max_sweeps=15 * iterations, race=False)
-    return records.RECORDS["AlternatingMinimization"](max_iterations=iterations) if name == "SparseCoding" else EM(max_iterations=iterations)
+    return (
+        records.RECORDS["AlternatingMinimization"](max_iterations=iterations)
+        if name == "SparseCoding"
+        else EM(max_iterations=iterations)
+    )
 
 
 @small
@@ -74,7 +86,9 @@ def test_the_order_of_the_rows_is_nothing(name, seed):
     model, data = drawn(name, seed)
     if name == "HiddenMarkov":  # a table's rows are steps, and sequences what has no order
         data = np.array_split(data, 4)
-    order = np.random.default_rng(seed).permutation(len(data["state"] if isinstance(data, dict) else data))
+    order = np.random.default_rng(seed).permutation(
+        len(data["state"] if isinstance(data, dict) else data)
+    )
     if isinstance(data, dict):
         turned: Any = {key: np.asarray(value)[order] for key, value in data.items()}
     else:
@@ -82,10 +96,14 @@ def test_the_order_of_the_rows_is_nothing(name, seed):
     first = quietly(model, data, engine(name, 1), init="random")
     assume(not first.local)  # whose start is of the rows
     one, other = (quietly(model, rows, engine(name), init=first.params) for rows in (data, turned))
-    close = 1e-5 if name == "DeepNoisyOr" else 1e-8  # whose M-step is a search that stops at a tolerance
+    close = (
+        1e-5 if name == "DeepNoisyOr" else 1e-8
+    )  # whose M-step is a search that stops at a tolerance
     assert other.log_likelihood == pytest.approx(one.log_likelihood, rel=close, abs=close)
     for site, value in one.params.items():
-        torch.testing.assert_close(other.params[site], value, rtol=100 * close, atol=10 * close, msg=site)
+        torch.testing.assert_close(
+            other.params[site], value, rtol=100 * close, atol=10 * close, msg=site
+        )
 
 
 @small

@@ -43,7 +43,9 @@ def test_the_strict_design_is_strict_at_every_size(top_size: int) -> None:
 
 
 @pytest.mark.parametrize("top_size", [2, 3, 6, 10])
-def test_the_generic_design_satisfies_c_with_exclusive_children_at_the_ends_only(top_size: int) -> None:
+def test_the_generic_design_satisfies_c_with_exclusive_children_at_the_ends_only(
+    top_size: int,
+) -> None:
     report = check(generic_design(top_size), (9 * top_size, 3 * top_size, top_size))
     assert report.verdict == "generic"
     for layer in report.layers:
@@ -72,7 +74,9 @@ def test_the_seven_by_three_counter_example() -> None:
 
 
 def test_a_content_by_process_matrix() -> None:
-    """Every item has one of four content and one of three process skills: rank 6, no exclusive item, yet C holds."""
+    """Every item has one of four content and one of three process skills: rank 6, no exclusive
+    item, yet C holds.
+    """
     rows = [(c, 4 + p) for c in range(4) for p in range(3) for _ in range(2)]
     graph = np.zeros((len(rows), 7), dtype=int)
     for j, (content, process) in enumerate(rows):
@@ -101,7 +105,11 @@ def test_repairs_repair(graph: np.ndarray, seed: int) -> None:
             for row, latents in zip(new, repair.new_children, strict=True):
                 row[list(latents)] = 1
             wider = np.concatenate([graph, new])
-            values = None if loadings is None else np.concatenate([loadings, generator.uniform(1, 2, new.shape) * new])
+            values = (
+                None
+                if loadings is None
+                else np.concatenate([loadings, generator.uniform(1, 2, new.shape) * new])
+            )
             assert check_graph(wider, values).verdict in (repair.target, "strict")
 
 
@@ -127,7 +135,9 @@ def test_b_can_fail_on_the_values_and_hold_on_others() -> None:
 
 def test_a_graph_can_settle_b_for_all_values() -> None:
     graph = np.array([[1, 0], [1, 0], [0, 1], [0, 1], [1, 0], [1, 1]])
-    assert check_graph(graph).verdict == "strict"  # row 4 gives the first latent, then row 5 the second
+    assert (
+        check_graph(graph).verdict == "strict"
+    )  # row 4 gives the first latent, then row 5 the second
     two_each = np.repeat(np.eye(2), 2, axis=0)
     report = check_graph(two_each)
     assert report.verdict == "not established"
@@ -154,15 +164,21 @@ def test_conjunctive_and_saturated_bottoms() -> None:
     assert check_graph(two, bottom="gdm").decision.b_holds is False
     codes = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
     table = codes @ graph.T * 2.0
-    assert check_graph(graph, bottom="gdm", predictors=table).verdict == "generic"  # 01 and 10 give the same sum
-    assert set(check_graph(graph, bottom="gdm", predictors=table).decision.separation.pair) == {(0, 1), (1, 0)}
+    assert (
+        check_graph(graph, bottom="gdm", predictors=table).verdict == "generic"
+    )  # 01 and 10 give the same sum
+    assert set(check_graph(graph, bottom="gdm", predictors=table).decision.separation.pair) == {
+        (0, 1),
+        (1, 0),
+    }
     table[3, 4], table[2, 4] = 7.0, 2.5  # an interaction and unequal main effects
     strict = check_graph(graph, bottom="gdm", predictors=table)
     assert strict.verdict == "strict"
     assert strict.decision.separation.margin == pytest.approx(0.5)
 
 
-# ---------------------------------------------------------------- fits, names, violations, threshold
+# ---------------------------------------------------------------- fits, names, violations,
+# threshold
 
 
 def test_a_fit_brings_its_layers_names_and_threshold() -> None:
@@ -171,7 +187,9 @@ def test_a_fit_brings_its_layers_names_and_threshold() -> None:
     model = DeepDiscreteEncoder(18, (6, 2), penalty=TruncatedLasso(1.0, 0.3))
     names = tuple(f"word_{j}" for j in range(18))
     fit = SimpleNamespace(model=model, params=params, item_names=names)
-    report = check_identifiability(fit, latent_names={"latents_1": [f"topic {k}" for k in range(6)]})
+    report = check_identifiability(
+        fit, latent_names={"latents_1": [f"topic {k}" for k in range(6)]}
+    )
     assert report.verdict == "strict"
     assert report.thresholds == (0.3, 0.3)
     assert report.layers[0].child_names == names
@@ -182,7 +200,10 @@ def test_a_fit_brings_its_layers_names_and_threshold() -> None:
     assert gap.verdict == "generic"
     assert report.layers[0].smallest_edge.verdict == "generic"
     assert "loadings of at least 0.3" in report.text()
-    assert f"with an edge from {report.layers[0].parent_names[gap.latent]} to word_{gap.child}" in report.text()
+    assert (
+        f"with an edge from {report.layers[0].parent_names[gap.latent]} to word_{gap.child}"
+        in report.text()
+    )
     assert check_identifiability(fit, threshold=0.05).layers[0].verdict != "strict"
     numbered = SimpleNamespace(model=model, params=params, item_names=tuple(map(str, range(18))))
     assert check_identifiability(numbered).layers[0].child_names[3] == "items[3]"
@@ -191,7 +212,10 @@ def test_a_fit_brings_its_layers_names_and_threshold() -> None:
 def test_a_given_graph_is_the_graph() -> None:
     graph = tuple(tuple(int(v) for v in row) for row in np.repeat(np.eye(2, dtype=int), 3, axis=0))
     model = DeepDiscreteEncoder(6, (2,), graphs=(graph,), penalty=TruncatedLasso(1.0, 0.3))
-    params = {"loadings_1": 0.1 * torch.tensor(graph, dtype=torch.float64), "proportions": torch.full((2,), 0.5)}
+    params = {
+        "loadings_1": 0.1 * torch.tensor(graph, dtype=torch.float64),
+        "proportions": torch.full((2,), 0.5),
+    }
     fit = SimpleNamespace(model=model, params=params, item_names=())
     report = check_identifiability(fit)
     assert report.verdict == "strict"  # small loadings on given edges are edges
@@ -233,13 +257,19 @@ def test_violations_of_assumption_1() -> None:
 def test_the_words_name_what_is_missing() -> None:
     graph = np.array([[1, 0], [1, 1], [1, 1], [0, 1], [0, 1]])
     loadings = graph * np.array([[2.0], [1.0], [3.0], [2.0], [2.0]]) * [1.0, 1.5]
-    report = check_graph(graph, loadings, child_names=list("abcde"), parent_names=["Algebra", "Geometry"])
+    report = check_graph(
+        graph, loadings, child_names=list("abcde"), parent_names=["Algebra", "Geometry"]
+    )
     assert report.verdict == "generic"
     assert report.missing == ("Algebra has 1 exclusive item (a), needs 2",)
-    assert "To make it strict: add 1 item (the fewest that do): 1 on Algebra alone." in report.text()
+    assert (
+        "To make it strict: add 1 item (the fewest that do): 1 on Algebra alone." in report.text()
+    )
     few = check_graph(graph[:4], child_names=list("abcd"), parent_names=["Algebra", "Geometry"])
     assert few.verdict == "not established"
-    assert "Algebra and Geometry together have 4 items (a, b, c and d), need at least 5" in few.missing
+    assert (
+        "Algebra and Geometry together have 4 items (a, b, c and d), need at least 5" in few.missing
+    )
 
 
 @pytest.mark.parametrize("params", [strict_design(2), generic_design(2)])
@@ -248,8 +278,12 @@ def test_the_record_is_json_and_says_the_same(params: dict[str, torch.Tensor]) -
     record = json.loads(json.dumps(report.to_dict(), allow_nan=False))
     assert record["verdict"] == report.verdict
     assert record["text"] == report.text()
-    assert [layer["verdict"] for layer in record["layers"]] == [layer.verdict for layer in report.layers]
-    assert record["layers"][0]["exclusive"] == [list(children) for children in report.layers[0].decision.exclusive]
+    assert [layer["verdict"] for layer in record["layers"]] == [
+        layer.verdict for layer in report.layers
+    ]
+    assert record["layers"][0]["exclusive"] == [
+        list(children) for children in report.layers[0].decision.exclusive
+    ]
     assert record["layers"][0]["coverage"]["certificate"]["first"]
 
 

@@ -1,4 +1,6 @@
-"""Theorems 1 and 2 on arrays: the reference's intervals, brute force over all equivalent mixtures, noise that must not pass for certainty."""
+"""Theorems 1 and 2 on arrays: the reference's intervals, brute force over all equivalent mixtures,
+noise that must not pass for certainty.
+"""
 
 from __future__ import annotations
 
@@ -27,19 +29,24 @@ def test_freedom_of_the_two_gaussians(cut):
     truth = simulate_two_gaussians(10).truth
     ends = truth.classifiers(0, np.array([-float(cut), float(cut)]))
     suprema = np.array([ends[0, 0], ends[1, 1]])
-    assert weight_interval(truth.weights, np.stack([suprema, suprema])) == pytest.approx(BY_CUT[cut], abs=5e-5)
+    assert weight_interval(truth.weights, np.stack([suprema, suprema])) == pytest.approx(
+        BY_CUT[cut], abs=5e-5
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_freedom_is_what_brute_force_finds(seed):
-    """Every mixture of two components with the same table of two discrete variates: F' = F A, over a fine grid of A."""
+    """Every mixture of two components with the same table of two discrete variates: F' = F A, over
+    a fine grid of A.
+    """
     rng = np.random.default_rng(seed)
     f, g = rng.dirichlet(np.ones(4), 2).T, rng.dirichlet(np.ones(5), 2).T  # (values, components)
     w = np.array([0.35, 0.65])
     suprema = np.stack([(w * d / (d @ w)[:, None]).max(0) for d in (f, g)])
     low, high = weight_interval(w, suprema)
     ratio = f[:, 0] / f[:, 1]
-    # f_1' = (1 + a) f_1 - a f_2 and f_2' = (1 + b) f_2 - b f_1 stay densities up to these ends, and turn back to a + b > -1
+    # f_1' = (1 + a) f_1 - a f_2 and f_2' = (1 + b) f_2 - b f_1 stay densities up to these ends, and
+    # turn back to a + b > -1
     most_a, most_b = 1 / (1 / ratio.min() - 1), 1 / (ratio.max() - 1)
     found = []
     for a in np.linspace(-1, most_a, 151):
@@ -47,7 +54,9 @@ def test_freedom_is_what_brute_force_finds(seed):
             if a + b <= -1 + 1e-9:
                 continue
             turn = np.array([[1 + a, -b], [-a, 1 + b]])
-            other = np.linalg.inv(turn) @ np.diag(w) @ g.T  # (components, values): weights times the densities of the other variate
+            other = (
+                np.linalg.inv(turn) @ np.diag(w) @ g.T
+            )  # (components, values): weights times the densities of the other variate
             weights = other.sum(1)
             if (other >= -1e-12).all() and (weights > 1e-9).all():
                 assert np.allclose((f @ turn) @ other, f @ np.diag(w) @ g.T)
@@ -71,16 +80,24 @@ def test_verdicts_on_exact_classifiers():
     assert normals.contradicted == ()
     small = check_classifiers(exact(simulate_two_gaussians, 1000), delta=0.01)
     assert small.verdict == "refuted at this resolution"
-    assert check_classifiers(exact(simulate_two_gaussians, 100)).verdict == "open"  # no share holds thirty rows
+    assert (
+        check_classifiers(exact(simulate_two_gaussians, 100)).verdict == "open"
+    )  # no share holds thirty rows
 
 
 def test_a_third_variate_decides():
-    """Components 1 and 2 never exceed a chance of .44 and .40 on x: two variates refute, three suffice."""
+    """Components 1 and 2 never exceed a chance of .44 and .40 on x: two variates refute, three
+    suffice.
+    """
     pair = check_classifiers(exact(simulate_trivariate, 50_000, (0, 1)))
     assert pair.verdict == "refuted at this resolution"
-    assert {(p.component, p.against) for p in pair.pairs} == {(i, j) for i in range(4) for j in range(4) if i != j}
+    assert {(p.component, p.against) for p in pair.pairs} == {
+        (i, j) for i in range(4) for j in range(4) if i != j
+    }
     first = next(p for p in pair.purity if (p.variate, p.component) == (0, 0))
-    assert first.mean == pytest.approx(0.4379, abs=2e-3)  # the largest value of the exact classifier
+    assert first.mean == pytest.approx(
+        0.4379, abs=2e-3
+    )  # the largest value of the exact classifier
     whole = check_classifiers(exact(simulate_trivariate, 50_000))
     assert whole.verdict == "supported"
     assert whole.purity == ()
@@ -89,7 +106,9 @@ def test_a_third_variate_decides():
 
 
 def test_noise_of_one_network_is_not_certainty():
-    """A variate that says nothing, and networks with noisy outputs: alone they look sure, judged by each other they are not."""
+    """A variate that says nothing, and networks with noisy outputs: alone they look sure, judged by
+    each other they are not.
+    """
     rng = np.random.default_rng(0)
     logits = rng.normal(0, 2.5, (8, 4000))
     own = 1 / (1 + np.exp(-logits))
@@ -99,8 +118,16 @@ def test_noise_of_one_network_is_not_certainty():
     assert alone.verdict == "supported"
     assert judged.verdict == "refuted at this resolution"
     assert judged.mean == pytest.approx(0.5, abs=0.03)
-    copies = np.stack([np.full((8, 4000), 0.25) + rng.normal(0, 0.02, (8, 4000)), np.full((8, 4000), 0.25) + rng.normal(0, 0.02, (8, 4000))], -1)
-    members = np.concatenate([copies, 1 - copies.sum(-1, keepdims=True)], -1)  # two components of one density
+    copies = np.stack(
+        [
+            np.full((8, 4000), 0.25) + rng.normal(0, 0.02, (8, 4000)),
+            np.full((8, 4000), 0.25) + rng.normal(0, 0.02, (8, 4000)),
+        ],
+        -1,
+    )
+    members = np.concatenate(
+        [copies, 1 - copies.sum(-1, keepdims=True)], -1
+    )  # two components of one density
     assert independence(members[:1], 0, 1e-3, 0.95, 0).smallest > 1e-3
     assert independence(members, 0, 1e-3, 0.95, 0).verdict == "near-dependent"
     assert independence(members, 0, 1e-3, 0.95, 0).smallest == pytest.approx(0, abs=1e-3)
@@ -120,9 +147,14 @@ def test_counts_contradict_classifiers_that_are_too_sure():
 
 
 def test_one_fit_is_no_witness_of_its_own_certainty():
-    """The same classifiers twice are two members that agree; alone they need counts, for which 2,000 rows are too few."""
+    """The same classifiers twice are two members that agree; alone they need counts, for which
+    2,000 rows are too few.
+    """
     alphas = exact(simulate_two_gaussians, 2000)
-    alone, together = check_classifiers(alphas, delta=0.1), check_classifiers([np.stack([alpha, alpha]) for alpha in alphas], delta=0.1)
+    alone, together = (
+        check_classifiers(alphas, delta=0.1),
+        check_classifiers([np.stack([alpha, alpha]) for alpha in alphas], delta=0.1),
+    )
     assert all(record.verdict == "supported" for record in alone.purity)
     assert {check.verdict for check in alone.checks} == {"too few rows"}
     assert alone.verdict == "open"
@@ -131,20 +163,28 @@ def test_one_fit_is_no_witness_of_its_own_certainty():
 
 
 def test_what_one_fit_says_of_a_variate_of_noise_is_no_witness():
-    """Two variates that tell the components apart, and one whose network says at random what it may: .01 of a scaled eigenvalue at 1,500 rows."""
+    """Two variates that tell the components apart, and one whose network says at random what it
+    may: .01 of a scaled eigenvalue at 1,500 rows.
+    """
     generator = np.random.default_rng(2)
     first = (generator.random(1500) < 0.4) * 0.9 + 0.05
     noise = 0.4 + 0.045 * generator.standard_normal(1500)
     alphas = [np.stack([own, 1 - own], 1) for own in (first, first, noise)]
     found = check_classifiers(alphas)
     assert found.independence[2].lower > 1e-3
-    assert [own.verdict for own in found.independence] == ["independent", "independent", "near-dependent"]
+    assert [own.verdict for own in found.independence] == [
+        "independent",
+        "independent",
+        "near-dependent",
+    ]
     assert found.verdict == "open"
     assert "no more than the noise of networks" in found.text()
 
 
 def test_no_method_knows_weights_better_than_the_information_allows():
-    """Certain classifiers leave the error of counting; those of Normals that overlap much were worked out on a fine grid, by derivatives of the cells' probabilities."""
+    """Certain classifiers leave the error of counting; those of Normals that overlap much were
+    worked out on a fine grid, by derivatives of the cells' probabilities.
+    """
     certain = np.eye(3)[np.random.default_rng(0).choice(3, 1000, p=[0.2, 0.3, 0.5])]
     report = check_classifiers([certain] * 3)
     weights = certain.mean(0)
@@ -152,8 +192,13 @@ def test_no_method_knows_weights_better_than_the_information_allows():
     sample = simulate_trivariate(20_000, 0)
     alphas = [sample.truth.classifiers(v, sample.data[:, v]) for v in range(3)]
     report = check_classifiers(alphas)
-    assert np.array(report.weight_errors) * math.sqrt(20_000) == pytest.approx([10.6, 17.1, 12.6, 7.6], rel=0.15)
-    assert "no method that assumes nothing of the densities can know these weights better" in report.text()
+    assert np.array(report.weight_errors) * math.sqrt(20_000) == pytest.approx(
+        [10.6, 17.1, 12.6, 7.6], rel=0.15
+    )
+    assert (
+        "no method that assumes nothing of the densities can know these weights better"
+        in report.text()
+    )
     assert "rows to bring the largest down to 0.01" in report.text()
     assert check_classifiers(alphas[:2]).weight_errors is None
 
@@ -176,7 +221,9 @@ def test_one_component_and_words():
     alone = check_classifiers([np.ones((50, 1))] * 2)
     assert alone.verdict == "supported"
     assert alone.text().startswith("One component")
-    report = check_classifiers(exact(simulate_two_gaussians, 2000), variate_names=("height", "weight"))
+    report = check_classifiers(
+        exact(simulate_two_gaussians, 2000), variate_names=("height", "weight")
+    )
     assert "variate height" in report.text()
     assert "any weight of component 0 between" in report.text()
     assert json.loads(json.dumps(report.to_dict()))["verdict"] == report.verdict

@@ -10,7 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from inference.identifiability import conditions, exclusive_children, rest_of, separate, undetermined
+from inference.identifiability import (
+    conditions,
+    exclusive_children,
+    rest_of,
+    separate,
+    undetermined,
+)
 
 
 def least_by_brute_force(rows: np.ndarray) -> float:
@@ -18,7 +24,8 @@ def least_by_brute_force(rows: np.ndarray) -> float:
     codes = np.array(list(itertools.product((0, 1), repeat=rows.shape[1])))
     values = codes @ rows.T
     return min(
-        float(np.abs(values[i] - values[j]).max(initial=0.0)) for i, j in itertools.combinations(range(len(codes)), 2)
+        float(np.abs(values[i] - values[j]).max(initial=0.0))
+        for i, j in itertools.combinations(range(len(codes)), 2)
     )
 
 

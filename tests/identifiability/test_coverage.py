@@ -21,7 +21,12 @@ def test_condition_c_agrees_with_brute_force(graph: np.ndarray) -> None:
         rows = (*coverage.certificate.first, *coverage.certificate.second)
         assert len(set(rows)) == len(rows)
         for k, three in enumerate(
-            zip(coverage.certificate.first, coverage.certificate.second, coverage.certificate.covering, strict=True)
+            zip(
+                coverage.certificate.first,
+                coverage.certificate.second,
+                coverage.certificate.covering,
+                strict=True,
+            )
         ):
             assert graph[list(three), k].all()
             assert three[2] not in rows
@@ -55,7 +60,12 @@ def test_hall_violators_agree_with_every_subset(graph: np.ndarray) -> None:
 
 def test_best_gain_finds_the_largest_useful_entry() -> None:
     size = np.zeros(COUNTER_EXAMPLE.shape)
-    size[0, 2], size[1, 0], size[5, 0], size[3, 1] = 0.1, 0.3, 0.5, 0.4  # one row of ones is what is missing
+    size[0, 2], size[1, 0], size[5, 0], size[3, 1] = (
+        0.1,
+        0.3,
+        0.5,
+        0.4,
+    )  # one row of ones is what is missing
     useful = {}
     for j, k in np.argwhere(size > 0):
         changed = COUNTER_EXAMPLE.copy()

@@ -24,7 +24,9 @@ from ppl_models import Mixture, Poisson
 
 
 def cell_probabilities(theta: Tensor, num_items: int, num_latents: int) -> Tensor:
-    """Law of a one-layer Bernoulli encoder over all 2^J rows; theta = loadings, intercepts, logits of proportions."""
+    """Law of a one-layer Bernoulli encoder over all 2^J rows; theta = loadings, intercepts, logits
+    of proportions.
+    """
     loadings = theta[: num_items * num_latents].reshape(num_items, num_latents)
     intercepts = theta[num_items * num_latents :][:num_items]
     logits = theta[-num_latents:]
@@ -37,7 +39,11 @@ def cell_probabilities(theta: Tensor, num_items: int, num_latents: int) -> Tenso
 
 
 def encoder_names(num_items: int, num_latents: int) -> tuple[str, ...]:
-    shapes = {"loadings_1": (num_items, num_latents), "intercepts_1": (num_items,), "logits": (num_latents,)}
+    shapes = {
+        "loadings_1": (num_items, num_latents),
+        "intercepts_1": (num_items,),
+        "logits": (num_latents,),
+    }
     return entry_names({site: torch.zeros(shape) for site, shape in shapes.items()})
 
 
@@ -67,20 +73,25 @@ def test_an_identified_encoder_has_full_rank(seed: int) -> None:
         assert report.eigenvalues.sum() == pytest.approx(report.num_parameters)
         assert (report.eigenvalues.diff() >= 0).all()
         assert "full rank" in report.text()
-    plain = information_from_jacobian(jacrev(lambda t: cell_probabilities(t, 5, 1))(theta), encoder_names(5, 1))
+    plain = information_from_jacobian(
+        jacrev(lambda t: cell_probabilities(t, 5, 1))(theta), encoder_names(5, 1)
+    )
     assert plain.rank == exact.rank
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_one_latent_too_many_is_rank_deficient_and_named(seed: int) -> None:
-    """A second latent without effect: its proportion says nothing, and its own loadings trade against it."""
+    """A second latent without effect: its proportion says nothing, and its own loadings trade
+    against it.
+    """
     generator = torch.Generator().manual_seed(seed)
     loadings = torch.rand(6, 2, dtype=torch.float64, generator=generator) + 1
     loadings[:, 1] = 0
     rest = torch.rand(6 + 2, dtype=torch.float64, generator=generator) - 0.5
     theta = torch.cat([loadings.reshape(-1), rest])
     for report in both_reports(theta, 6, 2):
-        # the logit of the idle latent is silent; its six loadings move the means exactly as intercepts do
+        # the logit of the idle latent is silent; its six loadings move the means exactly as
+        # intercepts do
         assert report.rank == report.num_parameters - 7
         assert report.condition_number == float("inf")
         named = set().union(*(direction.names for direction in report.null_directions))
@@ -92,9 +103,13 @@ def test_one_latent_too_many_is_rank_deficient_and_named(seed: int) -> None:
 
 
 def test_fewer_cells_than_parameters_leaves_directions_over() -> None:
-    theta = torch.rand(3 * 2 + 3 + 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    theta = torch.rand(
+        3 * 2 + 3 + 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+    )
     names = encoder_names(3, 2)
-    jacobian = jacrev(lambda t: cell_probabilities(t, 3, 2))(theta)  # 8 cells, 7 free; 11 parameters
+    jacobian = jacrev(lambda t: cell_probabilities(t, 3, 2))(
+        theta
+    )  # 8 cells, 7 free; 11 parameters
     report = information_from_jacobian(jacobian, names)
     assert report.rank == 7
     assert len(report.null_directions) == 4
@@ -108,13 +123,19 @@ def test_directions_are_in_the_units_of_the_parameters() -> None:
     generator = torch.Generator().manual_seed(3)
     a, b = torch.randn(2, 50, dtype=torch.float64, generator=generator)
     matrix = torch.stack([a, b, 1000 * a + b], 1)
-    for report in (information_from_jacobian(matrix, "abc"), information_from_scores(matrix, "abc")):
+    for report in (
+        information_from_jacobian(matrix, "abc"),
+        information_from_scores(matrix, "abc"),
+    ):
         assert report.rank == 2
         (direction,) = report.null_directions
         assert float((matrix @ direction.coefficients).abs().max()) < 1e-9
         ratio = direction.coefficients[0] / direction.coefficients[2]
         assert float(ratio) == pytest.approx(-1000)
-        assert set(direction.names) == {"a", "c"}  # b moves by a thousandth of its own standard error
+        assert set(direction.names) == {
+            "a",
+            "c",
+        }  # b moves by a thousandth of its own standard error
 
 
 def test_conditioning_is_scale_free_and_the_weakest_direction_is_named() -> None:
@@ -126,7 +147,9 @@ def test_conditioning_is_scale_free_and_the_weakest_direction_is_named() -> None
     assert set(report.weakest.names) == {"x", "z"}
     assert report.weakest.scaled[0] * report.weakest.scaled[2] < 0
     assert report.condition_number > 1e4
-    scaled = information_from_scores(scores * torch.tensor([1.0, 1e6, 1e-6], dtype=torch.float64), ["x", "y", "z"])
+    scaled = information_from_scores(
+        scores * torch.tensor([1.0, 1e6, 1e-6], dtype=torch.float64), ["x", "y", "z"]
+    )
     assert scaled.condition_number == pytest.approx(report.condition_number, rel=1e-6)
 
 
@@ -144,7 +167,9 @@ def test_a_silent_parameter_and_no_information_at_all() -> None:
 
 def test_the_record_is_json() -> None:
     for matrix in (torch.eye(4, 3, dtype=torch.float64), torch.ones(4, 3, dtype=torch.float64)):
-        record = json.loads(json.dumps(information_from_jacobian(matrix, "abc").to_dict(), allow_nan=False))
+        record = json.loads(
+            json.dumps(information_from_jacobian(matrix, "abc").to_dict(), allow_nan=False)
+        )
         assert record["rank"] == int(torch.linalg.matrix_rank(matrix))
         assert len(record["null_directions"]) == 3 - record["rank"]
 

@@ -50,7 +50,9 @@ def test_hundreds_of_states_are_refused_with_a_size_before_any_work() -> None:
     model = OptionsHMM(400, 3, 2)
     params = Program(model, None, 1).draw_prior(1, 0)
     one = {name: value[0] for name, value in params.items()}
-    with pytest.raises(ValueError, match=r"400 states and 3 actions has 576,000,000 numbers \(4.3 GiB\)"):
+    with pytest.raises(
+        ValueError, match=r"400 states and 3 actions has 576,000,000 numbers \(4.3 GiB\)"
+    ):
         option_moments(one, model.chain())
     verdict = check_options(one, model.chain())
     assert not verdict.identified

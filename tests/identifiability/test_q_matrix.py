@@ -1,4 +1,6 @@
-"""Verdicts on Q-matrices against the rank of the Jacobian of the law of all patterns at random parameters, and against the response vectors of all profiles."""
+"""Verdicts on Q-matrices against the rank of the Jacobian of the law of all patterns at random
+parameters, and against the response vectors of all profiles.
+"""
 
 from __future__ import annotations
 
@@ -50,20 +52,33 @@ def features(row: np.ndarray, rule: str, profiles: np.ndarray) -> np.ndarray:
         columns = [asked.any(1)]
     else:
         sizes = range(1, 2 if rule == "additive" else len(own) + 1)
-        columns = [asked[:, list(s)].all(1) for size in sizes for s in itertools.combinations(range(len(own)), size)]
+        columns = [
+            asked[:, list(s)].all(1)
+            for size in sizes
+            for s in itertools.combinations(range(len(own)), size)
+        ]
     return np.column_stack([np.ones(len(profiles)), *columns]).astype(float)
 
 
 def rank_and_size(
-    q: np.ndarray, rules: Sequence[str], seed: int, profiles: np.ndarray | None = None, shares: np.ndarray | None = None, normal: bool = False
+    q: np.ndarray,
+    rules: Sequence[str],
+    seed: int,
+    profiles: np.ndarray | None = None,
+    shares: np.ndarray | None = None,
+    normal: bool = False,
 ) -> tuple[int, int]:
-    """Rank of the Jacobian of the law of the items at random parameters, and the number of parameters."""
+    """Rank of the Jacobian of the law of the items at random parameters, and the number of
+    parameters.
+    """
     generator = np.random.default_rng(seed)
     if profiles is None:
         profiles = np.array(list(itertools.product((0, 1), repeat=q.shape[1])))
     designs = [features(row, rule, profiles) for row, rule in zip(q, rules, strict=True)]
     share = generator.dirichlet(np.full(len(profiles), 5.0)) if shares is None else shares
-    eta = np.column_stack([d @ np.r_[-1.0, generator.uniform(0.5, 2.0, d.shape[1] - 1)] for d in designs])  # (C, J)
+    eta = np.column_stack(
+        [d @ np.r_[-1.0, generator.uniform(0.5, 2.0, d.shape[1] - 1)] for d in designs]
+    )  # (C, J)
     num_parameters = len(share) - 1 + sum(d.shape[1] for d in designs)
     if normal:
         at = 3 * generator.standard_normal((6 * num_parameters, len(q)))
@@ -75,21 +90,38 @@ def rank_and_size(
         residual = at[:, None] - mean
         each = np.where(at[:, None] == 1, mean, 1 - mean)
     law = each.prod(-1)  # (X, C)
-    by_item = [(law * share * residual[..., j]) @ d for j, d in enumerate(designs)]  # both families have the score residual * d
+    by_item = [
+        (law * share * residual[..., j]) @ d for j, d in enumerate(designs)
+    ]  # both families have the score residual * d
     jacobian = np.column_stack([law[:, 1:] - law[:, :1], *by_item])
-    values = np.linalg.svd(jacobian / np.linalg.norm(jacobian, axis=0).clip(1e-300), compute_uv=False)
+    values = np.linalg.svd(
+        jacobian / np.linalg.norm(jacobian, axis=0).clip(1e-300), compute_uv=False
+    )
     return int((values > 1e-10 * values[0]).sum()), num_parameters
 
 
 @pytest.mark.parametrize("kind", ["dina", "dino", "additive", "gdm", "mixed"])
 def test_verdicts_agree_with_the_rank_of_the_law(kind: str) -> None:
-    """Strict and generic verdicts have full rank at random parameters, proofs of the contrary never."""
+    """Strict and generic verdicts have full rank at random parameters, proofs of the contrary
+    never.
+    """
     generator = np.random.default_rng(3)
     met = dict.fromkeys(("strict", "generic", "not established", "not identified"), 0)
     for case in range(120):
         size = int(generator.integers(2, 4))
         q = random_q(generator, int(generator.integers(2 * size, 9)), size)
-        rules = [str(generator.choice(["dina", "dino", "additive", "gdm"], p=[0.15, 0.15, 0.35, 0.35])) if kind == "mixed" else kind for _ in q]
+        rules = [
+            (
+                str(
+                    generator.choice(
+                        ["dina", "dino", "additive", "gdm"], p=[0.15, 0.15, 0.35, 0.35]
+                    )
+                )
+                if kind == "mixed"
+                else kind
+            )
+            for _ in q
+        ]
         report = check_q_matrix(q, rules)
         rank, num_parameters = rank_and_size(q, rules, case)
         met[report.verdict] += 1
@@ -109,7 +141,10 @@ def test_profiles_that_are_alike_have_one_response_vector() -> None:
     found = 0
     for case in range(60):
         q = random_q(generator, int(generator.integers(3, 8)), 3)
-        rules = [str(generator.choice(["dina", "dino", "additive", "gdm"], p=[0.5, 0.3, 0.1, 0.1])) for _ in q]
+        rules = [
+            str(generator.choice(["dina", "dino", "additive", "gdm"], p=[0.5, 0.3, 0.1, 0.1]))
+            for _ in q
+        ]
         draw = np.random.default_rng(case)
         columns = []
         for row, rule in zip(q, rules, strict=True):
@@ -117,7 +152,11 @@ def test_profiles_that_are_alike_have_one_response_vector() -> None:
             columns.append(design @ draw.uniform(0.5, 2.0, design.shape[1]))
         table = np.round(np.column_stack(columns), 9)
         _, group = np.unique(table, axis=0, return_inverse=True)
-        expected = {tuple(map(tuple, profiles[group.ravel() == g].tolist())) for g in set(group.ravel().tolist()) if (group.ravel() == g).sum() > 1}
+        expected = {
+            tuple(map(tuple, profiles[group.ravel() == g].tolist()))
+            for g in set(group.ravel().tolist())
+            if (group.ravel() == g).sum() > 1
+        }
         report = check_q_matrix(q, rules)
         assert report.alike is not None
         assert set(report.alike) == expected
@@ -128,11 +167,16 @@ def test_profiles_that_are_alike_have_one_response_vector() -> None:
 
 @pytest.mark.parametrize("rule", ["dina", "dino"])
 def test_equal_columns_are_a_reason(rule: str) -> None:
-    """(B) is necessary: with two attributes that share all their further items the rank falls where they know nothing of the third."""
+    """(B) is necessary: with two attributes that share all their further items the rank falls where
+    they know nothing of the third.
+    """
     q = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0], [1, 1, 0], [0, 0, 1], [0, 0, 1]])
     report = check_q_matrix(q, rule, attribute_names=("add", "multiply", "divide"))
     assert report.verdict == "not established"
-    assert "(B) fails: beside one pure item each, add and multiply are asked for by the same items." in report.text()
+    assert (
+        "(B) fails: beside one pure item each, add and multiply are asked for by the same items."
+        in report.text()
+    )
     shares = np.outer(np.random.default_rng(0).dirichlet(np.ones(4)), [0.7, 0.3]).ravel()
     rank, size = rank_and_size(q, [rule] * 7, 1, shares=shares)
     assert rank < size
@@ -144,11 +188,17 @@ def test_equal_columns_are_a_reason(rule: str) -> None:
 
 def test_conditions_of_conjunctive_items_by_name() -> None:
     names = ("a", "b", "c")
-    report = check_q_matrix(np.vstack([EYE[:2], [[1, 1, 0], [0, 1, 1], [1, 0, 1], [1, 1, 1]]]), "dina", attribute_names=names)
+    report = check_q_matrix(
+        np.vstack([EYE[:2], [[1, 1, 0], [0, 1, 1], [1, 0, 1], [1, 1, 1]]]),
+        "dina",
+        attribute_names=names,
+    )
     assert report.verdict == "not identified"
     assert "No item asks for c alone: add a pure item for it." in report.text()
     assert "{} = {c}" in report.text()
-    few = check_q_matrix(np.vstack([EYE, [[1, 1, 0], [1, 0, 1], [1, 1, 0]]]), "dina", attribute_names=names)
+    few = check_q_matrix(
+        np.vstack([EYE, [[1, 1, 0], [1, 0, 1], [1, 1, 0]]]), "dina", attribute_names=names
+    )
     assert few.verdict == "not established"
     assert "(C) fails: fewer than three items ask for c (2)." in few.text()
     alone = check_q_matrix(np.vstack([EYE, [[1, 1, 0], [1, 1, 0]]]), "dina", attribute_names=names)
@@ -173,9 +223,13 @@ def test_blocks_are_items_of_the_proof() -> None:
 
 
 def test_a_hierarchy_has_fewer_profiles() -> None:
-    """Under "b needs a" a conjunctive item of both is one of b, and the rank of the law of the profiles left agrees."""
+    """Under "b needs a" a conjunctive item of both is one of b, and the rank of the law of the
+    profiles left agrees.
+    """
     q, names = [[1, 0], [1, 1], [1, 0], [1, 1], [1, 0], [1, 1]], ("a", "b")
-    chain = LatentAttributeModel(q, items="dina", root=Hierarchy([("a", "b")]), attribute_names=names)
+    chain = LatentAttributeModel(
+        q, items="dina", root=Hierarchy([("a", "b")]), attribute_names=names
+    )
     report = check_identifiability(chain)
     assert report.verdict == "strict"
     profiles = np.array([[0, 0], [1, 0], [1, 1]])
@@ -184,9 +238,13 @@ def test_a_hierarchy_has_fewer_profiles() -> None:
     free = check_identifiability(LatentAttributeModel(q, items="dina", attribute_names=names))
     assert free.verdict == "not identified"
     assert "{} = {b}" in free.text()
-    short = check_identifiability(LatentAttributeModel([[1, 0], [0, 1], [1, 1]], root=Hierarchy([(0, 1)]), items="dina"))
+    short = check_identifiability(
+        LatentAttributeModel([[1, 0], [0, 1], [1, 1]], root=Hierarchy([(0, 1)]), items="dina")
+    )
     assert short.verdict in ("not established", "not identified")
-    merged = check_identifiability(LatentAttributeModel([[1, 1]] * 4, items="dina", root=Hierarchy([(0, 1)])))
+    merged = check_identifiability(
+        LatentAttributeModel([[1, 1]] * 4, items="dina", root=Hierarchy([(0, 1)]))
+    )
     assert merged.verdict == "not identified"
     assert merged.alike == (((0, 0), (1, 0)),)
 
@@ -212,17 +270,37 @@ def test_continuous_items_need_one_pure_item_each() -> None:
     mixed = Blocks((Bernoulli(), 2), (Normal(), 2), (Poisson(), 1))
     model = LatentAttributeModel([[1, 1], [1, 1], [1, 0], [0, 1], [1, 1]], mixed)
     assert check_identifiability(model).first == (2, 3)
-    assert check_identifiability(LatentAttributeModel([[1, 0], [0, 1], [1, 1], [1, 1], [1, 1]], mixed)).verdict != "strict"
+    assert (
+        check_identifiability(
+            LatentAttributeModel([[1, 0], [0, 1], [1, 1], [1, 1], [1, 1]], mixed)
+        ).verdict
+        != "strict"
+    )
 
 
 def test_a_fit_is_judged_at_its_estimate() -> None:
-    """Where effects of two attributes are equal and opposite, the one item that is left does not tell profiles apart."""
+    """Where effects of two attributes are equal and opposite, the one item that is left does not
+    tell profiles apart.
+    """
     q = [[1, 0], [0, 1], [1, 0], [0, 1], [1, 1]]
     model = LatentAttributeModel(q, attribute_names=("a", "b"), item_names=tuple("vwxyz"))
     graph = torch.tensor(q, dtype=F64)
-    truth = {"loadings": 3 * graph, "intercepts": -1.5 * graph.sum(-1), "profiles": torch.full((4,), 0.25, dtype=F64)}
-    result = fit(model, Program(model, None, 800).simulate(truth, 1)["items"], EM(tolerance=1e-5, parameter_tolerance=1.0), num_restarts=1)
-    for effects, verdict in (((1.0, 0.5), "strict"), ((1.0, -1.0), "generic"), ((1.0, 1.0), "generic")):
+    truth = {
+        "loadings": 3 * graph,
+        "intercepts": -1.5 * graph.sum(-1),
+        "profiles": torch.full((4,), 0.25, dtype=F64),
+    }
+    result = fit(
+        model,
+        Program(model, None, 800).simulate(truth, 1)["items"],
+        EM(tolerance=1e-5, parameter_tolerance=1.0),
+        num_restarts=1,
+    )
+    for effects, verdict in (
+        ((1.0, 0.5), "strict"),
+        ((1.0, -1.0), "generic"),
+        ((1.0, 1.0), "generic"),
+    ):
         loadings = result.params["loadings"].clone()
         loadings[4] = torch.tensor(effects, dtype=F64)
         moved = dataclasses.replace(result, params=result.params | {"loadings": loadings})

@@ -18,7 +18,9 @@ def test_nearest_changes_agree_with_trying_every_entry(data: st.DataObject) -> N
     loadings = rng.normal(size=(num_children, num_latents))
     loadings[rng.random(loadings.shape) < 0.1] = 0.0
     if data.draw(st.booleans()):  # many exclusive children, as strict layers have
-        mask = np.eye(num_latents)[rng.integers(num_latents, size=num_children)] + (rng.random(loadings.shape) < 0.1)
+        mask = np.eye(num_latents)[rng.integers(num_latents, size=num_children)] + (
+            rng.random(loadings.shape) < 0.1
+        )
         loadings *= np.where(mask > 0, 3.0, 0.2)
     if data.draw(st.booleans()):  # loadings of one size: exact cancellations
         loadings = np.sign(loadings) * np.where(np.abs(loadings) > 0.7, 1.0, 0.1)

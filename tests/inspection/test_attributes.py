@@ -16,11 +16,19 @@ F64 = torch.float64
 
 def test_reversals_are_found() -> None:
     q_matrix = [[1, 0], [0, 1], [1, 0], [0, 1], [1, 1], [1, 1]]
-    model = LatentAttributeModel(q_matrix, items=("additive",) * 4 + ("gdm", "dina"), attribute_names=("a", "b"))
+    model = LatentAttributeModel(
+        q_matrix, items=("additive",) * 4 + ("gdm", "dina"), attribute_names=("a", "b")
+    )
     drawn = model.layers()[0].graph
     assert drawn is not None
-    params = {"profiles": torch.full((4,), 0.25, dtype=F64), "intercepts": torch.full((6,), -1.0, dtype=F64), "loadings": 2.0 * drawn.double()}
-    params["loadings"][4] = torch.tensor([4.0, 1.0, -3.0], dtype=F64)  # a alone does better than both
+    params = {
+        "profiles": torch.full((4,), 0.25, dtype=F64),
+        "intercepts": torch.full((6,), -1.0, dtype=F64),
+        "loadings": 2.0 * drawn.double(),
+    }
+    params["loadings"][4] = torch.tensor(
+        [4.0, 1.0, -3.0], dtype=F64
+    )  # a alone does better than both
     items = Program(model, None, 3000).simulate(params, 1)["items"]
     result = fit(model, items, EM(tolerance=1e-7))
     found = reversals(result)
@@ -41,6 +49,10 @@ def test_a_reversed_item_is_named_by_the_fit() -> None:
 
 def test_bad_input() -> None:
     items = torch.randn(40, 4, dtype=F64, generator=torch.Generator().manual_seed(0))
-    other = fit(DeepDiscreteEncoder(4, (1,), Normal()), items, EM(max_iterations=200), num_restarts=1)
-    with pytest.raises(ValueError, match="LatentAttributeModel was expected, got one of DeepDiscreteEncoder"):
+    other = fit(
+        DeepDiscreteEncoder(4, (1,), Normal()), items, EM(max_iterations=200), num_restarts=1
+    )
+    with pytest.raises(
+        ValueError, match="LatentAttributeModel was expected, got one of DeepDiscreteEncoder"
+    ):
         reversals(other)

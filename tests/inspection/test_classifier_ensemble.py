@@ -1,4 +1,6 @@
-"""Curves and ensembles of independent classifiers: formulas by hand, halves, names of components, and what the spread is made of."""
+"""Curves and ensembles of independent classifiers: formulas by hand, halves, names of components,
+and what the spread is made of.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,12 @@ import torch
 
 from inference import ConvergenceWarning, EstimateWarning, Labels, TrainClassifiers, fit
 from inference.identifiability import check_identifiability, identifiability_of
-from inference.inspection import ClassifierEnsemble, classifier_curves, classifier_ensemble, read_classifiers
+from inference.inspection import (
+    ClassifierEnsemble,
+    classifier_curves,
+    classifier_ensemble,
+    read_classifiers,
+)
 from inference.inspection.classifier_ensemble import _named_alike, _worse, spread
 from inference.structures.classifiers.train import on_rows
 from inference.structures.registry import structure_of
@@ -23,7 +30,10 @@ SAMPLE = simulate_two_gaussians(600, seed=1)
 
 @pytest.fixture(scope="module")
 def result():
-    with pytest.warns(ConvergenceWarning), pytest.warns(EstimateWarning, match="held-out rows are not clearly likelier"):
+    with (
+        pytest.warns(ConvergenceWarning),
+        pytest.warns(EstimateWarning, match="held-out rows are not clearly likelier"),
+    ):
         return fit(InClassNet((1, 1), 2), SAMPLE.data, METHOD, num_restarts=2)
 
 
@@ -39,7 +49,9 @@ def test_curves_are_the_classifiers_and_densities(result):
     width = float(curves.edges[1] - curves.edges[0])
     assert (curves.densities.sum(0) * width).tolist() == pytest.approx([1.0, 1.0])
     scores = result.model.log_scores(torch.as_tensor(SAMPLE.data), result.params).exp()[1]
-    inside = torch.as_tensor((SAMPLE.data[:, 1] >= float(curves.edges[3])) & (SAMPLE.data[:, 1] < float(curves.edges[4])))
+    inside = torch.as_tensor(
+        (SAMPLE.data[:, 1] >= float(curves.edges[3])) & (SAMPLE.data[:, 1] < float(curves.edges[4]))
+    )
     for i in range(2):
         share = float((scores[inside, i] / result.params["pseudo_weights"][1, i]).sum()) / 600
         assert float(curves.densities[3, i]) * width == pytest.approx(share, rel=1e-4)
@@ -52,7 +64,12 @@ def test_codes_are_places_of_their_own():
     rng = np.random.default_rng(0)
     codes = rng.integers(0, 3, (200, 2)).astype(float)
     with pytest.warns(ConvergenceWarning):
-        result = fit(InClassNet((1, 1), 2, networks=Lookup(3)), codes, TrainClassifiers(max_epochs=1), num_restarts=1)
+        result = fit(
+            InClassNet((1, 1), 2, networks=Lookup(3)),
+            codes,
+            TrainClassifiers(max_epochs=1),
+            num_restarts=1,
+        )
     curves = classifier_curves(result, codes, 1)
     assert curves.places.tolist() == [0.0, 1.0, 2.0]
     row = int(np.flatnonzero(codes[:, 1] == 2)[0])
@@ -63,7 +80,11 @@ def test_members_are_named_as_the_estimate(result):
     """Components in another order come back; the law does not change."""
     structure = structure_of(result.model)
     order = torch.tensor([1, 0])
-    turned = structure.labels()[0].rename({name: value[None] for name, value in result.params.items()}, order, torch.zeros(2, dtype=torch.bool))
+    turned = structure.labels()[0].rename(
+        {name: value[None] for name, value in result.params.items()},
+        order,
+        torch.zeros(2, dtype=torch.bool),
+    )
     assert not torch.allclose(turned["weights"][0], result.params["weights"])
     target = read_classifiers(result, SAMPLE.data).rows
     back = _named_alike(structure, turned, target, torch.as_tensor(SAMPLE.data))
@@ -85,17 +106,34 @@ def test_a_start_that_is_clearly_worse_has_failed(result):
 
 def test_spread_is_split_and_bounded():
     """Halves with known means, starts with known scatter."""
-    halves = torch.tensor([[0.3, 0.5], [0.5, 0.7], [0.4, 0.6]]).T[..., None].expand(2, 3, 2).clone().double()  # (starts, halves, C)
-    fit_like = type("FitLike", (), {"params": {"weights": torch.tensor([0.45, 0.55]).double()}, "draws": {"weights": halves}})()
+    halves = (
+        torch.tensor([[0.3, 0.5], [0.5, 0.7], [0.4, 0.6]])
+        .T[..., None]
+        .expand(2, 3, 2)
+        .clone()
+        .double()
+    )  # (starts, halves, C)
+    fit_like = type(
+        "FitLike",
+        (),
+        {"params": {"weights": torch.tensor([0.45, 0.55]).double()}, "draws": {"weights": halves}},
+    )()
     weights = ClassifierEnsemble(fit_like, torch.zeros(2, 3, dtype=torch.bool)).weights
     assert weights[0].between_starts == pytest.approx(math.sqrt(0.02))
-    assert weights[0].between_rows == 0.0  # the halves' means scatter by 0.01, as starts alone would make them
+    assert (
+        weights[0].between_rows == 0.0
+    )  # the halves' means scatter by 0.01, as starts alone would make them
     deviation = math.sqrt(np.mean([(x - 0.45) ** 2 for x in (0.3, 0.5, 0.5, 0.7, 0.4, 0.6)]))
     low, high = spread(torch.tensor(0.45).double(), halves[..., 0], 0.95)
-    assert float(high) == pytest.approx(0.45 + 3.182446 * deviation, rel=1e-5)  # Student's t with three degrees
+    assert float(high) == pytest.approx(
+        0.45 + 3.182446 * deviation, rel=1e-5
+    )  # Student's t with three degrees
     assert float(low) == pytest.approx(0.45 - 3.182446 * deviation, rel=1e-5)
     assert weights[0].lower == pytest.approx(float(low), rel=1e-5)
-    assert all(0 <= own.lower <= own.upper <= 1 for own in ClassifierEnsemble(fit_like, torch.zeros(2, 3, dtype=torch.bool), 0.9999).weights)
+    assert all(
+        0 <= own.lower <= own.upper <= 1
+        for own in ClassifierEnsemble(fit_like, torch.zeros(2, 3, dtype=torch.bool), 0.9999).weights
+    )
 
 
 def test_ensemble(ensemble, result):
@@ -115,7 +153,9 @@ def test_ensemble(ensemble, result):
     assert identifiability_of(result, SAMPLE.data).num_members == 1
     assert identifiability_of(result) is None
     assert check_identifiability(ensemble.fit, data=SAMPLE.data) == report
-    with pytest.raises(ValueError, match=r"check_identifiability\(fit, data=rows\); got a fit of InClassNet"):
+    with pytest.raises(
+        ValueError, match=r"check_identifiability\(fit, data=rows\); got a fit of InClassNet"
+    ):
         check_identifiability(result)
     assert "95% intervals, from 3 halves" in ensemble.text()
     posterior = ensemble.fit.to_arviz(SAMPLE.data).posterior
@@ -132,16 +172,27 @@ def test_labels_go_with_their_rows(result):
     own = on_rows(TrainClassifiers(labels=Labels(labels)), index)
     assert own.labels.values.tolist() == labels[index].tolist()
     assert on_rows(METHOD, index) is METHOD
-    found = classifier_ensemble(result, SAMPLE.data, 2, 1, method=TrainClassifiers(max_epochs=1, labels=Labels(labels)))
+    found = classifier_ensemble(
+        result, SAMPLE.data, 2, 1, method=TrainClassifiers(max_epochs=1, labels=Labels(labels))
+    )
     assert found.members["weights"].shape == (1, 2, 2)
 
 
 def test_refusals(result):
     other = fit(Mixture(1, Bernoulli(), 2), (SAMPLE.data > 0).astype(float))
     for call, message in (
-        (lambda: classifier_curves(other, SAMPLE.data, 0), "independent classifiers .InClassNet. were expected, got Mixture"),
-        (lambda: classifier_ensemble(other, SAMPLE.data), "independent classifiers .InClassNet. were expected, got Mixture"),
-        (lambda: classifier_ensemble(result, SAMPLE.data, 1), "num_halves must be an integer of 2 or more"),
+        (
+            lambda: classifier_curves(other, SAMPLE.data, 0),
+            "independent classifiers .InClassNet. were expected, got Mixture",
+        ),
+        (
+            lambda: classifier_ensemble(other, SAMPLE.data),
+            "independent classifiers .InClassNet. were expected, got Mixture",
+        ),
+        (
+            lambda: classifier_ensemble(result, SAMPLE.data, 1),
+            "num_halves must be an integer of 2 or more",
+        ),
         (lambda: classifier_ensemble(result, SAMPLE.data[:6]), "at least 8 rows"),
         (lambda: classifier_ensemble(result, SAMPLE.data, level=1.0), "level must lie in"),
         (lambda: classifier_curves(result, SAMPLE.data[:, :1], 0), "columns were expected"),

@@ -30,8 +30,13 @@ def test_variates_of_one_column_have_its_name() -> None:
     rows = pd.DataFrame(rows_of_two()[:, :2], columns=["height", "weight"])
     named = fitted(InClassNet((1, 1), 2, networks=Dense((6,))), rows)
     assert variate_names(named) == ("height", "weight")
-    assert variate_names(fitted(InClassNet((1, 1), 2, networks=Dense((6,))), rows.to_numpy())) == ("1", "2")
-    assert variate_names(fitted(InClassNet((("weight",), ("height",)), 2, networks=Dense((6,))), rows)) == ("weight", "height")
+    assert variate_names(fitted(InClassNet((1, 1), 2, networks=Dense((6,))), rows.to_numpy())) == (
+        "1",
+        "2",
+    )
+    assert variate_names(
+        fitted(InClassNet((("weight",), ("height",)), 2, networks=Dense((6,))), rows)
+    ) == ("weight", "height")
 
 
 def test_classifiers_densities_and_their_agreement() -> None:
@@ -44,7 +49,9 @@ def test_classifiers_densities_and_their_agreement() -> None:
     for v in range(2):
         scaled = w / phi[v] * beta[v]
         np.testing.assert_allclose(found.marginal_ratio[v], scaled.sum(1), rtol=1e-9)
-        np.testing.assert_allclose(found.variates[v], scaled / scaled.sum(1, keepdims=True), rtol=1e-9)
+        np.testing.assert_allclose(
+            found.variates[v], scaled / scaled.sum(1, keepdims=True), rtol=1e-9
+        )
         np.testing.assert_allclose(found.row_weights[v], beta[v] / phi[v] / len(rows), rtol=1e-9)
     product = w * (beta / phi[:, None]).prod(0)
     np.testing.assert_allclose(found.rows, product / product.sum(1, keepdims=True), rtol=1e-9)
@@ -61,7 +68,9 @@ def test_classifiers_densities_and_their_agreement() -> None:
 def test_missing_variates_say_nothing() -> None:
     rows = rows_of_two()
     rows[:10, 2] = np.nan
-    found = read_classifiers(fitted(InClassNet((2, 1), 2, networks=Dense((6,)), weights="free"), rows), rows)
+    found = read_classifiers(
+        fitted(InClassNet((2, 1), 2, networks=Dense((6,)), weights="free"), rows), rows
+    )
     assert found.variates[1, :10].isnan().all()
     assert (found.row_weights[1, :10] == 0).all()
     torch.testing.assert_close(found.rows[:10], found.variates[0, :10])

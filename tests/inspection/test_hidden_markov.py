@@ -1,4 +1,6 @@
-"""Read-outs of hidden Markov models: paths, filtering, forecasts and residuals against every path, times of chains by simulation and by hand."""
+"""Read-outs of hidden Markov models: paths, filtering, forecasts and residuals against every path,
+times of chains by simulation and by hand.
+"""
 
 from __future__ import annotations
 
@@ -26,18 +28,33 @@ from inference.inspection import (
 )
 from inference.structures.registry import structure_of
 from inference.uncertainty import standard_errors
-from ppl_models import Bernoulli, Blocks, Categorical, HiddenMarkov, Mixture, MultivariateNormal, Normal, Poisson
+from ppl_models import (
+    Bernoulli,
+    Blocks,
+    Categorical,
+    HiddenMarkov,
+    Mixture,
+    MultivariateNormal,
+    Normal,
+    Poisson,
+)
 
 F64 = torch.float64
 
 
-def at_truth(model: HiddenMarkov, lengths: list[int], seed: int, missing: float = 0.0) -> tuple[Fit, torch.Tensor]:
+def at_truth(
+    model: HiddenMarkov, lengths: list[int], seed: int, missing: float = 0.0
+) -> tuple[Fit, torch.Tensor]:
     """A fit that holds the truth, and sequences drawn from it."""
     truth = truth_of(model, seed)
     blank = torch.zeros(len(lengths), max(lengths), model.num_items, dtype=F64)
     values = structure_of(model).simulate_like(truth, blank, seed)["sequences"]
-    values[torch.rand(values.shape, generator=torch.Generator().manual_seed(seed)) < missing] = torch.nan
-    data = values.masked_fill(torch.arange(max(lengths))[:, None] >= torch.tensor(lengths)[:, None, None], torch.inf)
+    values[torch.rand(values.shape, generator=torch.Generator().manual_seed(seed)) < missing] = (
+        torch.nan
+    )
+    data = values.masked_fill(
+        torch.arange(max(lengths))[:, None] >= torch.tensor(lengths)[:, None, None], torch.inf
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         result = fit(model, data, EM(max_iterations=1))
@@ -51,7 +68,11 @@ def test_paths_and_filtered_states_are_those_of_every_path(allowed: Any) -> None
     data[0, 4] = torch.nan
     data = {"items": data, "length": [5, 1, 4]}
     arrays = {name: value.numpy() for name, value in result.params.items()}
-    best, filtered, smooth = viterbi_states(result, data), filter_states(result, data), smooth_states(result, data)
+    best, filtered, smooth = (
+        viterbi_states(result, data),
+        filter_states(result, data),
+        smooth_states(result, data),
+    )
     draws = sample_states(result, data, 4000, seed=2)
     for b, length in enumerate(data["length"]):
         row = data["items"][b, :length].numpy()
@@ -65,17 +86,28 @@ def test_paths_and_filtered_states_are_those_of_every_path(allowed: Any) -> None
         for t in range(length):
             shares = np.bincount([path[t] for path in paths], weight, 3)
             np.testing.assert_allclose(smooth[b, t], shares, atol=1e-10)
-            assert np.abs(np.bincount(draws[:, b, t].numpy(), minlength=3) / 4000 - shares).max() < 0.05
+            assert (
+                np.abs(np.bincount(draws[:, b, t].numpy(), minlength=3) / 4000 - shares).max()
+                < 0.05
+            )
             short, own = all_paths(model, ("Normal", "Normal"), arrays, row[: t + 1])
             until = np.exp(own - np.logaddexp.reduce(own))
-            np.testing.assert_allclose(filtered.state[b, t], np.bincount([path[t] for path in short], until, 3), atol=1e-10)
-        assert float(filtered.log_likelihood[b].sum()) == pytest.approx(np.logaddexp.reduce(logs), abs=1e-10)
-        assert float(result.log_likelihood_rows(data)[b]) == pytest.approx(np.logaddexp.reduce(logs), abs=1e-10)
+            np.testing.assert_allclose(
+                filtered.state[b, t], np.bincount([path[t] for path in short], until, 3), atol=1e-10
+            )
+        assert float(filtered.log_likelihood[b].sum()) == pytest.approx(
+            np.logaddexp.reduce(logs), abs=1e-10
+        )
+        assert float(result.log_likelihood_rows(data)[b]) == pytest.approx(
+            np.logaddexp.reduce(logs), abs=1e-10
+        )
         if length > 1:
             pairs = {(p[0], p[1]): 0.0 for p in paths}
             for path, share in zip(paths, weight, strict=True):
                 pairs[path[0], path[1]] += share
-            seen = pd.Series(list(map(tuple, draws[:, b, :2].tolist()))).value_counts(normalize=True)
+            seen = pd.Series(list(map(tuple, draws[:, b, :2].tolist()))).value_counts(
+                normalize=True
+            )
             assert all(abs(seen.get(pair, 0.0) - share) < 0.05 for pair, share in pairs.items())
 
 
@@ -91,10 +123,15 @@ def test_a_forecast_is_the_law_of_the_next_steps() -> None:
         torch.testing.assert_close(found.mean[:, h], now @ rates)
         for b in range(2):
             grid = np.arange(200)
-            total = sum(float(p) * stats.poisson.cdf(grid, float(rate)) for p, rate in zip(now[b], rates, strict=True))
+            total = sum(
+                float(p) * stats.poisson.cdf(grid, float(rate))
+                for p, rate in zip(now[b], rates, strict=True)
+            )
             assert abs(float(found.low[b, h]) - grid[np.argmax(total >= 0.1)]) <= 1
             assert abs(float(found.high[b, h]) - grid[np.argmax(total >= 0.9)]) <= 1
-    gap = torch.cat([data[:1], torch.full((1, 2, 1), torch.nan, dtype=F64)], 1)  # an empty step is a step ahead
+    gap = torch.cat(
+        [data[:1], torch.full((1, 2, 1), torch.nan, dtype=F64)], 1
+    )  # an empty step is a step ahead
     ahead = filter_states(result, {"items": gap, "length": [42]}).state[0, 40:42]
     torch.testing.assert_close(ahead, found.state[0, :2])
 
@@ -110,36 +147,55 @@ def test_times_of_a_chain() -> None:
     torch.testing.assert_close(times.ahead(2), moves @ moves)
     for goal in range(3):  # a step, and what is left after it
         others = [k for k in range(3) if k != goal]
-        torch.testing.assert_close(times.hitting[others, goal], (1 + moves @ times.hitting[:, goal])[others])
+        torch.testing.assert_close(
+            times.hitting[others, goal], (1 + moves @ times.hitting[:, goal])[others]
+        )
     left, _ = at_truth(HiddenMarkov(3, Normal(), 1, (1, 0, 0), LEFT_RIGHT), [30], seed=5)
     stay = left.params["transitions"].diagonal()
     found = chain_times(left)
     assert float(found.hitting[0, 2]) == pytest.approx(float(1 / (1 - stay[0]) + 1 / (1 - stay[1])))
     assert bool(torch.isinf(found.hitting[2, :2]).all())
     assert bool(torch.isinf(found.dwell[2]))
-    torch.testing.assert_close(found.shares, torch.tensor([0.0, 0.0, 1.0], dtype=F64), atol=1e-9, rtol=0)
+    torch.testing.assert_close(
+        found.shares, torch.tensor([0.0, 0.0, 1.0], dtype=F64), atol=1e-9, rtol=0
+    )
 
 
 @pytest.mark.parametrize(
     "model",
     [
-        HiddenMarkov(2, Blocks((Normal(), 1), (Bernoulli(), 1), (Poisson(), 1)), 3), HiddenMarkov(2, MultivariateNormal(), 2),
+        HiddenMarkov(2, Blocks((Normal(), 1), (Bernoulli(), 1), (Poisson(), 1)), 3),
+        HiddenMarkov(2, MultivariateNormal(), 2),
         HiddenMarkov(2, Categorical((3, 4)), 2),
     ],
     ids=["Blocks", "MultivariateNormal", "Categorical"],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("kind", ["forecast", "ordinary"])
-def test_pseudo_residuals_are_standard_normal_where_the_model_is_right(model: HiddenMarkov, kind: Any) -> None:
+def test_pseudo_residuals_are_standard_normal_where_the_model_is_right(
+    model: HiddenMarkov, kind: Any
+) -> None:
     if isinstance(model.emission, Categorical):
-        truth = {"initial": torch.tensor([0.5, 0.5]), "transitions": torch.tensor([[0.9, 0.1], [0.2, 0.8]])}
-        truth["probabilities"] = torch.tensor([[0.7, 0.2, 0.1, 0.1, 0.2, 0.3, 0.4], [0.1, 0.2, 0.7, 0.5, 0.2, 0.2, 0.1]])
+        truth = {
+            "initial": torch.tensor([0.5, 0.5]),
+            "transitions": torch.tensor([[0.9, 0.1], [0.2, 0.8]]),
+        }
+        truth["probabilities"] = torch.tensor(
+            [[0.7, 0.2, 0.1, 0.1, 0.2, 0.3, 0.4], [0.1, 0.2, 0.7, 0.5, 0.2, 0.2, 0.1]]
+        )
         truth = {name: value.double() for name, value in truth.items()}
-        data = structure_of(model).simulate_like(truth, torch.zeros(10, 300, 2, dtype=F64), 6)["sequences"]
+        data = structure_of(model).simulate_like(truth, torch.zeros(10, 300, 2, dtype=F64), 6)[
+            "sequences"
+        ]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             result = replace(fit(model, data, EM(max_iterations=1)), params=truth)
     else:
-        result, data = at_truth(model, [300] * 10, seed=6, missing=0.0 if isinstance(model.emission, MultivariateNormal) else 0.1)
+        result, data = at_truth(
+            model,
+            [300] * 10,
+            seed=6,
+            missing=0.0 if isinstance(model.emission, MultivariateNormal) else 0.1,
+        )
     found = pseudo_residuals(result, data, kind, "random")
     assert torch.equal(found.isnan(), data.isnan())
     for j in range(model.num_items):
@@ -152,11 +208,20 @@ def test_pseudo_residuals_are_standard_normal_where_the_model_is_right(model: Hi
 
 
 def test_everything_else_is_asked_of_a_fit_as_of_any_other() -> None:
-    """From a data frame with gaps: labels by line, errors, draws, files' dims; and other models are refused by name."""
+    """From a data frame with gaps: labels by line, errors, draws, files' dims; and other models are
+    refused by name.
+    """
     model = HiddenMarkov(2, Normal(), 2)
     _, packed = at_truth(model, [60, 40], seed=7)
-    lines = [(name, t, *packed[b, t].tolist()) for b, name in enumerate("ab") for t in range((60, 40)[b]) if t % 7 != 3]
-    frame = pd.DataFrame(lines, columns=["sequence", "time", "x", "y"]).sample(frac=1.0, random_state=0)
+    lines = [
+        (name, t, *packed[b, t].tolist())
+        for b, name in enumerate("ab")
+        for t in range((60, 40)[b])
+        if t % 7 != 3
+    ]
+    frame = pd.DataFrame(lines, columns=["sequence", "time", "x", "y"]).sample(
+        frac=1.0, random_state=0
+    )
     result = fit(model, frame, seed=1)
     assert result.item_names == ("x", "y")
     assert result.num_observations == len(frame)
@@ -164,17 +229,32 @@ def test_everything_else_is_asked_of_a_fit_as_of_any_other() -> None:
     assert posterior.index.equals(frame.index)
     smooth = smooth_states(result, frame)
     for line, row in frame.head(20).iterrows():
-        assert posterior.loc[line, "P(states=1)"] == pytest.approx(float(smooth[result_place(frame, row.sequence), int(row.time), 1]))
+        assert posterior.loc[line, "P(states=1)"] == pytest.approx(
+            float(smooth[result_place(frame, row.sequence), int(row.time), 1])
+        )
     table = result.summary(frame)
     assert bool(table["error"].notna().all())
     errors = standard_errors(result, frame)
     assert float(errors.standard_errors["predictors"].max()) < 1.0
-    spread = fit(model, frame, Bootstrap(EM(tolerance=1e-4, parameter_tolerance=0.1), num_replicates=3), init=result).draws  # sequences are drawn anew
+    spread = fit(
+        model,
+        frame,
+        Bootstrap(EM(tolerance=1e-4, parameter_tolerance=0.1), num_replicates=3),
+        init=result,
+    ).draws  # sequences are drawn anew
     assert spread is not None
     assert spread["transitions"].shape[-3:] == (3, 2, 2)
     idata = result.to_arviz(frame)
-    assert dict(idata["posterior"]["transitions"].sizes) == {"chain": 1, "draw": 1, "state": 2, "next_state": 2}
-    with pytest.raises(ValueError, match="viterbi_states: a fit of a hidden Markov model was expected, got one of Mixture"):
+    assert dict(idata["posterior"]["transitions"].sizes) == {
+        "chain": 1,
+        "draw": 1,
+        "state": 2,
+        "next_state": 2,
+    }
+    with pytest.raises(
+        ValueError,
+        match="viterbi_states: a fit of a hidden Markov model was expected, got one of Mixture",
+    ):
         viterbi_states(fit(Mixture(1, Normal(), 2), packed[0, :30]), packed)
     with pytest.raises(ValueError, match="level must lie"):
         forecast(result, frame, level=1.0)

@@ -1,4 +1,6 @@
-"""Item fit against enumeration of all answers and numerical derivatives; a wrong row of Q is found, and named by its attribute."""
+"""Item fit against enumeration of all answers and numerical derivatives; a wrong row of Q is found,
+and named by its attribute.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ Q = ((1, 0), (0, 1), (1, 0), (0, 1), (1, 0), (0, 1), (1, 1), (1, 1))
 def test_the_score_statistic_by_enumeration(small: tuple[Fit, torch.Tensor]) -> None:
     result, items = small
     patterns = np.array(list(itertools.product((0, 1), repeat=8)), dtype=float)
-    law = Program(result.model, torch.tensor(patterns)).log_marginal_rows(result.params).exp().numpy()
+    law = (
+        Program(result.model, torch.tensor(patterns)).log_marginal_rows(result.params).exp().numpy()
+    )
     found, x = item_fit(result, items, "score"), items.numpy()
     own = [2, 2, 2, 2, 2, 2, 2, 3]
     for j in range(8):
@@ -43,7 +47,16 @@ def test_the_score_statistic_by_enumeration(small: tuple[Fit, torch.Tensor]) -> 
         for r in range(8):
             expected = (law * patterns[:, j])[rest == r].sum() / law[rest == r].sum()
             rows = (seen == r).sum()
-            cells.append(np.array([rows * expected, rows * (1 - expected), x[seen == r, j].sum(), rows * expected * (1 - expected)]))
+            cells.append(
+                np.array(
+                    [
+                        rows * expected,
+                        rows * (1 - expected),
+                        x[seen == r, j].sum(),
+                        rows * expected * (1 - expected),
+                    ]
+                )
+            )
         groups: list[np.ndarray] = [np.zeros(4)]
         for cell in cells:
             groups[-1] = groups[-1] + cell
@@ -67,7 +80,9 @@ def test_the_score_statistic_by_enumeration(small: tuple[Fit, torch.Tensor]) -> 
 def test_residuals_by_numerical_derivatives(small: tuple[Fit, torch.Tensor], missing: bool) -> None:
     result, items = small
     if missing:
-        items = items.masked_fill(torch.rand(items.shape, generator=torch.Generator().manual_seed(1)) < 0.1, torch.nan)
+        items = items.masked_fill(
+            torch.rand(items.shape, generator=torch.Generator().manual_seed(1)) < 0.1, torch.nan
+        )
         items = items[(~items.isnan()).sum(1) > 1]
         result = fit(result.model, items, EM(tolerance=1e-7), num_restarts=1)
     errors = standard_errors(result, items)
@@ -91,20 +106,35 @@ def test_residuals_by_numerical_derivatives(small: tuple[Fit, torch.Tensor], mis
         for p in range(len(errors.estimate)):
             step = torch.zeros_like(errors.estimate)
             step[p] = 1e-5
-            slopes.append(weights.mT @ (predicted(errors.estimate + step, j)[1] - predicted(errors.estimate - step, j)[1])[seen] / 2e-5)
+            slopes.append(
+                weights.mT
+                @ (
+                    predicted(errors.estimate + step, j)[1]
+                    - predicted(errors.estimate - step, j)[1]
+                )[seen]
+                / 2e-5
+            )
         slope = torch.stack(slopes, 1)
         left = whole - slope @ errors.covariance @ slope.mT
         shares = torch.linalg.eigvals(torch.linalg.solve(whole, left)).real.clamp(0, 1)
         statistic = residual @ torch.linalg.solve(whole, residual)
-        assert found.statistic[j] == pytest.approx(float(statistic * shares.sum() / shares.square().sum()), rel=1e-5)
-        assert found.degrees[j] == pytest.approx(float(shares.sum() ** 2 / shares.square().sum()), rel=1e-5)
+        assert found.statistic[j] == pytest.approx(
+            float(statistic * shares.sum() / shares.square().sum()), rel=1e-5
+        )
+        assert found.degrees[j] == pytest.approx(
+            float(shares.sum() ** 2 / shares.square().sum()), rel=1e-5
+        )
         known = ~np.isnan(found.z[j])
-        assert np.allclose(found.z[j][known], (residual / left.diagonal().sqrt())[1:].numpy()[known], rtol=1e-4)
+        assert np.allclose(
+            found.z[j][known], (residual / left.diagonal().sqrt())[1:].numpy()[known], rtol=1e-4
+        )
     assert not np.isnan(found.statistic).any()
 
 
 def test_the_moments_of_every_family() -> None:
-    response = Blocks((Bernoulli(), 3), (Normal(), 2), (LogNormal(), 2), (Poisson(), 2), (NegativeBinomial(), 3))
+    response = Blocks(
+        (Bernoulli(), 3), (Normal(), 2), (LogNormal(), 2), (Poisson(), 2), (NegativeBinomial(), 3)
+    )
     model = LatentAttributeModel([(1, 0), (0, 1), (1, 1)] * 4, response)
     graph = model.layers()[0].graph
     assert graph is not None
@@ -121,12 +151,17 @@ def test_the_moments_of_every_family() -> None:
     posterior = Program(model, items).latent_marginals(params)["attributes"]
     assert torch.allclose(torch.softmax(moments.log_joint(answers), -1), posterior, atol=1e-12)
     expected = model.expected_responses(params, profiles_of(structure, "test"))
-    assert torch.allclose(moments.mean[:, [0, 1, 2, 3, 4, 7, 8]], expected[:, [0, 1, 2, 3, 4, 7, 8]])
+    assert torch.allclose(
+        moments.mean[:, [0, 1, 2, 3, 4, 7, 8]], expected[:, [0, 1, 2, 3, 4, 7, 8]]
+    )
     assert torch.allclose(moments.variance[:, :3], expected[:, :3] * (1 - expected[:, :3]))
     assert torch.allclose(moments.variance[:, 3:7], params["dispersion"][:4].expand(4, -1))
     assert torch.allclose(moments.variance[:, 7:9], expected[:, 7:9])
     assert torch.allclose(moments.mean[:, 9:], expected[:, 9:])
-    assert torch.allclose(moments.variance[:, 9:], expected[:, 9:] + expected[:, 9:].square() / params["dispersion"][4:])
+    assert torch.allclose(
+        moments.variance[:, 9:],
+        expected[:, 9:] + expected[:, 9:].square() / params["dispersion"][4:],
+    )
     assert torch.allclose((moments.mean + moments.variance / 2).exp()[:, 5:7], expected[:, 5:7])
     found = item_fit(result, items)
     assert np.isfinite(found.p_value).sum() >= 8
@@ -143,7 +178,9 @@ def test_a_wrong_row_is_found_and_its_attribute_named() -> None:
     model = LatentAttributeModel(matrix, items="dina", attribute_names=("add", "carry", "borrow"))
     result = fit(model, items, EM(tolerance=1e-8))
     found = item_fit(result, items)
-    assert found.misfitting[0] == str(j) if len(found.misfitting) == 1 else str(j) in found.misfitting
+    assert (
+        found.misfitting[0] == str(j) if len(found.misfitting) == 1 else str(j) in found.misfitting
+    )
     assert found.suspects[j] == ("add", "carry", "borrow")[gone]
     assert found.z[j, gone] > 3
     assert f"{j} (see attribute {found.suspects[j]})" in found.text()
@@ -155,7 +192,9 @@ def test_a_wrong_row_is_found_and_its_attribute_named() -> None:
 
 
 def test_items_on_their_bound_do_not_stop_it() -> None:
-    """A saturated item of which one profile solves everything has a flat direction; nothing that the data determine moves along it."""
+    """A saturated item of which one profile solves everything has a flat direction; nothing that
+    the data determine moves along it.
+    """
     design = mastery_test(12, 3, "saturated", seed=1)
     items, _ = design.draw(400, seed=3)
     model = LatentAttributeModel(design.model.q_matrix, items="saturated", bound=15.0)
@@ -167,7 +206,11 @@ def test_items_on_their_bound_do_not_stop_it() -> None:
     covariance, flat = information.covariance()
     assert torch.isfinite(covariance).all()
     assert covariance.shape == (len(information.names),) * 2
-    assert torch.allclose(information.matrix @ covariance @ information.matrix, information.matrix, atol=1e-4 * float(information.matrix.abs().max()))
+    assert torch.allclose(
+        information.matrix @ covariance @ information.matrix,
+        information.matrix,
+        atol=1e-4 * float(information.matrix.abs().max()),
+    )
     assert flat.shape[0] == len(information.names)
 
 
@@ -184,9 +227,17 @@ def test_bad_input(small: tuple[Fit, torch.Tensor]) -> None:
     gone[3, 4] = torch.nan
     with pytest.raises(ValueError, match="an answer is missing; use how='attributes'"):
         item_fit(result, gone, "score")
-    normal: Any = fit(LatentAttributeModel(Q, Normal()), items + 0.3 * torch.randn(items.shape, dtype=F64, generator=torch.Generator().manual_seed(0)), EM(tolerance=1e-3), num_restarts=1)
+    normal: Any = fit(
+        LatentAttributeModel(Q, Normal()),
+        items
+        + 0.3 * torch.randn(items.shape, dtype=F64, generator=torch.Generator().manual_seed(0)),
+        EM(tolerance=1e-3),
+        num_restarts=1,
+    )
     with pytest.raises(ValueError, match=r"the items are Normal\(\)"):
         item_fit(normal, items, "score")
-    open_model = LatentAttributeModel(num_attributes=2, num_items=8, penalty=TruncatedLasso(1.0, 0.1))
+    open_model = LatentAttributeModel(
+        num_attributes=2, num_items=8, penalty=TruncatedLasso(1.0, 0.1)
+    )
     with pytest.raises(ValueError, match="item_fit: the loadings are penalised"):
         item_fit(fit(open_model, items, EM(tolerance=1e-3), num_restarts=1), items)

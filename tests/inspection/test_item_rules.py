@@ -1,4 +1,6 @@
-"""Wald tests of rules against contrasts worked out from standard errors, on items whose rule is known; what is undetermined is left out."""
+"""Wald tests of rules against contrasts worked out from standard errors, on items whose rule is
+known; what is undetermined is left out.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,11 @@ def fitted() -> tuple[Fit, torch.Tensor]:
     loadings = 2.5 * torch.tensor(Q, dtype=F64)
     loadings = torch.cat([loadings, torch.zeros(9, 1, dtype=F64)], 1)
     loadings[6:] = torch.tensor([[0, 0, 3.0], [3.0, 3.0, -3.0], [1.5, 1.5, 0.0]], dtype=F64)
-    truth = {"loadings": loadings, "intercepts": torch.full((9,), -1.5, dtype=F64), "profiles": torch.tensor([0.3, 0.2, 0.2, 0.3], dtype=F64)}
+    truth = {
+        "loadings": loadings,
+        "intercepts": torch.full((9,), -1.5, dtype=F64),
+        "profiles": torch.tensor([0.3, 0.2, 0.2, 0.3], dtype=F64),
+    }
     items = Program(model, None, 2000).simulate(truth, 3)["items"]
     return fit(model, items, EM(tolerance=1e-9), num_restarts=1), items
 
@@ -47,14 +53,27 @@ def test_the_statistics_from_standard_errors(fitted: tuple[Fit, torch.Tensor]) -
         "dina": lambda eta: eta[1:3] - eta[0],
         "dino": lambda eta: eta[1:3] - eta[3],
         "additive": lambda eta: (eta[3] - eta[2] - eta[1] + eta[0]).reshape(1),
-        "acdm": lambda eta: (eta.sigmoid()[3] - eta.sigmoid()[2] - eta.sigmoid()[1] + eta.sigmoid()[0]).reshape(1),
-        "rrum": lambda eta: (eta.sigmoid().log()[3] - eta.sigmoid().log()[2] - eta.sigmoid().log()[1] + eta.sigmoid().log()[0]).reshape(1),
+        "acdm": (
+            lambda eta: (
+                eta.sigmoid()[3] - eta.sigmoid()[2] - eta.sigmoid()[1] + eta.sigmoid()[0]
+            ).reshape(1)
+        ),
+        "rrum": (
+            lambda eta: (
+                eta.sigmoid().log()[3]
+                - eta.sigmoid().log()[2]
+                - eta.sigmoid().log()[1]
+                + eta.sigmoid().log()[0]
+            ).reshape(1)
+        ),
     }
     free = errors.estimate.clone().requires_grad_()
     for j in (6, 7, 8):
         for rule, contrast in contrasts.items():
             gap = contrast(odds(errors.coordinates.params(free))[:, j])
-            slopes = torch.stack([torch.autograd.grad(entry, free, retain_graph=True)[0] for entry in gap])
+            slopes = torch.stack(
+                [torch.autograd.grad(entry, free, retain_graph=True)[0] for entry in gap]
+            )
             gap = gap.detach()
             wald = float(gap @ torch.linalg.solve(slopes @ errors.covariance @ slopes.mT, gap))
             line = table.loc[(str(j), rule)]
@@ -87,9 +106,11 @@ def test_three_attributes_and_any_family() -> None:
     loadings[:6, :3] = 2.0 * torch.eye(3, dtype=F64).repeat(2, 1)
     loadings[6, 6], loadings[7, :3] = 2.0, 1.0
     truth = {
-        "loadings": loadings, "intercepts": torch.zeros(8, dtype=F64), "dispersion": torch.full((8,), 0.25, dtype=F64),
+        "loadings": loadings,
+        "intercepts": torch.zeros(8, dtype=F64),
+        "dispersion": torch.full((8,), 0.25, dtype=F64),
         "profiles": torch.full((8,), 0.125, dtype=F64),
-    }  # fmt: skip
+    }
     items = Program(model, None, 1000).simulate(truth, 1)["items"]
     found = item_rules(fit(model, items, EM(tolerance=1e-9), num_restarts=1), items)
     assert found.rules[6:] == ("dina", "additive")
@@ -120,12 +141,22 @@ def test_bad_input(fitted: tuple[Fit, torch.Tensor]) -> None:
     with pytest.raises(ValueError, match=r"level must lie in \(0, 1\)"):
         item_rules(result, items, level=1.0)
     for rule in ("dina", "acdm", "additive"):
-        other = fit(dataclasses.replace(result.model, items=rule), items, EM(max_iterations=300), num_restarts=1)
-        with pytest.raises(ValueError, match="item '6' is not one; fit the model dataclasses.replace"):
+        other = fit(
+            dataclasses.replace(result.model, items=rule),
+            items,
+            EM(max_iterations=300),
+            num_restarts=1,
+        )
+        with pytest.raises(
+            ValueError, match="item '6' is not one; fit the model dataclasses.replace"
+        ):
             item_rules(other, items)
     design = mastery_test(12, 3, seed=1)
     simple = LatentAttributeModel(np.array(design.model.q_matrix)[:6], items="saturated")
-    found = item_rules(fit(simple, design.draw(500, seed=1)[0][:, :6], EM(tolerance=1e-5), num_restarts=1), design.draw(500, seed=1)[0][:, :6])
+    found = item_rules(
+        fit(simple, design.draw(500, seed=1)[0][:, :6], EM(tolerance=1e-5), num_restarts=1),
+        design.draw(500, seed=1)[0][:, :6],
+    )
     assert found.tests == ()
     assert found.text() == "Every item asks for one attribute, and all rules are then the same."
     assert len(found.table) == 0

@@ -1,4 +1,6 @@
-"""Items as tables over profiles against the fit that they come from, and the likelihood of a candidate against a maximiser that knows nothing of EM."""
+"""Items as tables over profiles against the fit that they come from, and the likelihood of a
+candidate against a maximiser that knows nothing of EM.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,15 @@ import torch
 from scipy.optimize import minimize
 
 from inference import EM, fit
-from inference.inspection.item_tables import Answers, Candidates, ItemTables, OneItem, _expect, groups_of, tables_of
+from inference.inspection.item_tables import (
+    Answers,
+    Candidates,
+    ItemTables,
+    OneItem,
+    _expect,
+    groups_of,
+    tables_of,
+)
 from inference.programs.data import checked
 from inference.programs.program import Program
 from ppl_models import (
@@ -33,23 +43,40 @@ MIXED = Blocks((Bernoulli(), 4), (Normal(), 2), (Poisson(), 1))
 COUNTS = Blocks((NegativeBinomial(), 4), (Bernoulli(), 3))
 
 
-def drawn(model: LatentAttributeModel, num_rows: int, seed: int, missing: float = 0.0) -> torch.Tensor:
+def drawn(
+    model: LatentAttributeModel, num_rows: int, seed: int, missing: float = 0.0
+) -> torch.Tensor:
     """Rows of items whose effects are clear."""
     layer = model.layers()[0]
     graph = layer.graph.double()  # type: ignore[union-attr]
     root = model.root_law()
     params = {name: value[0] for name, value in root.uniform(torch.zeros((), dtype=F64)).items()}
-    params |= {"loadings": 2.5 * graph / graph.sum(-1, keepdim=True), "intercepts": torch.full((len(graph),), -0.8, dtype=F64)}
+    params |= {
+        "loadings": 2.5 * graph / graph.sum(-1, keepdim=True),
+        "intercepts": torch.full((len(graph),), -0.8, dtype=F64),
+    }
     if layer.dispersion:
-        params["dispersion"] = torch.full((layer.response.num_dispersed(len(graph)),), 0.7, dtype=F64)
+        params["dispersion"] = torch.full(
+            (layer.response.num_dispersed(len(graph)),), 0.7, dtype=F64
+        )
     data = Program(model, None, num_rows).simulate(params, seed)["items"]
-    return torch.where(torch.rand(data.shape, generator=torch.Generator().manual_seed(seed)) < missing, torch.nan, data)
+    return torch.where(
+        torch.rand(data.shape, generator=torch.Generator().manual_seed(seed)) < missing,
+        torch.nan,
+        data,
+    )
 
 
-def start(model: LatentAttributeModel, data: torch.Tensor, tolerance: float = 1e-9) -> tuple[Any, Answers, ItemTables]:
+def start(
+    model: LatentAttributeModel, data: torch.Tensor, tolerance: float = 1e-9
+) -> tuple[Any, Answers, ItemTables]:
     result = fit(model, data, EM(tolerance=tolerance, parameter_tolerance=1e-2), num_restarts=1)
     answers = Answers.of(result.structure, checked(model, data)[0])
-    return result, answers, tables_of(result, result.structure, answers, result.structure.item_rules())
+    return (
+        result,
+        answers,
+        tables_of(result, result.structure, answers, result.structure.item_rules()),
+    )
 
 
 @pytest.mark.parametrize(
@@ -67,13 +94,21 @@ def test_tables_are_those_of_the_fit(items: Any, response: Any, root: Any, missi
     model = LatentAttributeModel(Q, response, items, root, bound=15)
     data = drawn(model, 400, 1, missing)
     result, answers, tables = start(model, data)
-    assert tables.log_likelihood == pytest.approx(float(result.log_likelihood_rows(data).sum()), abs=1e-6)
+    assert tables.log_likelihood == pytest.approx(
+        float(result.log_likelihood_rows(data).sum()), abs=1e-6
+    )
     posterior = Program(model, data).latent_marginals(result.params)["attributes"]
     assert torch.allclose(tables.posterior, posterior, atol=1e-8)
     again = tables.under(answers, tables.q_matrix)  # EM cannot leave a maximum
     assert abs(again.log_likelihood - tables.log_likelihood) < 0.02
-    jumbled = torch.softmax(torch.randn(tables.posterior.shape, generator=torch.Generator().manual_seed(0), dtype=F64) + 3 * tables.posterior, -1)
-    climbed = ItemTables(**{**tables.__dict__, "posterior": jumbled}).under(answers, tables.q_matrix)
+    jumbled = torch.softmax(
+        torch.randn(tables.posterior.shape, generator=torch.Generator().manual_seed(0), dtype=F64)
+        + 3 * tables.posterior,
+        -1,
+    )
+    climbed = ItemTables(**{**tables.__dict__, "posterior": jumbled}).under(
+        answers, tables.q_matrix
+    )
     assert abs(climbed.log_likelihood - tables.log_likelihood) < 0.5
 
 
@@ -82,14 +117,18 @@ def test_a_law_with_a_trait_is_carried_along() -> None:
     model = LatentAttributeModel(q, root=HigherOrder(), bound=15)
     data = drawn(model, 300, 2)
     result, answers, tables = start(model, data, tolerance=1e-6)
-    assert tables.log_likelihood == pytest.approx(float(result.log_likelihood_rows(data).sum()), abs=1e-6)
+    assert tables.log_likelihood == pytest.approx(
+        float(result.log_likelihood_rows(data).sum()), abs=1e-6
+    )
     assert abs(tables.under(answers, tables.q_matrix).log_likelihood - tables.log_likelihood) < 0.05
 
 
 @pytest.mark.parametrize("j", [0, 4, 6], ids=["Bernoulli", "Normal", "Poisson"])
 @pytest.mark.parametrize("rule", ["saturated", "conjunctive", "disjunctive", "additive"])
 def test_the_likelihood_of_a_candidate(rule: str, j: int) -> None:
-    """It is the largest of the whole model's likelihoods over this item's coefficients, up to a constant that all candidates share."""
+    """It is the largest of the whole model's likelihoods over this item's coefficients, up to a
+    constant that all candidates share.
+    """
     model = LatentAttributeModel(Q, MIXED, "gdm")
     _, answers, tables = start(model, drawn(model, 250, 3, 0.1))
     vectors = torch.tensor([[1, 0], [0, 1], [1, 1]]).bool()
@@ -102,7 +141,12 @@ def test_the_likelihood_of_a_candidate(rule: str, j: int) -> None:
         design = torch.nn.functional.pad(answers.profiles[:, row], (1, 0), value=1.0)
         size = design.shape[1] if rule == "additive" else int(groups.max()) + 1
 
-        def minus(x: np.ndarray, groups: torch.Tensor = groups, design: torch.Tensor = design, size: int = size) -> float:
+        def minus(
+            x: np.ndarray,
+            groups: torch.Tensor = groups,
+            design: torch.Tensor = design,
+            size: int = size,
+        ) -> float:
             values = torch.tensor(x[:size])
             eta = tables.eta.clone()
             eta[j] = design @ values if rule == "additive" else values[groups]
@@ -119,7 +163,9 @@ def test_the_likelihood_of_a_candidate(rule: str, j: int) -> None:
 
 
 def test_least_squares_find_what_the_likelihood_finds() -> None:
-    """The screen puts first what the likelihood puts first, where the answers are clear, and is near it for the best."""
+    """The screen puts first what the likelihood puts first, where the answers are clear, and is
+    near it for the best.
+    """
     q = np.vstack([np.eye(4, dtype=int)] * 3 + [[[1, 1, 0, 0], [0, 1, 1, 1], [1, 0, 0, 1]]])
     model = LatentAttributeModel(q, items="gdm")
     _, answers, tables = start(model, drawn(model, 1500, 4))
@@ -138,7 +184,9 @@ def test_least_squares_find_what_the_likelihood_finds() -> None:
 
 
 def test_groups_of_profiles() -> None:
-    profiles = torch.tensor([[0, 0, 0], [0, 0, 1], [0, 1, 0], [0, 1, 1], [1, 0, 0], [1, 1, 1]], dtype=F64)
+    profiles = torch.tensor(
+        [[0, 0, 0], [0, 0, 1], [0, 1, 0], [0, 1, 1], [1, 0, 0], [1, 1, 1]], dtype=F64
+    )
     row = torch.tensor([True, False, True])
     assert groups_of(profiles, row, "saturated").tolist() == [0, 1, 0, 1, 2, 3]
     assert groups_of(profiles, row, "conjunctive").tolist() == [0, 0, 0, 0, 0, 1]

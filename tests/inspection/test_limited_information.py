@@ -1,4 +1,6 @@
-"""M2 against the definition on all answer patterns, its law under the model, and its power under a wrong Q-matrix."""
+"""M2 against the definition on all answer patterns, its law under the model, and its power under a
+wrong Q-matrix.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,15 @@ from scipy.stats import chi2, ncx2
 from inference import EM, fit
 from inference.inspection import limited_information_fit
 from inference.programs.program import Program
-from ppl_models import Dag, HigherOrder, Independent, LatentAttributeModel, Normal, Saturated, TruncatedLasso
+from ppl_models import (
+    Dag,
+    HigherOrder,
+    Independent,
+    LatentAttributeModel,
+    Normal,
+    Saturated,
+    TruncatedLasso,
+)
 from ppl_models.datasets import mastery_test
 
 F64 = torch.float64
@@ -21,9 +31,18 @@ Q = ((1, 0), (0, 1), (1, 0), (0, 1), (1, 1), (1, 1))
 BITS = np.array(list(itertools.product((0, 1), repeat=6)), dtype=float)
 
 
-def by_definition(model: Any, params: dict[str, torch.Tensor], items: torch.Tensor, free: list[tuple[str, tuple[int, ...]]]) -> tuple[float, int]:
-    """The multinomial law of all 64 patterns, derivatives by central differences, inverses as they are written."""
-    moments = np.stack([*BITS.T, *(BITS[:, j] * BITS[:, k] for j, k in itertools.combinations(range(6), 2))])  # (21, 64)
+def by_definition(
+    model: Any,
+    params: dict[str, torch.Tensor],
+    items: torch.Tensor,
+    free: list[tuple[str, tuple[int, ...]]],
+) -> tuple[float, int]:
+    """The multinomial law of all 64 patterns, derivatives by central differences, inverses as they
+    are written.
+    """
+    moments = np.stack(
+        [*BITS.T, *(BITS[:, j] * BITS[:, k] for j, k in itertools.combinations(range(6), 2))]
+    )  # (21, 64)
 
     def law(values: dict[str, torch.Tensor]) -> np.ndarray:
         return Program(model, torch.tensor(BITS)).log_marginal_rows(values).exp().numpy()
@@ -40,13 +59,17 @@ def by_definition(model: Any, params: dict[str, torch.Tensor], items: torch.Tens
         slopes.append((sides[0] - sides[1]) / 2e-5)
     p, delta = law(params), np.stack(slopes, 1)
     inverse = np.linalg.inv(moments @ (np.diag(p) - np.outer(p, p)) @ moments.T)
-    middle = inverse - inverse @ delta @ np.linalg.inv(delta.T @ inverse @ delta) @ delta.T @ inverse
+    middle = (
+        inverse - inverse @ delta @ np.linalg.inv(delta.T @ inverse @ delta) @ delta.T @ inverse
+    )
     counts = np.array([(items.numpy() == pattern).all(1).mean() for pattern in BITS])
     residual = moments @ (counts - p)
     return len(items) * residual @ middle @ residual, len(moments) - len(free)
 
 
-@pytest.mark.parametrize("root", [Saturated(), Independent(), Dag(((0, 1),))], ids=["saturated", "independent", "dag"])
+@pytest.mark.parametrize(
+    "root", [Saturated(), Independent(), Dag(((0, 1),))], ids=["saturated", "independent", "dag"]
+)
 def test_the_definition(root: Any) -> None:
     model = LatentAttributeModel(Q, items=("additive",) * 4 + ("dina", "additive"), root=root)
     graph = model.layers()[0].graph
@@ -59,8 +82,10 @@ def test_the_definition(root: Any) -> None:
         law = {"conditionals": torch.tensor([0.5, 0.3, 0.8], dtype=F64)}
     items = Program(model, None, 600).simulate(truth | law, 3)["items"]
     result = fit(model, items, EM(tolerance=1e-6), num_restarts=1)
-    free = [("loadings", tuple(place)) for place in graph.nonzero().tolist()] + [("intercepts", (j,)) for j in range(6)]
-    (site, value), = law.items()
+    free = [("loadings", tuple(place)) for place in graph.nonzero().tolist()] + [
+        ("intercepts", (j,)) for j in range(6)
+    ]
+    ((site, value),) = law.items()
     free += [(site, (k,)) for k in range(len(value) - (site == "profiles"))]
     found = limited_information_fit(result, items)
     expected, degrees = by_definition(model, result.params, items, free)
@@ -72,7 +97,9 @@ def test_the_definition(root: Any) -> None:
     covariance = (chances[:, None] * spread).T @ spread
     implied = covariance / np.sqrt(np.outer(np.diag(covariance), np.diag(covariance)))
     above = np.triu_indices(6, 1)
-    assert found.srmsr == pytest.approx(np.sqrt(((np.corrcoef(items.numpy().T) - implied)[above] ** 2).mean()))
+    assert found.srmsr == pytest.approx(
+        np.sqrt(((np.corrcoef(items.numpy().T) - implied)[above] ** 2).mean())
+    )
 
 
 def test_the_interval_of_rmsea() -> None:
@@ -84,7 +111,9 @@ def test_the_interval_of_rmsea() -> None:
     low, high = found.rmsea2_interval
     assert low < found.rmsea2 < high
     for end, chance in ((low, 0.95), (high, 0.05)):
-        assert ncx2.cdf(found.m2, found.degrees, end**2 * 1000 * found.degrees) == pytest.approx(chance, abs=1e-6)
+        assert ncx2.cdf(found.m2, found.degrees, end**2 * 1000 * found.degrees) == pytest.approx(
+            chance, abs=1e-6
+        )
     right = limited_information_fit(fit(design.model, items, EM(tolerance=1e-6)), items)
     assert right.p_value > 1e-3
     assert right.rmsea2 < found.rmsea2 / 3
@@ -93,13 +122,17 @@ def test_the_interval_of_rmsea() -> None:
 
 @pytest.mark.slow
 def test_the_law_under_the_model() -> None:
-    """Forty data sets of the model: the mean is the number of degrees of freedom, and few are called misfits."""
+    """Forty data sets of the model: the mean is the number of degrees of freedom, and few are
+    called misfits.
+    """
     design = mastery_test(12, 3, seed=6)
     model = LatentAttributeModel(design.model.q_matrix, items="dina", root=HigherOrder())
     values, refused, degrees = [], 0, 0
     for seed in range(40):
         items, _ = design.draw(1000, seed=seed)
-        found = limited_information_fit(fit(model, items, EM(tolerance=1e-7), num_restarts=1), items)
+        found = limited_information_fit(
+            fit(model, items, EM(tolerance=1e-7), num_restarts=1), items
+        )
         values.append(found.m2)
         refused, degrees = refused + (found.p_value < 0.05), found.degrees
     assert abs(np.mean(values) - degrees) < 4 * np.sqrt(2 * degrees / 40)
@@ -116,10 +149,25 @@ def test_bad_input() -> None:
         limited_information_fit(result, gone)
     normal = LatentAttributeModel(Q, Normal())
     with pytest.raises(ValueError, match="Bernoulli items were expected"):
-        limited_information_fit(fit(normal, items[:, :6] + 0.3 * torch.randn(1500, 6, dtype=F64, generator=torch.Generator().manual_seed(0)), EM(tolerance=1e-3), num_restarts=1), items)
+        limited_information_fit(
+            fit(
+                normal,
+                items[:, :6]
+                + 0.3 * torch.randn(1500, 6, dtype=F64, generator=torch.Generator().manual_seed(0)),
+                EM(tolerance=1e-3),
+                num_restarts=1,
+            ),
+            items,
+        )
     small = LatentAttributeModel(((1, 0), (0, 1), (1, 1)), items="dina")
     with pytest.raises(ValueError, match="no degree of freedom is left"):
-        limited_information_fit(fit(small, items[:, :3], EM(tolerance=1e-3), num_restarts=1), items[:, :3])
-    open_model = LatentAttributeModel(num_attributes=2, num_items=6, penalty=TruncatedLasso(1.0, 0.1))
+        limited_information_fit(
+            fit(small, items[:, :3], EM(tolerance=1e-3), num_restarts=1), items[:, :3]
+        )
+    open_model = LatentAttributeModel(
+        num_attributes=2, num_items=6, penalty=TruncatedLasso(1.0, 0.1)
+    )
     with pytest.raises(ValueError, match="penalised"):
-        limited_information_fit(fit(open_model, items[:, :6], EM(tolerance=1e-3), num_restarts=1), items[:, :6])
+        limited_information_fit(
+            fit(open_model, items[:, :6], EM(tolerance=1e-3), num_restarts=1), items[:, :6]
+        )

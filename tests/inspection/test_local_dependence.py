@@ -1,4 +1,6 @@
-"""Residuals of pairs against enumeration of all answers; two items that copy each other are found."""
+"""Residuals of pairs against enumeration of all answers; two items that copy each other are
+found.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +24,34 @@ PATTERNS = np.array(list(itertools.product((0, 1), repeat=8)), dtype=float)
 
 def test_pairs_by_enumeration(small: tuple[Fit, torch.Tensor]) -> None:
     result, items = small
-    found, errors, x = local_dependence(result, items), standard_errors(result, items), items.numpy()
+    found, errors, x = (
+        local_dependence(result, items),
+        standard_errors(result, items),
+        items.numpy(),
+    )
 
     def law(free: torch.Tensor) -> np.ndarray:
-        return Program(result.model, torch.tensor(PATTERNS)).log_marginal_rows(errors.coordinates.params(free)).exp().detach().numpy()
+        return (
+            Program(result.model, torch.tensor(PATTERNS))
+            .log_marginal_rows(errors.coordinates.params(free))
+            .exp()
+            .detach()
+            .numpy()
+        )
 
     def covariances(p: np.ndarray) -> np.ndarray:
         centred = PATTERNS - p @ PATTERNS
         return (centred.T * p) @ centred
 
     steps = 1e-5 * torch.eye(len(errors.estimate), dtype=F64)
-    slopes = np.stack([(covariances(law(errors.estimate + step)) - covariances(law(errors.estimate - step))) / 2e-5 for step in steps], -1)
+    slopes = np.stack(
+        [
+            (covariances(law(errors.estimate + step)) - covariances(law(errors.estimate - step)))
+            / 2e-5
+            for step in steps
+        ],
+        -1,
+    )
     p = law(errors.estimate)
     implied = covariances(p)
     mean = p @ PATTERNS
@@ -47,7 +66,9 @@ def test_pairs_by_enumeration(small: tuple[Fit, torch.Tensor]) -> None:
             assert found.p_value[c] == pytest.approx(2 * norm.sf(abs(found.z[c])))
         else:
             assert np.isnan(found.z[c])
-        gap = np.corrcoef(x[:, j], x[:, k])[0, 1] - implied[j, k] / np.sqrt(implied[j, j] * implied[k, k])
+        gap = np.corrcoef(x[:, j], x[:, k])[0, 1] - implied[j, k] / np.sqrt(
+            implied[j, j] * implied[k, k]
+        )
         assert found.residual_correlation[c] == pytest.approx(gap)
         x2 = 0.0
         for a, b in itertools.product((0, 1), repeat=2):
@@ -57,7 +78,9 @@ def test_pairs_by_enumeration(small: tuple[Fit, torch.Tensor]) -> None:
     assert (~np.isnan(found.z)).sum() >= 20
     posterior = Program(result.model, items).latent_marginals(result.params)["attributes"]
     profiles = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]], dtype=F64)
-    residuals = (items - posterior @ result.model.expected_responses(result.params, profiles)).numpy()
+    residuals = (
+        items - posterior @ result.model.expected_responses(result.params, profiles)
+    ).numpy()
     assert np.allclose(found.q3, np.corrcoef(residuals.T)[np.triu_indices(8, 1)])
     assert found.q3_bias == pytest.approx(-1 / 7)
     assert np.allclose(found.matrix[np.triu_indices(8, 1)], found.residual_correlation)
@@ -85,7 +108,9 @@ def test_continuous_items() -> None:
     assert np.isnan(found.x2).all()
     assert abs(np.mean(found.p_value < 0.05) - 0.05) < 0.05
     items[:, 3] += 0.7 * (items[:, 17] - items[:, 17].mean())
-    assert ("3", "17") in local_dependence(fit(design.model, items, EM(tolerance=1e-8), num_restarts=1), items).dependent
+    assert ("3", "17") in local_dependence(
+        fit(design.model, items, EM(tolerance=1e-8), num_restarts=1), items
+    ).dependent
 
 
 def test_bad_input(small: tuple[Fit, torch.Tensor]) -> None:

@@ -35,7 +35,9 @@ def test_what_a_fit_is_asked(tmp_path) -> None:
     close(rows.sum(), result.log_likelihood, 1e-9)
     parts = log_likelihood_parts(result, data)
     close(parts.actions + parts.first_state + parts.moves, rows)
-    assert torch.equal(result.posterior_latents(data)["options"], smooth_options(result, data).option)
+    assert torch.equal(
+        result.posterior_latents(data)["options"], smooth_options(result, data).option
+    )
     assert torch.equal(result.decode_latents(data)["options"], viterbi_options(result, data).option)
     predicted = predict_actions(result, data)
     seen = data["action"].nan_to_num(nan=0).long()

@@ -1,4 +1,6 @@
-"""Validation of a Q-matrix: wrong entries are mended and right ones kept; shares of variance, tests and hulls by hand; bad input."""
+"""Validation of a Q-matrix: wrong entries are mended and right ones kept; shares of variance, tests
+and hulls by hand; bad input.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,14 @@ from inference.inspection import (
 from inference.inspection.item_tables import Answers, tables_of
 from inference.inspection.q_criteria import ItemEvidence
 from inference.programs.program import Program
-from ppl_models import DeepDiscreteEncoder, Hierarchy, LatentAttributeModel, NegativeBinomial, Normal, Poisson
+from ppl_models import (
+    DeepDiscreteEncoder,
+    Hierarchy,
+    LatentAttributeModel,
+    NegativeBinomial,
+    Normal,
+    Poisson,
+)
 
 F64 = torch.float64
 TRUE = np.vstack([np.eye(3, dtype=int)] * 3 + [[[1, 1, 0], [0, 1, 1], [1, 0, 1], [1, 1, 1]]])
@@ -33,21 +42,43 @@ NAMES = ("add", "carry", "borrow")
 ITEMS = tuple(f"q{j}" for j in range(13))
 
 
-def rows_of(model: LatentAttributeModel, num_rows: int, seed: int, effect: float = 3.5) -> torch.Tensor:
+def rows_of(
+    model: LatentAttributeModel, num_rows: int, seed: int, effect: float = 3.5
+) -> torch.Tensor:
     layer = model.layers()[0]
     graph = layer.graph.double()  # type: ignore[union-attr]
-    params = {"loadings": effect * graph / graph.sum(-1, keepdim=True), "intercepts": torch.full((len(graph),), -1.5, dtype=F64)}
-    params |= {name: value[0] for name, value in model.root_law().uniform(torch.zeros((), dtype=F64)).items()}
+    params = {
+        "loadings": effect * graph / graph.sum(-1, keepdim=True),
+        "intercepts": torch.full((len(graph),), -1.5, dtype=F64),
+    }
+    params |= {
+        name: value[0]
+        for name, value in model.root_law().uniform(torch.zeros((), dtype=F64)).items()
+    }
     if layer.dispersion:
         params["dispersion"] = torch.ones(len(graph), dtype=F64)
     return Program(model, None, num_rows).simulate(params, seed)["items"]
 
 
-def fitted(rule: str = "dina", response: Any = None, q_matrix: np.ndarray = WRONG, num_rows: int = 1200, effect: float = 3.5) -> tuple[Fit, torch.Tensor]:
+def fitted(
+    rule: str = "dina",
+    response: Any = None,
+    q_matrix: np.ndarray = WRONG,
+    num_rows: int = 1200,
+    effect: float = 3.5,
+) -> tuple[Fit, torch.Tensor]:
     settings = {} if response is None else {"response": response}
     data = rows_of(LatentAttributeModel(TRUE, items=rule, **settings), num_rows, 1, effect)
     frame = pd.DataFrame(q_matrix, columns=list(NAMES), index=list(ITEMS))
-    return fit(LatentAttributeModel(frame, items=rule, **settings), data, EM(tolerance=1e-6, parameter_tolerance=1e-2), num_restarts=2), data
+    return (
+        fit(
+            LatentAttributeModel(frame, items=rule, **settings),
+            data,
+            EM(tolerance=1e-6, parameter_tolerance=1e-2),
+            num_restarts=2,
+        ),
+        data,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +86,21 @@ def conjunctive() -> tuple[Fit, torch.Tensor]:
     return fitted()
 
 
-@pytest.mark.parametrize(("rule", "response"), [("dina", None), ("gdm", None), ("additive", Normal()), ("dino", Poisson()), ("gdm", NegativeBinomial())], ids=["dina", "gdm", "Normal", "Poisson", "counts"])
+@pytest.mark.parametrize(
+    ("rule", "response"),
+    [
+        ("dina", None),
+        ("gdm", None),
+        ("additive", Normal()),
+        ("dino", Poisson()),
+        ("gdm", NegativeBinomial()),
+    ],
+    ids=["dina", "gdm", "Normal", "Poisson", "counts"],
+)
 def test_wrong_rows_are_mended_and_right_ones_kept(rule: str, response: Any) -> None:
-    result, data = fitted(rule, response, effect=2.5 if isinstance(response, Poisson | NegativeBinomial) else 3.5)
+    result, data = fitted(
+        rule, response, effect=2.5 if isinstance(response, Poisson | NegativeBinomial) else 3.5
+    )
     found = validate_q(result, data)
     assert found.settled
     assert np.array_equal(found.suggested, TRUE)
@@ -66,8 +109,20 @@ def test_wrong_rows_are_mended_and_right_ones_kept(rule: str, response: Any) -> 
     assert min(change.gain for change in found.changes) > 5
 
 
-@pytest.mark.parametrize("criterion", [VarianceShare(), VarianceShare(None), VarianceHull(), WaldSteps(0.01), LikelihoodRatioSteps(0.01), ItemBIC(own_rule=False)])
-def test_the_published_ways_mend_most(criterion: Any, conjunctive: tuple[Fit, torch.Tensor]) -> None:
+@pytest.mark.parametrize(
+    "criterion",
+    [
+        VarianceShare(),
+        VarianceShare(None),
+        VarianceHull(),
+        WaldSteps(0.01),
+        LikelihoodRatioSteps(0.01),
+        ItemBIC(own_rule=False),
+    ],
+)
+def test_the_published_ways_mend_most(
+    criterion: Any, conjunctive: tuple[Fit, torch.Tensor]
+) -> None:
     result, data = conjunctive
     found = validate_q(result, data, criterion)
     assert (found.suggested != TRUE).sum() <= 1
@@ -90,7 +145,12 @@ def test_what_is_found_is_the_same_under_other_names(conjunctive: tuple[Fit, tor
     result, data = conjunctive
     found = validate_q(result, data)
     order, items = [2, 0, 1], np.random.default_rng(0).permutation(13)
-    moved = fit(LatentAttributeModel(WRONG[items][:, order], items="dina"), data[:, items], EM(tolerance=1e-6, parameter_tolerance=1e-2), num_restarts=2)
+    moved = fit(
+        LatentAttributeModel(WRONG[items][:, order], items="dina"),
+        data[:, items],
+        EM(tolerance=1e-6, parameter_tolerance=1e-2),
+        num_restarts=2,
+    )
     again = validate_q(moved, data[:, items])
     assert np.array_equal(again.suggested, found.suggested[items][:, order])
     assert np.allclose(again.gain, found.gain[items], atol=0.5)
@@ -107,7 +167,14 @@ def test_the_record_in_words_table_picture_and_model(conjunctive: tuple[Fit, tor
     table = found.table
     assert table.loc["q4", "suggested"] == "carry"
     assert table.changed.sum() == 4
-    assert set(table.columns) >= {"given", "suggested", "pvaf_given", "pvaf_suggested", "gain", "stability"}
+    assert set(table.columns) >= {
+        "given",
+        "suggested",
+        "pvaf_given",
+        "pvaf_suggested",
+        "gain",
+        "stability",
+    }
     json.dumps(table.to_dict())
     model = found.apply()
     assert np.array_equal(np.array(model.q_matrix), TRUE)
@@ -116,7 +183,9 @@ def test_the_record_in_words_table_picture_and_model(conjunctive: tuple[Fit, tor
     for item in (None, "q9", 9):
         ax = found.plot(item)
         assert ax.get_title() == ("Item q9" if item is not None else ax.get_title())
-        dots = next(line for line in ax.get_lines() if line.get_label() == "every set of attributes")
+        dots = next(
+            line for line in ax.get_lines() if line.get_label() == "every set of attributes"
+        )
         assert len(dots.get_xdata()) == 7
         plt.close(ax.figure)
     with pytest.raises(ValueError, match="name or number of one of 13"):
@@ -127,7 +196,14 @@ def evidence(result: Fit, data: torch.Tensor, j: int) -> ItemEvidence:
     answers = Answers.of(result.structure, data)
     tables = tables_of(result, result.structure, answers, ("saturated",) * 13)
     codes = torch.arange(1, 8)
-    return ItemEvidence(answers, tables, j, ("saturated",), ((codes[:, None] >> torch.arange(2, -1, -1)) & 1).bool(), {})
+    return ItemEvidence(
+        answers,
+        tables,
+        j,
+        ("saturated",),
+        ((codes[:, None] >> torch.arange(2, -1, -1)) & 1).bool(),
+        {},
+    )
 
 
 def test_shares_of_variance_by_hand(conjunctive: tuple[Fit, torch.Tensor]) -> None:
@@ -156,18 +232,24 @@ def test_a_wald_statistic_by_hand(conjunctive: tuple[Fit, torch.Tensor]) -> None
     posterior = Program(result.model, data).latent_marginals(result.params)["attributes"].numpy()
     x, has = data[:, 5].numpy(), posterior[:, [1, 3, 5, 7]].sum(1)
     m0, m1 = (x @ (1 - has)) / (1 - has).sum(), (x @ has) / has.sum()
-    scores = np.column_stack([(1 - has) * (x - m0) / (m0 * (1 - m0)), has * (x - m1) / (m1 * (1 - m1))])
+    scores = np.column_stack(
+        [(1 - has) * (x - m0) / (m0 * (1 - m0)), has * (x - m1) / (m1 * (1 - m1))]
+    )
     covariance = np.linalg.inv(scores.T @ scores)
     statistic, degrees = item.wald(item.place(np.array([False, False, True])), 2)
     assert degrees == 1
-    assert statistic == pytest.approx((m1 - m0) ** 2 / (covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1]))
+    assert statistic == pytest.approx(
+        (m1 - m0) ** 2 / (covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1])
+    )
     _, degrees = item.wald(item.place(np.array([True, True, True])), 2)
     assert degrees == 4
 
 
 @pytest.mark.slow
 def test_wald_and_likelihood_ratio_hold_their_level() -> None:
-    """Of an item that asks for one attribute, the second is found to matter about as often as the level says."""
+    """Of an item that asks for one attribute, the second is found to matter about as often as the
+    level says.
+    """
     model = LatentAttributeModel(np.vstack([np.eye(2, dtype=int)] * 4))
     rejected = []
     for seed in range(20):
@@ -214,7 +296,12 @@ def test_fewer_profiles_and_missing_answers() -> None:
     chain = Hierarchy([(0, 1)])
     data = rows_of(LatentAttributeModel(q, items="gdm", root=chain), 1500, 2)
     data[torch.rand(data.shape, generator=torch.Generator().manual_seed(0)) < 0.1] = torch.nan
-    result = fit(LatentAttributeModel(wrong, items="gdm", root=chain), data, EM(tolerance=1e-6, parameter_tolerance=1e-2), num_restarts=2)
+    result = fit(
+        LatentAttributeModel(wrong, items="gdm", root=chain),
+        data,
+        EM(tolerance=1e-6, parameter_tolerance=1e-2),
+        num_restarts=2,
+    )
     found = validate_q(result, data)
     assert np.array_equal(found.suggested, q)
     assert [change.item for change in found.changes] == ["0"]
@@ -242,6 +329,11 @@ def test_bad_input(conjunctive: tuple[Fit, torch.Tensor]) -> None:
     ):
         with pytest.raises(ValueError, match=words):
             make()
-    encoder = fit(DeepDiscreteEncoder(13, 3, penalty=None), data, EM(tolerance=1e-2, parameter_tolerance=1.0), num_restarts=1)
+    encoder = fit(
+        DeepDiscreteEncoder(13, 3, penalty=None),
+        data,
+        EM(tolerance=1e-2, parameter_tolerance=1.0),
+        num_restarts=1,
+    )
     with pytest.raises(ValueError, match="LatentAttributeModel"):
         validate_q(encoder, data)

@@ -39,14 +39,18 @@ def test_perplexity_of_three_documents():
 
 
 def one_bit():
-    """One latent, three words: rates (1, 2, 1) without it and (4, 1, 1) with it, half of the documents each."""
+    """One latent, three words: rates (1, 2, 1) without it and (4, 1, 1) with it, half of the
+    documents each.
+    """
     params = {
         "loadings_1": torch.tensor([[math.log(4)], [-math.log(2)], [0.0]], dtype=torch.float64),
         "intercepts_1": torch.tensor([0.0, math.log(2), 0.0], dtype=torch.float64),
         "proportions": torch.tensor([0.5], dtype=torch.float64),
     }
     result = fit(
-        DeepDiscreteEncoder(3, (1,), Poisson()), COUNTS.astype(float), EM(max_iterations=1, tolerance=1e9, parameter_tolerance=1e9)
+        DeepDiscreteEncoder(3, (1,), Poisson()),
+        COUNTS.astype(float),
+        EM(max_iterations=1, tolerance=1e9, parameter_tolerance=1e9),
     )
     import dataclasses
 
@@ -72,14 +76,23 @@ def test_predictive_perplexity_of_three_documents(exposure):
         p = posterior_by_hand(seen, exposure)
         mixture += (target * np.log((1 - p) * off + p * on)).sum()
         best += (target * np.log(on if p > 0.5 else off)).sum()
-        marginal += (target * np.log((1 - p) * off + p * on)).sum()  # one bit: product of marginals is the posterior
+        marginal += (
+            target * np.log((1 - p) * off + p * on)
+        ).sum()  # one bit: product of marginals is the posterior
     num_words = held.sum()
-    got = {kind: predictive_perplexity(result, COUNTS, held, exposure, kind, 4000) for kind in ("mixture", "map", "marginal_draws")}
+    got = {
+        kind: predictive_perplexity(result, COUNTS, held, exposure, kind, 4000)
+        for kind in ("mixture", "map", "marginal_draws")
+    }
     assert got["mixture"] == pytest.approx(math.exp(-mixture / num_words), rel=1e-12)
     assert got["map"] == pytest.approx(math.exp(-best / num_words), rel=1e-12)
     assert got["marginal_draws"] == pytest.approx(math.exp(-marginal / num_words), rel=0.01)
     assert np.allclose(word_probabilities(result), [off, on])
-    for wrong, match in (({"exposure": 0.0}, "exposure"), ({"latents": "mean"}, "mixture"), ({"held_out": held[:2]}, "shape")):
+    for wrong, match in (
+        ({"exposure": 0.0}, "exposure"),
+        ({"latents": "mean"}, "mixture"),
+        ({"held_out": held[:2]}, "shape"),
+    ):
         with pytest.raises(ValueError, match=match):
             predictive_perplexity(result, COUNTS, **wrong)
 
@@ -91,7 +104,11 @@ def test_other_models_are_refused():
 
 def test_words_of_three_topics():
     loadings = np.array([[2.0, 0.5, 0.0], [-1.0, -0.5, -3.0], [1.0, 1.0, 0.9]])
-    assert representative_words(loadings, WORDS) == [("star",), ("game",), ()]  # "disk" has a tie at the top
+    assert representative_words(loadings, WORDS) == [
+        ("star",),
+        ("game",),
+        (),
+    ]  # "disk" has a tie at the top
     assert top_words(loadings, WORDS, 2) == [("star", "disk"), ("disk", "star"), ("disk", "star")]
     assert topic_similarity(top_words(loadings, WORDS, 2)) == 6
     assert topic_similarity([("a", "b"), ("b", "c"), ("d",)]) == 1
@@ -104,15 +121,20 @@ def test_words_of_three_topics():
 
 
 def test_coherence_of_three_documents():
-    # star in documents 0, 2; game in 1, 2; disk in 0. star & game: 1 document, star & disk: 1, game & disk: 0
+    # star in documents 0, 2; game in 1, 2; disk in 0. star & game: 1 document, star & disk: 1, game
+    # & disk: 0
     expected = -(math.log(2 / 2) + math.log(2 / 1) + math.log(1 / 1))
     assert negative_coherence([WORDS], COUNTS, WORDS) == pytest.approx(expected)
-    other = -(math.log(2 / 2) + math.log(2 / 2) + math.log(1 / 2))  # ranked disk, star, game: pairs ds, dg, sg
+    other = -(
+        math.log(2 / 2) + math.log(2 / 2) + math.log(1 / 2)
+    )  # ranked disk, star, game: pairs ds, dg, sg
     other = -(math.log(2 / 2) + math.log(1 / 2) + math.log(2 / 2))
     assert negative_coherence([("disk", "star", "game")], COUNTS, WORDS) == pytest.approx(other)
     both = negative_coherence([WORDS, ("disk", "star", "game")], COUNTS, WORDS)
     assert both == pytest.approx((expected + other) / 2)
-    with pytest.warns(UserWarning, match=r"topics \[1, 2\] of 3 have fewer than two words"):  # they have no pair to judge by
+    with pytest.warns(
+        UserWarning, match=r"topics \[1, 2\] of 3 have fewer than two words"
+    ):  # they have no pair to judge by
         assert negative_coherence([WORDS, (), ("disk",)], COUNTS, WORDS) == pytest.approx(expected)
     with pytest.raises(ValueError, match="at least two words"):
         negative_coherence([("disk",)], COUNTS, WORDS)
@@ -143,6 +165,10 @@ def test_split_counts_keeps_every_word():
     share = first.sum() / counts.sum()
     assert abs(share - 0.8) < 4 * math.sqrt(0.16 / counts.sum())
     assert (split_counts(counts, 0.8, seed=3)[0] == first).all()
-    for bad, match in (((counts, 1.0), "share"), ((counts - 9.0,), "whole"), ((counts + 0.5,), "whole")):
+    for bad, match in (
+        ((counts, 1.0), "share"),
+        ((counts - 9.0,), "whole"),
+        ((counts + 0.5,), "whole"),
+    ):
         with pytest.raises(ValueError, match=match):
             split_counts(*bad)

@@ -1,4 +1,6 @@
-"""Latent attributes in several groups: the law by hand, exact EM, groups apart, items that function differently, bad input."""
+"""Latent attributes in several groups: the law by hand, exact EM, groups apart, items that function
+differently, bad input.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,12 @@ def one(**settings: Any) -> LatentAttributeModel:
     return LatentAttributeModel(Q, item_names=NAMES, **settings)
 
 
-def table(num_rows: int = 800, shift: float = 0.0, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray]:
-    """Rows of two groups, the second with more attributes; item q0 is harder by ``shift`` for it."""
+def table(
+    num_rows: int = 800, shift: float = 0.0, seed: int = 0
+) -> tuple[pd.DataFrame, np.ndarray]:
+    """Rows of two groups, the second with more attributes; item q0 is harder by ``shift`` for
+    it.
+    """
     rng = np.random.default_rng(seed)
     group = rng.integers(0, 2, num_rows)
     place = np.array([rng.choice(4, p=LAWS[g].numpy()) for g in group])
@@ -79,7 +85,9 @@ def test_the_law_by_hand() -> None:
             for j in range(10):
                 if not math.isnan(row[j]):
                     version = j if j < 8 else 8 + g if j == 8 else 10
-                    total += float(torch.nn.functional.logsigmoid(eta[c, version] * (1 if row[j] else -1)))
+                    total += float(
+                        torch.nn.functional.logsigmoid(eta[c, version] * (1 if row[j] else -1))
+                    )
             terms.append(total)
         expected.append(logsumexp(terms))
     found = Program(model, data).log_marginal_rows(params)
@@ -88,7 +96,9 @@ def test_the_law_by_hand() -> None:
 
 @pytest.mark.parametrize("root", ROOTS, ids=lambda root: type(root).__name__)
 def test_accelerated_em_is_that_of_the_program(root: Any) -> None:
-    """Log-likelihood and prior are the program's, nothing falls, and the generic M-step gains nothing at the end."""
+    """Log-likelihood and prior are the program's, nothing falls, and the generic M-step gains
+    nothing at the end.
+    """
     response = Blocks((Bernoulli(), 8), (Normal(), 1), (NegativeBinomial(), 1))
     model = AttributeGroups(one(root=root, response=response), ("early", "late"), free_items=(3, 9))
     frame, _ = table(60)
@@ -96,12 +106,17 @@ def test_accelerated_em_is_that_of_the_program(root: Any) -> None:
     data, _ = model.check_data(frame)
     steps = GroupedSteps.build(model, data, 2**18, 3)
     params = Program(model, data).draw_prior(2, 0)
-    params |= {"loadings": params["loadings"].clamp(-2, 2), "intercepts": params["intercepts"].clamp(-2, 2)}
+    params |= {
+        "loadings": params["loadings"].clamp(-2, 2),
+        "intercepts": params["intercepts"].clamp(-2, 2),
+    }
     params["dispersion"] = params["dispersion"].clamp(0.5, 2)
     values = []
     for _ in range(12):
         statistics, log_likelihood, log_prior = steps.e_step(params)
-        torch.testing.assert_close(log_likelihood, Program(model, data).log_marginal(params).detach())
+        torch.testing.assert_close(
+            log_likelihood, Program(model, data).log_marginal(params).detach()
+        )
         torch.testing.assert_close(log_prior, Program(model, data).log_prior(params).detach())
         values.append(log_likelihood + log_prior)
         params = steps.m_step(statistics, params)
@@ -109,7 +124,9 @@ def test_accelerated_em_is_that_of_the_program(root: Any) -> None:
 
 
 def test_groups_without_a_shared_parameter_are_separate_fits() -> None:
-    """With all items but one free, and that one without answers in one group, the log-likelihood is a sum."""
+    """With all items but one free, and that one without answers in one group, the log-likelihood is
+    a sum.
+    """
     model = AttributeGroups(one(bound=8.0), ("early", "late"), free_items=tuple(range(9)))
     frame, _ = table(500)
     late = frame["group"] == "late"
@@ -135,13 +152,19 @@ def test_groups_keep_their_laws_and_names() -> None:
     pooled = fit(one(), frame.drop(columns="group"), num_restarts=1)
     assert found.bic < pooled.bic - 20
     compared = compare_groups(found, frame)
-    assert compared.statistic == pytest.approx(2 * (found.log_likelihood - pooled.log_likelihood), abs=0.05)
+    assert compared.statistic == pytest.approx(
+        2 * (found.log_likelihood - pooled.log_likelihood), abs=0.05
+    )
     assert compared.degrees == 3
     assert compared.bic_gain == pytest.approx(pooled.bic - found.bic, abs=0.05)
-    assert compared.sizes.tolist() == [int((frame["group"] == name).sum()) for name in ("early", "late")]
+    assert compared.sizes.tolist() == [
+        int((frame["group"] == name).sum()) for name in ("early", "late")
+    ]
     by_hand = found.params["profiles"].numpy() @ compared.profiles
     assert np.allclose(compared.mastery, by_hand)
-    z = (by_hand[1] - by_hand[0]) / np.hypot(*compared.errors)  # laws of groups share the items alone
+    z = (by_hand[1] - by_hand[0]) / np.hypot(
+        *compared.errors
+    )  # laws of groups share the items alone
     assert np.allclose(norm.isf(compared.p_value / 2), z, rtol=0.1)
     assert compared.differs
     idata = found.to_arviz(frame)
@@ -152,7 +175,9 @@ def test_groups_keep_their_laws_and_names() -> None:
     assert float(((low < LAWS) & (high > LAWS)).double().mean()) >= 0.75
     order = np.random.default_rng(0).permutation(len(frame))
     numbers = np.column_stack([frame[list(NAMES)], frame["group"] == "late"]).astype(float)
-    assert float(found.log_likelihood_rows(numbers[order]).sum()) == pytest.approx(found.log_likelihood)
+    assert float(found.log_likelihood_rows(numbers[order]).sum()) == pytest.approx(
+        found.log_likelihood
+    )
 
 
 def test_the_item_that_functions_differently_is_found() -> None:
@@ -167,7 +192,9 @@ def test_the_item_that_functions_differently_is_found() -> None:
     assert found.non_uniform_p[0] > 0.01
     assert float(found.p_adjusted[1:].min()) > 0.01
     assert found.effect[0] > 0.15
-    scores = item_scores(shared, frame)  # without a further fit, and what the likelihood ratio tends to
+    scores = item_scores(
+        shared, frame
+    )  # without a further fit, and what the likelihood ratio tends to
     assert scores.items == NAMES
     assert scores.degrees.tolist() == [2] * 8 + [3] * 2
     assert scores.different == ("q0",)
@@ -178,12 +205,16 @@ def test_the_item_that_functions_differently_is_found() -> None:
     with pytest.raises(ValueError, match="item 0 is free in this fit already"):
         differential_items(fit(free, frame, EM(tolerance=1e-5), num_restarts=1), frame, ("q0",))
     with pytest.raises(ValueError, match="a fit of an AttributeGroups model was expected"):
-        differential_items(fit(one(), frame.drop(columns="group"), EM(tolerance=1e-4), num_restarts=1), frame)
+        differential_items(
+            fit(one(), frame.drop(columns="group"), EM(tolerance=1e-4), num_restarts=1), frame
+        )
 
 
 def test_a_trait_and_simulated_rows() -> None:
     q = tuple((int(j % 3 == 0), int(j % 3 == 1), int(j % 3 == 2)) for j in range(12))
-    model = AttributeGroups(LatentAttributeModel(q, root=HigherOrder()), ("a", "b", "c"), free_items=(1,))
+    model = AttributeGroups(
+        LatentAttributeModel(q, root=HigherOrder()), ("a", "b", "c"), free_items=(1,)
+    )
     truth = {
         "trait_slopes": torch.full((3, 3), 1.5, dtype=F64),
         "trait_intercepts": torch.tensor([[-1.0] * 3, [0.0] * 3, [1.0] * 3], dtype=F64),
@@ -191,7 +222,16 @@ def test_a_trait_and_simulated_rows() -> None:
         "intercepts": torch.full((14,), -1.7, dtype=F64),
     }
     drawn = Program(model, None, 1200).simulate(truth, 0)["items"]
-    items = torch.stack([drawn[:, [v for v, (j, g) in enumerate(model.versions) if j == k]] [torch.arange(1200), torch.arange(1200) % 3 if k == 1 else torch.zeros(1200, dtype=torch.long)] for k in range(12)], -1)  # fmt: skip
+    items = torch.stack(
+        [
+            drawn[:, [v for v, (j, g) in enumerate(model.versions) if j == k]][
+                torch.arange(1200),
+                torch.arange(1200) % 3 if k == 1 else torch.zeros(1200, dtype=torch.long),
+            ]
+            for k in range(12)
+        ],
+        -1,
+    )
     data = torch.cat([items, (torch.arange(1200) % 3).to(F64).unsqueeze(-1)], -1)
     found = fit(model, data, EM(tolerance=1e-6), num_restarts=1)
     assert found.params["trait_intercepts"].mean(-1).diff().min() > 0.4
@@ -199,10 +239,14 @@ def test_a_trait_and_simulated_rows() -> None:
 
 @pytest.mark.parametrize("free", [(), ("q2",), ("q2", "q5")])
 def test_simulated_columns_are_those_of_the_data(free: tuple[str, ...]) -> None:
-    """Failed before: with one free item of two groups its versions were held against other columns, and there was no bootstrap."""
+    """Failed before: with one free item of two groups its versions were held against other columns,
+    and there was no bootstrap.
+    """
     frame, _ = table(300)
     frame.iloc[::9, 5] = math.nan
-    found = fit(AttributeGroups(one(), ("early", "late"), free), frame, EM(tolerance=1e-5), num_restarts=1)
+    found = fit(
+        AttributeGroups(one(), ("early", "late"), free), frame, EM(tolerance=1e-5), num_restarts=1
+    )
     (check,) = predictive_checks(found, frame, num_simulations=8).values()
     assert np.array_equal(check.observed, frame[list(NAMES)].to_numpy(), equal_nan=True)
     assert np.isnan(check.simulated[:, np.isnan(check.observed)]).all()
@@ -212,16 +256,27 @@ def test_simulated_columns_are_those_of_the_data(free: tuple[str, ...]) -> None:
     assert drawn[:, -1].tolist() == (frame["group"] == "late").astype(float).tolist()
     if not free:
         again = bootstrap(found, frame, num_replicates=4)
-        spread, errors = again.draws["intercepts"][0].std(0), standard_errors(found, frame).standard_errors["intercepts"]
+        spread, errors = (
+            again.draws["intercepts"][0].std(0),
+            standard_errors(found, frame).standard_errors["intercepts"],
+        )
         assert float((spread / errors).log().mean().abs()) < math.log(2.5)
 
 
 def test_labels_that_became_numbers() -> None:
     frame, _ = table(40)
     numbers = frame.assign(group=(frame["group"] == "late").astype(float))
-    assert torch.equal(AttributeGroups(one(), ("early", "late")).check_data(numbers)[0], AttributeGroups(one(), ("early", "late")).check_data(frame)[0])
-    assert torch.equal(AttributeGroups(one(), ("0", "1")).check_data(numbers)[0], AttributeGroups(one(), ("early", "late")).check_data(frame)[0])
-    with pytest.raises(ValueError, match="row 0 is of group '[01]', and one of 1, 2 was expected|is of group '0'"):
+    assert torch.equal(
+        AttributeGroups(one(), ("early", "late")).check_data(numbers)[0],
+        AttributeGroups(one(), ("early", "late")).check_data(frame)[0],
+    )
+    assert torch.equal(
+        AttributeGroups(one(), ("0", "1")).check_data(numbers)[0],
+        AttributeGroups(one(), ("early", "late")).check_data(frame)[0],
+    )
+    with pytest.raises(
+        ValueError, match="row 0 is of group '[01]', and one of 1, 2 was expected|is of group '0'"
+    ):
         AttributeGroups(one(), ("1", "2")).check_data(numbers)
 
 
@@ -232,12 +287,21 @@ frame_of_20 = table(20)[0]
     ("change", "match"),
     [
         (lambda f: f.drop(columns="group"), "a column 'group' of group labels was expected"),
-        (lambda f: f.assign(group=["other", *f["group"][1:]]), "row 0 is of group 'other', and one of early, late was expected"),
+        (
+            lambda f: f.assign(group=["other", *f["group"][1:]]),
+            "row 0 is of group 'other', and one of early, late was expected",
+        ),
         (lambda f: f.assign(group=[*f["group"][:-1], None]), "row 19 has no group"),
-        (lambda f: f.assign(group=["late"] + ["early"] * 19), "group 'late' has 1 rows; at least 2"),
+        (
+            lambda f: f.assign(group=["late"] + ["early"] * 19),
+            "group 'late' has 1 rows; at least 2",
+        ),
         (lambda f: f.assign(group="early"), "group 'late' has 0 rows"),
         (lambda f: f.assign(q2=7.0), "Bernoulli items take the values 0 and 1"),
-        (lambda f: f.to_numpy()[:, :4].astype(object), "10 items and the number of the group as the last column|numbers were expected"),
+        (
+            lambda f: f.to_numpy()[:, :4].astype(object),
+            "10 items and the number of the group as the last column|numbers were expected",
+        ),
     ],
 )
 def test_data_that_do_not_fit(change: Any, match: str) -> None:
@@ -252,8 +316,16 @@ def test_data_that_do_not_fit(change: Any, match: str) -> None:
         (lambda: AttributeGroups(one(), ("a", "a")), "two or more different labels"),
         (lambda: AttributeGroups(one(), "ab"), "two or more different labels"),
         (lambda: AttributeGroups(Normal(), ("a", "b")), "LatentAttributeModel"),
-        (lambda: AttributeGroups(LatentAttributeModel(num_attributes=2, num_items=6), ("a", "b")), "q_matrix"),
-        (lambda: AttributeGroups(one(), ("a", "b"), ("q77",)), "'q77' is not among the 10 items, which are called q0"),
+        (
+            lambda: AttributeGroups(
+                LatentAttributeModel(num_attributes=2, num_items=6), ("a", "b")
+            ),
+            "q_matrix",
+        ),
+        (
+            lambda: AttributeGroups(one(), ("a", "b"), ("q77",)),
+            "'q77' is not among the 10 items, which are called q0",
+        ),
         (lambda: AttributeGroups(one(), ("a", "b"), (10,)), "number from 0 to 9"),
         (lambda: AttributeGroups(one(), ("a", "b"), (1, "q1")), "names an item twice"),
         (lambda: AttributeGroups(one(), ("a", "b"), tuple(range(10))), "share nothing"),
@@ -268,9 +340,21 @@ def test_the_generic_steps_find_the_same() -> None:
     frame, _ = table(120)
     model = AttributeGroups(one(), ("early", "late"), (0,))
     exact = fit(model, frame, EM(tolerance=1e-8), num_restarts=1)
-    generic = fit(model, frame, EM(accelerate=False, max_iterations=300, tolerance=1e-7), init=exact.params)
+    generic = fit(
+        model, frame, EM(accelerate=False, max_iterations=300, tolerance=1e-7), init=exact.params
+    )
     assert generic.log_likelihood == pytest.approx(exact.log_likelihood, abs=1e-3)
-    many = AttributeGroups(LatentAttributeModel(np.eye(16, dtype=int), root=HigherOrder()), ("a", "b"))
-    data = torch.cat([torch.randint(0, 2, (30, 16), generator=torch.Generator().manual_seed(0)), torch.arange(30)[:, None] % 2], 1)
-    advice = AttributeGroupsStructure(many).recommended(problem_of(many, data, 0, start_given=False))
+    many = AttributeGroups(
+        LatentAttributeModel(np.eye(16, dtype=int), root=HigherOrder()), ("a", "b")
+    )
+    data = torch.cat(
+        [
+            torch.randint(0, 2, (30, 16), generator=torch.Generator().manual_seed(0)),
+            torch.arange(30)[:, None] % 2,
+        ],
+        1,
+    )
+    advice = AttributeGroupsStructure(many).recommended(
+        problem_of(many, data, 0, start_given=False)
+    )
     assert isinstance(advice.method, SAEM)

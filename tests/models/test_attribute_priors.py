@@ -1,4 +1,6 @@
-"""The weak prior of latent attribute models: what it is, that it keeps separated items finite, and maximum likelihood without it."""
+"""The weak prior of latent attribute models: what it is, that it keeps separated items finite, and
+maximum likelihood without it.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ rules = pytest.mark.parametrize("rule", RULES)
 
 
 def answers(rule: str, num_rows: int = 300, seed: int = 0) -> Tensor:
-    """Rows whose items have the chances .1, .5 and .9 of none, one and both of two attributes, or what the rule makes of these."""
+    """Rows whose items have the chances .1, .5 and .9 of none, one and both of two attributes, or
+    what the rule makes of these.
+    """
     generator = torch.Generator().manual_seed(seed)
     place = torch.multinomial(TABLE, num_rows, replacement=True, generator=generator)
     bits = torch.stack([place // 2, place % 2], -1).to(F64)
@@ -45,15 +49,26 @@ def answers(rule: str, num_rows: int = 300, seed: int = 0) -> Tensor:
 def test_the_prior_is_that_of_an_encoder_with_the_same_graph(bottom: str) -> None:
     response = Blocks((Bernoulli(), 4), (Poisson(), 3), (Normal(), 1))
     model = LatentAttributeModel(Q, response, items=bottom, root=Independent())
-    own = DeepDiscreteEncoder(8, (2,), response, graphs=(Q,), **({"bottom": ExpDINA()} if bottom == "dina" else {}))
-    free = torch.randn(8, model.layers()[0].num_features, dtype=F64, generator=torch.Generator().manual_seed(1))
+    own = DeepDiscreteEncoder(
+        8, (2,), response, graphs=(Q,), **({"bottom": ExpDINA()} if bottom == "dina" else {})
+    )
+    free = torch.randn(
+        8, model.layers()[0].num_features, dtype=F64, generator=torch.Generator().manual_seed(1)
+    )
     graph = model.layers()[0].graph
     assert graph is not None
-    params = {"proportions": TABLE[:2], "loadings": free * graph, "intercepts": torch.arange(8, dtype=F64), "dispersion": torch.ones(1, dtype=F64)}
+    params = {
+        "proportions": TABLE[:2],
+        "loadings": free * graph,
+        "intercepts": torch.arange(8, dtype=F64),
+        "dispersion": torch.ones(1, dtype=F64),
+    }
     names = {"loadings": "loadings_1", "intercepts": "intercepts_1"}
     other = {names.get(name, name): value for name, value in params.items()}
     row = torch.zeros(1, 8, dtype=F64)
-    torch.testing.assert_close(Program(model, row).log_prior(params), Program(own, row).log_prior(other))
+    torch.testing.assert_close(
+        Program(model, row).log_prior(params), Program(own, row).log_prior(other)
+    )
 
 
 @pytest.mark.parametrize("bound", [None, 15.0], ids=["weak", "flat"])
@@ -69,26 +84,49 @@ def test_the_estimate_is_the_maximum_of_the_log_posterior(rule: str, bound: floa
     assert graph is not None
 
     def params_of(flat: Tensor) -> dict[str, Tensor]:
-        loadings = torch.zeros(graph.shape, dtype=F64).index_put(tuple(graph.nonzero().mT), flat[8:-3])
-        return {"intercepts": flat[:8], "loadings": loadings, "profiles": torch.cat([flat[-3:], flat.new_zeros(1)]).softmax(-1)}
+        loadings = torch.zeros(graph.shape, dtype=F64).index_put(
+            tuple(graph.nonzero().mT), flat[8:-3]
+        )
+        return {
+            "intercepts": flat[:8],
+            "loadings": loadings,
+            "profiles": torch.cat([flat[-3:], flat.new_zeros(1)]).softmax(-1),
+        }
 
     def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
         free = torch.from_numpy(flat).requires_grad_()
         params = params_of(free)
-        value = -program.log_marginal(params) - (program.log_prior(params) if bound is None else 0.0)
+        value = -program.log_marginal(params) - (
+            program.log_prior(params) if bound is None else 0.0
+        )
         value.backward()
         return float(value.detach()), free.grad.numpy()  # type: ignore[union-attr]
 
-    at_fit = torch.cat([start["intercepts"], start["loadings"][graph], start["profiles"].log()[:3] - start["profiles"].log()[3]])
+    at_fit = torch.cat(
+        [
+            start["intercepts"],
+            start["loadings"][graph],
+            start["profiles"].log()[:3] - start["profiles"].log()[3],
+        ]
+    )
     noise = 0.2 * torch.randn(len(at_fit), generator=torch.Generator().manual_seed(0), dtype=F64)
     limits = [(-15.0, 15.0)] * (len(at_fit) - 3) + [(None, None)] * 3
-    best = scipy.optimize.minimize(loss, (at_fit + noise).clamp(-14, 14).numpy(), jac=True, method="L-BFGS-B", bounds=limits, options={"maxiter": 3000, "ftol": 1e-14, "gtol": 1e-8})
+    best = scipy.optimize.minimize(
+        loss,
+        (at_fit + noise).clamp(-14, 14).numpy(),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=limits,
+        options={"maxiter": 3000, "ftol": 1e-14, "gtol": 1e-8},
+    )
     assert loss(at_fit.numpy())[0] == pytest.approx(float(best.fun), abs=2e-4)
 
 
 @rules
 def test_an_item_that_separates_stays_finite(rule: str) -> None:
-    """Everybody with the first attribute solves item 0, and everybody with both solves item 4: no finite estimate without a prior."""
+    """Everybody with the first attribute solves item 0, and everybody with both solves item 4: no
+    finite estimate without a prior.
+    """
     data = answers(rule)
     data[:, 4] = 0.0  # and nobody else at all
     data[:3, 4] = 1.0
@@ -106,15 +144,25 @@ def test_maximum_likelihood_of_an_item_that_separates_is_its_bound() -> None:
     data = answers("dina")
     data[:, 4] = (data[:, [0, 1, 2, 3, 6, 7]].sum(-1) == 6).to(F64)
     with pytest.warns(BoundWarning, match=r"on the bound of their interval.*loadings\[4, 2\]"):
-        flat = fit(LatentAttributeModel(Q, items="dina", bound=5.0), data, EM(tolerance=1e-7), num_restarts=1)
+        flat = fit(
+            LatentAttributeModel(Q, items="dina", bound=5.0),
+            data,
+            EM(tolerance=1e-7),
+            num_restarts=1,
+        )
     with pytest.raises(ValueError, match="on the bound"):
         standard_errors(flat, data)
 
 
 def test_the_weak_prior_moves_a_well_measured_item_by_little() -> None:
     data = answers("additive", 3000)
-    weak, flat = (fit(LatentAttributeModel(Q, bound=bound), data, EM(tolerance=1e-8), num_restarts=1) for bound in (None, 15.0))
+    weak, flat = (
+        fit(LatentAttributeModel(Q, bound=bound), data, EM(tolerance=1e-8), num_restarts=1)
+        for bound in (None, 15.0)
+    )
     errors = standard_errors(flat, data).standard_errors
     for site in ("loadings", "intercepts", "profiles"):
         free = errors[site] > 0
-        assert float(((weak.params[site] - flat.params[site]).abs() / errors[site])[free].max()) < 0.2
+        assert (
+            float(((weak.params[site] - flat.params[site]).abs() / errors[site])[free].max()) < 0.2
+        )

@@ -1,4 +1,6 @@
-"""Options along continuous states as a program: likelihood against every path, plain Pyro, data that are read, named or refused."""
+"""Options along continuous states as a program: likelihood against every path, plain Pyro, data
+that are read, named or refused.
+"""
 
 from __future__ import annotations
 
@@ -49,17 +51,23 @@ def test_gradients_equal_finite_differences() -> None:
     program = Program(model, model.check_data(ragged(model, truth, 6))[0])
     names = [site for site in truth if site != "initial"]
     values = [truth[site].clone().requires_grad_() for site in names]
-    assert torch.autograd.gradcheck(lambda *v: program.log_marginal({**truth, **dict(zip(names, v, strict=True))}), values, atol=1e-6)
+    assert torch.autograd.gradcheck(
+        lambda *v: program.log_marginal({**truth, **dict(zip(names, v, strict=True))}),
+        values,
+        atol=1e-6,
+    )
 
 
 def test_policies_too_sharp_for_probabilities_are_taken_in_logs() -> None:
     """Every path has a probability that is no double; the log-likelihood is finite all the same."""
     model = ContinuousOptionsHMM(1, 2, 2)
     params = {
-        "initial": torch.tensor([0.5, 0.5], dtype=F64), "low_weights": torch.full((2, 1, 1), 900.0, dtype=F64),
-        "low_intercepts": torch.zeros(2, 1, dtype=F64), "high_weights": torch.zeros(2, 1, 1, dtype=F64),
+        "initial": torch.tensor([0.5, 0.5], dtype=F64),
+        "low_weights": torch.full((2, 1, 1), 900.0, dtype=F64),
+        "low_intercepts": torch.zeros(2, 1, dtype=F64),
+        "high_weights": torch.zeros(2, 1, 1, dtype=F64),
         "high_intercepts": torch.zeros(2, 1, dtype=F64),
-    }  # fmt: skip
+    }
     data = {"state": torch.ones(1, 3, 1, dtype=F64), "action": torch.zeros(1, 3)}
     close(Program(model, data).log_marginal(params), -2700.0)
 
@@ -82,14 +90,26 @@ def test_plain_pyro_runs_the_program() -> None:
 
 GOOD = {"state": [[[0.0, 1.0], [1.0, 2.0], [2.0, 0.5]]], "action": [[0, 1, 0]]}
 BAD_DATA = {
-    "missing state": ({"state": [[[0.0, 1.0], [1.0, math.nan], [2.0, 0.5]]]}, r"missing at sequence 0, step 1, column 1; a state must be finite"),
-    "infinite state": ({"state": [[[0.0, 1.0], [math.inf, 0.0], [2.0, 0.5]]]}, "inf at sequence 0, step 1, column 0"),
-    "action out of range": ({"action": [[0, 2, 0]]}, r"data\['action'\]: 0 to 1, or -1 where missing, was expected, got 2 at sequence 0, step 1"),
+    "missing state": (
+        {"state": [[[0.0, 1.0], [1.0, math.nan], [2.0, 0.5]]]},
+        r"missing at sequence 0, step 1, column 1; a state must be finite",
+    ),
+    "infinite state": (
+        {"state": [[[0.0, 1.0], [math.inf, 0.0], [2.0, 0.5]]]},
+        "inf at sequence 0, step 1, column 0",
+    ),
+    "action out of range": (
+        {"action": [[0, 2, 0]]},
+        r"data\['action'\]: 0 to 1, or -1 where missing, was expected, got 2 at sequence 0, step 1",
+    ),
     "action not whole": ({"action": [[0, 0.5, 0]]}, "got 0.5"),
     "action negative": ({"action": [[0, -2, 0]]}, "got -2"),
     "no action known": ({"action": [[-1, -1, -1]]}, "at least one known action"),
     "shapes": ({"action": [[0, 1]]}, r"shape \(1, 3\) was expected, got \(1, 2\)"),
-    "features": ({"state": [[[0.0], [1.0], [2.0]]]}, r"shape \(sequences, steps, 2\) was expected, got \(1, 3, 1\)"),
+    "features": (
+        {"state": [[[0.0], [1.0], [2.0]]]},
+        r"shape \(sequences, steps, 2\) was expected, got \(1, 3, 1\)",
+    ),
     "length zero": ({"length": [0]}, "1 to 3 was expected, got 0 for sequence 0"),
     "lengths": ({"length": [3, 3]}, "one length a sequence"),
     "unknown key": ({"reward": [[0]]}, "a dict of 'state', 'action' and 'length'"),
@@ -130,7 +150,9 @@ def test_bad_packed_data_are_refused() -> None:
 )
 def test_bad_sizes_are_refused(arguments: dict[str, object], text: str) -> None:
     with pytest.raises(ValueError, match=text):
-        ContinuousOptionsHMM(**({"num_features": 2, "num_actions": 2, "num_options": 2} | arguments))
+        ContinuousOptionsHMM(
+            **({"num_features": 2, "num_actions": 2, "num_options": 2} | arguments)
+        )
     with pytest.raises(ValueError, match="scale must be a positive number"):
         Network(3, scale=-1.0)
 
@@ -138,13 +160,20 @@ def test_bad_sizes_are_refused(arguments: dict[str, object], text: str) -> None:
 def test_scales_for_which_the_priors_are_not_meant_are_named() -> None:
     state = torch.randn(4, 5, 2, dtype=F64) * torch.tensor([1e4, 1.0], dtype=F64)
     with pytest.warns(FeatureScaleWarning, match=r"feature_0 \(.*standardised"):
-        ContinuousOptionsHMM(2, 2, 2).check_data({"state": state, "action": torch.arange(20).reshape(4, 5) % 2})
+        ContinuousOptionsHMM(2, 2, 2).check_data(
+            {"state": state, "action": torch.arange(20).reshape(4, 5) % 2}
+        )
 
 
-FRAME = pd.DataFrame({
-    "sequence": ["b", "b", "b", "a", "a"], "time": [3, 4, 5, 0, 1], "speed": [0.0, 1.0, 2.0, 2.0, 1.0],
-    "height": [1.0, 0.0, 1.0, 0.5, 3.0], "action": [0, None, 1, 1, 0],
-})  # fmt: skip
+FRAME = pd.DataFrame(
+    {
+        "sequence": ["b", "b", "b", "a", "a"],
+        "time": [3, 4, 5, 0, 1],
+        "speed": [0.0, 1.0, 2.0, 2.0, 1.0],
+        "height": [1.0, 0.0, 1.0, 0.5, 3.0],
+        "action": [0, None, 1, 1, 0],
+    }
+)
 
 
 def test_a_data_frame_is_read_in_any_order() -> None:
@@ -154,10 +183,16 @@ def test_a_data_frame_is_read_in_any_order() -> None:
     assert packed[0, :, :2].tolist() == [[0.0, 1.0], [1.0, 0.0], [2.0, 1.0]]
     assert packed[..., 2].nan_to_num(nan=-1).tolist() == [[0.0, -1.0, 1.0], [1.0, 0.0, -1.0]]
     for change, text in (
-        (FRAME.drop(columns="speed"), "columns sequence, time, action and 2 of the state were expected"),
+        (
+            FRAME.drop(columns="speed"),
+            "columns sequence, time, action and 2 of the state were expected",
+        ),
         (FRAME.drop(index=1), "sequence 'b' goes from 3 to 5"),
         (FRAME.assign(speed=list("abcde")), "column 'speed': numbers were expected"),
-        (FRAME.assign(time=FRAME["time"].mask(FRAME.index == 2)), "column 'time' must not be empty"),
+        (
+            FRAME.assign(time=FRAME["time"].mask(FRAME.index == 2)),
+            "column 'time' must not be empty",
+        ),
         (FRAME.iloc[:0], "at least one row"),
     ):
         with pytest.raises(ValueError, match=text):
@@ -172,4 +207,6 @@ def test_what_the_data_say_nothing_of_is_named() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model.check_data(data, for_fit=False)
-        model.check_data(data | {"action": torch.full((8, 4), -1)}, for_fit=False)  # posteriors need no action
+        model.check_data(
+            data | {"action": torch.full((8, 4), -1)}, for_fit=False
+        )  # posteriors need no action

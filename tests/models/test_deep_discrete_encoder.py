@@ -1,4 +1,6 @@
-"""The default prior of encoders: its density, its indifference to names, and what it does where answers separate."""
+"""The default prior of encoders: its density, its indifference to names, and what it does where
+answers separate.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,17 @@ from scipy import integrate, stats
 from inference import EM, SAEM, fit
 from inference.programs.program import Program
 from inference.structures.layers.alignment import relabel
-from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, ExpDINA, ExpDINO, ExpGDM, Normal, Poisson, TruncatedLasso
+from ppl_models import (
+    Bernoulli,
+    Blocks,
+    DeepDiscreteEncoder,
+    ExpDINA,
+    ExpDINO,
+    ExpGDM,
+    Normal,
+    Poisson,
+    TruncatedLasso,
+)
 
 GRAPH = ((1, 0), (0, 1), (1, 1), (1, 0), (0, 1), (1, 1))
 MIXED = Blocks((Bernoulli(), 3), (Normal(), 3))
@@ -18,7 +30,9 @@ SCALES = [(5.0, 4.0)] * 3 + [(1e4, 2e4)] * 3  # of the level and of an effect
 
 
 def mixed(penalty=None, graph=None, bound=None):
-    return DeepDiscreteEncoder(6, (2,), MIXED, penalty=penalty, graphs=None if graph is None else (graph,), bound=bound)
+    return DeepDiscreteEncoder(
+        6, (2,), MIXED, penalty=penalty, graphs=None if graph is None else (graph,), bound=bound
+    )
 
 
 def separated(num_rows=200, seed=0):
@@ -51,7 +65,9 @@ def test_the_prior_is_its_density(penalty, graph):
                     expected -= 2 * min(abs(own[k]), 0.5) + np.log(mass(effect))
             else:
                 assert own[k] == 0
-    assert float(program.log_prior({name: value[0] for name, value in draws.items()})) == pytest.approx(expected, rel=1e-9)
+    assert float(
+        program.log_prior({name: value[0] for name, value in draws.items()})
+    ) == pytest.approx(expected, rel=1e-9)
     assert float(program.log_prior(draws)[0]) == pytest.approx(expected, rel=1e-9)
     if penalty is None:
         spread = draws["loadings_1"][:, :, 0].std(0)[edges[:, 0] == 1]
@@ -61,7 +77,9 @@ def test_the_prior_is_its_density(penalty, graph):
 
 def mass(effect):
     """Of a normal density times exp(-penalty): slope 2 up to 0.5, flat beyond."""
-    near = integrate.quad(lambda b: stats.norm.pdf(b, 0, effect) * np.exp(-2 * b), 0, 0.5, epsabs=1e-14)[0]
+    near = integrate.quad(
+        lambda b: stats.norm.pdf(b, 0, effect) * np.exp(-2 * b), 0, 0.5, epsabs=1e-14
+    )[0]
     return 2 * (near + np.exp(-1.0) * stats.norm.sf(0.5, 0, effect))
 
 
@@ -71,7 +89,12 @@ def mass(effect):
         DeepDiscreteEncoder(5, (3, 2), penalty=None),
         DeepDiscreteEncoder(5, (3, 2), Poisson(), penalty=TruncatedLasso(2.0, 0.5)),
         DeepDiscreteEncoder(6, (2,), MIXED, graphs=(GRAPH,), bottom=ExpGDM()),
-        DeepDiscreteEncoder(5, (3,), graphs=(((1, 1, 1), (1, 1, 0), (0, 1, 1), (1, 0, 0), (0, 0, 1)),), bottom=ExpGDM()),
+        DeepDiscreteEncoder(
+            5,
+            (3,),
+            graphs=(((1, 1, 1), (1, 1, 0), (0, 1, 1), (1, 0, 0), (0, 0, 1)),),
+            bottom=ExpGDM(),
+        ),
     ],
     ids=["layers", "penalised", "mixed interactions", "three interactions"],
 )
@@ -84,7 +107,9 @@ def test_the_prior_does_not_know_which_value_of_a_latent_is_called_one(model):
             flips = {layer.parent: torch.arange(layer.num_parents) == k}
             other = relabel(params, model.layers(), model.root_law(), {}, flips)
             assert not torch.equal(other[layer.loadings], params[layer.loadings])
-            assert float(program.log_prior(other)) == pytest.approx(float(before), rel=1e-9, abs=1e-7)
+            assert float(program.log_prior(other)) == pytest.approx(
+                float(before), rel=1e-9, abs=1e-7
+            )
 
 
 @pytest.mark.parametrize("bottom", [ExpDINA(), ExpDINO(), ExpGDM()], ids=repr)
@@ -106,14 +131,18 @@ def test_the_prior_of_products_is_a_normal_law_of_the_predictors_over_all_profil
     assert len(constants) == 1  # that, and a constant
     cov = features.mT @ features / 8 - features.mean(0)[:, None] * features.mean(0)
     normaliser = sum(
-        stats.multivariate_normal(cov=np.linalg.inv(4 * cov[own][:, own].numpy() / 16)).logpdf(np.zeros(int(own.sum())))
+        stats.multivariate_normal(cov=np.linalg.inv(4 * cov[own][:, own].numpy() / 16)).logpdf(
+            np.zeros(int(own.sum()))
+        )
         + stats.norm.logpdf(0, 0, 5)
         for own in layer.graph
     )
     assert constants.pop() == pytest.approx(float(normaliser), abs=1e-6)
 
 
-@pytest.mark.parametrize("method", [EM(max_iterations=1000), SAEM(max_iterations=200)], ids=["EM", "SAEM"])
+@pytest.mark.parametrize(
+    "method", [EM(max_iterations=1000), SAEM(max_iterations=200)], ids=["EM", "SAEM"]
+)
 @pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning")
 def test_separated_answers_stay_finite_and_others_are_not_shrunk(method):
     data = separated()

@@ -1,4 +1,7 @@
-"""Stacked noisy-OR layers: one layer is the noisy-OR network, the law of a draw, a fit, bad input. The laws: zoo/test_laws.py."""
+"""Stacked noisy-OR layers: one layer is the noisy-OR network, the law of a draw, a fit, bad input.
+
+The laws: zoo/test_laws.py.
+"""
 
 from __future__ import annotations
 
@@ -37,10 +40,14 @@ def drawn(num_rows: int, seed: int) -> torch.Tensor:
 
 def test_one_layer_is_the_noisy_or_network() -> None:
     generator = torch.Generator().manual_seed(0)
-    prior, failure, leak = (torch.rand(1, *s, generator=generator, dtype=F64) for s in ((3,), (3, 5), (5,)))
+    prior, failure, leak = (
+        torch.rand(1, *s, generator=generator, dtype=F64) for s in ((3,), (3, 5), (5,))
+    )
     data = (torch.rand(20, 5, generator=generator, dtype=F64) < 0.5).to(F64)
     data[0, 1] = torch.nan
-    one = Program(NoisyOr(5, 3), data).log_marginal_rows({"prior": prior[0], "failure": failure[0], "leak": leak[0]})
+    one = Program(NoisyOr(5, 3), data).log_marginal_rows(
+        {"prior": prior[0], "failure": failure[0], "leak": leak[0]}
+    )
     deep = Program(DeepNoisyOr(5, (3,)), data).log_marginal_rows(
         {"prior": prior[0], "failure_1": failure[0], "leak_1": leak[0]}
     )
@@ -48,7 +55,9 @@ def test_one_layer_is_the_noisy_or_network() -> None:
 
 
 def test_negative_moments_of_a_draw() -> None:
-    """P(every item of a set is zero) in closed form given the top, summed over the top's settings."""
+    """P(every item of a set is zero) in closed form given the top, summed over the top's
+    settings.
+    """
     truth, rows = two_layers(), drawn(60_000, seed=1)
     for chosen in ([0], [0, 1], [0, 5], [2, 8, 11]):
         expected = 0.0
@@ -71,7 +80,10 @@ def test_a_fit_explains_the_data_as_well_as_the_truth() -> None:
         "failure_1": truth["failure_1"][:2, :6],
         "leak_1": truth["leak_1"][:6],
     }
-    data, model = drawn(600, seed=2)[:, :6], DeepNoisyOr(6, (2, 1))  # latents of the other branch hardly touch an item here
+    data, model = (
+        drawn(600, seed=2)[:, :6],
+        DeepNoisyOr(6, (2, 1)),
+    )  # latents of the other branch hardly touch an item here
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a few steps from the truth are enough
         result = fit(model, data, EM(max_iterations=5), init=truth)

@@ -32,7 +32,9 @@ F64 = torch.float64
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_the_likelihood_is_the_sum_over_all_paths(seed: int, missing: float) -> None:
     model, truth, data = case(seed, missing)
-    close(Program(model, data).log_marginal_rows(truth), by_paths(arrays(truth), data.numpy()), 1e-12)
+    close(
+        Program(model, data).log_marginal_rows(truth), by_paths(arrays(truth), data.numpy()), 1e-12
+    )
 
 
 def test_padding_and_batching_change_nothing() -> None:
@@ -41,7 +43,11 @@ def test_padding_and_batching_change_nothing() -> None:
     wide = torch.cat([data, torch.full((len(data), 3, 2), -1)], 1)
     close(Program(model, wide).log_marginal_rows(truth), rows, 1e-12)
     for n, length in enumerate(trajectory_lengths(data)):
-        close(Program(model, data[n : n + 1, :length]).log_marginal_rows(truth), rows[n : n + 1], 1e-12)
+        close(
+            Program(model, data[n : n + 1, :length]).log_marginal_rows(truth),
+            rows[n : n + 1],
+            1e-12,
+        )
     packed, _ = model.check_data(unpack(data))
     assert torch.equal(packed, data)
     close(Program(model, unpack(data)).log_marginal_rows(truth), rows, 1e-12)
@@ -56,12 +62,17 @@ def test_long_ragged_sequences_equal_the_forward_algorithm(num_options: int) -> 
     lengths = [700, 1, 513, 64, 99]
     ragged = pack(data[..., 0], data[..., 1], torch.tensor(lengths))
     rows = Program(OptionsHMM(*sizes), ragged).log_marginal_rows(truth)
-    expected = [by_filter(arrays(truth), data[n : n + 1, :length].numpy())[0] for n, length in enumerate(lengths)]
+    expected = [
+        by_filter(arrays(truth), data[n : n + 1, :length].numpy())[0]
+        for n, length in enumerate(lengths)
+    ]
     close(rows, expected, 1e-11)
 
 
 def test_a_product_that_underflows_is_taken_in_logs() -> None:
-    """Two options that never change: their ratio after 2,000 steps is beyond the range of floating point."""
+    """Two options that never change: their ratio after 2,000 steps is beyond the range of floating
+    point.
+    """
     truth = {
         "initial": torch.tensor([[0.0, 1.0]], dtype=F64),
         "low": torch.tensor([[[0.999, 0.001], [0.5, 0.5]]], dtype=F64),
@@ -69,7 +80,9 @@ def test_a_product_that_underflows_is_taken_in_logs() -> None:
         "environment": torch.ones(2, 1, 1, dtype=F64),
     }
     state = torch.zeros(1, 2000, dtype=torch.long)
-    rows = Program(OptionsHMM(1, 2, 2, concentration=1.0), pack(state, state)).log_marginal_rows(truth)
+    rows = Program(OptionsHMM(1, 2, 2, concentration=1.0), pack(state, state)).log_marginal_rows(
+        truth
+    )
     close(rows, [2000 * math.log(0.5)], 1e-12)
 
 
@@ -87,12 +100,16 @@ def test_simulation_follows_the_law() -> None:
     counts = torch.bincount(code, minlength=27).reshape(3, 3, 3)
     score = (counts - 20000 * expected) / (20000 * expected * (1 - expected)).sqrt()
     assert float(score.abs().max()) < 5
-    rows = Program(model, data).log_marginal_rows(truth).exp()  # 1 / p averages to the number of sequences
+    rows = (
+        Program(model, data).log_marginal_rows(truth).exp()
+    )  # 1 / p averages to the number of sequences
     assert abs(float((1 / rows).mean()) - 3.0**6) < 6 * float((1 / rows).std()) / 20000**0.5
 
 
 def test_plain_pyro_runs_the_program() -> None:
-    """SVI with Pyro's own guide reaches the optimum of EM; no part of ``inference`` is used for it."""
+    """SVI with Pyro's own guide reaches the optimum of EM; no part of ``inference`` is used for
+    it.
+    """
     model = OptionsHMM(2, 2, 2, num_steps=50)
     truth = options_truth(2, 2, 2, seed=9)
     data = simulate(model, truth, 20, 9)
@@ -124,13 +141,22 @@ BAD_DATA = {
         GOOD | {"state": [[0, -1, 2]]},
         r"data\['state'\]: missing at sequence 0, step 1; a missing state cannot",
     ),
-    "missing state, NaN": (GOOD | {"state": [[0, math.nan, 2]]}, "a missing state cannot be summed out"),
-    "missing last state": (GOOD | {"state": [[0, 1, -1]], "length": [3]}, "missing at sequence 0, step 2"),
+    "missing state, NaN": (
+        GOOD | {"state": [[0, math.nan, 2]]},
+        "a missing state cannot be summed out",
+    ),
+    "missing last state": (
+        GOOD | {"state": [[0, 1, -1]], "length": [3]},
+        "missing at sequence 0, step 2",
+    ),
     "not whole": (
         GOOD | {"state": [[0, 1.5, 2]]},
         r"data\['state'\]: whole numbers were expected, got 1.5 at \[0, 1\]",
     ),
-    "no action known": (GOOD | {"action": [[-1, -1, -1]]}, "at least one known action was expected"),
+    "no action known": (
+        GOOD | {"action": [[-1, -1, -1]]},
+        "at least one known action was expected",
+    ),
     "shapes": (GOOD | {"action": [[0, 1]]}, "one shape"),
     "length zero": (GOOD | {"length": [0]}, "1 to 3 was expected, got 0 for sequence 0"),
     "length too long": (GOOD | {"length": [4]}, "got 4 for sequence 0"),
@@ -185,15 +211,22 @@ def test_a_data_frame_is_read_in_any_order() -> None:
 
 
 def test_rows_without_places_follow_each_other() -> None:
-    """Without times steps stand in order, mixed as the sequences may be; without sequences all rows are one."""
+    """Without times steps stand in order, mixed as the sequences may be; without sequences all rows
+    are one.
+    """
     model = OptionsHMM(3, 2, 2)
     packed, _ = model.check_data(FRAME)
-    assert torch.equal(model.check_data(FRAME.drop(columns="time").iloc[[0, 3, 1, 4, 2]])[0], packed)
+    assert torch.equal(
+        model.check_data(FRAME.drop(columns="time").iloc[[0, 3, 1, 4, 2]])[0], packed
+    )
     one = model.check_data(FRAME.drop(columns=["time", "sequence"]))[0]
     assert one.tolist() == [[[0, 0], [1, -1], [2, 1], [2, 1], [1, 0]]]
     steered = ContinuousOptionsHMM(1, 2, 2)
     floats = FRAME.assign(state=FRAME["state"].astype(float))
-    assert torch.equal(steered.check_data(floats.drop(columns="time"))[0].nan_to_num(-9), steered.check_data(floats)[0].nan_to_num(-9))
+    assert torch.equal(
+        steered.check_data(floats.drop(columns="time"))[0].nan_to_num(-9),
+        steered.check_data(floats)[0].nan_to_num(-9),
+    )
 
 
 @pytest.mark.parametrize(
@@ -205,8 +238,14 @@ def test_rows_without_places_follow_each_other() -> None:
         (lambda f: pd.concat([f, f.iloc[:1]]), "goes from 3 to 3"),
         (lambda f: f.assign(state=[0, None, 2, 2, 1]), "in sequence 'b' at time 4"),
         (lambda f: f.assign(state=list("abcde")), "column 'state': whole numbers were expected"),
-        (lambda f: f.assign(time=f["time"].mask(f.index == 2)), "column 'time' must not be empty; it is in row 2"),
-        (lambda f: f.assign(sequence=f["sequence"].mask(f.index == 1)), "column 'sequence' must not be empty; it is in row 1"),
+        (
+            lambda f: f.assign(time=f["time"].mask(f.index == 2)),
+            "column 'time' must not be empty; it is in row 2",
+        ),
+        (
+            lambda f: f.assign(sequence=f["sequence"].mask(f.index == 1)),
+            "column 'sequence' must not be empty; it is in row 1",
+        ),
         (lambda f: f.iloc[:0], "at least one row"),
     ],
 )

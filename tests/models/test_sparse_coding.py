@@ -16,7 +16,9 @@ F64 = torch.float64
 
 
 def test_the_law_of_codes() -> None:
-    """Draws have k entries, every support is as likely as the others, and the density integrates to one."""
+    """Draws have k entries, every support is as likely as the others, and the density integrates to
+    one.
+    """
     law = SparseCodes(4, 2, torch.tensor(3.0, dtype=F64))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -28,7 +30,9 @@ def test_the_law_of_codes() -> None:
     assert stats.kstest(draws[draws != 0].numpy() / 3, "uniform").pvalue > 1e-6
     volume = 6 * 3.0**2  # six squares of side 3
     assert float(law.log_prob(draws[0])) == pytest.approx(-math.log(volume))
-    bad = torch.tensor([[1.0, 1.0, 1.0, 0.0], [-1.0, 0.0, 0.0, 0.0], [4.0, 0.0, 0.0, 0.0]], dtype=F64)
+    bad = torch.tensor(
+        [[1.0, 1.0, 1.0, 0.0], [-1.0, 0.0, 0.0, 0.0], [4.0, 0.0, 0.0, 0.0]], dtype=F64
+    )
     assert bool((law.log_prob(bad) == -torch.inf).all())
     assert law.expand([2, 3]).sample().shape == (2, 3, 4)
 
@@ -37,8 +41,15 @@ def test_a_draw_of_the_program() -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         trace = pyro.poutine.trace(SparseCoding(5, 6, 2, noise=0.1, bound=2.0)).get_trace(None, 7)
-    assert {name: tuple(trace.nodes[name]["value"].shape) for name in ("dictionary", "codes", "items")} == {
-        "dictionary": (5, 6), "codes": (7, 6), "items": (7, 5),
-    }  # fmt: skip
-    residual = trace.nodes["items"]["value"] - trace.nodes["codes"]["value"] @ trace.nodes["dictionary"]["value"].T
+    assert {
+        name: tuple(trace.nodes[name]["value"].shape) for name in ("dictionary", "codes", "items")
+    } == {
+        "dictionary": (5, 6),
+        "codes": (7, 6),
+        "items": (7, 5),
+    }
+    residual = (
+        trace.nodes["items"]["value"]
+        - trace.nodes["codes"]["value"] @ trace.nodes["dictionary"]["value"].T
+    )
     assert 0.03 < float(residual.std()) < 0.3

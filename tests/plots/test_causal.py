@@ -20,7 +20,10 @@ def has_head(patch: FancyArrowPatch) -> bool:
 
 
 def test_arrows_lines_and_names() -> None:
-    graph = cpdag_of(dag_of_edges(4, [(0, 2), (1, 2)]), names=("first", "second", "a name that is much too long", "$x$"))
+    graph = cpdag_of(
+        dag_of_edges(4, [(0, 2), (1, 2)]),
+        names=("first", "second", "a name that is much too long", "$x$"),
+    )
     ax = graph.plot()
     assert len(edges(ax)) == 2
     assert all(has_head(patch) for patch in edges(ax))
@@ -48,7 +51,10 @@ def test_open_directions_are_dashed_and_doubtful_edges_dotted() -> None:
     drawn = edges(ax)
     assert not any(has_head(patch) for patch in drawn)
     assert sorted(patch.get_linestyle() for patch in drawn) == sorted(["-", "--", ":"])
-    assert {text.get_text() for text in ax.get_legend().get_texts()} == {"direction left open", "may not be there"}
+    assert {text.get_text() for text in ax.get_legend().get_texts()} == {
+        "direction left open",
+        "may not be there",
+    }
     ax.figure.canvas.draw()  # every artist can be drawn
 
 

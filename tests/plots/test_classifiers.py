@@ -20,7 +20,12 @@ DATA = pd.DataFrame(simulate_two_gaussians(400, seed=1).data, columns=["height",
 @pytest.fixture(scope="module")
 def result():
     with pytest.warns(ConvergenceWarning):
-        return fit(InClassNet((("height",), ("weight",)), 2), DATA, TrainClassifiers(max_epochs=3, batch_size=100), num_restarts=1)
+        return fit(
+            InClassNet((("height",), ("weight",)), 2),
+            DATA,
+            TrainClassifiers(max_epochs=3, batch_size=100),
+            num_restarts=1,
+        )
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +44,9 @@ def test_curves_and_bands(result, ensemble):
     assert len(bands.collections) == 2
     assert np.allclose(bands.lines[0].get_ydata(), curves.classifiers[:, 0])
     ax = plot_component_densities(ensemble, DATA, 1)
-    assert np.allclose(ax.patches[0].get_data().values, classifier_curves(result, DATA, 1).densities[:, 0])
+    assert np.allclose(
+        ax.patches[0].get_data().values, classifier_curves(result, DATA, 1).densities[:, 0]
+    )
     assert len(ax.collections) == 2
     ax.figure.canvas.draw()
 
@@ -56,9 +63,13 @@ def test_certainty_over_shares(result, ensemble):
 
 
 def test_page(result, ensemble, tmp_path):
-    page = write_report(result, DATA, tmp_path, identifiability=identifiability_of(result, DATA)).read_text(encoding="utf-8")
+    page = write_report(
+        result, DATA, tmp_path, identifiability=identifiability_of(result, DATA)
+    ).read_text(encoding="utf-8")
     assert "Can these components be believed?" in page
-    assert page.index("Can these components be believed?") < page.index("<h2>What each variate says")
+    assert page.index("Can these components be believed?") < page.index(
+        "<h2>What each variate says"
+    )
     assert page.count("<img") >= 7
     assert "never with the log-likelihood of a density" in page
     assert "Without intervals: classifier_ensemble" in page

@@ -78,7 +78,11 @@ def test_any_matrix_of_a_users_program_can_be_drawn() -> None:
 
 def test_a_program_that_draws_no_rows_of_its_own_is_checked_on_its_data() -> None:
     figure = plots.plot_posterior_predictive(*mixture_fit(), num_simulations=3)
-    assert [ax.get_title().splitlines()[0] for ax in figure.axes] == ["Mean of each item", "Sums of rows", "Correlation of each pair of items"]
+    assert [ax.get_title().splitlines()[0] for ax in figure.axes] == [
+        "Mean of each item",
+        "Sums of rows",
+        "Correlation of each pair of items",
+    ]
     assert len(figure.axes[0].lines[0].get_xdata()) == 4
 
 
@@ -88,16 +92,22 @@ def test_bad_requests_are_refused() -> None:
         plots.plot_loadings(fit)
     with pytest.raises(ValueError, match="describes its layers"):
         plots.plot_latent_graph(fit)
-    with pytest.raises(ValueError, match=r"site must be one of \['chance', 'weights'\], got 'nothing'"):
+    with pytest.raises(
+        ValueError, match=r"site must be one of \['chance', 'weights'\], got 'nothing'"
+    ):
         plots.plot_loadings(fit, "nothing")
     with pytest.raises(ValueError, match="a site with two dims was expected, got 'weights'"):
         plots.plot_loadings(fit, "weights")
-    with pytest.raises(ValueError, match=r"image_shape must be \(height, width\) of 8 items, got \(3, 3\)"):
+    with pytest.raises(
+        ValueError, match=r"image_shape must be \(height, width\) of 8 items, got \(3, 3\)"
+    ):
         plots.plot_loading_images(encoder_fit(), (3, 3))
     with pytest.raises(ValueError, match="rows must lie in 0..59, got"):
         plots.plot_reconstructions(encoder_fit(), bernoulli_table(), (2, 4), rows=[60])
     with pytest.raises(ValueError, match="axes must hold 3 axes, got 2"):
-        plots.plot_posterior_predictive(encoder_fit(), bernoulli_table(), axes=list(Figure().subplots(1, 2)))
+        plots.plot_posterior_predictive(
+            encoder_fit(), bernoulli_table(), axes=list(Figure().subplots(1, 2))
+        )
     with pytest.raises(ValueError, match="num_simulations must be a positive integer, got 0"):
         plots.plot_posterior_predictive(encoder_fit(), bernoulli_table(), num_simulations=0)
 
@@ -106,8 +116,14 @@ def test_many_names_are_thinned_and_long_ones_cut() -> None:
     point = encoder_fit()
     model = DeepDiscreteEncoder(200, (2,))
     names = tuple(f"an item with a very long name, number {j}" for j in range(200))
-    params = {"loadings_1": torch.ones(200, 2), "intercepts_1": torch.zeros(200), "proportions": torch.ones(2) / 2}
-    ax = plots.plot_loadings(dataclasses.replace(point, model=model, params=params, item_names=names))
+    params = {
+        "loadings_1": torch.ones(200, 2),
+        "intercepts_1": torch.zeros(200),
+        "proportions": torch.ones(2) / 2,
+    }
+    ax = plots.plot_loadings(
+        dataclasses.replace(point, model=model, params=params, item_names=names)
+    )
     labels = [label.get_text() for label in ax.get_yticklabels()]
     assert len(labels) == 50
     assert labels[-1] == "an item with a …mber 196"
@@ -118,16 +134,22 @@ def test_loading_images_hold_intercepts_and_every_latent_in_one_range() -> None:
     fit = encoder_fit()
     ax = plots.plot_loading_images(fit, (2, 4), names={"latent_1": ["one", "two", "three"]})
     assert len(ax.images) == 4
-    np.testing.assert_array_equal(ax.images[0].get_array().ravel(), fit.params["intercepts_1"].numpy())
+    np.testing.assert_array_equal(
+        ax.images[0].get_array().ravel(), fit.params["intercepts_1"].numpy()
+    )
     for k in range(3):
-        np.testing.assert_array_equal(ax.images[1 + k].get_array(), fit.params["loadings_1"][:, k].reshape(2, 4))
+        np.testing.assert_array_equal(
+            ax.images[1 + k].get_array(), fit.params["loadings_1"][:, k].reshape(2, 4)
+        )
     limits = {image.get_clim() for image in ax.images}
     assert len(limits) == 1
     low, high = limits.pop()
     assert low == -high
     assert texts(ax) == ["intercept", "one", "two", "three"]
     boxes = [image.get_extent() for image in ax.images]
-    assert all(boxes[i][1] < boxes[i + 1][0] for i in range(3))  # side by side, not on top of one another
+    assert all(
+        boxes[i][1] < boxes[i + 1][0] for i in range(3)
+    )  # side by side, not on top of one another
 
 
 def test_a_few_entries_at_their_bound_do_not_bleach_the_others() -> None:
@@ -145,12 +167,19 @@ def test_a_few_entries_at_their_bound_do_not_bleach_the_others() -> None:
 def test_the_graph_has_one_edge_a_loading_beyond_the_threshold() -> None:
     fit = encoder_fit()
     bottom = torch.zeros(8, 3, dtype=torch.float64)
-    bottom[0, 0], bottom[1, 0], bottom[2, 1], bottom[3, 2] = 4.0, 1.0, -2.0, 0.25  # the last below the threshold 0.3
+    bottom[0, 0], bottom[1, 0], bottom[2, 1], bottom[3, 2] = (
+        4.0,
+        1.0,
+        -2.0,
+        0.25,
+    )  # the last below the threshold 0.3
     top = torch.tensor([[2.0, 0.0], [0.0, -1.0], [0.1, 0.0]], dtype=torch.float64)
     ax = plots.plot_latent_graph(with_params(fit, loadings_1=bottom, loadings_2=top))
     edges = [c for c in ax.collections if isinstance(c, LineCollection)]
     by_colour = {
-        colour: [c for c in edges if len(c.get_segments()) and colors.to_hex(c.get_color()[0]) == colour]
+        colour: [
+            c for c in edges if len(c.get_segments()) and colors.to_hex(c.get_color()[0]) == colour
+        ]
         for colour in (POSITIVE, NEGATIVE)
     }
     positive = np.concatenate([c.get_linewidths() for c in by_colour[POSITIVE]])
@@ -189,7 +218,9 @@ def test_the_trace_names_its_objective() -> None:
     assert ax.get_ylabel() == fit.trace.name == fit.objective_name
     lines = {line.get_label(): line for line in ax.lines}
     np.testing.assert_array_equal(lines[fit.trace.name].get_ydata(), fit.trace.objective.numpy())
-    np.testing.assert_array_equal(lines["log-likelihood"].get_ydata(), fit.trace.log_likelihood.numpy())
+    np.testing.assert_array_equal(
+        lines["log-likelihood"].get_ydata(), fit.trace.log_likelihood.numpy()
+    )
     (ends,) = ax.collections
     np.testing.assert_array_equal(ends.get_offsets()[:, 1], fit.restarts.objective.numpy())
     np.testing.assert_array_equal(ends.get_offsets()[:, 0], fit.restarts.num_iterations.numpy())
@@ -213,8 +244,13 @@ def test_restarts_are_sorted_and_hollow_where_not_converged() -> None:
     np.testing.assert_allclose(unfinished.get_offsets(), [[3, 5]])
     assert colors.to_hex(unfinished.get_facecolor()[0]) == "#ffffff"
     assert fit.objective_name in ax.get_ylabel()
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["converged (2)", "not converged (1)"]
-    close = dataclasses.replace(restarts, objective=torch.tensor([0.0, 1e-9, 2e-9, 0.0], dtype=torch.float64))
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == [
+        "converged (2)",
+        "not converged (1)",
+    ]
+    close = dataclasses.replace(
+        restarts, objective=torch.tensor([0.0, 1e-9, 2e-9, 0.0], dtype=torch.float64)
+    )
     low, high = plots.plot_restarts(dataclasses.replace(fit, restarts=close)).get_ylim()
     assert low > 1.0 > 0.0 > high  # rounding is not blown up to a spread
     nowhere = dataclasses.replace(restarts, objective=torch.full((4,), -torch.inf))
@@ -225,14 +261,18 @@ def test_restarts_are_sorted_and_hollow_where_not_converged() -> None:
 def test_predictive_check_compares_like_with_like() -> None:
     fit, table = encoder_fit(), bernoulli_table()
     check = predictive_check(fit, table, num_simulations=6, seed=1)
-    np.testing.assert_array_equal(np.isnan(check.simulated), np.broadcast_to(table.isna(), (6, 60, 8)))
+    np.testing.assert_array_equal(
+        np.isnan(check.simulated), np.broadcast_to(table.isna(), (6, 60, 8))
+    )
     means, simulated = check.item_means()
     np.testing.assert_allclose(means, table.mean().to_numpy())
     assert simulated.shape == (6, 8)
     sums, _ = check.row_sums()
     np.testing.assert_array_equal(sums, table.sum(axis=1).to_numpy())
     correlations, _ = check.correlations()
-    expected = table.drop(columns=HOSTILE).corr().to_numpy()[np.triu_indices(7, 1)]  # the constant one has none
+    expected = (
+        table.drop(columns=HOSTILE).corr().to_numpy()[np.triu_indices(7, 1)]
+    )  # the constant one has none
     np.testing.assert_allclose(correlations, expected, atol=1e-12)
     assert len(predictive_check(fit, table, max_rows=20).observed) == 20
 
@@ -240,7 +280,10 @@ def test_predictive_check_compares_like_with_like() -> None:
 def test_predictive_check_notices_a_wrong_fit() -> None:
     fit, table = encoder_fit(), bernoulli_table()
     wrong = with_params(fit, intercepts_1=fit.params["intercepts_1"] - 3.0)
-    assert predictive_check(wrong, table).num_outside() > predictive_check(fit, table).num_outside() + 3
+    assert (
+        predictive_check(wrong, table).num_outside()
+        > predictive_check(fit, table).num_outside() + 3
+    )
 
 
 def test_predictive_pictures_show_data_and_simulations() -> None:
@@ -255,7 +298,10 @@ def test_predictive_pictures_show_data_and_simulations() -> None:
     (bars,) = [c for c in left.collections if isinstance(c, LineCollection)]
     assert len(bars.get_segments()) == 8
     assert f"{check.num_outside()} of 8 outside" in left.get_title()
-    assert [text.get_text() for text in middle.get_legend().get_texts()] == ["observed", "simulated"]
+    assert [text.get_text() for text in middle.get_legend().get_texts()] == [
+        "observed",
+        "simulated",
+    ]
     heights = np.array([bar.get_height() for bar in middle.containers[0]])
     widths = np.array([bar.get_width() for bar in middle.containers[0]])
     assert (heights * widths).sum() == pytest.approx(1.0)
@@ -286,7 +332,9 @@ def test_reconstructions_are_below_their_rows_and_missing_entries_stand_out() ->
         assert data.get_extent()[3] < below.get_extent()[3]
         assert data.get_extent()[:2] == below.get_extent()[:2]
     cmap = ax.images[0].cmap
-    assert colors.to_hex(cmap.get_bad()) not in {colors.to_hex(cmap(x)) for x in np.linspace(0, 1, 256)}
+    assert colors.to_hex(cmap.get_bad()) not in {
+        colors.to_hex(cmap(x)) for x in np.linspace(0, 1, 256)
+    }
     assert {"row 1", "row 3", "data"} <= set(texts(ax))
 
 

@@ -21,20 +21,39 @@ def frame() -> pd.DataFrame:
     """Two sequences, the first 20 steps low and the next 25 high, with a gap in time."""
     generator = np.random.default_rng(0)
     level = np.repeat([0.0, 5.0], [20, 25])
-    parts = [pd.DataFrame({"sequence": name, "time": np.arange(45), "height": level + generator.normal(size=45), "$x": generator.normal(size=45)}) for name in "ab"]
+    parts = [
+        pd.DataFrame(
+            {
+                "sequence": name,
+                "time": np.arange(45),
+                "height": level + generator.normal(size=45),
+                "$x": generator.normal(size=45),
+            }
+        )
+        for name in "ab"
+    ]
     return pd.concat([parts[0].drop(index=30), parts[1]], ignore_index=True)
 
 
 @pytest.fixture(scope="module")
 def result(frame: pd.DataFrame) -> Fit:
-    return fit(HiddenMarkov(2, Normal(), 2, (1, 0), LEFT_RIGHT), frame, EM(tolerance=1e-5, parameter_tolerance=1e-3))
+    return fit(
+        HiddenMarkov(2, Normal(), 2, (1, 0), LEFT_RIGHT),
+        frame,
+        EM(tolerance=1e-5, parameter_tolerance=1e-3),
+    )
 
 
 def test_pictures_hold_what_was_found(result: Fit, frame: pd.DataFrame, tmp_path: Path) -> None:
     names = {"state": ["before <b>", "after"]}
     ax = plot_transitions(result, names)
     texts = [text.get_text() for text in ax.texts]
-    assert texts == [f"{float(result.params['transitions'][0, 0]):.2f}", f"{float(result.params['transitions'][0, 1]):.2f}", "–", "1.00"]
+    assert texts == [
+        f"{float(result.params['transitions'][0, 0]):.2f}",
+        f"{float(result.params['transitions'][0, 1]):.2f}",
+        "–",
+        "1.00",
+    ]
     assert [tick.get_text() for tick in ax.get_yticklabels()] == ["before <b>", "after"]
     legend = plot_dwell_times(result, names).get_legend()
     assert legend is not None
@@ -57,14 +76,26 @@ def test_what_cannot_be_drawn_is_named(result: Fit, frame: pd.DataFrame) -> None
     with pytest.raises(ValueError, match="first must lie"):
         plot_decoded_path(result, frame, first=45)
     other = fit(Mixture(1, Normal(), 2), frame[["height", "$x"]])
-    with pytest.raises(ValueError, match="chain_times: a fit of a hidden Markov model was expected"):
+    with pytest.raises(
+        ValueError, match="chain_times: a fit of a hidden Markov model was expected"
+    ):
         plot_transitions(other)
 
 
-def test_a_report_tells_states_moves_and_residuals(result: Fit, frame: pd.DataFrame, tmp_path: Path) -> None:
+def test_a_report_tells_states_moves_and_residuals(
+    result: Fit, frame: pd.DataFrame, tmp_path: Path
+) -> None:
     names = {"state": ["before <b>", "after"]}
     text = result.report(tmp_path / "with.html", frame, names=names).read_text(encoding="utf-8")
-    for words in ("States and moves", "before &lt;b&gt;", "never left", "Decoded path", "Pseudo-residuals", "time points of all sequences", "The first state is given"):
+    for words in (
+        "States and moves",
+        "before &lt;b&gt;",
+        "never left",
+        "Decoded path",
+        "Pseudo-residuals",
+        "time points of all sequences",
+        "The first state is given",
+    ):
         assert words in text, words
     assert "left out" not in text
     assert "<b>" not in text

@@ -46,7 +46,9 @@ def test_the_heat_map_is_one_minus_failure() -> None:
     params["prior"] = torch.linspace(0.1, 0.8, 8, dtype=torch.float64)
     figure = plot_failures(params, [f"pixel {j}" for j in range(64)])
     (ax,) = figure.axes
-    assert np.array_equal(np.asarray(ax.get_images()[0].get_array()), 1 - params["failure"].numpy()[::-1])
+    assert np.array_equal(
+        np.asarray(ax.get_images()[0].get_array()), 1 - params["failure"].numpy()[::-1]
+    )
     assert [tick.get_text() for tick in ax.get_yticklabels()][0] == "7: 0.800"
     assert [tick.get_text() for tick in ax.get_xticklabels()][3] == "pixel 3"
     figure.canvas.draw()
@@ -55,7 +57,9 @@ def test_the_heat_map_is_one_minus_failure() -> None:
 @pytest.mark.parametrize("image_shape", [(3, 4), None])
 def test_the_report_draws_the_latents(image_shape: tuple[int, int] | None, tmp_path) -> None:
     truth = random_design(5, seed=1, num_latents=3, num_items=12)
-    data, _ = sample_noisy_or(truth | {"leak": torch.full((12,), 0.05, dtype=torch.float64)}, 400, seed=1)
+    data, _ = sample_noisy_or(
+        truth | {"leak": torch.full((12,), 0.05, dtype=torch.float64)}, 400, seed=1
+    )
     result = fit(NoisyOr(12, 5), data, seed=0)
     html = write_report(result, data, tmp_path / "report.html", image_shape=image_shape).read_text()
     section = html.split('<section id="loadings">')[1].split("</section>")[0]

@@ -18,7 +18,12 @@ from typer.testing import CliRunner
 from inference import EM, Fit, fit
 from inference.alignment import align
 from inference.cli import app
-from inference.plots import plot_option_occupancy, plot_option_switches, plot_policies, plot_policy_tables
+from inference.plots import (
+    plot_option_occupancy,
+    plot_option_switches,
+    plot_policies,
+    plot_policy_tables,
+)
 from inference.report import write_report
 from inference.structures.options.alignment import align_options, permute_options, policy_error
 from ppl_models import ContinuousOptionsHMM, Network, OptionsHMM
@@ -58,7 +63,10 @@ def test_tables_of_policies_are_those_of_the_fit(tmp_path) -> None:
     for option in range(2):
         np.testing.assert_allclose(shown[option], result.params["low"][:, option])
     generator = torch.Generator().manual_seed(0)
-    data = {"state": torch.randn(6, 9, 2, generator=generator), "action": torch.randint(3, (6, 9), generator=generator)}
+    data = {
+        "state": torch.randn(6, 9, 2, generator=generator),
+        "action": torch.randint(3, (6, 9), generator=generator),
+    }
     quick = EM(max_iterations=2, tolerance=10.0, parameter_tolerance=100.0)
     linear = fit(ContinuousOptionsHMM(2, 3, 2), data, quick, init="random")
     shown = [image.get_array() for ax in plot_policy_tables(linear).axes for image in ax.images]
@@ -99,7 +107,11 @@ def test_switches_are_the_diagonal() -> None:
 
 def test_only_models_with_options_are_drawn() -> None:
     other, _ = mixture_fit()
-    for draw in (plot_option_switches, lambda f: plot_policies(f, (), ()), lambda f: plot_option_occupancy(f, {})):
+    for draw in (
+        plot_option_switches,
+        lambda f: plot_policies(f, (), ()),
+        lambda f: plot_option_occupancy(f, {}),
+    ):
         with pytest.raises(ValueError, match="a model of hidden options was expected"):
             draw(other)
 
@@ -121,7 +133,10 @@ def test_a_fit_is_aligned_to_a_truth() -> None:
     world, _, result = case()
     truth, chain = world.truth(), result.model.chain()
     aligned = align(result, truth)
-    errors = [policy_error(permute_options(chain, result.params, torch.tensor(p)), truth, chain) for p in itertools.permutations(range(2))]
+    errors = [
+        policy_error(permute_options(chain, result.params, torch.tensor(p)), truth, chain)
+        for p in itertools.permutations(range(2))
+    ]
     assert abs(policy_error(aligned.params, truth, chain) - min(errors)) < 1e-12
     assert abs(aligned.cost - min(errors) ** 2) < 1e-9
 
@@ -133,12 +148,14 @@ def test_a_fit_is_aligned_to_a_truth() -> None:
 def table(tmp_path):
     _, drawn, _ = case()
     rows, steps = drawn.data["state"].shape
-    frame = pd.DataFrame({
-        "sequence": np.repeat([f"walk {i}" for i in range(rows)], steps),
-        "time": np.tile(np.arange(steps), rows),
-        "state": drawn.data["state"].ravel(),
-        "action": drawn.data["action"].ravel().float(),
-    })
+    frame = pd.DataFrame(
+        {
+            "sequence": np.repeat([f"walk {i}" for i in range(rows)], steps),
+            "time": np.tile(np.arange(steps), rows),
+            "state": drawn.data["state"].ravel(),
+            "action": drawn.data["action"].ravel().float(),
+        }
+    )
     frame.loc[7, "action"] = np.nan
     frame.to_csv(tmp_path / "walks.csv", index=False)
     return tmp_path / "walks.csv"
@@ -147,14 +164,32 @@ def table(tmp_path):
 def test_the_command_line_fits_and_reports(table, tmp_path) -> None:
     out = tmp_path / "out"
     runner = CliRunner()
-    arguments = ["fit", "options-hmm", str(table), "--options", "2", "--out", str(out), "--random", "--restarts", "2", "--no-progress"]
+    arguments = [
+        "fit",
+        "options-hmm",
+        str(table),
+        "--options",
+        "2",
+        "--out",
+        str(out),
+        "--random",
+        "--restarts",
+        "2",
+        "--no-progress",
+    ]
     done = runner.invoke(app, arguments)
     assert done.exit_code == 0, done.output
     result = Fit.load(out / "fit")
-    assert (result.model.num_states, result.model.num_actions, result.model.num_options) == (8, 4, 2)
+    assert (result.model.num_states, result.model.num_actions, result.model.num_options) == (
+        8,
+        4,
+        2,
+    )
     written = pd.read_csv(out / "options.csv")
     assert len(written) == 300
-    np.testing.assert_allclose(written[["probability_0", "probability_1"]].sum(axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(
+        written[["probability_0", "probability_1"]].sum(axis=1), 1, atol=1e-5
+    )
     assert set(written["option"]) <= {0, 1}
     again = runner.invoke(app, ["report", str(out)])
     assert again.exit_code == 0, again.output
@@ -165,7 +200,9 @@ def test_the_command_line_fits_and_reports(table, tmp_path) -> None:
 
 
 def test_columns_of_other_names_and_of_texts_are_taken(table, tmp_path, monkeypatch) -> None:
-    """Failed before: the file had to be written anew under the names of the library, and in its codes."""
+    """Failed before: the file had to be written anew under the names of the library, and in its
+    codes.
+    """
 
     def arrived(model, frame, *_):
         raise ValueError(f"{model.num_actions} actions in columns {', '.join(frame.columns)}")
@@ -174,19 +211,57 @@ def test_columns_of_other_names_and_of_texts_are_taken(table, tmp_path, monkeypa
     frame = pd.read_csv(table).rename(columns={"sequence": "episode", "time": "step"})
     frame["action"] = frame["action"].map({0: "up", 1: "down", 2: "left", 3: "right"})
     frame.assign(note="not looked at").to_csv(tmp_path / "named.csv", index=False)
-    arguments = ["fit", "options-hmm", str(tmp_path / "named.csv"), "--options", "2", "--sequence", "episode", "--time", "step"]
-    done = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path / "out"), "--random", "--restarts", "1", "--no-progress"])
+    arguments = [
+        "fit",
+        "options-hmm",
+        str(tmp_path / "named.csv"),
+        "--options",
+        "2",
+        "--sequence",
+        "episode",
+        "--time",
+        "step",
+    ]
+    done = CliRunner().invoke(
+        app,
+        [
+            *arguments,
+            "--out",
+            str(tmp_path / "out"),
+            "--random",
+            "--restarts",
+            "1",
+            "--no-progress",
+        ],
+    )
     assert "4 actions in columns sequence, time, action, state" in done.output
     assert "The actions are numbered: down is 0, left is 1, right is 2, up is 3." in done.output
 
 
 def test_steps_in_the_order_of_the_file_and_states_by_their_words(table, tmp_path) -> None:
-    """Failed before: a file without a column of times was refused, and options.csv held numbers where the file has words."""
+    """Failed before: a file without a column of times was refused, and options.csv held numbers
+    where the file has words.
+    """
     frame = pd.read_csv(table).sort_values(["sequence", "time"], kind="stable").drop(columns="time")
     frame["action"] = frame["action"].map({0: "up", 1: "down", 2: "left", 3: "right"})
     frame.to_csv(tmp_path / "walks.csv", index=False)
     out = tmp_path / "out"
-    done = CliRunner().invoke(app, ["fit", "options-hmm", str(tmp_path / "walks.csv"), "--options", "2", "--restarts", "1", "--random", "--out", str(out), "--no-progress"])
+    done = CliRunner().invoke(
+        app,
+        [
+            "fit",
+            "options-hmm",
+            str(tmp_path / "walks.csv"),
+            "--options",
+            "2",
+            "--restarts",
+            "1",
+            "--random",
+            "--out",
+            str(out),
+            "--no-progress",
+        ],
+    )
     assert done.exit_code == 0, done.output
     assert "--time names a column that counts them" in done.output
     path = pd.read_csv(out / "options.csv")
@@ -194,11 +269,16 @@ def test_steps_in_the_order_of_the_file_and_states_by_their_words(table, tmp_pat
     assert path["action"].tolist() == frame["action"].tolist()
     assert path["state"].tolist() == frame["state"].tolist()
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert re.search(r"low\[\d+, 0, up\]", page)  # actions by their words, states, which are numbers in the file, by numbers
+    assert re.search(
+        r"low\[\d+, 0, up\]", page
+    )  # actions by their words, states, which are numbers in the file, by numbers
     assert (out / "posterior.nc").exists()
     assert CliRunner().invoke(app, ["report", str(out)]).exit_code == 0
     assert re.search(r"low\[\d+, 0, up\]", (out / "report.html").read_text(encoding="utf-8"))
-    told = CliRunner().invoke(app, ["predict", str(out), str(tmp_path / "walks.csv"), "--out", str(tmp_path / "again.csv")])
+    told = CliRunner().invoke(
+        app,
+        ["predict", str(out), str(tmp_path / "walks.csv"), "--out", str(tmp_path / "again.csv")],
+    )
     assert told.exit_code == 0, told.output
 
 
@@ -221,7 +301,17 @@ def drives(num_rows: int = 12, num_steps: int = 25) -> pd.DataFrame:
         x, speed = generator.normal(size=(2, num_steps))
         option = (np.arange(num_steps) // 9 + n) % 2
         action = ((x > 0) ^ (option == 1)).astype(float)
-        parts.append(pd.DataFrame({"sequence": f"drive {n}", "time": np.arange(num_steps), "x": x, "speed": speed, "action": action}))
+        parts.append(
+            pd.DataFrame(
+                {
+                    "sequence": f"drive {n}",
+                    "time": np.arange(num_steps),
+                    "x": x,
+                    "speed": speed,
+                    "action": action,
+                }
+            )
+        )
     frame = pd.concat(parts, ignore_index=True)
     frame["note"] = "not looked at"
     frame.loc[5, "action"] = np.nan
@@ -233,15 +323,31 @@ def drives(num_rows: int = 12, num_steps: int = 25) -> pd.DataFrame:
 def test_the_command_line_fits_continuous_states(tmp_path, network) -> None:
     drives().sample(frac=1.0, random_state=0).to_csv(tmp_path / "drives.csv", index=False)
     out, runner = tmp_path / "out", CliRunner()
-    arguments = ["fit", "options-hmm", str(tmp_path / "drives.csv"), "--options", "2", "--features", "x, speed", "--out", str(out)]
+    arguments = [
+        "fit",
+        "options-hmm",
+        str(tmp_path / "drives.csv"),
+        "--options",
+        "2",
+        "--features",
+        "x, speed",
+        "--out",
+        str(out),
+    ]
     done = runner.invoke(app, [*arguments, "--restarts", "2", "--no-progress", *network])
     assert done.exit_code == 0, done.output
     result = Fit.load(out / "fit")
-    assert (result.model.num_features, result.model.num_actions, result.model.num_options) == (2, 2, 2)
+    assert (result.model.num_features, result.model.num_actions, result.model.num_options) == (
+        2,
+        2,
+        2,
+    )
     assert tuple(result.item_names) == ("x", "speed", "action")
     written = pd.read_csv(out / "options.csv")
     assert len(written) == 300
-    np.testing.assert_allclose(written[["probability_0", "probability_1"]].sum(axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(
+        written[["probability_0", "probability_1"]].sum(axis=1), 1, atol=1e-5
+    )
     if not network:  # both options are found: the path of most steps is the one that made them
         truth = (written["time"] // 9 + written["sequence"].str.split().str[1].astype(int)) % 2
         assert max((written["option"] == truth).mean(), (written["option"] != truth).mean()) > 0.8
@@ -251,12 +357,31 @@ def test_the_command_line_fits_continuous_states(tmp_path, network) -> None:
 @pytest.mark.parametrize(
     ("change", "more", "message"),
     [
-        (lambda f: f.drop(columns="speed"), (), "no column is named 'speed'; --features says which column is meant; the columns are sequence, time, x, action, note"),
-        (lambda f: f.drop(columns="time"), ("--time", "step"), "no column is named 'step'; --time says which"),
+        (
+            lambda f: f.drop(columns="speed"),
+            (),
+            (
+                "no column is named 'speed'; --features says which column is meant; the columns are"
+                " sequence, time, x, action, note"
+            ),
+        ),
+        (
+            lambda f: f.drop(columns="time"),
+            ("--time", "step"),
+            "no column is named 'step'; --time says which",
+        ),
         (lambda f: f.drop(index=3), (), "sequence 'drive 0' goes from 2 to 4"),
-        (lambda f: f.assign(x=f["x"].mask(f.index == 4)), (), "data['state']: missing at sequence 0, step 4, column 0"),
+        (
+            lambda f: f.assign(x=f["x"].mask(f.index == 4)),
+            (),
+            "data['state']: missing at sequence 0, step 4, column 0",
+        ),
         (lambda f: f.assign(x="left"), (), "column 'x': numbers were expected"),
-        (lambda f: f.assign(action=0.5), (), "data['action']: 0 to 1, or -1 where missing, was expected, got 0.5"),
+        (
+            lambda f: f.assign(action=0.5),
+            (),
+            "data['action']: 0 to 1, or -1 where missing, was expected, got 0.5",
+        ),
         (lambda f: f, ("--termination",), "--termination is for a state that is one whole number"),
         (lambda f: f, ("--states", "3"), "--states is for a state"),
         (lambda f: f, ("--features", "x,x"), "names of different columns of the state"),
@@ -265,7 +390,17 @@ def test_the_command_line_fits_continuous_states(tmp_path, network) -> None:
 )
 def test_bad_files_of_continuous_states_are_one_line(tmp_path, change, more, message: str) -> None:
     change(drives(2)).to_csv(tmp_path / "bad.csv", index=False)
-    arguments = ["fit", "options-hmm", str(tmp_path / "bad.csv"), "--options", "2", "--out", str(tmp_path / "out"), "--features", "x,speed"]
+    arguments = [
+        "fit",
+        "options-hmm",
+        str(tmp_path / "bad.csv"),
+        "--options",
+        "2",
+        "--out",
+        str(tmp_path / "out"),
+        "--features",
+        "x,speed",
+    ]
     done = CliRunner().invoke(app, [*arguments, *more])
     assert done.exit_code == 2, done.output
     assert message in done.output
@@ -273,7 +408,20 @@ def test_bad_files_of_continuous_states_are_one_line(tmp_path, change, more, mes
 
 
 def test_a_network_needs_the_columns_of_a_continuous_state(table, tmp_path) -> None:
-    done = CliRunner().invoke(app, ["fit", "options-hmm", str(table), "--options", "2", "--network", "3", "--out", str(tmp_path / "out")])
+    done = CliRunner().invoke(
+        app,
+        [
+            "fit",
+            "options-hmm",
+            str(table),
+            "--options",
+            "2",
+            "--network",
+            "3",
+            "--out",
+            str(tmp_path / "out"),
+        ],
+    )
     assert done.exit_code == 2
     assert "give its columns with --features" in done.output
 
@@ -281,17 +429,41 @@ def test_a_network_needs_the_columns_of_a_continuous_state(table, tmp_path) -> N
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("sequence,time,state\n1,0,0\n", "no column is named 'action'; --action says which column is meant; the columns are sequence, time, state"),
+        (
+            "sequence,time,state\n1,0,0\n",
+            (
+                "no column is named 'action'; --action says which column is meant; the columns are"
+                " sequence, time, state"
+            ),
+        ),
         ("sequence,time,state,action\n1,0,0,0\n1,2,0,0\n", "sequence '1' goes from 0 to 2"),
-        ("sequence,time,state,action\n1,0,,0\n1,1,0,0\n", "missing or negative in sequence '1' at time 0"),
-        ("sequence,time,state,action\n1,0,x,0\n1,1,1,0\n", "column 'state' holds numbers, and 'x' in row 0"),
+        (
+            "sequence,time,state,action\n1,0,,0\n1,1,0,0\n",
+            "missing or negative in sequence '1' at time 0",
+        ),
+        (
+            "sequence,time,state,action\n1,0,x,0\n1,1,1,0\n",
+            "column 'state' holds numbers, and 'x' in row 0",
+        ),
         ("", "the file is empty"),
     ],
 )
 def test_bad_files_are_one_line(tmp_path, text: str, message: str) -> None:
     path = tmp_path / "bad.csv"
     path.write_text(text, encoding="utf-8")
-    done = CliRunner().invoke(app, ["fit", "options-hmm", str(path), "--options", "2", "--out", str(tmp_path / "out"), "--no-progress"])
+    done = CliRunner().invoke(
+        app,
+        [
+            "fit",
+            "options-hmm",
+            str(path),
+            "--options",
+            "2",
+            "--out",
+            str(tmp_path / "out"),
+            "--no-progress",
+        ],
+    )
     assert done.exit_code == 2, done.output
     assert message in done.output
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,6 @@
-"""fit.plot() and fit.report(): a picture of every family, and a page, through the doors of a fit."""
+"""fit.plot() and fit.report(): a picture of every family, and a page, through the doors of a
+fit.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +22,34 @@ from ppl_models import Mixture, Normal
 def test_every_family_has_a_picture(row) -> None:
     figure = quick_fit(row).plot()
     assert isinstance(figure, matplotlib.figure.Figure)
-    marks = [artist for ax in figure.axes for artist in (*ax.images, *ax.lines, *ax.patches, *ax.collections)]
+    marks = [
+        artist
+        for ax in figure.axes
+        for artist in (*ax.images, *ax.lines, *ax.patches, *ax.collections)
+    ]
     assert marks
 
 
 @pytest.fixture(scope="module")
 def people() -> pd.DataFrame:
     rng = np.random.default_rng(0)
-    return pd.DataFrame(rng.normal(size=(80, 2)) + 6 * rng.integers(0, 2, (80, 1)), columns=["x", "y"])
+    return pd.DataFrame(
+        rng.normal(size=(80, 2)) + 6 * rng.integers(0, 2, (80, 1)), columns=["x", "y"]
+    )
 
 
 def test_a_picture_with_intervals_and_names(people) -> None:
-    result = fit(Mixture(num_components=2, component=Normal(), num_items=2), people, EM(tolerance=1e-12), num_restarts=2)
+    result = fit(
+        Mixture(num_components=2, component=Normal(), num_items=2),
+        people,
+        EM(tolerance=1e-12),
+        num_restarts=2,
+    )
     bare, full = plot_fit(result), result.plot(people, names={"component": ["short", "tall"]})
-    intervals = [[len(part.get_segments()) for ax in figure.axes for part in ax.collections] for figure in (bare, full)]
+    intervals = [
+        [len(part.get_segments()) for ax in figure.axes for part in ax.collections]
+        for figure in (bare, full)
+    ]
     assert sum(intervals[0]) == 0
     assert sum(intervals[1]) == sum(value.numel() for value in result.params.values())
     assert any("tall" in label.get_text() for ax in full.axes for label in ax.get_yticklabels())
@@ -43,7 +59,9 @@ def test_a_picture_with_intervals_and_names(people) -> None:
 
 
 def test_a_report_through_the_fit(people, tmp_path) -> None:
-    result = fit(Mixture(num_components=2, component=Normal(), num_items=2), people, EM(), num_restarts=2)
+    result = fit(
+        Mixture(num_components=2, component=Normal(), num_items=2), people, EM(), num_restarts=2
+    )
     page = result.report(tmp_path / "page.html", people)
     assert page.read_text() == write_report(result, people, tmp_path / "other.html").read_text()
     assert result.report(tmp_path) == tmp_path / "report.html"

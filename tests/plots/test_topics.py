@@ -39,7 +39,9 @@ def test_group_means_are_written_with_two_standard_errors():
 
 def test_skill_effects_leave_cells_off_the_matrix_blank():
     q = np.array([[1, 0], [0, 1], [1, 1]])
-    ax = plot_skill_effects([1.0, 2.0, -3.0], [[0.5, 9.0], [9.0, -1.0], [0.2, 0.4]], q, ["s", "t"], title="log-odds")
+    ax = plot_skill_effects(
+        [1.0, 2.0, -3.0], [[0.5, 9.0], [9.0, -1.0], [0.2, 0.4]], q, ["s", "t"], title="log-odds"
+    )
     shown = np.ma.filled(ax.images[0].get_array().astype(float), np.nan)
     assert np.allclose(shown, [[1, 0.5, np.nan], [2, np.nan, -1], [-3, 0.2, 0.4]], equal_nan=True)
     low, high = ax.images[0].get_clim()

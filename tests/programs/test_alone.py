@@ -46,17 +46,25 @@ def answer(job: tuple[Any, int]) -> tuple[Fit, dict[str, torch.Tensor], torch.Te
 
 @pytest.mark.filterwarnings("ignore")
 def test_fits_in_threads_are_those_made_alone() -> None:
-    """Failed before: the threads met in Pyro's stack of handlers (IndexError, KeyError, or another's sites)."""
+    """Failed before: the threads met in Pyro's stack of handlers (IndexError, KeyError, or
+    another's sites).
+    """
     jobs = [(method, seed) for seed, method in enumerate(METHODS)]
     alone = [answer(job) for job in jobs]
-    filters, state, default = list(warnings.filters), torch.get_rng_state(), torch.get_default_dtype()
+    filters, state, default = (
+        list(warnings.filters),
+        torch.get_rng_state(),
+        torch.get_default_dtype(),
+    )
     with ThreadPoolExecutor(4) as pool:
         together = list(pool.map(answer, jobs))
     assert warnings.filters == filters
     assert torch.get_default_dtype() is default
     torch.testing.assert_close(torch.get_rng_state(), state, rtol=0, atol=0)
     for (one, latents, drawn), (two, others, again) in zip(alone, together, strict=True):
-        assert one.log_likelihood == two.log_likelihood or (one.log_likelihood != one.log_likelihood)
+        assert one.log_likelihood == two.log_likelihood or (
+            one.log_likelihood != one.log_likelihood
+        )
         for name, value in one.params.items():
             torch.testing.assert_close(two.params[name], value, rtol=0, atol=0)
         for name, value in (one.draws or {}).items():
@@ -89,10 +97,14 @@ def test_questions_in_threads_beside_a_fit() -> None:
 class FitsInside:
     """An engine that asks another fit for its start."""
 
-    def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
+    def run(
+        self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None
+    ) -> Outcome:
         inner = fit(problem.model, problem.data, EM(max_iterations=5), seed=problem.seed)
         inner.posterior_latents(problem.data)
-        return EM(max_iterations=200).run(problem, {k: v[None] for k, v in inner.params.items()}, progress, checkpoint)
+        return EM(max_iterations=200).run(
+            problem, {k: v[None] for k, v in inner.params.items()}, progress, checkpoint
+        )
 
 
 def within(seconds: float, work: Callable[[], Any]) -> Any:
@@ -142,7 +154,9 @@ def test_a_fit_keeps_its_own_warnings_only() -> None:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         with listening() as heard:
-            thread = threading.Thread(target=lambda: warnings.warn("of another thread", UserWarning, stacklevel=1))
+            thread = threading.Thread(
+                target=lambda: warnings.warn("of another thread", UserWarning, stacklevel=1)
+            )
             thread.start()
             thread.join(30)
             warnings.warn("of this thread", UserWarning, stacklevel=1)

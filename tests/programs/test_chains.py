@@ -1,4 +1,6 @@
-"""Chains of a user's program summed out by one scan: equal to the program step by step, and only where it is a chain."""
+"""Chains of a user's program summed out by one scan: equal to the program step by step, and only
+where it is a chain.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ def broadcasting(data: Tensor) -> None:
     with pyro.plate("sequences", len(data)):
         z = None
         for t in pyro.markov(range(data.shape[1])):
-            z = pyro.sample(f"z_{t}", dist.Categorical(start if z is None else Vindex(moves)[..., z, :]))
+            z = pyro.sample(
+                f"z_{t}", dist.Categorical(start if z is None else Vindex(moves)[..., z, :])
+            )
             pyro.sample(f"x_{t}", dist.Normal(Vindex(mean)[..., z], 1.0), obs=data[:, t])
 
 
@@ -100,15 +104,21 @@ def columns(data: Any) -> None:
 
 
 def groups(data: dict[str, Tensor]) -> None:
-    """Whole numbers that are names, not lengths; the first state has a law of its own in each group; one step for all sequences is shared."""
+    """Whole numbers that are names, not lengths; the first state has a law of its own in each
+    group; one step for all sequences is shared.
+    """
     start = pyro.sample("start", dist.Dirichlet(2 * torch.ones(2, 2)).to_event(1))
     moves = pyro.sample("moves", dist.Dirichlet(2 * torch.ones(2, 2)).to_event(1))
     mean = pyro.sample("mean", dist.Normal(0.0, 2.0).expand([2]).to_event(1))
     with pyro.plate("sequences", len(data["x"])):
         z = None
         for t in pyro.markov(range(data["x"].shape[1])):
-            z = pyro.sample(f"z_{t}", dist.Categorical(start[data["group"]] if z is None else moves[z]))
-            pyro.sample(f"x_{t}", dist.Normal(mean[z] + data["season"][t], 1.0), obs=data["x"][:, t])
+            z = pyro.sample(
+                f"z_{t}", dist.Categorical(start[data["group"]] if z is None else moves[z])
+            )
+            pyro.sample(
+                f"x_{t}", dist.Normal(mean[z] + data["season"][t], 1.0), obs=data["x"][:, t]
+            )
 
 
 def left_right(data: Tensor) -> None:
@@ -127,7 +137,10 @@ CHAINS: dict[str, tuple[Callable[[Any], None], Any]] = {
     "ragged": (ragged, RAGGED),
     "missing entries": (broadcasting, SERIES.masked_fill(SERIES > 1, torch.nan)),
     "time first": (time_first, SERIES.mT),
-    "as many sequences as steps": (time_first, torch.randn(T, T, generator=GENERATOR, dtype=torch.float64)),
+    "as many sequences as steps": (
+        time_first,
+        torch.randn(T, T, generator=GENERATOR, dtype=torch.float64),
+    ),
     "one sequence": (one_sequence, SERIES[0]),
     "items of one sequence": (items_of_one_sequence, SERIES.mT),
     "columns": (columns, pd.DataFrame({"x": SERIES[0].numpy(), "u": SERIES[1].numpy()})),
@@ -169,7 +182,10 @@ def test_a_chain_is_the_program_step_by_step(name: str) -> None:
     assert list(posteriors) == list(expected)
     for site, value in expected.items():
         near(posteriors[site], value)
-    here, there = ([p.expected_log_joint(q, p.factor_posteriors(point)) for q in (point, other)] for p in (program, unrolled))
+    here, there = (
+        [p.expected_log_joint(q, p.factor_posteriors(point)) for q in (point, other)]
+        for p in (program, unrolled)
+    )
     near(here[1] - here[0], there[1] - there[0])
 
 
@@ -192,7 +208,13 @@ def test_restarts_run_as_one_batch_in_programs_that_know_no_leading_dim() -> Non
     program, unrolled, points = both("ragged")
     assert program.broadcasts()
     assert not unrolled.broadcasts()
-    here, there = program.factor_posteriors(points), [program.factor_posteriors({site: value[k] for site, value in points.items()}) for k in (0, 1)]
+    here, there = (
+        program.factor_posteriors(points),
+        [
+            program.factor_posteriors({site: value[k] for site, value in points.items()})
+            for k in (0, 1)
+        ],
+    )
     for name, weight in here.weights.items():
         near(weight, torch.cat([one.weights[name] for one in there]))
 
@@ -231,7 +253,9 @@ def test_pyro_s_own_engines_meet_the_same_density(particles: int | None) -> None
     values = {site: value.unsqueeze(1) if particles else value[0] for site, value in points.items()}
     around = pyro.plate("particles", particles, dim=-2) if particles else nullcontext()
     with around:
-        trace = poutine.trace(poutine.condition(program.without_latents(), values)).get_trace(program.args[0])
+        trace = poutine.trace(poutine.condition(program.without_latents(), values)).get_trace(
+            program.args[0]
+        )
     assert not {*program.names("latent"), *program.names("observed")} & {*trace.nodes}
     near(trace.log_prob_sum(), expected.sum())
 
@@ -253,7 +277,9 @@ def seasonal(data: Tensor) -> None:
         z: Any = 0
         for t in pyro.markov(range(data.shape[1])):
             z = pyro.sample(f"z_{t}", dist.Categorical(moves[z]))
-            pyro.sample(f"x_{t}", dist.Normal(mean[z] + (0.1 if t == T - 1 else 0.0), 1.0), obs=data[:, t])
+            pyro.sample(
+                f"x_{t}", dist.Normal(mean[z] + (0.1 if t == T - 1 else 0.0), 1.0), obs=data[:, t]
+            )
 
 
 def hardly_seasonal(data: Tensor) -> None:
@@ -263,7 +289,9 @@ def hardly_seasonal(data: Tensor) -> None:
         z: Any = 0
         for t in pyro.markov(range(data.shape[1])):
             z = pyro.sample(f"z_{t}", dist.Categorical(moves[z]))
-            pyro.sample(f"x_{t}", dist.Normal(mean[z] + (1e-5 if t == T - 1 else 0.0), 1.0), obs=data[:, t])
+            pyro.sample(
+                f"x_{t}", dist.Normal(mean[z] + (1e-5 if t == T - 1 else 0.0), 1.0), obs=data[:, t]
+            )
 
 
 def moves_by_covariate(data: dict[str, Tensor]) -> None:

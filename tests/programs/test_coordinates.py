@@ -1,4 +1,6 @@
-"""Free coordinates of probability matrices and of positive definite matrices, Laplace's approximation in them, and their names."""
+"""Free coordinates of probability matrices and of positive definite matrices, Laplace's
+approximation in them, and their names.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,13 @@ F64 = torch.float64
 def sequences_and_truth():
     params = {
         "initial": torch.full((2, 2), 0.25, dtype=F64),
-        "low": torch.tensor([[[0.8, 0.1, 0.1], [0.1, 0.3, 0.6]], [[0.1, 0.8, 0.1], [0.6, 0.1, 0.3]]], dtype=F64),
+        "low": torch.tensor(
+            [[[0.8, 0.1, 0.1], [0.1, 0.3, 0.6]], [[0.1, 0.8, 0.1], [0.6, 0.1, 0.3]]], dtype=F64
+        ),
         "high": torch.tensor([[[0.95, 0.05], [0.1, 0.9]], [[0.9, 0.1], [0.05, 0.95]]], dtype=F64),
         "environment": torch.tensor(
-            [[[0.7, 0.3], [0.4, 0.6]], [[0.3, 0.7], [0.5, 0.5]], [[0.5, 0.5], [0.2, 0.8]]], dtype=F64
+            [[[0.7, 0.3], [0.4, 0.6]], [[0.3, 0.7], [0.5, 0.5]], [[0.5, 0.5], [0.2, 0.8]]],
+            dtype=F64,
         ),
     }
     return simulate_options(params, 60, 60, 0).packed
@@ -45,14 +50,19 @@ def correlated_clusters():
     ("model", "draw_data", "site"),
     [
         (OptionsHMM(2, 3, 2, concentration=2.0), sequences_and_truth, "initial"),
-        (Mixture(2, component=MultivariateNormal(), num_items=3), correlated_clusters, "precisions"),
+        (
+            Mixture(2, component=MultivariateNormal(), num_items=3),
+            correlated_clusters,
+            "precisions",
+        ),
     ],
     ids=["matrix simplex", "positive definite"],
 )
 def test_laplace_knows_probability_matrices_and_covariances(model, draw_data, site):
     data = draw_data()
     result = fit(model, data, Laplace(600))
-    # nearly normal in these coordinates; a wrong Jacobian or curvature spreads the ratios by far more
+    # nearly normal in these coordinates; a wrong Jacobian or curvature spreads the ratios by far
+    # more
     assert float(result.sample_stats["log_importance"].std()) < 0.8
     value = result.draws[site]
     assert torch.allclose(value.mean(1)[0], result.params[site], atol=0.15)
@@ -80,7 +90,13 @@ def test_the_bijection_of_precisions_has_its_jacobian():
 
 def test_entry_names() -> None:
     params = {"loadings": torch.zeros(2, 2), "scale": torch.zeros(())}
-    assert entry_names(params) == ("loadings[0,0]", "loadings[0,1]", "loadings[1,0]", "loadings[1,1]", "scale")
+    assert entry_names(params) == (
+        "loadings[0,0]",
+        "loadings[0,1]",
+        "loadings[1,0]",
+        "loadings[1,1]",
+        "scale",
+    )
     free = {"loadings": torch.tensor([[True, False], [False, True]])}
     assert entry_names(params, free) == ("loadings[0,0]", "loadings[1,1]", "scale")
     with pytest.raises(ValueError, match=r"free\['loadings'\] must match \(2, 2\)"):
@@ -95,7 +111,9 @@ def test_entry_names() -> None:
 @pytest.mark.parametrize("empty", [0.0, 1e-9])
 @pytest.mark.parametrize("place", [0, 2], ids=["first", "last"])
 def test_a_class_without_weight_confounds_nothing(empty, place):
-    """Log-ratios are taken to an entry that is there, and one at zero is held: what is left has full rank."""
+    """Log-ratios are taken to an entry that is there, and one at zero is held: what is left has
+    full rank.
+    """
     weights = torch.full((3,), empty, dtype=F64)
     others = [k for k in range(3) if k != place]
     weights[others] = torch.tensor([0.6, 0.4], dtype=F64) * (1 - empty)
@@ -111,7 +129,9 @@ def test_a_class_without_weight_confounds_nothing(empty, place):
     assert float(moved.sum()) == pytest.approx(1.0)
     assert float(moved[place]) <= 2 * empty
     curvature = minus_hessian(lambda point: program.log_marginal(coordinates.params(point)), free)
-    assert float(curvature) == pytest.approx(100 * 0.6 * 0.4, rel=1e-6)  # of a binomial share on the logit scale
+    assert float(curvature) == pytest.approx(
+        100 * 0.6 * 0.4, rel=1e-6
+    )  # of a binomial share on the logit scale
     errors = coordinates.spread(free, curvature.inverse())["weights"]
     assert errors[place].isnan()
     assert torch.allclose(errors[others], torch.full((2,), (0.24 / 100) ** 0.5, dtype=F64))
@@ -120,7 +140,9 @@ def test_a_class_without_weight_confounds_nothing(empty, place):
 @pytest.mark.parametrize("vector", [True, False], ids=["probability vector", "chance"])
 @pytest.mark.parametrize("hits", [1, 4, 8, 17])
 def test_limits_of_a_chance_are_wilsons_where_few_rows_speak(hits, vector):
-    """k hits of 20 rows: with 5 or more on both sides the logit's limits, else those of scipy's Wilson interval."""
+    """k hits of 20 rows: with 5 or more on both sides the logit's limits, else those of scipy's
+    Wilson interval.
+    """
     share = torch.tensor(hits / 20, dtype=F64)
     x = torch.arange(20) >= hits  # a hit is 0
 
@@ -133,10 +155,15 @@ def test_limits_of_a_chance_are_wilsons_where_few_rows_speak(hits, vector):
             pyro.sample("x", dist.Bernoulli(1 - hit), obs=data.to(F64))
 
     program = Program(model, x)
-    coordinates = Coordinates.of(program, {"p": torch.stack([share, 1 - share]) if vector else share})
+    coordinates = Coordinates.of(
+        program, {"p": torch.stack([share, 1 - share]) if vector else share}
+    )
     free = coordinates.vector()
     curvature = minus_hessian(lambda point: program.log_marginal(coordinates.params(point)), free)
-    low, high = (float(limit.reshape(-1)[0]) for limit in coordinates.limits(free, curvature.inverse(), 1.959964)["p"])
+    low, high = (
+        float(limit.reshape(-1)[0])
+        for limit in coordinates.limits(free, curvature.inverse(), 1.959964)["p"]
+    )
     if 5 <= hits <= 15:
         step = 1.959964 / (20 * share * (1 - share)).sqrt()
         expected = [float(torch.sigmoid(torch.logit(share) + sign * step)) for sign in (-1, 1)]
@@ -146,7 +173,9 @@ def test_limits_of_a_chance_are_wilsons_where_few_rows_speak(hits, vector):
 
 
 def pyro_classes(weights):
-    """Two values seen directly, a third class of any value: only the shares of the first two are read off."""
+    """Two values seen directly, a third class of any value: only the shares of the first two are
+    read off.
+    """
     lows = [k for k in range(3) if float(weights[k]) > 1e-6]
 
     def model(data):

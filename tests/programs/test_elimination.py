@@ -29,11 +29,15 @@ def mixture_program(
     second: bool = False,
     mask: Tensor | None = None,
 ) -> None:
-    """Items on a Categorical class, with departures that make the rows more than a finite mixture."""
+    """Items on a Categorical class, with departures that make the rows more than a finite
+    mixture.
+    """
     weights = pyro.sample("weights", dist.Dirichlet(ones(3)))
     levels = pyro.sample("levels", dist.Normal(0.0, ones(3, 2)).to_event(2))
     with pyro.plate("rows", len(data)):
-        logits = weights.log() if prior_covariate is None else weights.log() + prior_covariate[:, None]
+        logits = (
+            weights.log() if prior_covariate is None else weights.log() + prior_covariate[:, None]
+        )
         group = pyro.sample("group", dist.Categorical(logits=logits))
         eta = Vindex(levels)[..., group, :]
         if covariate is not None:
@@ -72,7 +76,9 @@ def test_rows_whose_weights_are_their_own(batched: bool) -> None:
     program, params = Program(model, BINARY), restarts(MIXTURE) if batched else MIXTURE
     mixture = program.as_mixture(params)
     assert mixture is not None
-    assert mixture.log_weights.shape == ((len(restarts(MIXTURE)["weights"]), 6, 3) if batched else (6, 3))
+    assert mixture.log_weights.shape == (
+        (len(restarts(MIXTURE)["weights"]), 6, 3) if batched else (6, 3)
+    )
     density = mixture.response.log_prob(BINARY)  # (C, [R,] N)
     rows = (density.movedim(0, -1) + mixture.log_weights).logsumexp(-1)
     close(rows, program.log_marginal_rows(params))
@@ -86,7 +92,10 @@ def test_the_upper_factors_of_a_mixture() -> None:
     model = DeepDiscreteEncoder(5, (3, 2))
     data = torch.bernoulli(uniform(7, 5, seed=4))
     program = Program(model, data)
-    params = {name: value / 10 if name != "proportions" else value for name, value in program.draw_prior(1, 1).items()}
+    params = {
+        name: value / 10 if name != "proportions" else value
+        for name, value in program.draw_prior(1, 1).items()
+    }
     mixture = program.as_mixture(params)
     assert mixture is not None
     assert mixture.latent == "latents_1"

@@ -432,7 +432,10 @@ REFUSED = {
     ),
     "another plate": (
         another_plate,
-        "site 'y' .* depends on all entries of the latent 'z' in the plate 'rows', .* put it inside",
+        (
+            "site 'y' .* depends on all entries of the latent 'z' in the plate 'rows', .* put it"
+            " inside"
+        ),
     ),
     "crossed plates": (crossed, "data in two crossed plates depend on latents in each of them"),
     "shapes": (

@@ -24,8 +24,12 @@ from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, Normal, Truncated
 GRAPHS = (((1, 0), (1, 0), (0, 1), (1, 1), (0, 1)), None)
 PLAIN = {
     "two-layers": DeepDiscreteEncoder(5, (3, 2)),
-    "mixed": DeepDiscreteEncoder(5, (2,), response=Blocks((Bernoulli(), 2), (Normal(), 3)), bound=5.0),
-    "confirmatory-penalised": DeepDiscreteEncoder(5, (2, 1), penalty=TruncatedLasso(1.0, 0.5), graphs=GRAPHS),
+    "mixed": DeepDiscreteEncoder(
+        5, (2,), response=Blocks((Bernoulli(), 2), (Normal(), 3)), bound=5.0
+    ),
+    "confirmatory-penalised": DeepDiscreteEncoder(
+        5, (2, 1), penalty=TruncatedLasso(1.0, 0.5), graphs=GRAPHS
+    ),
 }
 plain_models = pytest.mark.parametrize("name", PLAIN)
 
@@ -74,7 +78,9 @@ def test_a_normal_guide_of_pyro_runs(name: str, store: Any) -> None:
 
 @plain_models
 def test_nuts_of_pyro_runs(name: str, store: Any) -> None:
-    """It moves, and its potential is minus the log-posterior of :class:`Program` on the unconstrained scale."""
+    """It moves, and its potential is minus the log-posterior of :class:`Program` on the
+    unconstrained scale.
+    """
     model, data = PLAIN[name], plain_data()
     kernel = NUTS(model, step_size=0.02, adapt_step_size=False, max_tree_depth=3)
     mcmc = MCMC(kernel, num_samples=4, warmup_steps=2, disable_progbar=True)
@@ -90,8 +96,15 @@ def test_nuts_of_pyro_runs(name: str, store: Any) -> None:
     kernel.setup(0, data)
     free = {site: value.detach() for site, value in kernel.initial_params.items()}
     params = program.constrained(free)
-    jacobian = sum(biject_to(program.site(site).support).log_abs_det_jacobian(free[site], params[site]).sum() for site in free)
-    close(kernel.potential_fn(free), -(program.log_marginal(params) + program.log_prior(params) + jacobian), 1e-9)
+    jacobian = sum(
+        biject_to(program.site(site).support).log_abs_det_jacobian(free[site], params[site]).sum()
+        for site in free
+    )
+    close(
+        kernel.potential_fn(free),
+        -(program.log_marginal(params) + program.log_prior(params) + jacobian),
+        1e-9,
+    )
 
 
 @plain_models

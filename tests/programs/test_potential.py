@@ -40,10 +40,16 @@ def test_the_potential_is_pyros_own_and_its_derivatives_are_right():
     torch.testing.assert_close(curved, potential.curvature(points[0]), rtol=1e-4, atol=1e-3)
 
 
-EAGER = ("continuous-options", "classifiers", "hidden-markov-left-right-Blocks")  # their densities run whole at every point
+EAGER = (
+    "continuous-options",
+    "classifiers",
+    "hidden-markov-left-right-Blocks",
+)  # their densities run whole at every point
 
 
-@pytest.mark.parametrize("row", [row for row in WITH_LOCAL if not row.name.startswith(EAGER)], ids=lambda row: row.name)
+@pytest.mark.parametrize(
+    "row", [row for row in WITH_LOCAL if not row.name.startswith(EAGER)], ids=lambda row: row.name
+)
 def test_the_density_of_every_model_is_replayed(row: Row) -> None:
     program = program_of(row)
     potential = Potential(program, params_of(row))

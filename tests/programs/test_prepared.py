@@ -1,4 +1,6 @@
-"""Users' programs as they come: dtypes, missing entries, frames, restarts, and what is refused before any work."""
+"""Users' programs as they come: dtypes, missing entries, frames, restarts, and what is refused
+before any work.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def params_of(program: Program, count: int, seed: int = 0) -> dict[str, Tensor]:
 
 
 def test_restarts_of_a_program_that_indexes_run_one_by_one() -> None:
-    """``a[z]`` reads the first dim of a, which is its own: every answer for three restarts is that of each alone."""
+    """``a[z]`` reads the first dim of a, which is its own: every answer for three restarts is that
+    of each alone.
+    """
     program = Program(mixture_of_lines, lines_of_two())
     assert not program.broadcasts()
     params = params_of(program, 3)
@@ -48,8 +52,13 @@ def test_restarts_of_a_program_that_indexes_run_one_by_one() -> None:
         own = program.factor_posteriors(one)
         for name, weights in own.weights.items():
             torch.testing.assert_close(posteriors.weights[name][r], weights)
-        torch.testing.assert_close(program.expected_complete_log_density(params, posteriors)[r], program.expected_complete_log_density(one, own))
-        torch.testing.assert_close(program.latent_marginals(params)["group"][r], program.latent_marginals(one)["group"])
+        torch.testing.assert_close(
+            program.expected_complete_log_density(params, posteriors)[r],
+            program.expected_complete_log_density(one, own),
+        )
+        torch.testing.assert_close(
+            program.latent_marginals(params)["group"][r], program.latent_marginals(one)["group"]
+        )
     assert program.latent_values(params)["group"].shape == (2,)
 
 
@@ -122,7 +131,9 @@ def single_constants(data: Tensor) -> None:
         pyro.sample("x", dist.Normal(design @ effect + 0.3 * z, scale), obs=data)
 
 
-OUTSIDE = torch.tensor([[1.0, 0.5], [0.0, 1.0]])  # made when the file was read: float32, whatever the data are
+OUTSIDE = torch.tensor(
+    [[1.0, 0.5], [0.0, 1.0]]
+)  # made when the file was read: float32, whatever the data are
 
 
 def constants_from_outside(data: Tensor) -> None:
@@ -133,10 +144,17 @@ def constants_from_outside(data: Tensor) -> None:
 
 @pytest.mark.parametrize("program", [single_constants, constants_from_outside])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_program_runs_in_the_dtype_of_its_data(program: Callable[..., Any], dtype: torch.dtype) -> None:
+def test_a_program_runs_in_the_dtype_of_its_data(
+    program: Callable[..., Any], dtype: torch.dtype
+) -> None:
     data = torch.linspace(-1, 2, 40).to(dtype)
     before = torch.get_default_dtype()
-    result = fit(program, data, EM(max_iterations=2000, tolerance=1e-6, parameter_tolerance=1e-3), num_restarts=2)
+    result = fit(
+        program,
+        data,
+        EM(max_iterations=2000, tolerance=1e-6, parameter_tolerance=1e-3),
+        num_restarts=2,
+    )
     assert {value.dtype for value in result.params.values()} == {dtype}
     assert torch.get_default_dtype() is before
 
@@ -150,7 +168,9 @@ def test_whole_numbers_are_fitted_in_double_precision() -> None:
     data = np.array([1, 0, 4, 2])
     result = fit(counts, data, EM())
     assert result.params["rate"].dtype == F64
-    assert float(result.params["rate"]) == pytest.approx(7 / 4.1, rel=1e-5)  # mode of the gamma posterior
+    assert float(result.params["rate"]) == pytest.approx(
+        7 / 4.1, rel=1e-5
+    )  # mode of the gamma posterior
 
 
 def test_the_default_dtype_comes_back_when_a_program_raises() -> None:
@@ -172,7 +192,9 @@ def test_the_default_dtype_of_threads() -> None:
                 found.append(torch.ones(1).dtype if torch.ones(1).dtype is not dtype else dtype)
                 assert torch.ones(1).dtype is dtype
 
-    threads = [threading.Thread(target=inside, args=(dtype,)) for dtype in (torch.float32, torch.float64)]
+    threads = [
+        threading.Thread(target=inside, args=(dtype,)) for dtype in (torch.float32, torch.float64)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -201,7 +223,9 @@ def by_place(data: Tensor) -> None:
 
 def by_pandas(data: Any) -> None:
     """Turns columns into tensors itself."""
-    x, treated, y = (torch.tensor(data[name].to_numpy(dtype=float)) for name in ("x", "treated", "y"))
+    x, treated, y = (
+        torch.tensor(data[name].to_numpy(dtype=float)) for name in ("x", "treated", "y")
+    )
     slope = pyro.sample("slope", dist.Normal(0.0, 10.0))
     scale = pyro.sample("scale", dist.Gamma(2.0, 2.0))
     with pyro.plate("rows", len(data)):
@@ -211,7 +235,9 @@ def by_pandas(data: Any) -> None:
 def table() -> pd.DataFrame:
     rng = np.random.default_rng(0)
     x, treated = rng.normal(size=50), rng.random(50) < 0.5
-    return pd.DataFrame({"x": x, "treated": treated, "y": 2 * x + treated + 0.1 * rng.normal(size=50)})
+    return pd.DataFrame(
+        {"x": x, "treated": treated, "y": 2 * x + treated + 0.1 * rng.normal(size=50)}
+    )
 
 
 def test_frames_are_read_by_name_by_place_or_by_the_program_itself() -> None:
@@ -221,10 +247,16 @@ def test_frames_are_read_by_name_by_place_or_by_the_program_itself() -> None:
         assert result.item_names == ("x", "treated", "y")
         assert result.num_rows == 50
         assert result.log_likelihood == pytest.approx(fits[0].log_likelihood, abs=1e-6)
-        torch.testing.assert_close(result.log_likelihood_rows(frame), fits[0].log_likelihood_rows(frame))
+        torch.testing.assert_close(
+            result.log_likelihood_rows(frame), fits[0].log_likelihood_rows(frame)
+        )
     shuffled = frame[["y", "x", "treated"]]
-    torch.testing.assert_close(fits[0].log_likelihood_rows(shuffled), fits[0].log_likelihood_rows(frame))  # names decide
-    torch.testing.assert_close(fits[1].log_likelihood_rows(shuffled), fits[0].log_likelihood_rows(frame))
+    torch.testing.assert_close(
+        fits[0].log_likelihood_rows(shuffled), fits[0].log_likelihood_rows(frame)
+    )  # names decide
+    torch.testing.assert_close(
+        fits[1].log_likelihood_rows(shuffled), fits[0].log_likelihood_rows(frame)
+    )
 
 
 def test_columns_that_are_missing_or_hold_text_are_named() -> None:
@@ -237,7 +269,16 @@ def test_columns_that_are_missing_or_hold_text_are_named() -> None:
 
 
 def test_columns_behave_as_a_table() -> None:
-    columns = as_columns(pd.DataFrame({"a": [1, 2, 3], "b": [0.5, None, 1.5], "c": pd.array([1, None, 3], dtype="Int64"), "d": [True, False, True]}))
+    columns = as_columns(
+        pd.DataFrame(
+            {
+                "a": [1, 2, 3],
+                "b": [0.5, None, 1.5],
+                "c": pd.array([1, None, 3], dtype="Int64"),
+                "d": [True, False, True],
+            }
+        )
+    )
     assert isinstance(columns, Columns)
     assert (len(columns), columns.shape, columns.columns) == (3, (3, 4), ["a", "b", "c", "d"])
     assert columns["a"].dtype == torch.int64
@@ -259,7 +300,12 @@ def test_dicts_of_arrays_series_and_numbers() -> None:
         with pyro.plate("rows", len(data["y"])):
             pyro.sample("y", dist.Normal(slope * data["x"] + data["treated"], 0.1), obs=data["y"])
 
-    mixed = {"wide": 10.0, "x": frame["x"].to_numpy(np.float32), "treated": frame["treated"], "y": torch.tensor(frame["y"].to_numpy(copy=True))}
+    mixed = {
+        "wide": 10.0,
+        "x": frame["x"].to_numpy(np.float32),
+        "treated": frame["treated"],
+        "y": torch.tensor(frame["y"].to_numpy(copy=True)),
+    }
     result = fit(program, mixed, EM())
     assert result.num_rows == 50
     assert float(result.params["slope"]) == pytest.approx(2.0, abs=0.05)
@@ -279,17 +325,36 @@ def two_measurements(data: dict[str, Tensor]) -> None:
 def test_missing_entries_of_observed_sites_leave_the_likelihood() -> None:
     """Row by row equal to the densities of what is there, by hand."""
     nan = float("nan")
-    data = {"size": torch.tensor([0.2, nan, 3.0, nan], dtype=F64), "number": torch.tensor([1.0, 7.0, nan, nan], dtype=F64)}
+    data = {
+        "size": torch.tensor([0.2, nan, 3.0, nan], dtype=F64),
+        "number": torch.tensor([1.0, 7.0, nan, nan], dtype=F64),
+    }
     program = Program(two_measurements, data)
-    params = {"mean": torch.tensor([0.0, 3.0], dtype=F64), "rate": torch.tensor([1.0, 6.0], dtype=F64), "weight": torch.tensor(0.3, dtype=F64)}
+    params = {
+        "mean": torch.tensor([0.0, 3.0], dtype=F64),
+        "rate": torch.tensor([1.0, 6.0], dtype=F64),
+        "weight": torch.tensor(0.3, dtype=F64),
+    }
     log_prior = torch.tensor([0.7, 0.3], dtype=F64).log()
-    size = torch.stack([dist.Normal(params["mean"], 1.0, validate_args=False).log_prob(x).nan_to_num() for x in data["size"]])
-    number = torch.stack([dist.Poisson(params["rate"], validate_args=False).log_prob(x).nan_to_num() for x in data["number"]])
+    size = torch.stack(
+        [
+            dist.Normal(params["mean"], 1.0, validate_args=False).log_prob(x).nan_to_num()
+            for x in data["size"]
+        ]
+    )
+    number = torch.stack(
+        [
+            dist.Poisson(params["rate"], validate_args=False).log_prob(x).nan_to_num()
+            for x in data["number"]
+        ]
+    )
     expected = (log_prior + size + number).logsumexp(-1)
     torch.testing.assert_close(program.log_marginal_rows(params), expected)
     assert float(expected[3]) == pytest.approx(0.0)
     result = fit(two_measurements, data, EM())
-    assert result.posterior_latents(data)["z"][3, 1] == pytest.approx(float(result.params["weight"]))
+    assert result.posterior_latents(data)["z"][3, 1] == pytest.approx(
+        float(result.params["weight"])
+    )
 
 
 def test_vectors_with_missing_entries_are_refused() -> None:
@@ -299,7 +364,10 @@ def test_vectors_with_missing_entries_are_refused() -> None:
             pyro.sample("x", dist.MultivariateNormal(mean, torch.eye(2)), obs=data)
 
     data = torch.tensor([[0.0, 1.0], [float("nan"), float("nan")], [2.0, 2.0]], dtype=F64)
-    assert float(Program(program, data).log_marginal_rows({"mean": torch.zeros(2, dtype=F64)})[1]) == 0.0
+    assert (
+        float(Program(program, data).log_marginal_rows({"mean": torch.zeros(2, dtype=F64)})[1])
+        == 0.0
+    )
     data[2, 0] = float("nan")
     with pytest.raises(ValueError, match="'x' holds vectors of which some entries are NaN"):
         fit(program, data, EM())
@@ -311,7 +379,13 @@ def test_vectors_with_missing_entries_are_refused() -> None:
 def test_engines_that_integrate_refuse_continuous_latents_of_rows_in_one_sentence() -> None:
     data = ratings()
     for method in (EM(), SAEM(), Laplace()):
-        with pytest.raises(ValueError, match=rf"^{type(method).__name__} .*cannot integrate 'ability' \(line \d+ of programs.py\).*NUTS\(\)") as caught:
+        with pytest.raises(
+            ValueError,
+            match=(
+                rf"^{type(method).__name__} .*cannot integrate 'ability' \(line \d+ of"
+                r" programs.py\).*NUTS\(\)"
+            ),
+        ) as caught:
             fit(rasch, data, method)
         assert "\n" not in str(caught.value)
 
@@ -434,7 +508,9 @@ def _control_flow(data: Tensor) -> None:
 
 
 def _first_entry(data: Tensor) -> None:
-    """Runs with all values at once too, where ``which[0]`` is the first value and not the first row's: the sum would be wrong."""
+    """Runs with all values at once too, where ``which[0]`` is the first value and not the first
+    row's: the sum would be wrong.
+    """
     mean = pyro.sample("mean", dist.Normal(0.0, 1.0))
     with pyro.plate("rows", len(data)):
         which = pyro.sample("which", dist.Bernoulli(0.5))
@@ -447,12 +523,33 @@ REFUSED = {
     "subsample": (_subsample, r"plate 'rows' draws 2 of 4 rows.*leave subsample_size out"),
     "nothing observed": (_nothing_observed, r"observes nothing.*obs="),
     "no parameters": (_no_parameters, r"no parameters.*pyro.sample\('mean'"),
-    "no plate": (_no_plate, r"site 'x' \(line \d+ of test_prepared.py\) has 4 values.*no plate.*with pyro.plate\('rows', 4\)"),
+    "no plate": (
+        _no_plate,
+        (
+            r"site 'x' \(line \d+ of test_prepared.py\) has 4 values.*no plate.*with"
+            r" pyro.plate\('rows', 4\)"
+        ),
+    ),
     "outside": (_outside, r"observed site 'x' \(line \d+ of test_prepared.py\).*got -1"),
-    "covariate": (_covariate, r"at line \d+ of test_prepared.py: .*Normal.*a covariate that is missing"),
-    "infinite": (_infinite, r"latent site 'n' \(line \d+.*cannot be enumerated.*Categorical over 0"),
-    "first entry": (_first_entry, r"site 'x' \(line \d+ of test_prepared.py\) has another density when 'which' take all their values at once"),
-    "control flow": (_control_flow, r"all values of 'which' at once, at line \d+ of test_prepared.py.*a\[z\]"),
+    "covariate": (
+        _covariate,
+        r"at line \d+ of test_prepared.py: .*Normal.*a covariate that is missing",
+    ),
+    "infinite": (
+        _infinite,
+        r"latent site 'n' \(line \d+.*cannot be enumerated.*Categorical over 0",
+    ),
+    "first entry": (
+        _first_entry,
+        (
+            r"site 'x' \(line \d+ of test_prepared.py\) has another density when 'which' take all"
+            r" their values at once"
+        ),
+    ),
+    "control flow": (
+        _control_flow,
+        r"all values of 'which' at once, at line \d+ of test_prepared.py.*a\[z\]",
+    ),
 }
 
 
@@ -471,7 +568,10 @@ def test_the_error_of_a_program_is_its_own() -> None:
 def test_a_scale_and_masks_of_the_user_are_kept() -> None:
     def program(data: Tensor) -> None:
         mean = pyro.sample("mean", dist.Normal(0.0, 1.0))
-        with pyro.plate("rows", len(data)), poutine.mask(mask=torch.tensor([True, True, False, True])):
+        with (
+            pyro.plate("rows", len(data)),
+            poutine.mask(mask=torch.tensor([True, True, False, True])),
+        ):
             pyro.sample("x", dist.Normal(mean, 1.0), obs=data)
 
     data = torch.tensor([0.5, float("nan"), 3.0, 1.0], dtype=F64)
@@ -486,15 +586,24 @@ def test_sites_know_their_lines() -> None:
 
 
 def test_the_plain_call_refuses_in_the_same_words() -> None:
-    """The trial of two restarts, which the default number of restarts asks for, says nothing of its own."""
+    """The trial of two restarts, which the default number of restarts asks for, says nothing of its
+    own.
+    """
     with pytest.raises(ValueError, match="all values of 'which' at once"):
         fit(_control_flow, torch.tensor([-1.0, 0.0, 1.0, 2.0], dtype=F64))
 
 
 def test_a_site_of_which_nothing_is_seen_in_some_rows() -> None:
     """A part of the rows (one, or a fold) may hold nothing but NaN."""
-    nothing = {"size": torch.tensor([float("nan")], dtype=F64), "number": torch.tensor([float("nan")], dtype=F64)}
-    params = {"mean": torch.tensor([0.0, 3.0], dtype=F64), "rate": torch.tensor([1.0, 6.0], dtype=F64), "weight": torch.tensor(0.3, dtype=F64)}
+    nothing = {
+        "size": torch.tensor([float("nan")], dtype=F64),
+        "number": torch.tensor([float("nan")], dtype=F64),
+    }
+    params = {
+        "mean": torch.tensor([0.0, 3.0], dtype=F64),
+        "rate": torch.tensor([1.0, 6.0], dtype=F64),
+        "weight": torch.tensor(0.3, dtype=F64),
+    }
     assert float(Program(two_measurements, nothing).log_marginal_rows(params)) == pytest.approx(0.0)
 
 

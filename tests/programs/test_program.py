@@ -70,7 +70,9 @@ def masked_chain(data: Tensor) -> None:
 def shared_cause(data: Tensor) -> None:
     """One latent outside the plate: the rows are not independent."""
     chance = pyro.sample("chance", dist.Beta(ones(), 1.0))
-    regime = pyro.sample("regime", BinaryVector(torch.logit(chance).unsqueeze(-1)), infer={"enumerate": "parallel"})
+    regime = pyro.sample(
+        "regime", BinaryVector(torch.logit(chance).unsqueeze(-1)), infer={"enumerate": "parallel"}
+    )
     with pyro.plate("rows", len(data)):
         loadings = torch.tensor([[1.0], [2.0]], dtype=F64)
         predictor = LinearPredictor(regime, loadings, torch.zeros(2, dtype=F64))
@@ -78,7 +80,9 @@ def shared_cause(data: Tensor) -> None:
 
 
 MASKED = {"move": torch.tensor([[0.8, 0.2], [0.3, 0.7]], dtype=F64), "means": CHAIN["means"]}
-RAGGED = SERIES.masked_fill(torch.arange(LENGTH) >= torch.tensor([[4], [3], [1], [2], [4], [1]]), math.nan)
+RAGGED = SERIES.masked_fill(
+    torch.arange(LENGTH) >= torch.tensor([[4], [3], [1], [2], [4], [1]]), math.nan
+)
 
 
 # ---------------------------------------------------------------- exactness
@@ -97,7 +101,11 @@ def test_rows_and_posteriors_equal_brute_force(name: str) -> None:
         sites = [parents[site][dim] for dim in dims]
         num_entries = max(by_hand.index[s].shape[1] for s in sites)
         entries = [
-            by_hand.marginal(*sites, entry=e) if num_entries == 1 else entry_marginal(by_hand, sites, e)
+            (
+                by_hand.marginal(*sites, entry=e)
+                if num_entries == 1
+                else entry_marginal(by_hand, sites, e)
+            )
             for e in range(num_entries)
         ]
         total = sum(entries).sum(-1)  # over words and units
@@ -125,9 +133,13 @@ def test_marginals_of_every_latent(name: str) -> None:
         shape = program.site(site).shape
         assert probabilities.shape == (*(n for n in shape if n > 1), len(by_hand.values[site]))
         num_entries = by_hand.index[site].shape[1]
-        expected = torch.stack([by_hand.marginal(site, entry=e) for e in range(num_entries)])  # (E, V, N)
+        expected = torch.stack(
+            [by_hand.marginal(site, entry=e) for e in range(num_entries)]
+        )  # (E, V, N)
         if name == "topics-transposed":
-            found = probabilities.reshape(len(WORDS.mT), -1, probabilities.shape[-1]).movedim(0, -1)  # (E, V, N)
+            found = probabilities.reshape(len(WORDS.mT), -1, probabilities.shape[-1]).movedim(
+                0, -1
+            )  # (E, V, N)
         else:
             found = probabilities.reshape(num_entries, -1, probabilities.shape[-1]).mT
         close(found, expected)
@@ -161,7 +173,9 @@ def test_the_loss_of_pyro_and_fishers_identity(name: str) -> None:
     leaves = {site: value.clone().requires_grad_() for site, value in params.items()}
     posteriors = program.factor_posteriors(params)
     one = torch.autograd.grad(program.log_marginal(leaves), list(leaves.values()))
-    two = torch.autograd.grad(program.expected_complete_log_density(leaves, posteriors), list(leaves.values()))
+    two = torch.autograd.grad(
+        program.expected_complete_log_density(leaves, posteriors), list(leaves.values())
+    )
     for left, right in zip(one, two, strict=True):
         close(left, right, 1e-9)
 
@@ -173,7 +187,11 @@ def test_joint_draws_of_latents_follow_the_posterior(name: str) -> None:
     by_hand = brute_force(model, params, data)
     rows_last = name == "topics"
     repeats = 500
-    many = data[:, :1].repeat(1, repeats) if rows_last else data[:1].repeat(repeats, *[1] * (data.dim() - 1))
+    many = (
+        data[:, :1].repeat(1, repeats)
+        if rows_last
+        else data[:1].repeat(repeats, *[1] * (data.dim() - 1))
+    )
     program = Program(model, many)
     counts = torch.zeros(len(by_hand.log_joint), dtype=F64)
     for seed in range(3):
@@ -183,7 +201,9 @@ def test_joint_draws_of_latents_follow_the_posterior(name: str) -> None:
         agrees = torch.ones(len(counts), repeats, dtype=torch.bool)
         for site, value in draws.items():
             assert value.shape == (1, *program.site(site).shape)
-            entries = value[0].reshape(-1, repeats).mT if rows_last else value[0].reshape(repeats, -1)  # (n, E)
+            entries = (
+                value[0].reshape(-1, repeats).mT if rows_last else value[0].reshape(repeats, -1)
+            )  # (n, E)
             visited = by_hand.values[site][by_hand.index[site]]  # (C, E)
             agrees &= (visited[:, None] == entries).all(-1)
         counts += agrees.sum(1)
@@ -196,7 +216,9 @@ def test_joint_draws_of_latents_follow_the_posterior(name: str) -> None:
 
 
 @every_program
-@pytest.mark.filterwarnings("ignore::inference.base.outcome.DegenerateWarning")  # three steps on a few rows
+@pytest.mark.filterwarnings(
+    "ignore::inference.base.outcome.DegenerateWarning"
+)  # three steps on a few rows
 def test_generic_em_climbs(name: str) -> None:
     model, params, data, _ = CASES[name]
     with pytest.warns(UserWarning, match="did not converge"):
@@ -204,7 +226,11 @@ def test_generic_em_climbs(name: str) -> None:
     course = torch.cat([result.trace.objective, torch.tensor([result.objective], dtype=F64)])
     assert bool((course.diff() >= -1e-9).all())
     assert course[-1] > course[0] + 1e-3
-    close(course[0], Program(model, data).log_marginal(params) + Program(model, data).log_prior(params), 1e-8)
+    close(
+        course[0],
+        Program(model, data).log_marginal(params) + Program(model, data).log_prior(params),
+        1e-8,
+    )
 
 
 def test_masked_sequences_end_where_they_end() -> None:
@@ -215,7 +241,9 @@ def test_masked_sequences_end_where_they_end() -> None:
         seen = row[~np.isnan(row)]
         forward = np.log(move[0]) + stats.norm.logpdf(seen[0], means)
         for value in seen[1:]:
-            forward = logsumexp(forward[:, None] + np.log(move), axis=0) + stats.norm.logpdf(value, means)
+            forward = logsumexp(forward[:, None] + np.log(move), axis=0) + stats.norm.logpdf(
+                value, means
+            )
         close(found, float(logsumexp(forward)))
     conditioned = config_enumerate(poutine.condition(masked_chain, MASKED), default="parallel")
     loss = TraceEnum_ELBO(max_plate_nesting=1).loss(conditioned, lambda *args: None, RAGGED)
@@ -273,7 +301,9 @@ def test_sites_of_an_encoder() -> None:
     proportions = program.site("proportions").support
     assert bool(proportions.check(torch.tensor([0.2, 0.9], dtype=F64)))
     assert not bool(proportions.check(torch.tensor([0.2, 1.1], dtype=F64)))
-    assert not bool(program.site("dispersion").support.check(torch.tensor([1.0, -1.0, 1.0], dtype=F64)))
+    assert not bool(
+        program.site("dispersion").support.check(torch.tensor([1.0, -1.0, 1.0], dtype=F64))
+    )
 
 
 def local_program(data: Tensor) -> None:
@@ -304,7 +334,12 @@ def test_a_continuous_latent_of_a_row_is_local() -> None:
 def test_a_missing_value_is_named() -> None:
     program = Program(two_causes, SERIES[:, 0])
     without = {name: value for name, value in CAUSES.items() if name != "means"}
-    for ask in (program.log_marginal, program.log_prior, program.factor_posteriors, program.latent_marginals):
+    for ask in (
+        program.log_marginal,
+        program.log_prior,
+        program.factor_posteriors,
+        program.latent_marginals,
+    ):
         with pytest.raises(ValueError, match="params: parameter site 'means' needs a value"):
             ask(without)
     with pytest.raises(ValueError, match="latents: site 'b' needs a value"):
@@ -330,7 +365,12 @@ def test_a_latent_that_cannot_be_enumerated_is_named(model: Callable[..., None],
     program = Program(model, ones(3))
     assert program.site(name).num_values is None
     params = {site: value[0] for site, value in program.draw_prior(1, seed=0).items()}
-    for ask in (program.log_marginal, program.factor_posteriors, program.sample_latents, program.as_mixture):
+    for ask in (
+        program.log_marginal,
+        program.factor_posteriors,
+        program.sample_latents,
+        program.as_mixture,
+    ):
         with pytest.raises(ValueError, match=f"latent site '{name}' .* cannot be enumerated"):
             ask(params)
     with pytest.raises(ValueError, match=f"latent site '{name}' .* cannot be enumerated"):
@@ -369,7 +409,10 @@ def tempered_prior(data: Tensor) -> None:
 
 
 def test_a_scaled_prior_is_scaled() -> None:
-    program, params = Program(tempered_prior, SERIES[:, 0]), {"weight": torch.tensor(0.3, dtype=F64)}
+    program, params = (
+        Program(tempered_prior, SERIES[:, 0]),
+        {"weight": torch.tensor(0.3, dtype=F64)},
+    )
     close(program.log_prior(params), 0.25 * dist.Beta(2.0 * ones(), 3.0).log_prob(params["weight"]))
     latents = {"z": torch.zeros(6, dtype=F64)}
     joint = plain_trace(tempered_prior, params | latents, SERIES[:, 0]).log_prob_sum()
@@ -385,7 +428,9 @@ def tempered_likelihood(data: Tensor) -> None:
 
 
 def test_different_scales_cannot_be_summed_out() -> None:
-    """Pyro refuses this too: the marginal of a scaled factor and an unscaled one is not a scaled marginal."""
+    """Pyro refuses this too: the marginal of a scaled factor and an unscaled one is not a scaled
+    marginal.
+    """
     program = Program(tempered_likelihood, SERIES[:, 0])
     with pytest.raises(ValueError, match="scale"):
         program.log_marginal({"weight": torch.tensor(0.3, dtype=F64)})
@@ -400,8 +445,12 @@ def test_the_parameter_store_and_random_state_are_left_alone() -> None:
         two_causes(data)
 
     pyro.get_param_store()["mine"] = ones(3)
-    data, latents = SERIES[:, 0], {"a": torch.zeros(6, dtype=torch.long), "b": torch.ones(6, dtype=torch.long)}
-    random_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    data, latents = (
+        SERIES[:, 0],
+        {"a": torch.zeros(6, dtype=torch.long), "b": torch.ones(6, dtype=torch.long)},
+    )
+    random_state = torch.get_rng_state()
+    numpy_state = np.random.get_state()[1].copy()  # noqa: NPY002
     program = Program(model, data)
     batch = restarts(CAUSES)
     program.log_prior(batch)
@@ -448,13 +497,19 @@ def test_the_unconstrained_scale_and_back() -> None:
 
 def test_another_chunk_of_rows() -> None:
     program = Program(chain, SERIES[:1])
-    close(program.with_data(SERIES[2:5]).log_marginal_rows(CHAIN), Program(chain, SERIES).log_marginal_rows(CHAIN)[2:5])
+    close(
+        program.with_data(SERIES[2:5]).log_marginal_rows(CHAIN),
+        Program(chain, SERIES).log_marginal_rows(CHAIN)[2:5],
+    )
     close(program.log_marginal_rows(CHAIN), Program(chain, SERIES).log_marginal_rows(CHAIN)[:1])
 
 
 def test_laws_of_parameters_are_kept_where_none_depends_on_another() -> None:
     data = torch.ones(5, 3, dtype=F64)
-    for model, are_kept in ((Mixture(2, Bernoulli(), 3), True), (DeepDiscreteEncoder(3, (1,)), False)):
+    for model, are_kept in (
+        (Mixture(2, Bernoulli(), 3), True),
+        (DeepDiscreteEncoder(3, (1,)), False),
+    ):
         program = Program(model, data)
         assert (program._priors is not None) == are_kept
         params = program.draw_prior(3, seed=4)

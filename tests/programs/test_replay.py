@@ -31,7 +31,6 @@ def test_a_replay_is_the_function_and_control_flow_is_not_recorded():
             torch.testing.assert_close(one, two, rtol=0, atol=1e-12)
 
 
-
 def test_answers_of_yes_and_no_are_noted_and_every_set_of_them_is_recorded_once():
     runs = []
 
@@ -44,11 +43,15 @@ def test_answers_of_yes_and_no_are_noted_and_every_set_of_them_is_recorded_once(
     assert replay is not branching
     torch.testing.assert_close(replay(5 * up)[0], 10 * up, rtol=0, atol=0)
     before = len(runs)
-    torch.testing.assert_close(replay(down)[0], 3 * down, rtol=0, atol=0)  # another answer: run, and recorded
+    torch.testing.assert_close(
+        replay(down)[0], 3 * down, rtol=0, atol=0
+    )  # another answer: run, and recorded
     assert len(runs) > before
     before = len(runs)
     for point in (7 * down, 7 * up, 2 * down):
-        torch.testing.assert_close(replay(point)[0], point * (2 if point.sum() > 0 else 3), rtol=0, atol=0)
+        torch.testing.assert_close(
+            replay(point)[0], point * (2 if point.sum() > 0 else 3), rtol=0, atol=0
+        )
     assert len(runs) == before
 
 
@@ -92,7 +95,11 @@ def test_what_is_computed_twice_is_computed_once_and_views_of_views_are_one():
     start = torch.randn(3, 4, dtype=F64)
     count, replay = operations(function, start)
     assert count == 5  # exp, mul, sum, add and one view
-    for point in (torch.randn(3, 4, dtype=F64), torch.randn(4, 3, dtype=F64).T, torch.randn(5, 4, dtype=F64)[2:]):
+    for point in (
+        torch.randn(3, 4, dtype=F64),
+        torch.randn(4, 3, dtype=F64).T,
+        torch.randn(5, 4, dtype=F64)[2:],
+    ):
         for one, two in zip(function(point), replay(point), strict=True):
             assert torch.equal(one, two)
 

@@ -1,4 +1,6 @@
-"""Twenty programs as people write them: fitted as they are, and their answers checked by hand and by plain Pyro."""
+"""Twenty programs as people write them: fitted as they are, and their answers checked by hand and
+by plain Pyro.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,18 @@ from inference.programs.data import checked
 from inference.programs.program import Program
 
 every_program = pytest.mark.parametrize("name", TWENTY)
-LONG = {"hmm, masked", "hmm, sequences in a loop", "factorial hmm", "autoregressive hmm", "hierarchical Dawid and Skene", "Dirichlet process, truncated"}
+LONG = {
+    "hmm, masked",
+    "hmm, sequences in a loop",
+    "factorial hmm",
+    "autoregressive hmm",
+    "hierarchical Dawid and Skene",
+    "Dirichlet process, truncated",
+}
 EXACT = [
-    pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name, row in TWENTY.items() if "EM" in row.engines
+    pytest.param(name, marks=[pytest.mark.slow] if name in LONG else [])
+    for name, row in TWENTY.items()
+    if "EM" in row.engines
 ]
 QUICK: dict[str, Any] = {
     "EM": EM(),
@@ -41,7 +52,10 @@ def program_of(name: str) -> tuple[Program, Any]:
 
 def points(program: Program, count: int) -> dict[str, Tensor]:
     draws = program.draw_prior(count, 3, local=True)
-    free = {site: value.nan_to_num().clamp(-1.5, 1.5) for site, value in program.unconstrained(draws).items()}
+    free = {
+        site: value.nan_to_num().clamp(-1.5, 1.5)
+        for site, value in program.unconstrained(draws).items()
+    }
     return program.constrained(free)
 
 
@@ -64,26 +78,42 @@ def test_log_likelihoods_are_those_by_hand(name: str) -> None:
 
 @pytest.mark.parametrize("name", EXACT)
 def test_em_climbs_to_an_optimum_that_plain_pyro_knows(name: str) -> None:
-    """Its objective is minus the loss of Pyro's own enumeration at the estimate, its log-likelihood that by hand, and its slope there is nought."""
+    """Its objective is minus the loss of Pyro's own enumeration at the estimate, its log-likelihood
+    that by hand, and its slope there is nought.
+    """
     row = TWENTY[name]
     program, data = program_of(name)
     with quiet():
         result = fit(row.program, data, EM(), num_restarts=3)
     assert bool((result.trace.objective.diff() > -1e-8).all())
-    assert result.log_likelihood == pytest.approx(row.log_likelihood(as_arrays(result.params), data), rel=1e-9)
+    assert result.log_likelihood == pytest.approx(
+        row.log_likelihood(as_arrays(result.params), data), rel=1e-9
+    )
     assert result.objective == pytest.approx(-_loss_of_pyro(program, result.params), rel=1e-9)
-    free = {site: value.clone().requires_grad_() for site, value in program.unconstrained(result.params).items()}
+    free = {
+        site: value.clone().requires_grad_()
+        for site, value in program.unconstrained(result.params).items()
+    }
     params = program.constrained(free)
     (program.log_marginal(params) + program.log_prior(params)).backward()
     if result.converged:
-        assert max(float(value.grad.abs().max()) for value in free.values() if value.grad is not None) < 0.02
+        assert (
+            max(float(value.grad.abs().max()) for value in free.values() if value.grad is not None)
+            < 0.02
+        )
 
 
 def _loss_of_pyro(program: Program, params: dict[str, Tensor]) -> float:
-    """Of TraceEnum_ELBO with the parameters given; the library's own handling of missing entries stays on."""
+    """Of TraceEnum_ELBO with the parameters given; the library's own handling of missing entries
+    stays on.
+    """
     model = config_enumerate(poutine.condition(program.model, params), default="parallel")
     with in_dtype(torch.float64), pyro.validation_enabled(False), quiet():
-        return float(TraceEnum_ELBO(max_plate_nesting=program.max_plate_nesting).loss(model, lambda *_: None, *program.args))
+        return float(
+            TraceEnum_ELBO(max_plate_nesting=program.max_plate_nesting).loss(
+                model, lambda *_: None, *program.args
+            )
+        )
 
 
 @every_program
@@ -96,7 +126,10 @@ def test_engines_that_do_not_fit_it_say_so(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "engine"), [(name, engine) for name, row in TWENTY.items() for engine in row.engines if engine != "EM"])
+@pytest.mark.parametrize(
+    ("name", "engine"),
+    [(name, engine) for name, row in TWENTY.items() for engine in row.engines if engine != "EM"],
+)
 def test_engines_fit_it(name: str, engine: str) -> None:
     row = TWENTY[name]
     data = row.data()
@@ -107,7 +140,9 @@ def test_engines_fit_it(name: str, engine: str) -> None:
         assert result.draws is not None
     program, _ = program_of(name)
     by = row.log_likelihood(as_arrays(result.params | (result.local or {})), data)
-    assert float(program.log_marginal(result.params | (result.local or {}))) == pytest.approx(by, rel=1e-8)
+    assert float(program.log_marginal(result.params | (result.local or {}))) == pytest.approx(
+        by, rel=1e-8
+    )
 
 
 @pytest.mark.slow

@@ -1,4 +1,6 @@
-"""Classes and columns that their fit did not know: estimates against maxima found otherwise, errors against what a copy of each row does to all steps."""
+"""Classes and columns that their fit did not know: estimates against maxima found otherwise, errors
+against what a copy of each row does to all steps.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +27,33 @@ from ppl_models import Bernoulli, Covariates, DeepDiscreteEncoder, Mixture, Norm
 
 ITEMS = list("abcd")
 TIGHT = EM(tolerance=1e-14, parameter_tolerance=1e-10)
-WAYS = [("two-step", "proportional"), ("ml", "proportional"), ("bch", "proportional"), ("none", "proportional"), ("ml", "modal")]
+WAYS = [
+    ("two-step", "proportional"),
+    ("ml", "proportional"),
+    ("bch", "proportional"),
+    ("none", "proportional"),
+    ("ml", "modal"),
+]
 
 
 def simulated(num_rows: int, seed: int, yes: float = 0.85) -> pd.DataFrame:
-    """Two classes of answers; a number and a text on which they depend, and outcomes that depend on them."""
+    """Two classes of answers; a number and a text on which they depend, and outcomes that depend on
+    them.
+    """
     rng = np.random.default_rng(seed)
     age, town = rng.normal(size=num_rows), rng.integers(0, 2, num_rows)
     second = rng.random(num_rows) < expit(-0.5 + age - 0.7 * town)
-    frame = pd.DataFrame((rng.random((num_rows, 4)) < np.where(second, yes, 1 - yes)[:, None]).astype(float), columns=ITEMS)
+    frame = pd.DataFrame(
+        (rng.random((num_rows, 4)) < np.where(second, yes, 1 - yes)[:, None]).astype(float),
+        columns=ITEMS,
+    )
     frame["age"], frame["town"] = age, np.where(town == 1, "south", "north")
     frame["grade"] = rng.normal(1.0 * second, 1.0)
-    frame["vote"] = np.where(rng.random(num_rows) < np.where(second, 0.7, 0.2), "yes", np.where(rng.random(num_rows) < 0.5, "no", "none"))
+    frame["vote"] = np.where(
+        rng.random(num_rows) < np.where(second, 0.7, 0.2),
+        "yes",
+        np.where(rng.random(num_rows) < 0.5, "no", "none"),
+    )
     return frame
 
 
@@ -47,7 +64,9 @@ def example() -> tuple[pd.DataFrame, Fit]:
 
 
 @pytest.mark.parametrize(("method", "assignment"), WAYS)
-def test_estimates_are_the_maxima_of_their_likelihoods(example: tuple[pd.DataFrame, Fit], method: Any, assignment: Any) -> None:
+def test_estimates_are_the_maxima_of_their_likelihoods(
+    example: tuple[pd.DataFrame, Fit], method: Any, assignment: Any
+) -> None:
     frame, first = example
     found = regress_classes(first, frame, ("age", "town"), method, assignment)
     r = first.posterior_latents(frame[ITEMS])["assignments"].numpy()
@@ -66,43 +85,88 @@ def test_estimates_are_the_maxima_of_their_likelihoods(example: tuple[pd.DataFra
         return -float(((w @ np.linalg.inv(table) if method == "bch" else w) * log_p).sum())
 
     best = minimize(minus, np.zeros(3), method="BFGS", options={"gtol": 1e-7})
-    np.testing.assert_allclose(found.coefficients[0], best.x, atol=2e-3)  # a weak prior lies between them
-    np.testing.assert_allclose(found.classification if found.classification is not None else 0, table, atol=1e-9)
+    np.testing.assert_allclose(
+        found.coefficients[0], best.x, atol=2e-3
+    )  # a weak prior lies between them
+    np.testing.assert_allclose(
+        found.classification if found.classification is not None else 0, table, atol=1e-9
+    )
 
 
 def coefficients(frame: pd.DataFrame, first: Fit) -> torch.Tensor:
-    """All steps up to the estimates, by each method, in standard deviations of the example's covariate, (4, 2)."""
+    """All steps up to the estimates, by each method, in standard deviations of the example's
+    covariate, (4, 2).
+    """
     known = Covariates(("age",), units=((0.5, 0.5),))
-    again, given = fit(first.model, frame[ITEMS[:3]], TIGHT, init=first), known.check(frame[["age"]]).double()
-    steps = {how: FirstStep("test", again, frame[ITEMS[:3]], how) for how in ("proportional", "modal")}  # type: ignore[arg-type]
-    return torch.stack([ClassLogit(steps[how], method, known, given, torch.ones(len(given)).double()).solve().ravel() for method, how in WAYS[:4]])  # type: ignore[arg-type]
+    again, given = (
+        fit(first.model, frame[ITEMS[:3]], TIGHT, init=first),
+        known.check(frame[["age"]]).double(),
+    )
+    steps = {
+        how: FirstStep("test", again, frame[ITEMS[:3]], how) for how in ("proportional", "modal")
+    }  # type: ignore[arg-type]
+    return torch.stack(
+        [
+            ClassLogit(steps[how], method, known, given, torch.ones(len(given)).double())
+            .solve()
+            .ravel()
+            for method, how in WAYS[:4]
+        ]
+    )  # type: ignore[arg-type]
 
 
 def test_errors_are_those_of_a_copy_of_each_row() -> None:
-    """A copy of a row moves the estimate by the row's influence, whose squares add up to the covariance: all steps done again for every kind of row."""
-    patterns = np.array(np.meshgrid([0, 1], [0, 1], [0, 1], [0, 1])).reshape(4, -1).T.astype(float)  # three answers and a covariate
+    """A copy of a row moves the estimate by the row's influence, whose squares add up to the
+    covariance: all steps done again for every kind of row.
+    """
+    patterns = (
+        np.array(np.meshgrid([0, 1], [0, 1], [0, 1], [0, 1])).reshape(4, -1).T.astype(float)
+    )  # three answers and a covariate
     share = expit(-0.4 + 1.2 * patterns[:, 3])
-    yes, no = (np.prod(np.where(patterns[:, :3] == 1, p, 1 - np.array(p)), 1) for p in ((0.9, 0.8, 0.85), (0.1, 0.25, 0.2)))
+    yes, no = (
+        np.prod(np.where(patterns[:, :3] == 1, p, 1 - np.array(p)), 1)
+        for p in ((0.9, 0.8, 0.85), (0.1, 0.25, 0.2))
+    )
     counts = np.round(800 * (share * yes + (1 - share) * no)).astype(int)
     frame = pd.DataFrame(patterns, columns=[*ITEMS[:3], "age"])
     frame = frame.loc[frame.index.repeat(counts)].reset_index(drop=True)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # three answers tell two classes as well as they can: there is no cell to spare
+        warnings.simplefilter(
+            "ignore"
+        )  # three answers tell two classes as well as they can: there is no cell to spare
         first = fit(Mixture(2, Bernoulli(), 3), frame[ITEMS[:3]], TIGHT, num_restarts=2)
         at = coefficients(frame, first)
         places = np.r_[0, counts.cumsum()[:-1]]
-        moved = torch.stack([coefficients(pd.concat([frame, frame.iloc[[i] * 4]], ignore_index=True), first) - at for i in places]) / 4
-        change = np.array([[1.0, -1.0], [0.0, 2.0]])  # an intercept at age 0.5, and a slope in halves, as those of the frame
+        moved = (
+            torch.stack(
+                [
+                    coefficients(pd.concat([frame, frame.iloc[[i] * 4]], ignore_index=True), first)
+                    - at
+                    for i in places
+                ]
+            )
+            / 4
+        )
+        change = np.array(
+            [[1.0, -1.0], [0.0, 2.0]]
+        )  # an intercept at age 0.5, and a slope in halves, as those of the frame
         for i, (method, assignment) in enumerate(WAYS[:4]):
             own = moved[:, i].numpy() @ change.T
             found = regress_classes(first, frame[ITEMS[:3]], frame[["age"]], method, assignment)  # type: ignore[arg-type]
-            np.testing.assert_allclose(np.sqrt(np.diag(found.covariance)), np.sqrt(counts @ own**2), rtol=0.02, err_msg=method)
+            np.testing.assert_allclose(
+                np.sqrt(np.diag(found.covariance)),
+                np.sqrt(counts @ own**2),
+                rtol=0.02,
+                err_msg=method,
+            )
 
 
 def test_classes_that_are_certain_leave_an_ordinary_comparison() -> None:
     frame = simulated(400, 2, yes=0.5)
     second = np.random.default_rng(3).random(400) < 0.4
-    items = pd.DataFrame(np.random.default_rng(4).normal(20.0 * second[:, None], 1.0, (400, 2)), columns=["x", "y"])
+    items = pd.DataFrame(
+        np.random.default_rng(4).normal(20.0 * second[:, None], 1.0, (400, 2)), columns=["x", "y"]
+    )
     first = fit(Mixture(2, Normal(), 2), items, EM(), num_restarts=2)
     group = first.predict(items)
     grade = np.where(group == 1, frame["grade"] + 1, frame["grade"])
@@ -110,7 +174,9 @@ def test_classes_that_are_certain_leave_an_ordinary_comparison() -> None:
         found = compare_outcomes(first, items, grade, method)
         own = [grade[group == k] for k in (0, 1)]
         np.testing.assert_allclose(found.means[:, 0], [one.mean() for one in own], rtol=1e-6)
-        np.testing.assert_allclose(found.frame()["error"], [one.std() / np.sqrt(len(one)) for one in own], rtol=1e-5)
+        np.testing.assert_allclose(
+            found.frame()["error"], [one.std() / np.sqrt(len(one)) for one in own], rtol=1e-5
+        )
         assert found.test()[1] == 1
     assert found.entropy_r2 == pytest.approx(1.0, abs=1e-6)
 
@@ -120,7 +186,9 @@ def test_outcomes_of_numbers_and_of_categories(example: tuple[pd.DataFrame, Fit]
     second = int(first.params["predictors"].sum(1).argmax())
     numbers = compare_outcomes(first, frame, "grade")
     naive = compare_outcomes(first, frame, "grade", "none")
-    assert abs(naive.means[1, 0] - naive.means[0, 0]) < abs(numbers.means[1, 0] - numbers.means[0, 0])
+    assert abs(naive.means[1, 0] - naive.means[0, 0]) < abs(
+        numbers.means[1, 0] - numbers.means[0, 0]
+    )
     assert abs(numbers.means[second, 0] - 1.0) < 4 * numbers.frame()["error"].iloc[second]
     pair = numbers.pairs().iloc[0]
     assert pair["chi2"] == pytest.approx((pair["difference"] / pair["error"]) ** 2)
@@ -129,21 +197,33 @@ def test_outcomes_of_numbers_and_of_categories(example: tuple[pd.DataFrame, Fit]
     shares = compare_outcomes(first, gaps, "vote")
     assert (shares.levels, shares.num_missing, shares.test()[1]) == (("no", "none", "yes"), 50, 2)
     np.testing.assert_allclose(shares.means.sum(1), 1.0)
-    assert abs(shares.means[second, 2] - 0.7) < 4 * np.sqrt(shares.covariance[3 * second + 2, 3 * second + 2])
-    assert "Proportions of vote by class, corrected by BCH weights, 450 rows (50 have no outcome)" in str(shares)
+    assert abs(shares.means[second, 2] - 0.7) < 4 * np.sqrt(
+        shares.covariance[3 * second + 2, 3 * second + 2]
+    )
+    assert (
+        "Proportions of vote by class, corrected by BCH weights, 450 rows (50 have no outcome)"
+        in str(shares)
+    )
     assert "<table" in shares._repr_html_()  # noqa: SLF001
 
 
 def test_one_step_has_the_same_table(example: tuple[pd.DataFrame, Fit]) -> None:
     frame, first = example
     known = Covariates.from_frame(frame[["age", "town"]])
-    one = fit(Mixture(2, Bernoulli(), 4, covariates=known), frame[[*ITEMS, "age", "town"]], EM(), num_restarts=2)
+    one = fit(
+        Mixture(2, Bernoulli(), 4, covariates=known),
+        frame[[*ITEMS, "age", "town"]],
+        EM(),
+        num_restarts=2,
+    )
     found = class_coefficients(one, frame[[*ITEMS, "age", "town"]])
     errors = standard_errors(one, frame[[*ITEMS, "age", "town"]]).standard_errors["coefficients"]
     np.testing.assert_allclose(found.frame()["error"], errors.ravel())
     table, two = found.frame(), regress_classes(first, frame, ("age", "town"))
     assert list(table.index) == [(1, "intercept"), (1, "age"), (1, "town=south")]
-    assert table.loc[(1, "age"), "odds_ratio"] == pytest.approx(np.exp(table.loc[(1, "age"), "estimate"]))
+    assert table.loc[(1, "age"), "odds_ratio"] == pytest.approx(
+        np.exp(table.loc[(1, "age"), "estimate"])
+    )
     assert two.tests().loc["age", "chi2"] == pytest.approx(two.frame().loc[(1, "age"), "z"] ** 2)
     high = [int(one.params["predictors"].sum(1).argmax()) for one in (first, one)]
     sign = 1 if high[0] == high[1] else -1
@@ -151,25 +231,56 @@ def test_one_step_has_the_same_table(example: tuple[pd.DataFrame, Fit]) -> None:
     assert "<table" in two._repr_html_()  # noqa: SLF001
 
 
-def test_what_cannot_be_related_is_refused_in_one_sentence(example: tuple[pd.DataFrame, Fit]) -> None:
+def test_what_cannot_be_related_is_refused_in_one_sentence(
+    example: tuple[pd.DataFrame, Fit],
+) -> None:
     frame, first = example
     for call, words in (
         (lambda: regress_classes(first, frame, ("age",), "mle"), "method must be one of"),
-        (lambda: regress_classes(first, frame, ("age",), "ml", "soft"), "assignment must be one of"),
-        (lambda: regress_classes(first, frame, ("income",)), "columns of the data were expected, got 'income'"),
-        (lambda: regress_classes(first, frame[ITEMS], frame["age"][:7]), "one line for each of the 500 rows was expected, got 7"),
-        (lambda: regress_classes(first, frame, frame[["age"]].mask(frame[["d"]].index.to_numpy()[:, None] == 4)), "covariate 'age' is missing in row 4"),
-        (lambda: regress_classes(first, frame.iloc[:9], ("age",)), "the 500 rows of the fit were expected, got 9"),
-        (lambda: compare_outcomes(first, frame, ("age", "grade")), "one column was expected, got 2"),
+        (
+            lambda: regress_classes(first, frame, ("age",), "ml", "soft"),
+            "assignment must be one of",
+        ),
+        (
+            lambda: regress_classes(first, frame, ("income",)),
+            "columns of the data were expected, got 'income'",
+        ),
+        (
+            lambda: regress_classes(first, frame[ITEMS], frame["age"][:7]),
+            "one line for each of the 500 rows was expected, got 7",
+        ),
+        (
+            lambda: regress_classes(
+                first, frame, frame[["age"]].mask(frame[["d"]].index.to_numpy()[:, None] == 4)
+            ),
+            "covariate 'age' is missing in row 4",
+        ),
+        (
+            lambda: regress_classes(first, frame.iloc[:9], ("age",)),
+            "the 500 rows of the fit were expected, got 9",
+        ),
+        (
+            lambda: compare_outcomes(first, frame, ("age", "grade")),
+            "one column was expected, got 2",
+        ),
         (lambda: compare_outcomes(first, frame, np.ones(500)), "the same in all rows"),
         (lambda: class_coefficients(first, frame), r"a fit of Mixture\(..., covariates=...\)"),
-        (lambda: regress_classes(fit(DeepDiscreteEncoder(4, (2,)), frame[ITEMS], EM(max_iterations=3)), frame, ("age",)), "one latent class a row"),
+        (
+            lambda: regress_classes(
+                fit(DeepDiscreteEncoder(4, (2,)), frame[ITEMS], EM(max_iterations=3)),
+                frame,
+                ("age",),
+            ),
+            "one latent class a row",
+        ),
     ):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with pytest.raises(ValueError, match=words):
                 call()
-    one = fit(Mixture(2, Bernoulli(), 4, covariates="age"), frame[[*ITEMS, "age"]], EM(), num_restarts=1)
+    one = fit(
+        Mixture(2, Bernoulli(), 4, covariates="age"), frame[[*ITEMS, "age"]], EM(), num_restarts=1
+    )
     with pytest.raises(ValueError, match="depend on columns that are given already"):
         regress_classes(one, frame, ("town",))
 
@@ -192,8 +303,16 @@ def classes_of_ones_own(data: torch.Tensor) -> None:
 def test_a_program_of_ones_own_has_the_same_relations(example: tuple[pd.DataFrame, Fit]) -> None:
     frame, first = example
     items = torch.tensor(frame[ITEMS].to_numpy())
-    own = fit(classes_of_ones_own, items, EM(), init={"shares": first.params["weights"], "chances": first.params["predictors"].sigmoid()})
-    one, other = compare_outcomes(own, items, frame["grade"]), compare_outcomes(first, frame, "grade")
+    own = fit(
+        classes_of_ones_own,
+        items,
+        EM(),
+        init={"shares": first.params["weights"], "chances": first.params["predictors"].sigmoid()},
+    )
+    one, other = (
+        compare_outcomes(own, items, frame["grade"]),
+        compare_outcomes(first, frame, "grade"),
+    )
     np.testing.assert_allclose(one.means, other.means, atol=2e-3)
     np.testing.assert_allclose(one.frame()["error"], other.frame()["error"], rtol=0.02)
     with pytest.raises(ValueError, match="'two-step' needs the weights of a mixture"):
@@ -206,23 +325,43 @@ def test_weights_are_copies(method: Any) -> None:
     frame = simulated(300, 4)
     counts = np.random.default_rng(5).integers(0, 3, 300)
     copied = frame.loc[frame.index.repeat(counts)].reset_index(drop=True)
-    weighted, plain = (fit(Mixture(2, Bernoulli(), 4), rows[ITEMS], TIGHT, num_restarts=2, weights=own) for rows, own in ((frame, counts), (copied, None)))
-    one, other = (regress_classes(own, rows, ("age", "town"), method) for own, rows in ((weighted, frame), (plain, copied)))
-    np.testing.assert_allclose(one.frame()[["estimate", "error"]], other.frame()[["estimate", "error"]], rtol=2e-3)
-    assert (one.num_rows, one.entropy_r2) == (other.num_rows, pytest.approx(other.entropy_r2, rel=1e-4))
-    one, other = (compare_outcomes(own, rows, "grade") for own, rows in ((weighted, frame), (plain, copied)))
-    np.testing.assert_allclose(one.frame()[["estimate", "error"]], other.frame()[["estimate", "error"]], rtol=2e-3)
+    weighted, plain = (
+        fit(Mixture(2, Bernoulli(), 4), rows[ITEMS], TIGHT, num_restarts=2, weights=own)
+        for rows, own in ((frame, counts), (copied, None))
+    )
+    one, other = (
+        regress_classes(own, rows, ("age", "town"), method)
+        for own, rows in ((weighted, frame), (plain, copied))
+    )
+    np.testing.assert_allclose(
+        one.frame()[["estimate", "error"]], other.frame()[["estimate", "error"]], rtol=2e-3
+    )
+    assert (one.num_rows, one.entropy_r2) == (
+        other.num_rows,
+        pytest.approx(other.entropy_r2, rel=1e-4),
+    )
+    one, other = (
+        compare_outcomes(own, rows, "grade") for own, rows in ((weighted, frame), (plain, copied))
+    )
+    np.testing.assert_allclose(
+        one.frame()[["estimate", "error"]], other.frame()[["estimate", "error"]], rtol=2e-3
+    )
 
 
 def test_rows_without_covariates_stand_aside(example: tuple[pd.DataFrame, Fit]) -> None:
     """The maximum over the rows that have them, with the classes as all rows made them."""
     frame, first = example
-    gaps = frame.assign(age=frame["age"].where(np.arange(500) % 5 > 0), town=frame["town"].where(np.arange(500) != 7))
+    gaps = frame.assign(
+        age=frame["age"].where(np.arange(500) % 5 > 0),
+        town=frame["town"].where(np.arange(500) != 7),
+    )
     found = regress_classes(first, gaps, ("age", "town"), covariates_missing="drop")
     assert (found.num_rows, found.num_missing) == (399, 101)
     assert "399 rows (101 lack a covariate and stand aside)" in str(found)
     seen = gaps[["age", "town"]].notna().all(axis=1).to_numpy()
-    law = torch.log(first.posterior_latents(frame[ITEMS])["assignments"] / first.params["weights"]).numpy()[seen]
+    law = torch.log(
+        first.posterior_latents(frame[ITEMS])["assignments"] / first.params["weights"]
+    ).numpy()[seen]
     terms = np.c_[np.ones(399), gaps["age"][seen], gaps["town"][seen] == "south"]
 
     def minus(b: np.ndarray) -> float:
@@ -230,7 +369,9 @@ def test_rows_without_covariates_stand_aside(example: tuple[pd.DataFrame, Fit]) 
         return -float(np.log(np.exp(log_softmax(eta, axis=1) + law).sum(1)).sum())
 
     best = minimize(minus, np.zeros(3), tol=1e-10).x
-    np.testing.assert_allclose(found.coefficients.ravel(), best, rtol=5e-3)  # but for the weak prior
+    np.testing.assert_allclose(
+        found.coefficients.ravel(), best, rtol=5e-3
+    )  # but for the weak prior
     with pytest.raises(ValueError, match="covariate 'age' is missing in row 0"):
         regress_classes(first, gaps, ("age", "town"))
     with pytest.raises(ValueError, match="covariates_missing must be 'refuse' or 'drop'"):

@@ -184,17 +184,21 @@ def skills() -> np.ndarray:
 
 def one_item_each() -> tuple[Fit, Any]:
     model = DeepDiscreteEncoder(4, (4,), Bernoulli(), graphs=(np.eye(4, dtype=int).tolist(),))
-    return fitted(model, skills()[:, ::2][:, [0, 1, 2, 0]].copy()), skills()[:, ::2][
-        :, [0, 1, 2, 0]
-    ].copy()
+    return (
+        fitted(model, skills()[:, ::2][:, [0, 1, 2, 0]].copy()),
+        skills()[:, ::2][:, [0, 1, 2, 0]].copy(),
+    )
 
 
 def one_count_each() -> tuple[Fit, Any]:
     data = np.random.default_rng(1).poisson(1 + 4 * skills()[:, :3]).astype(float)
-    return fitted(
-        DeepDiscreteEncoder(3, (3, 2), Poisson(), graphs=(np.eye(3, dtype=int).tolist(), None)),
+    return (
+        fitted(
+            DeepDiscreteEncoder(3, (3, 2), Poisson(), graphs=(np.eye(3, dtype=int).tolist(), None)),
+            data,
+        ),
         data,
-    ), data
+    )
 
 
 def a_hierarchy_of_saturated_items() -> tuple[Fit, Any]:
@@ -206,9 +210,10 @@ def a_hierarchy_of_saturated_items() -> tuple[Fit, Any]:
     data = (
         rng.random((300, 8)) < 0.15 + 0.7 * (bits @ np.transpose(matrix)) / np.sum(matrix, 1)
     ).astype(float)
-    return fitted(
-        LatentAttributeModel(matrix, items="saturated", root=Hierarchy(((0, 1),))), data
-    ), data
+    return (
+        fitted(LatentAttributeModel(matrix, items="saturated", root=Hierarchy(((0, 1),))), data),
+        data,
+    )
 
 
 def too_few_rows() -> tuple[Fit, Any]:
@@ -219,9 +224,12 @@ def too_few_rows() -> tuple[Fit, Any]:
 
 def few_different_rows() -> tuple[Fit, Any]:
     data = np.tile(skills()[:4], (30, 1))
-    return fitted(
-        LatentAttributeModel(np.eye(3, dtype=int).repeat(2, 0).tolist(), items="dina"), data
-    ), data
+    return (
+        fitted(
+            LatentAttributeModel(np.eye(3, dtype=int).repeat(2, 0).tolist(), items="dina"), data
+        ),
+        data,
+    )
 
 
 def a_column_twice() -> tuple[Fit, Any]:
@@ -240,17 +248,20 @@ def stopped_early() -> tuple[Fit, Any]:
 
 
 def stopped_early_in_layers() -> tuple[Fit, Any]:
-    return fitted(
-        DeepDiscreteEncoder(
-            6,
-            (3,),
-            Bernoulli(),
-            graphs=(np.eye(3, dtype=int).repeat(2, 0).tolist(),),
-            bottom=ExpDINA(),
+    return (
+        fitted(
+            DeepDiscreteEncoder(
+                6,
+                (3,),
+                Bernoulli(),
+                graphs=(np.eye(3, dtype=int).repeat(2, 0).tolist(),),
+                bottom=ExpDINA(),
+            ),
+            skills(),
+            EM(max_iterations=2),
         ),
         skills(),
-        EM(max_iterations=2),
-    ), skills()
+    )
 
 
 def idle_causes() -> tuple[Fit, Any]:

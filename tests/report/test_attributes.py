@@ -1,4 +1,6 @@
-"""The page of an attribute model: its sections, what they say of doubtful attributes and reversed items, and pages without data."""
+"""The page of an attribute model: its sections, what they say of doubtful attributes and reversed
+items, and pages without data.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +26,26 @@ pytestmark = pytest.mark.usefixtures("unpainted")
 
 
 def text_of(path: Path) -> str:
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", re.sub(r'src="[^"]*"', "", path.read_text(encoding="utf-8"))))
+    return re.sub(
+        r"\s+",
+        " ",
+        re.sub(r"<[^>]+>", " ", re.sub(r'src="[^"]*"', "", path.read_text(encoding="utf-8"))),
+    )
 
 
 def test_the_page_of_a_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One information matrix serves the whole page; before, it was worked out six times."""
     asked: list[str] = []
     real = inference.uncertainty.derivatives
-    monkeypatch.setattr(inference.uncertainty, "derivatives", lambda *args: asked.append(args[3]) or real(*args))
+    monkeypatch.setattr(
+        inference.uncertainty, "derivatives", lambda *args: asked.append(args[3]) or real(*args)
+    )
     design = mastery_test(12, 3, seed=1)
     items, _ = design.draw(800, seed=2)
     names = ["add", "carry", "borrow"]
-    frame = pd.DataFrame(design.model.q_matrix, columns=names, index=[f"task {j}" for j in range(12)])
+    frame = pd.DataFrame(
+        design.model.q_matrix, columns=names, index=[f"task {j}" for j in range(12)]
+    )
     rules = tuple("acdm" if j == 6 else "dina" for j in range(12))
     model = LatentAttributeModel(frame, items=rules, root=HigherOrder())
     table = pd.DataFrame(items.numpy(), columns=frame.index)
@@ -61,7 +71,12 @@ def test_the_page_of_a_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     ends = " ".join(f"{row.expected:.3f} ({row.standard_error:.3f})" for row in curves.itertuples())
     assert f"task 0 add one attribute {ends}" in text
     verdict = text[text.index("What was fitted?") : text.index("What to do next")]
-    for words in ("Did the fit converge? Yes.", "Do the answers determine the model? Yes", "Does the model fit?", "by BIC it is not worth them"):
+    for words in (
+        "Did the fit converge? Yes.",
+        "Do the answers determine the model? Yes",
+        "Does the model fit?",
+        "by BIC it is not worth them",
+    ):
         assert words in verdict, words
     assert "Not looked for: the attributes of this fit follow a law of their own shape" in text
 
@@ -70,9 +85,17 @@ def test_the_page_of_a_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_other_responses(tmp_path: Path, with_data: bool) -> None:
     design = causal_attributes("tree")
     items, _ = design.draw(300, seed=1, missing=0.1)
-    result = fit(LatentAttributeModel(design.model.q_matrix, design.model.response, root=Independent()), items, EM(tolerance=1e-5))
+    result = fit(
+        LatentAttributeModel(design.model.q_matrix, design.model.response, root=Independent()),
+        items,
+        EM(tolerance=1e-5),
+    )
     text = text_of(write_report(result, items if with_data else None, tmp_path))
-    assert "M2 is not worked out" in text if with_data else "How surely rows are classified needs the data" in text
+    assert (
+        "M2 is not worked out" in text
+        if with_data
+        else "How surely rows are classified needs the data" in text
+    )
     assert "16 most common of 32" in text
 
 
@@ -81,7 +104,8 @@ def test_a_doubtful_attribute_and_a_fall_are_named(tmp_path: Path) -> None:
     items, _ = design.draw(800, seed=2)
     params = {name: value.clone() for name, value in design.params.items()}
     asks = torch.tensor(design.model.q_matrix)[:, 0] == 1
-    params["loadings"][asks] /= -8  # nothing tells whether a row has the first attribute, and those who have it do a little worse
+    # nothing tells whether a row has the first attribute, and those who have it do a little worse
+    params["loadings"][asks] /= -8
     result = replace(fit(design.model, items, EM(tolerance=1e-6)), params=params)
     text = text_of(write_report(result, items, tmp_path))
     assert "Do not report single rows on 0" in text
@@ -89,12 +113,16 @@ def test_a_doubtful_attribute_and_a_fall_are_named(tmp_path: Path) -> None:
     assert "not reproduced well" in text
 
 
-def page_of(model: LatentAttributeModel, items: torch.Tensor, folder: Path, method: EM | None = None) -> str:
+def page_of(
+    model: LatentAttributeModel, items: torch.Tensor, folder: Path, method: EM | None = None
+) -> str:
     result = fit(model, items, EM(tolerance=1e-6) if method is None else method)
     return text_of(write_report(result, items, folder))
 
 
-@pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning", "ignore::inference.StartsWarning")
+@pytest.mark.filterwarnings(
+    "ignore::inference.ConvergenceWarning", "ignore::inference.StartsWarning"
+)
 def test_the_verdict_on_fits_that_fail(tmp_path: Path) -> None:
     design = mastery_test(12, 3, seed=1)
     items, _ = design.draw(600, seed=2)
@@ -119,11 +147,18 @@ def test_a_q_matrix_that_tells_profiles_not_apart(tmp_path: Path) -> None:
     design = mastery_test(12, 3, seed=1)
     items, _ = design.draw(400, seed=2)
     matrix = torch.tensor(design.model.q_matrix)
-    matrix[:, 1] = matrix[:, 0] = matrix[:, :2].amax(1)  # nobody can see a difference between these two
+    matrix[:, 1] = matrix[:, 0] = matrix[:, :2].amax(
+        1
+    )  # nobody can see a difference between these two
     text = page_of(LatentAttributeModel(matrix, items="dina"), items, tmp_path)
-    assert "Do the answers determine the model? No: different parameters give the same data. No item tells some profiles apart" in text
+    assert (
+        "Do the answers determine the model? No: different parameters give the same data. No item"
+        " tells some profiles apart" in text
+    )
     assert "No graph is drawn" in text
-    assert all(float(error) < 0.5 for error in re.findall(r"0\.\d{3} \((\d+\.\d{3})\)", text))  # not what a flat direction makes of it
+    assert all(
+        float(error) < 0.5 for error in re.findall(r"0\.\d{3} \((\d+\.\d{3})\)", text)
+    )  # not what a flat direction makes of it
     assert "Give every attribute items that ask for it alone" in text
     assert "The answers do not determine 0, 1, so that these figures say nothing there" in text
     assert text.count("no: not determined by the answers") == 2
@@ -136,7 +171,9 @@ def test_a_graph_in_words() -> None:
     text = re.sub(r"<[^>]+>", " ", re.sub(r'src="[^"]*"', "", html_of(causal_parts(found))))
     record = causal_record(found)
     assert record["determined"] is True
-    assert {frozenset((edge["from"], edge["to"])) for edge in record["edges"]} == {frozenset(pair) for pair in (("A1", "A2"), ("A3", "A5"), ("A4", "A5"))}
+    assert {frozenset((edge["from"], edge["to"])) for edge in record["edges"]} == {
+        frozenset(pair) for pair in (("A1", "A2"), ("A3", "A5"), ("A4", "A5"))
+    }
     assert [edge["directed"] for edge in record["edges"]] == [False, True, True]
     assert "3 pairs of attributes are joined directly" in text
     own = causal_verdict(found)
@@ -170,13 +207,22 @@ def test_several_groups(tmp_path: Path) -> None:
     items, attributes = design.draw(400, seed=2)
     late = (attributes[:, 0].numpy() > 0) ^ (np.arange(400) % 5 == 0)
     items[late & (np.arange(400) % 3 > 0), 4] = 0  # two in three of these cannot read it
-    table = pd.DataFrame(items.numpy(), columns=[f"task {j}" for j in range(9)]).assign(group=np.where(late, "late", "early"))
-    named = pd.DataFrame(design.model.q_matrix, columns=["add", "carry", "borrow"], index=table.columns[:-1])
-    model = AttributeGroups(LatentAttributeModel(named, items="dina", root=Independent()), groups=("early", "late"))
+    table = pd.DataFrame(items.numpy(), columns=[f"task {j}" for j in range(9)]).assign(
+        group=np.where(late, "late", "early")
+    )
+    named = pd.DataFrame(
+        design.model.q_matrix, columns=["add", "carry", "borrow"], index=table.columns[:-1]
+    )
+    model = AttributeGroups(
+        LatentAttributeModel(named, items="dina", root=Independent()), groups=("early", "late")
+    )
     found = fit(model, table, EM(tolerance=1e-5), num_restarts=1)
     text = text_of(write_report(found, table, tmp_path))
     for words in (
-        f"2 groups, early ({int((~late).sum())} rows), late ({int(late.sum())} rows), answered 9 items that ask for 3 attributes (add, carry, borrow)",
+        (
+            f"2 groups, early ({int((~late).sum())} rows), late ({int(late.sum())} rows), answered"
+            " 9 items that ask for 3 attributes (add, carry, borrow)"
+        ),
         "The groups differ in their profiles of attributes (likelihood ratio",
         "Shares that have an attribute differ for add",
         "task 4",

@@ -1,4 +1,6 @@
-"""Pages and folders of fits whose rows came in blocks: estimates of all rows, a sample for what looks at rows, and words for it."""
+"""Pages and folders of fits whose rows came in blocks: estimates of all rows, a sample for what
+looks at rows, and words for it.
+"""
 
 from __future__ import annotations
 
@@ -51,11 +53,17 @@ def test_standard_errors_are_those_of_all_rows(fitted: tuple[Fit, RowBlocks]) ->
     own, blocks = fitted
     for kind in ("hessian", "scores", "sandwich"):
         expected = standard_errors(own, answers(), kind).covariance
-        torch.testing.assert_close(standard_errors(own, blocks, kind).covariance, expected, rtol=1e-10, atol=0.0)
-    pd.testing.assert_frame_equal(pd.DataFrame(own.summary(blocks)), pd.DataFrame(own.summary(answers())), rtol=1e-9)
+        torch.testing.assert_close(
+            standard_errors(own, blocks, kind).covariance, expected, rtol=1e-10, atol=0.0
+        )
+    pd.testing.assert_frame_equal(
+        pd.DataFrame(own.summary(blocks)), pd.DataFrame(own.summary(answers())), rtol=1e-9
+    )
 
 
-def test_a_folder_keeps_a_sample_and_says_so(fitted: tuple[Fit, RowBlocks], few: None, tmp_path: Path) -> None:
+def test_a_folder_keeps_a_sample_and_says_so(
+    fitted: tuple[Fit, RowBlocks], few: None, tmp_path: Path
+) -> None:
     own, blocks = fitted
     summary = write_results(own, blocks, tmp_path / "out")
     assert summary["num_rows"] == 200
@@ -77,12 +85,20 @@ def test_the_sample_has_the_numbers_of_its_rows(tmp_path: Path) -> None:
     frame = pd.DataFrame(answers(), columns=list("abcdef"))
     frame.to_parquet(tmp_path / "rows.parquet")
     found = RowBlocks.of(tmp_path / "rows.parquet", 70).sample(25, seed=3)
-    pd.testing.assert_frame_equal(found, frame.iloc[found.index], check_dtype=False, check_index_type=False)
+    pd.testing.assert_frame_equal(
+        found, frame.iloc[found.index], check_dtype=False, check_index_type=False
+    )
 
 
-def test_questions_that_need_all_rows_are_left_open_on_a_page_of_a_sample(few: None, tmp_path: Path) -> None:
+def test_questions_that_need_all_rows_are_left_open_on_a_page_of_a_sample(
+    few: None, tmp_path: Path
+) -> None:
     data = pd.DataFrame(answers(), columns=list("abcdef"))
-    own = fit(LatentAttributeModel(np.array([[1, 0], [1, 0], [1, 0], [0, 1], [0, 1], [0, 1]])), RowBlocks.of(data, 70), EM(tolerance=1e-2, parameter_tolerance=1.0))
+    own = fit(
+        LatentAttributeModel(np.array([[1, 0], [1, 0], [1, 0], [0, 1], [0, 1], [0, 1]])),
+        RowBlocks.of(data, 70),
+        EM(tolerance=1e-2, parameter_tolerance=1.0),
+    )
     page = words_of(write_report(own, RowBlocks.of(data, 70), tmp_path / "page.html"))
     assert "it needs all rows of the fit, and this page has some of them" in page
     page = words_of(write_report(own, data, tmp_path / "whole.html"))

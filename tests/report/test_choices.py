@@ -1,4 +1,6 @@
-"""Pages of choices: words from the numbers of the record, each with a case where they stand and one where they do not."""
+"""Pages of choices: words from the numbers of the record, each with a case where they stand and one
+where they do not.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,15 @@ from inference import PenaltyChoice
 from inference.inspection import QValidation
 from inference.report import write_choice_report
 from inference.report.choices import choice
-from inference.selection import HeldOut, InformationCriterion, Path, RootComparison, RootTest, Saturation, Selection
+from inference.selection import (
+    HeldOut,
+    InformationCriterion,
+    Path,
+    RootComparison,
+    RootTest,
+    Saturation,
+    Selection,
+)
 from ppl_models import DeepDiscreteEncoder, Mixture, Normal
 
 pytestmark = pytest.mark.usefixtures("unpainted")
@@ -24,14 +34,23 @@ FIT = SimpleNamespace(converged=True)
 FITTED = SimpleNamespace(log_likelihood=-1.0, num_parameters=2)
 
 
-def sized(chosen=2, bic=(400.0, 300.0, 350.0), aic=(390.0, 280.0, 330.0), fits=(FIT, FIT, FIT), sizes=(1, 2, 3), ebic=None):
+def sized(
+    chosen=2,
+    bic=(400.0, 300.0, 350.0),
+    aic=(390.0, 280.0, 330.0),
+    fits=(FIT, FIT, FIT),
+    sizes=(1, 2, 3),
+    ebic=None,
+):
     columns = {"bic": list(bic), "aic": list(aic)} | ({} if ebic is None else {"ebic": list(ebic)})
     return Selection(chosen, InformationCriterion("bic"), sizes, columns, "bic", False, fits)
 
 
 def said(record):
     verdict = choice(record).verdict
-    return " ".join([verdict.headline, *(found.answer for found in verdict.findings), *verdict.steps])
+    return " ".join(
+        [verdict.headline, *(found.answer for found in verdict.findings), *verdict.steps]
+    )
 
 
 @pytest.mark.parametrize(
@@ -40,12 +59,21 @@ def said(record):
         ({}, "good", "every other size is at least 10 behind"),
         ({"bic": (400.0, 300.0, 305.0)}, "care", "Too close to call against 3"),
         ({"ebic": (400.0, 320.0, 310.0)}, "care", "EBIC would take 3."),
-        ({"chosen": 3, "bic": (400.0, 350.0, 300.0), "aic": (390.0, 330.0, 280.0)}, "care", "It is the largest size compared"),
+        (
+            {"chosen": 3, "bic": (400.0, 350.0, 300.0), "aic": (390.0, 330.0, 280.0)},
+            "care",
+            "It is the largest size compared",
+        ),
         (
             {"sizes": (2, 3, 4), "bic": (300.0, 350.0, 400.0), "aic": (280.0, 330.0, 390.0)},
-            "care", "It is the smallest size compared",
+            "care",
+            "It is the smallest size compared",
         ),
-        ({"chosen": 2, "sizes": (2,), "bic": (300.0,), "aic": (280.0,), "fits": (FIT,)}, "care", "It is the only size compared."),
+        (
+            {"chosen": 2, "sizes": (2,), "bic": (300.0,), "aic": (280.0,), "fits": (FIT,)},
+            "care",
+            "It is the only size compared.",
+        ),
         ({"fits": (FIT, SimpleNamespace(converged=False), FIT)}, "bad", "did not converge"),
     ],
 )
@@ -82,27 +110,55 @@ def test_aic_that_takes_more_is_no_alarm():
 
 
 def test_a_size_without_known_chance_is_not_called_sure():
-    record = Selection(2, HeldOut(), (1, 2, 3), {"held_out": [-4.0, -3.0, -3.5]}, "held_out", True, (FIT, FIT, FIT))
+    record = Selection(
+        2, HeldOut(), (1, 2, 3), {"held_out": [-4.0, -3.0, -3.5]}, "held_out", True, (FIT, FIT, FIT)
+    )
     assert "how much of the figures is chance was not looked at" in said(record)
     assert [found.mark for found in choice(record).verdict.findings] == ["", "", "good", ""]
 
 
 def test_components_of_classifiers(tmp_path):
-    record = Saturation(2, (1, 2, 3), (0.0, -0.5, -0.5), (0.0, 0.01, 0.01), (0.5, 0.0, 0.0), (0.01, 0.0, 0.0), None, 100)
+    record = Saturation(
+        2,
+        (1, 2, 3),
+        (0.0, -0.5, -0.5),
+        (0.0, 0.01, 0.01),
+        (0.5, 0.0, 0.0),
+        (0.01, 0.0, 0.0),
+        None,
+        100,
+    )
     assert choice(record).verdict.mark == "good"
     assert "2 components: more do not predict held-out rows better." in said(record)
     assert "At least" not in said(record)
     last = replace(record, chosen=3)
     assert choice(last).verdict.mark == "care"
     assert "At least 3 components." in said(last)
-    assert "what a row that no fit has seen costs, in nats" in write_choice_report(record, tmp_path / "page.html").read_text()
+    assert (
+        "what a row that no fit has seen costs, in nats"
+        in write_choice_report(record, tmp_path / "page.html").read_text()
+    )
 
 
 def test_rows_of_a_q_matrix(tmp_path):
     one = np.array([[1], [1]])
     sets = (np.array([[1]]), np.array([[1]]))
     shares = (np.ones(1), np.ones(1))
-    record = QValidation(None, None, ("a", "b"), ("skill",), one, one, sets, shares, np.ones(2), np.ones(2), np.zeros(2), 1, True)
+    record = QValidation(
+        None,
+        None,
+        ("a", "b"),
+        ("skill",),
+        one,
+        one,
+        sets,
+        shares,
+        np.ones(2),
+        np.ones(2),
+        np.zeros(2),
+        1,
+        True,
+    )
     assert choice(record).verdict.mark == "good"
     assert "Keep the Q-matrix." in said(record)
     changed = replace(record, suggested=np.array([[1], [0]]), gain=np.array([0.0, 25.0]))
@@ -116,13 +172,21 @@ def test_rows_of_a_q_matrix(tmp_path):
     assert page.index("Verdict") < page.index("Numbers")
     for words in ("variance explained, suggested", "fall of BIC: by how much BIC falls"):
         assert words in page
-    twice = replace(record, suggested=np.array([[0], [0]]), gain=np.array([12.0, 25.0]), settled=False)
-    assert re.search(r"read its wording first\. [ab]: drop skill \([^)]*\); [ab]: drop skill \([^)]*\)\. After 1 round", said(twice))
+    twice = replace(
+        record, suggested=np.array([[0], [0]]), gain=np.array([12.0, 25.0]), settled=False
+    )
+    assert re.search(
+        r"read its wording first\. [ab]: drop skill \([^)]*\); [ab]: drop skill \([^)]*\)\. After 1"
+        r" round",
+        said(twice),
+    )
 
 
 def test_a_law_of_attributes():
     def law(bic, converged=True):
-        return SimpleNamespace(bic=bic, converged=converged, log_likelihood=-bic / 2, num_parameters=3)
+        return SimpleNamespace(
+            bic=bic, converged=converged, log_likelihood=-bic / 2, num_parameters=3
+        )
 
     clear = RootComparison({"independent": law(100.0), "free": law(150.0)}, (), None)
     assert choice(clear).verdict.mark == "good"
@@ -132,29 +196,44 @@ def test_a_law_of_attributes():
     test = RootTest("independent", "free", 30.0, 4, 0.001, "chi-square", "", None)
     assert "A test rejects it against the free law" in said(replace(clear, tests=(test,)))
     assert "A test rejects it" not in said(replace(clear, tests=(replace(test, p_value=0.4),)))
-    assert "not converged: free" in said(RootComparison({"independent": law(100.0), "free": law(150.0, False)}, (), None))
+    assert "not converged: free" in said(
+        RootComparison({"independent": law(100.0), "free": law(150.0, False)}, (), None)
+    )
 
 
 def test_a_penalty():
     record = Path(("weak", "middle", "strong"), (FITTED,) * 3, (), (200.0, 100.0, 150.0), 1)
     assert choice(record).verdict.mark == "good"
     assert "No other penalty comes near." in said(record)
-    assert "1 other penalty of the grid within 10 of its EBIC" in said(replace(record, scores=(200.0, 100.0, 105.0)))
+    assert "1 other penalty of the grid within 10 of its EBIC" in said(
+        replace(record, scores=(200.0, 100.0, 105.0))
+    )
     assert "It lies at an end of the grid" in said(replace(record, chosen=0))
 
 
 def test_the_penalty_of_a_fit(tmp_path):
     counts = torch.tensor([9, 7, 7, 4])
-    record = PenaltyChoice(("weak", "middle", "strong"), torch.tensor([0, 1, 1, 2]), counts, -counts.double(), torch.tensor([200.0, 100.0, 101.0, 150.0]), 1)
+    record = PenaltyChoice(
+        ("weak", "middle", "strong"),
+        torch.tensor([0, 1, 1, 2]),
+        counts,
+        -counts.double(),
+        torch.tensor([200.0, 100.0, 101.0, 150.0]),
+        1,
+    )
     assert choice(record).verdict.mark == "good"
     assert "middle, by EBIC." in said(record)
     assert "No other penalty comes near." in said(record)
-    assert "1 other penalty within 10 of its EBIC" in said(replace(record, ebic=torch.tensor([200.0, 100.0, 101.0, 105.0])))
+    assert "1 other penalty within 10 of its EBIC" in said(
+        replace(record, ebic=torch.tensor([200.0, 100.0, 101.0, 105.0]))
+    )
     assert "It lies at an end of the penalties" in said(replace(record, best=3))
     assert "How sparse a graph?" in write_choice_report(record, tmp_path / "page.html").read_text()
     assert "at an end" not in said(record)
 
 
 def test_another_record_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="a record of a choice was expected .*Selection.*got float"):
+    with pytest.raises(
+        ValueError, match="a record of a choice was expected .*Selection.*got float"
+    ):
         write_choice_report(math.pi, tmp_path / "page.html")

@@ -28,12 +28,20 @@ def page_of(model: Any, data: np.ndarray, path: Path, num_restarts: int = 3) -> 
 def test_poisson_counts_of_signatures_that_do_not_overlap(tmp_path):
     page = page_of(PoissonFactorization(10, 2), COUNTS, tmp_path)
     assert page.index('id="verdict"') < page.index('id="fitted"')
-    for words in ("60 rows of 10 columns, each row as a sum of 2 components", "agree on every signature", "vary 1.", "component 0</td>", "right number of components"):
+    for words in (
+        "60 rows of 10 columns, each row as a sum of 2 components",
+        "agree on every signature",
+        "vary 1.",
+        "component 0</td>",
+        "right number of components",
+    ):
         assert words in page, words
 
 
 def test_counts_that_vary_more_than_poisson_counts_are_named(tmp_path):
-    clumps = RNG.poisson(RNG.gamma(MEANS / 4, 4)).astype(float) + (np.arange(10) == 0)  # variance five times the mean
+    clumps = RNG.poisson(RNG.gamma(MEANS / 4, 4)).astype(float) + (
+        np.arange(10) == 0
+    )  # variance five times the mean
     page = page_of(PoissonFactorization(10, 2), clumps, tmp_path)
     assert "times as much as Poisson counts would, so that small components may be noise" in page
     assert "--law nb-linear" in page
@@ -47,7 +55,9 @@ def test_the_share_that_the_components_account_for(tmp_path):
     np.testing.assert_allclose(_without_components(alike, True), alike)
     holed = np.where(np.eye(3, dtype=bool), np.nan, alike)
     assert np.isfinite(_without_components(holed, True)).all()
-    assert _deviance(np.array([[2.0, 0.0]]), np.array([[1.0, 3.0]]), True) == pytest.approx(2 * (2 * np.log(2) - 1 + 3))
+    assert _deviance(np.array([[2.0, 0.0]]), np.array([[1.0, 3.0]]), True) == pytest.approx(
+        2 * (2 * np.log(2) - 1 + 3)
+    )
     assert _deviance(np.array([[2.0, np.nan]]), np.array([[1.0, 3.0]]), False) == 1.0
 
 

@@ -62,7 +62,19 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
 
 
 def test_every_section_is_there(page: Page) -> None:
-    expected = ["verdict", "warnings", "fitted", "numbers", "loadings", "graph", "estimates", "latents", "predictive", "convergence", "identifiability"]
+    expected = [
+        "verdict",
+        "warnings",
+        "fitted",
+        "numbers",
+        "loadings",
+        "graph",
+        "estimates",
+        "latents",
+        "predictive",
+        "convergence",
+        "identifiability",
+    ]
     assert [key for key in page.sections if key != "top"] == expected
     links = [value for name, value in page.attributes if name == "href"]
     assert links == [f"#{key}" for key in expected]
@@ -108,11 +120,19 @@ def test_hostile_text_anywhere_is_escaped(tmp_path: Path) -> None:
 
     fit = dataclasses.replace(encoder_fit(), warnings=(HOSTILE,), objective_name=HOSTILE)
     names = {"latent_1": [HOSTILE, '"><img src=x>', "{title}"]}
-    file = write_report(fit, bernoulli_table(), tmp_path / "new" / "page.html", identifiability=Verdict(), names=names)
+    file = write_report(
+        fit,
+        bernoulli_table(),
+        tmp_path / "new" / "page.html",
+        identifiability=Verdict(),
+        names=names,
+    )
     other = Page(file.read_text(encoding="utf-8"))
     assert not {"script", "b"} & set(other.tags)
     assert all(
-        value is not None and value.startswith("data:image/png") for name, value in other.attributes if name == "src"
+        value is not None and value.startswith("data:image/png")
+        for name, value in other.attributes
+        if name == "src"
     )
     assert f"generic <b>bold</b> {HOSTILE}" in other.sections["identifiability"]
     for name in names["latent_1"]:
@@ -126,7 +146,19 @@ def test_nothing_is_fetched_from_elsewhere(page: Page) -> None:
     assert "@import" not in bare
     assert not {"link", "script", "iframe", "object", "embed", "base"} & set(page.tags)
     assert all(
-        name in {"id", "class", "href", "src", "alt", "lang", "charset", "name", "content", "data-head"}
+        name
+        in {
+            "id",
+            "class",
+            "href",
+            "src",
+            "alt",
+            "lang",
+            "charset",
+            "name",
+            "content",
+            "data-head",
+        }
         for name, _ in page.attributes
     )
 
@@ -160,9 +192,14 @@ def test_latents_are_summarised(page: Page) -> None:
 
 def test_identifiability_is_worked_out_unless_given(page: Page, tmp_path: Path) -> None:
     assert "Identifiability: not established" in page.sections["identifiability"]
-    file = write_report(encoder_fit(), None, tmp_path / "given.html", identifiability="strictly identifiable")
+    file = write_report(
+        encoder_fit(), None, tmp_path / "given.html", identifiability="strictly identifiable"
+    )
     given = Page(file.read_text(encoding="utf-8"))
-    assert given.sections["identifiability"].split("\n")[:2] == ["Identifiability", "strictly identifiable"]
+    assert given.sections["identifiability"].split("\n")[:2] == [
+        "Identifiability",
+        "strictly identifiable",
+    ]
     assert "Needs the data" in given.sections["latents"]
     assert "Needs the data" in given.sections["predictive"]
     assert "heat map of loadings_1" in given.pictures
@@ -172,7 +209,9 @@ def test_a_latent_tied_to_nothing_is_named(tmp_path: Path) -> None:
     fit = encoder_fit()
     loadings = torch.tensor([[1.0, 0.0], [-1.0, 0.1], [0.0, 0.0]], dtype=torch.float64)
     changed = dataclasses.replace(fit, params=fit.params | {"loadings_2": loadings})
-    file = write_report(changed, None, tmp_path / "page.html", names={"latent_2": ["mood", "skill"]})
+    file = write_report(
+        changed, None, tmp_path / "page.html", names={"latent_2": ["mood", "skill"]}
+    )
     text = Page(file.read_text(encoding="utf-8")).sections["graph"]
     assert "In latents_2, tied to nothing below (no loading over 0.3): skill." in text
 
@@ -189,7 +228,12 @@ def test_a_users_program_gets_a_page_too(tmp_path: Path) -> None:
     file = write_report(*mixture_fit(), tmp_path / "mixture.html", image_shape=(2, 2))
     page = Page(file.read_text(encoding="utf-8"))
     assert "bernoulli_mixture: fit report" in page.sections["top"]
-    for line in ("weightsparameterDirichlet3", "chanceparameterBeta3 × 4", "grouplatent, 3 valuesCategorical", "answersobservedBernoulli"):
+    for line in (
+        "weightsparameterDirichlet3",
+        "chanceparameterBeta3 × 4",
+        "grouplatent, 3 valuesCategorical",
+        "answersobservedBernoulli",
+    ):
         assert line in page.sections["fitted"]
     assert "chance[2, 3]" in page.sections["estimates"]
     assert "group2" in page.sections["latents"]
@@ -205,7 +249,9 @@ def test_a_second_report_is_the_same_file(tmp_path: Path) -> None:
 
 
 def test_bad_input_is_refused_before_a_file_is_written(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"image_shape must be \(height, width\) of 8 items, got \(5, 5\)"):
+    with pytest.raises(
+        ValueError, match=r"image_shape must be \(height, width\) of 8 items, got \(5, 5\)"
+    ):
         write_report(encoder_fit(), bernoulli_table(), tmp_path, image_shape=(5, 5))
     with pytest.raises(ValueError, match="'reads' is missing"):
         write_report(encoder_fit(), bernoulli_table().iloc[:, 1:], tmp_path)

@@ -1,4 +1,6 @@
-"""How many components, in words: each judgement with a record where it stands and one where it does not."""
+"""How many components, in words: each judgement with a record where it stands and one where it does
+not.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,14 @@ def answer(counts):
 
 
 def judged(answer, **own):
-    usual = {"word": "confident", "num_components": 2, "interval": (2, 2), "reasons": (), "misfit": 1.0, "detectable_variance": 1.5}
+    usual = {
+        "word": "confident",
+        "num_components": 2,
+        "interval": (2, 2),
+        "reasons": (),
+        "misfit": 1.0,
+        "detectable_variance": 1.5,
+    }
     return how_many_verdict(replace(answer, **(usual | own)))
 
 
@@ -39,10 +48,25 @@ def judged(answer, **own):
     ("own", "mark", "headline", "step"),
     [
         ({}, "good", "2 components (confident", "Read the page of the chosen fit"),
-        ({"word": "unsure", "reasons": ("it leads by little",), "interval": (1, 2)}, "care", "Between 1 and 2 components", "Fit 1 and 2 components"),
-        ({"word": "unsure", "reasons": ("it leads by little",)}, "care", "2 components (unsure", "its doubt: it leads by little"),
+        (
+            {"word": "unsure", "reasons": ("it leads by little",), "interval": (1, 2)},
+            "care",
+            "Between 1 and 2 components",
+            "Fit 1 and 2 components",
+        ),
+        (
+            {"word": "unsure", "reasons": ("it leads by little",)},
+            "care",
+            "2 components (unsure",
+            "its doubt: it leads by little",
+        ),
         ({"word": "grid too short"}, "bad", "At least 2 components", "Compare more: from 1 to 4."),
-        ({"word": "law wrong at every K", "misfit": 9.0}, "bad", "which is a guess", "offer other laws"),
+        (
+            {"word": "law wrong at every K", "misfit": 9.0},
+            "bad",
+            "which is a guess",
+            "offer other laws",
+        ),
     ],
 )
 def test_the_word_decides_mark_and_step(answer, own, mark, headline, step):
@@ -52,13 +76,17 @@ def test_the_word_decides_mark_and_step(answer, own, mark, headline, step):
     assert step in " ".join(verdict.steps)
     if own:
         assert step not in " ".join(judged(answer).steps)
-    assert ("Nothing that was looked at here speaks against this number." in verdict.headline) == (not own)
+    assert ("Nothing that was looked at here speaks against this number." in verdict.headline) == (
+        not own
+    )
     assert verdict.findings[-1].answer == answer.unseen
 
 
 def test_a_law_that_could_not_be_tested_is_not_called_good(answer):
     assert [found.mark for found in judged(answer).findings][2] == "good"
-    assert [found.mark for found in judged(answer, detectable_variance=float("inf")).findings][2] == ""
+    assert [found.mark for found in judged(answer, detectable_variance=float("inf")).findings][
+        2
+    ] == ""
 
 
 def test_a_choice_by_one_criterion_says_what_speaks_against_it(counts):

@@ -1,4 +1,6 @@
-"""Every kind of model, and programs of users, on a page of their own: what it must hold, and what it must not say."""
+"""Every kind of model, and programs of users, on a page of their own: what it must hold, and what
+it must not say.
+"""
 
 from __future__ import annotations
 
@@ -53,32 +55,105 @@ from ppl_models import (
 )
 
 RNG = np.random.default_rng(0)
-BITS = (RNG.random((60, 6)) < 0.15 + 0.7 * (RNG.random((60, 2)) < 0.5)[:, [0, 0, 0, 1, 1, 1]]).astype(float)
+BITS = (
+    RNG.random((60, 6)) < 0.15 + 0.7 * (RNG.random((60, 2)) < 0.5)[:, [0, 0, 0, 1, 1, 1]]
+).astype(float)
 REALS = RNG.normal(size=(60, 3)) + 4 * (RNG.random((60, 1)) < 0.4)
 COUNTS = RNG.poisson(20 * RNG.gamma(2, 1, (30, 2)) @ RNG.dirichlet(np.ones(6), 2)) + 1.0
 CODES = np.where(np.arange(3) == RNG.integers(3, size=(40, 1)), RNG.uniform(0.3, 1, (40, 1)), 0.0)
-SEQUENCES = {"state": torch.as_tensor(RNG.integers(0, 3, (5, 12))), "action": torch.as_tensor(RNG.integers(0, 2, (5, 12)))}
+SEQUENCES = {
+    "state": torch.as_tensor(RNG.integers(0, 3, (5, 12))),
+    "action": torch.as_tensor(RNG.integers(0, 2, (5, 12))),
+}
 
 SHORT = EM(max_iterations=15)
 CASES: dict[str, tuple[Callable[[], Any], Any, Any, set[str]]] = {
-    "encoder": (lambda: DeepDiscreteEncoder(6, (2,)), BITS, SHORT, {"loadings", "graph", "estimates", "latents"}),
-    "encoder drawn": (lambda: DeepDiscreteEncoder(6, (1,)), BITS, Laplace(50), {"loadings", "graph", "estimates", "latents"}),
-    "deep noisy-or": (lambda: DeepNoisyOr(6, (2, 1)), BITS, EM(max_iterations=3), {"estimates", "latents"}),
+    "encoder": (
+        lambda: DeepDiscreteEncoder(6, (2,)),
+        BITS,
+        SHORT,
+        {"loadings", "graph", "estimates", "latents"},
+    ),
+    "encoder drawn": (
+        lambda: DeepDiscreteEncoder(6, (1,)),
+        BITS,
+        Laplace(50),
+        {"loadings", "graph", "estimates", "latents"},
+    ),
+    "deep noisy-or": (
+        lambda: DeepNoisyOr(6, (2, 1)),
+        BITS,
+        EM(max_iterations=3),
+        {"estimates", "latents"},
+    ),
     "noisy-or": (lambda: NoisyOr(6, 2), BITS, SHORT, {"loadings", "estimates", "latents"}),
-    "mixture": (lambda: Mixture(2, Bernoulli(), 6), BITS, SHORT, {"verdict", "components", "estimates", "latents"}),
-    "normal mixture": (lambda: Mixture(2, MultivariateNormal(), 3), REALS, SHORT, {"verdict", "components", "estimates", "latents"}),
-    "options": (lambda: OptionsHMM(3, 2, 2), SEQUENCES, SHORT, {"policies", "time", "estimates", "latents"}),
-    "counts": (lambda: PoissonFactorization(6, 2), COUNTS, None, {"verdict", "signatures", "estimates"}),
-    "reals": (lambda: GaussianFactorization(3, 1), REALS, None, {"verdict", "signatures", "estimates"}),
-    "usage": (lambda: UsageFactorization(6, 2), COUNTS, SAEM(max_iterations=5), {"signatures", "estimates", "latents"}),
+    "mixture": (
+        lambda: Mixture(2, Bernoulli(), 6),
+        BITS,
+        SHORT,
+        {"verdict", "components", "estimates", "latents"},
+    ),
+    "normal mixture": (
+        lambda: Mixture(2, MultivariateNormal(), 3),
+        REALS,
+        SHORT,
+        {"verdict", "components", "estimates", "latents"},
+    ),
+    "options": (
+        lambda: OptionsHMM(3, 2, 2),
+        SEQUENCES,
+        SHORT,
+        {"policies", "time", "estimates", "latents"},
+    ),
+    "counts": (
+        lambda: PoissonFactorization(6, 2),
+        COUNTS,
+        None,
+        {"verdict", "signatures", "estimates"},
+    ),
+    "reals": (
+        lambda: GaussianFactorization(3, 1),
+        REALS,
+        None,
+        {"verdict", "signatures", "estimates"},
+    ),
+    "usage": (
+        lambda: UsageFactorization(6, 2),
+        COUNTS,
+        SAEM(max_iterations=5),
+        {"signatures", "estimates", "latents"},
+    ),
     "factors": (lambda: FactorAnalysis(3, 1), REALS, SHORT, {"signatures", "estimates"}),
-    "sparse": (lambda: SparseCoding(6, 3, 1), CODES @ RNG.normal(size=(3, 6)), None, {"columns", "estimates"}),
-    "own mixture": (lambda: own_programs.regression_mixture, own_programs.lines(), SHORT, {"estimates", "latents"}),
-    "own chain": (lambda: own_programs.chain, own_programs.walks(), SHORT, {"estimates", "latents"}),
-    "own counts": (lambda: own_programs.inflated, own_programs.zeros_and_counts(), SHORT, {"estimates", "latents"}),
+    "sparse": (
+        lambda: SparseCoding(6, 3, 1),
+        CODES @ RNG.normal(size=(3, 6)),
+        None,
+        {"columns", "estimates"},
+    ),
+    "own mixture": (
+        lambda: own_programs.regression_mixture,
+        own_programs.lines(),
+        SHORT,
+        {"estimates", "latents"},
+    ),
+    "own chain": (
+        lambda: own_programs.chain,
+        own_programs.walks(),
+        SHORT,
+        {"estimates", "latents"},
+    ),
+    "own counts": (
+        lambda: own_programs.inflated,
+        own_programs.zeros_and_counts(),
+        SHORT,
+        {"estimates", "latents"},
+    ),
 }
 ALWAYS = {"verdict", "fitted", "numbers", "convergence", "predictive", "identifiability"}
-NEGATIVE = r"describes? no|does not describe|no layers|not drawn|cannot be drawn|Traceback|object at 0x|<function"
+NEGATIVE = (
+    r"describes? no|does not describe|no layers|not drawn|cannot be drawn|Traceback|object at"
+    r" 0x|<function"
+)
 
 
 def fitted(name: str) -> tuple[Fit, Any]:
@@ -96,15 +171,25 @@ def sections(file: Path) -> dict[str, str]:
 @pytest.mark.parametrize("name", CASES)
 def test_a_page_says_what_the_model_is_and_nothing_it_is_not(name: str, tmp_path: Path) -> None:
     result, data = fitted(name)
-    file = write_report(result, data, tmp_path / "page.html", identifiability=identifiability_of(result, data))
+    file = write_report(
+        result, data, tmp_path / "page.html", identifiability=identifiability_of(result, data)
+    )
     found = sections(file)
     assert set(found) - {"warnings"} == ALWAYS | CASES[name][3]
     assert list(found)[0] == "verdict"
     assert ("warnings" in found) == bool(result.warnings or not result.converged)
-    for question in ("What was fitted?", "Did the fit converge?", "Does the model describe the data?", "What to do next"):
+    for question in (
+        "What was fitted?",
+        "Did the fit converge?",
+        "Does the model describe the data?",
+        "What to do next",
+    ):
         assert question in found["verdict"]
     for key, text in found.items():
-        assert not re.search(NEGATIVE, text, re.IGNORECASE), (key, re.search(NEGATIVE, text, re.IGNORECASE))
+        assert not re.search(NEGATIVE, text, re.IGNORECASE), (
+            key,
+            re.search(NEGATIVE, text, re.IGNORECASE),
+        )
     for site in result.params:
         assert site in found["estimates"]
     assert found["predictive"].count("<img") >= 1
@@ -119,7 +204,9 @@ def test_intervals_of_a_users_program_hold_the_truth() -> None:
     slopes = sorted(table.of("slope"), key=lambda entry: entry.value)
     assert slopes[0].low < -1 < slopes[0].high
     assert slopes[1].low < 2 < slopes[1].high
-    assert table.frame().loc["weights[0]", "value"] == pytest.approx(float(result.params["weights"][0]))
+    assert table.frame().loc["weights[0]", "value"] == pytest.approx(
+        float(result.params["weights"][0])
+    )
 
 
 def test_intervals_of_draws_are_their_quantiles_and_nothing_was_made_large(tmp_path: Path) -> None:
@@ -134,7 +221,9 @@ def test_intervals_of_draws_are_their_quantiles_and_nothing_was_made_large(tmp_p
     (rate,) = estimates_of(result, level=0.9).of("rate")
     draws = result.draws["rate"].ravel()
     assert rate.value == pytest.approx(float(draws.mean()))
-    assert (rate.low, rate.high) == pytest.approx((float(draws.quantile(0.05)), float(draws.quantile(0.95))))
+    assert (rate.low, rate.high) == pytest.approx(
+        (float(draws.quantile(0.05)), float(draws.quantile(0.95)))
+    )
 
 
 def test_latents_of_rows_that_are_continuous_are_not_summarised_as_bits(tmp_path: Path) -> None:
@@ -170,7 +259,9 @@ def test_replicates_follow_the_law_of_the_program() -> None:
     check = predictive_checks(result, data, num_simulations=50)["count"]
     zero, rate = float(result.params["zero"]), float(result.params["rate"])
     expected = zero + (1 - zero) * np.exp(-rate)
-    assert (check.simulated == 0).mean() == pytest.approx(expected, abs=4 * np.sqrt(expected * (1 - expected) / check.simulated.size))
+    assert (check.simulated == 0).mean() == pytest.approx(
+        expected, abs=4 * np.sqrt(expected * (1 - expected) / check.simulated.size)
+    )
 
 
 def test_covariates_stay_those_of_the_data() -> None:
@@ -191,7 +282,8 @@ def test_options_are_checked_by_shares_of_states_and_actions() -> None:
     assert np.allclose(shares[:, 1], data["action"].double().mean(1))
 
 
-# ---------------------------------------------------------------------------- what users' programs may look like
+# ---------------------------------------------------------------------------- what users' programs
+# may look like
 
 
 def own(model: Any, data: Any, **settings: Any) -> Fit:
@@ -204,7 +296,10 @@ def test_sites_are_not_joined_for_their_names(tmp_path: Path) -> None:
     data = own_programs.coins()
     result = own(own_programs.three_coins, data)
     found = sections(write_report(result, data, tmp_path / "page.html"))
-    shares = [float(line) for line in re.findall(r"b\d</td><td[^>]*>1</td><td[^>]*>([\d.]+)</td>", found["latents"])]
+    shares = [
+        float(line)
+        for line in re.findall(r"b\d</td><td[^>]*>1</td><td[^>]*>([\d.]+)</td>", found["latents"])
+    ]
     assert shares == pytest.approx([0.1, 0.5, 0.9], abs=0.1)
     assert list(predictive_checks(result, data, 2)) == ["x0", "x1", "x2"]
     assert re.search("nothing</td><td[^>]*>factor</td>", found["fitted"])
@@ -216,10 +311,17 @@ def test_steps_that_a_mask_hides_are_not_counted(tmp_path: Path) -> None:
     for t in range(1, 6):
         state[:, t] = np.where(rng.random(40) < 0.9, state[:, t - 1], 1 - state[:, t - 1])
     length = rng.integers(1, 7, 40)
-    data = {"x": torch.as_tensor(4.0 * state + 0.5 * rng.normal(size=state.shape)), "length": torch.as_tensor(length)}
+    data = {
+        "x": torch.as_tensor(4.0 * state + 0.5 * rng.normal(size=state.shape)),
+        "length": torch.as_tensor(length),
+    }
     result = own(own_programs.short_walks, data)
     found = sections(write_report(result, data, tmp_path / "page.html"))
-    rows = re.findall(r"z \(6 of them\)</td><td[^>]*>\d</td><td[^>]*>([\d.]+)</td><td[^>]*>([\d.]+)</td><td[^>]*>([\d.]+)</td>", found["latents"])
+    rows = re.findall(
+        r"z \(6 of"
+        r" them\)</td><td[^>]*>\d</td>" + 3 * r"<td[^>]*>([\d.]+)</td>",
+        found["latents"],
+    )
     seen = np.arange(6) < length[:, None]
     expected = sorted([state[seen].mean(), 1 - state[seen].mean()])
     assert sorted(float(row[0]) for row in rows) == pytest.approx(expected, abs=0.02)
@@ -268,7 +370,10 @@ def test_a_users_results_are_written_and_read(tmp_path: Path) -> None:
         write_results(result, data, tmp_path / name)
         again, values, summary = read_results(tmp_path / name, model)
         assert summary["num_parameters"] == result.num_parameters
-        assert torch.equal(again.params["weights" if name == "lines" else "move"], result.params["weights" if name == "lines" else "move"])
+        assert torch.equal(
+            again.params["weights" if name == "lines" else "move"],
+            result.params["weights" if name == "lines" else "move"],
+        )
         if name == "lines":
             assert np.allclose(values["y"], data["y"])
 
@@ -277,23 +382,51 @@ def test_a_mixture_names_its_dispersions_by_their_items() -> None:
     table = pd.DataFrame({"yes": BITS[:, 0], "size": REALS[:, 0], "no": BITS[:, 1]})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        result = fit(Mixture(2, Blocks((Bernoulli(), 1), (Normal(), 1), (Bernoulli(), 1)), 3), table, SHORT)
-    assert [row.name for row in estimates_of(result).of("dispersion")] == ["dispersion[0, size]", "dispersion[1, size]"]
+        result = fit(
+            Mixture(2, Blocks((Bernoulli(), 1), (Normal(), 1), (Bernoulli(), 1)), 3), table, SHORT
+        )
+    assert [row.name for row in estimates_of(result).of("dispersion")] == [
+        "dispersion[0, size]",
+        "dispersion[1, size]",
+    ]
 
 
 def test_pages_say_in_which_units_loadings_are(tmp_path: Path) -> None:
-    table = pd.DataFrame({"yes": BITS[:, 0], "size": REALS[:, 0], "time": np.exp(REALS[:, 1] / 4), "score": REALS[:, 2]})
+    table = pd.DataFrame(
+        {
+            "yes": BITS[:, 0],
+            "size": REALS[:, 0],
+            "time": np.exp(REALS[:, 1] / 4),
+            "score": REALS[:, 2],
+        }
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        mixed = fit(DeepDiscreteEncoder(4, (2, 1), Blocks((Bernoulli(), 1), (Normal(), 1), (LogNormal(), 1), (Normal(), 1)), penalty=None), table, SHORT)
+        mixed = fit(
+            DeepDiscreteEncoder(
+                4,
+                (2, 1),
+                Blocks((Bernoulli(), 1), (Normal(), 1), (LogNormal(), 1), (Normal(), 1)),
+                penalty=None,
+            ),
+            table,
+            SHORT,
+        )
         alike = fit(DeepDiscreteEncoder(6, (2,), penalty=None), BITS, SHORT)
     page = mixed.report(tmp_path / "mixed.html", table).read_text(encoding="utf-8")
-    assert "in the place of 0: of yes in log-odds; of size, score in the unit of the column itself; of time in logarithms of the column. Those of deeper layers are in log-odds." in page
-    assert "in the place of 0: in log-odds.<" in alike.report(tmp_path / "alike.html", BITS).read_text(encoding="utf-8")
+    assert (
+        "in the place of 0: of yes in log-odds; of size, score in the unit of the column itself; of"
+        " time in logarithms of the column. Those of deeper layers are in log-odds." in page
+    )
+    assert "in the place of 0: in log-odds.<" in alike.report(
+        tmp_path / "alike.html", BITS
+    ).read_text(encoding="utf-8")
 
 
 def test_a_mask_with_fewer_dims_hides_its_own_columns() -> None:
-    data = torch.randn(4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)  # square: a turned mask would fit too
+    data = torch.randn(
+        4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )  # square: a turned mask would fit too
     observed = predictive_checks(own(own_programs.blanked, data), data, 2)["x"].observed
     assert np.array_equal(np.isnan(observed), np.broadcast_to(np.arange(4) == 3, (4, 4)))
 
@@ -311,7 +444,11 @@ def test_a_chain_without_a_plate_says_its_size(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize(("response", "words"), [(NegativeBinomial(), "sizes of negative binomial items"), (Normal(), "variances")], ids=lambda x: str(x)[:6])
+@pytest.mark.parametrize(
+    ("response", "words"),
+    [(NegativeBinomial(), "sizes of negative binomial items"), (Normal(), "variances")],
+    ids=lambda x: str(x)[:6],
+)
 def test_dispersions_are_called_what_they_are(response: Any, words: str) -> None:
     rows = np.random.default_rng(0).poisson(3.0, (60, 6)).astype(float)
     result = fit(DeepDiscreteEncoder(6, (1,), response), rows, EM(max_iterations=2), init="random")
@@ -322,7 +459,11 @@ def test_dispersions_are_called_what_they_are(response: Any, words: str) -> None
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("component", [Normal(), NegativeBinomial(), MultivariateT(), SkewNormal()], ids=lambda x: type(x).__name__)
+@pytest.mark.parametrize(
+    "component",
+    [Normal(), NegativeBinomial(), MultivariateT(), SkewNormal()],
+    ids=lambda x: type(x).__name__,
+)
 @pytest.mark.parametrize("is_chain", [False, True], ids=["mixture", "chain"])
 def test_every_parameter_of_a_component_is_explained(component: Any, is_chain: bool) -> None:
     rows = np.random.default_rng(0).poisson(3.0, (40, 2)).astype(float)
@@ -342,12 +483,22 @@ def test_every_parameter_of_a_component_is_explained(component: Any, is_chain: b
         (15, "bad", "No, it stopped after 15 iterations.", "nats higher, and predictors"),
     ],
 )
-def test_the_page_says_how_far_the_optimum_is(iterations: int, mark: str, says: str, rest: str) -> None:
+def test_the_page_says_how_far_the_optimum_is(
+    iterations: int, mark: str, says: str, rest: str
+) -> None:
     generator = np.random.default_rng(5)
-    rows = np.array([[-2.0, 0.0], [1.0, 1.5]])[generator.integers(2, size=300)] + generator.standard_normal((300, 2))
+    rows = np.array([[-2.0, 0.0], [1.0, 1.5]])[
+        generator.integers(2, size=300)
+    ] + generator.standard_normal((300, 2))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = fit(Mixture(2, Normal(), 2), rows, EM(max_iterations=iterations, acceleration=None), num_restarts=1, seed=2)
+        found = fit(
+            Mixture(2, Normal(), 2),
+            rows,
+            EM(max_iterations=iterations, acceleration=None),
+            num_restarts=1,
+            seed=2,
+        )
     finding = on_convergence(Subject(found, rows, None, None))
     assert finding.mark == mark
     assert finding.answer.startswith(says)

@@ -19,7 +19,9 @@ from ppl_models import Categorical, Mixture
 pytestmark = pytest.mark.usefixtures("unpainted")
 
 
-def table(correlation: float, seed: int = 0, num_rows: int = 600) -> tuple[pd.DataFrame, np.ndarray]:
+def table(
+    correlation: float, seed: int = 0, num_rows: int = 600
+) -> tuple[pd.DataFrame, np.ndarray]:
     """Two groups far apart in a and b; a and b go together inside them as told; c says nothing."""
     rng = np.random.default_rng(seed)
     group = (rng.random(num_rows) < 0.3).astype(int)
@@ -47,7 +49,9 @@ def test_profiles_are_those_of_groups_that_rows_tell_apart_with_certainty(fitted
         np.testing.assert_allclose(groups.means[k], data[group == k].mean(), atol=1e-3)
     np.testing.assert_allclose(groups.spread, data.std(ddof=0))
     means = data.groupby(group).mean()
-    lie_between = ((means.loc[group].to_numpy() - data.mean().to_numpy()) ** 2 * data.notna().to_numpy()).sum(0) / ((data - data.mean()) ** 2).sum()
+    lie_between = (
+        (means.loc[group].to_numpy() - data.mean().to_numpy()) ** 2 * data.notna().to_numpy()
+    ).sum(0) / ((data - data.mean()) ** 2).sum()
     np.testing.assert_allclose(groups.between, lie_between, atol=1e-3)
     assert groups.between[0] > 0.9 > 0.05 > groups.between[2]
     assert groups.right.min() > 0.99
@@ -57,15 +61,21 @@ def test_columns_that_go_together_inside_groups_are_found_and_others_are_not(fit
     assert dependent_items(groups_of(subject_of(*fitted[:2]))) == ()
     data, group = table(0.5)
     inside = (data - data.groupby(group).transform("mean")).corr().loc["a", "b"]
-    (found,) = dependent_items(groups_of(subject_of(fit(Mixture(2, num_items=3), data, EM(), num_restarts=2), data)))
+    (found,) = dependent_items(
+        groups_of(subject_of(fit(Mixture(2, num_items=3), data, EM(), num_restarts=2), data))
+    )
     assert {found.one, found.other} == {"a", "b"}
     assert found.correlation == pytest.approx(inside, abs=1e-3)
 
 
 def test_false_alarms_are_as_rare_as_the_level_says():
-    """One group of independent columns, ten pairs a time: at one in a hundred tables a pair may be named."""
+    """One group of independent columns, ten pairs a time: at one in a hundred tables a pair may be
+    named.
+    """
     rng, alarms = np.random.default_rng(3), 0
-    result = fit(Mixture(1, num_items=5), pd.DataFrame(rng.normal(size=(50, 5)), columns=list("abcde")), EM())
+    result = fit(
+        Mixture(1, num_items=5), pd.DataFrame(rng.normal(size=(50, 5)), columns=list("abcde")), EM()
+    )
     for _ in range(60):
         data = pd.DataFrame(rng.normal(size=(200, 5)), columns=list("abcde"))
         groups = groups_of(subject_of(dataclasses.replace(result, num_rows=200), data))
@@ -78,17 +88,29 @@ def test_the_page_says_it_first_and_in_words(fitted, tmp_path):
     page = write_report(result, data, tmp_path / "page.html").read_text()
     assert page.index('id="verdict"') < page.index('id="fitted"')
     for words in (
-        "600 rows of 3 columns, as 2 groups (components) that hold 7", "100 % of the rows are expected to be classified correctly", "a (9", "c says next to nothing of the groups",
-        "no two columns clearly go together", "right number of groups", "profiles of the groups",
-    ):  # fmt: skip
+        "600 rows of 3 columns, as 2 groups (components) that hold 7",
+        "100 % of the rows are expected to be classified correctly",
+        "a (9",
+        "c says next to nothing of the groups",
+        "no two columns clearly go together",
+        "right number of groups",
+        "profiles of the groups",
+    ):
         assert words in page, words
 
 
 def test_groups_that_rows_do_not_tell_apart_are_named(tmp_path):
     data = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 2)), columns=["a", "b"])
-    result = fit(Mixture(2, num_items=2), data, EM(), init={
-        "weights": torch.tensor([0.5, 0.5]).double(), "predictors": torch.tensor([[0.1, 0.0], [-0.1, 0.0]]).double(), "dispersion": torch.ones(2, 2).double(),
-    })  # fmt: skip
+    result = fit(
+        Mixture(2, num_items=2),
+        data,
+        EM(),
+        init={
+            "weights": torch.tensor([0.5, 0.5]).double(),
+            "predictors": torch.tensor([[0.1, 0.0], [-0.1, 0.0]]).double(),
+            "dispersion": torch.ones(2, 2).double(),
+        },
+    )
     page = write_report(result, data, tmp_path / "page.html").read_text()
     assert "Report no single row, and doubt the groups" in page
 
@@ -100,20 +122,29 @@ def test_a_page_of_noise_says_that_its_groups_are_worthless(tmp_path):
     page = write_report(result, data, tmp_path / "page.html").read_text()
     assert "Report no single row, and doubt the groups" in page
     subject = subject_of(result, data)  # its kind is found when a page is written
-    found = next(finding for finding in verdict(result.structure, subject).findings if finding.question == "How surely are rows classified?")
+    found = next(
+        finding
+        for finding in verdict(result.structure, subject).findings
+        if finding.question == "How surely are rows classified?"
+    )
     assert found.mark == "bad"
     assert "hardly better than the largest class" in found.answer
 
 
 def test_items_of_categories_are_looked_at_category_by_category():
-    """Two answers that are the same in half of the rows, whatever the group: found once, and never two categories of one item."""
+    """Two answers that are the same in half of the rows, whatever the group: found once, and never
+    two categories of one item.
+    """
     rng = np.random.default_rng(1)
     x, other = rng.integers(0, 3, (2, 400))
     y = np.where(rng.random(400) < 0.5, x, other)
     data = pd.DataFrame({"x": x, "y": y, "z": rng.integers(0, 2, 400)}).astype(str)
     groups = groups_of(subject_of(fit(Mixture(1, Categorical.from_frame(data)), data, EM()), data))
     assert groups.names == ("x=0", "x=1", "x=2", "y=0", "y=1", "y=2", "z=0", "z=1")
-    np.testing.assert_allclose(groups.means[0], np.concatenate([data[name].value_counts(normalize=True).sort_index() for name in data]))
+    np.testing.assert_allclose(
+        groups.means[0],
+        np.concatenate([data[name].value_counts(normalize=True).sort_index() for name in data]),
+    )
     assert set(groups.between_by_item()) == {"x", "y", "z"}
     (found,) = dependent_items(groups)
     assert (found.one[0], found.other[0]) == ("x", "y")

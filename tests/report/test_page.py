@@ -1,4 +1,6 @@
-"""A page from its parts: what the templates make of texts, invisible marks, equations and empty sections."""
+"""A page from its parts: what the templates make of texts, invisible marks, equations and empty
+sections.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,17 @@ from inference.report import (
 )
 
 TURNED = "pass\u202eliaf\u202c"  # shown as "passfail" by a page that keeps the mark
-MARKS = [*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x61C, 0x200E, 0x200F, 0x0, 0x1B, 0x85, 0xD800]
+MARKS = [
+    *range(0x202A, 0x202F),
+    *range(0x2066, 0x206A),
+    0x61C,
+    0x200E,
+    0x200F,
+    0x0,
+    0x1B,
+    0x85,
+    0xD800,
+]
 
 
 @pytest.mark.parametrize("code", MARKS, ids=hex)
@@ -38,12 +50,23 @@ def test_invisible_marks_are_written_out(code: int) -> None:
 def test_every_part_writes_them_out_and_escapes_the_rest(tmp_path: Path) -> None:
     text = f"{TURNED} <b> & שלום"
     parts = [
-        Note(text), Equations((text, f"x_{{{text}}}")), Finding("bad", text, text), Verdict((Finding("", text, text),), (text,)), Warned([text]),
-        Table([text], [[text]]), Verbatim(text), Details(text, [Paragraph(text)]),
-    ]  # fmt: skip
-    page = write_page(tmp_path / "page.html", text, [Section("all", text, parts), Section("none", "left out", ())]).read_text(encoding="utf-8")
+        Note(text),
+        Equations((text, f"x_{{{text}}}")),
+        Finding("bad", text, text),
+        Verdict((Finding("", text, text),), (text,)),
+        Warned([text]),
+        Table([text], [[text]]),
+        Verbatim(text),
+        Details(text, [Paragraph(text)]),
+    ]
+    page = write_page(
+        tmp_path / "page.html", text, [Section("all", text, parts), Section("none", "left out", ())]
+    ).read_text(encoding="utf-8")
     assert not re.search("[\u202a-\u202e]", page)
-    assert page.count("pass[U+202E]liaf[U+202C] &lt;b&gt; &amp; שלום") == 2 + 2 + 1 + 2 + 2 + 3 + 1 + 2 + 1 + 2  # title and heading, link and section, ...
+    assert (
+        page.count("pass[U+202E]liaf[U+202C] &lt;b&gt; &amp; שלום")
+        == 2 + 2 + 1 + 2 + 2 + 3 + 1 + 2 + 1 + 2
+    )  # title and heading, link and section, ...
     assert "left out" not in page
 
 
@@ -57,5 +80,10 @@ def test_what_is_laid_out_lies_in_the_templates() -> None:
     """No tag stands in a Python file; and the templates are found as a wheel holds them."""
     folder = Path(inference.report.__file__).parent
     for file in folder.rglob("*.py"):
-        assert not re.search(r"</?(p|h\d|ul|li|t[dhr]|table|div|su[bp]|pre|figure|img|section)\b[^_]", file.read_text(encoding="utf-8")), file
-    assert {path.name for path in resources.files("inference.report").joinpath("templates").iterdir()} == {"page.html", "page.css", "parts.html"}
+        assert not re.search(
+            r"</?(p|h\d|ul|li|t[dhr]|table|div|su[bp]|pre|figure|img|section)\b[^_]",
+            file.read_text(encoding="utf-8"),
+        ), file
+    assert {
+        path.name for path in resources.files("inference.report").joinpath("templates").iterdir()
+    } == {"page.html", "page.css", "parts.html"}

@@ -21,30 +21,49 @@ from inference.fitting.export import load_netcdf
 from inference.report import check_output_folder, read_results, write_results
 from ppl_models import DeepDiscreteEncoder
 
-pytestmark = pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning", "ignore::inference.BoundWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::inference.ConvergenceWarning", "ignore::inference.BoundWarning"
+)
 PARTS = {"fit", "posterior.nc", "report.html", "summary.json"}
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing takes seconds and has its own tests."""
-    monkeypatch.setattr(inference.report.fit, "write_report", lambda fit, data, path, **_: Path(path).write_text("page"))
+    monkeypatch.setattr(
+        inference.report.fit,
+        "write_report",
+        lambda fit, data, path, **_: Path(path).write_text("page"),
+    )
 
 
 def fitted(seed: int = 0, num_items: int = 3) -> tuple[Fit, pd.DataFrame]:
-    values = (torch.rand(40, num_items, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) < 0.5).double()
+    values = (
+        torch.rand(
+            40, num_items, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+        )
+        < 0.5
+    ).double()
     frame = pd.DataFrame(values.numpy(), columns=[f"item {j}" for j in range(num_items)])
     return fit(DeepDiscreteEncoder(num_items, (1,)), frame, EM(max_iterations=3)), frame
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "No space left on device"), RuntimeError, MemoryError])
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt, OSError(28, "No space left on device"), RuntimeError, MemoryError]
+)
 @pytest.mark.parametrize("at", ["posterior.nc", "report.html", "summary.json"])
-def test_older_results_stay_whole_where_new_ones_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Any, at: str) -> None:
+def test_older_results_stay_whole_where_new_ones_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Any, at: str
+) -> None:
     """Failed before: the new fit stood beside the old picture, and the summary was gone."""
     older, frame = fitted(0)
     write_results(older, frame, tmp_path / "out")
@@ -55,7 +74,11 @@ def test_older_results_stay_whole_where_new_ones_fail(tmp_path: Path, monkeypatc
     def fails(*_: Any, **__: Any) -> None:
         raise error
 
-    where = {"posterior.nc": "inference.fitting.export.save_netcdf", "report.html": "inference.report.fit.write_report", "summary.json": "inference.report.results_folder.summarise"}
+    where = {
+        "posterior.nc": "inference.fitting.export.save_netcdf",
+        "report.html": "inference.report.fit.write_report",
+        "summary.json": "inference.report.results_folder.summarise",
+    }
     monkeypatch.setattr(where[at], fails)
     with pytest.raises(error if isinstance(error, type) else type(error)):
         write_results(newer, other, tmp_path / "out")
@@ -64,7 +87,9 @@ def test_older_results_stay_whole_where_new_ones_fail(tmp_path: Path, monkeypatc
     with pytest.raises(error if isinstance(error, type) else type(error)):
         write_results(newer, other, tmp_path / "first")
     kept = {path.name for path in (tmp_path / "first").iterdir()}
-    assert kept == ({"fit"} if at == "posterior.nc" else {"fit", "posterior.nc"})  # what a run of hours has found is kept
+    assert kept == (
+        {"fit"} if at == "posterior.nc" else {"fit", "posterior.nc"}
+    )  # what a run of hours has found is kept
     assert Fit.load(tmp_path / "first" / "fit").log_likelihood == newer.log_likelihood
     with pytest.raises(ValueError, match="it holds no summary.json"):
         read_results(tmp_path / "first")
@@ -87,7 +112,10 @@ def test_what_a_killed_process_left_is_no_obstacle(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_damaged_data_are_refused_by_name(tmp_path: Path) -> None:
-    """Failed before: KeyError, RuntimeError and others of h5py and xarray. Bits flipped and ends cut, at random."""
+    """Failed before: KeyError, RuntimeError and others of h5py and xarray.
+
+    Bits flipped and ends cut, at random.
+    """
     result, frame = fitted()
     write_results(result, frame, tmp_path / "out")
     path = tmp_path / "out" / "posterior.nc"
@@ -122,7 +150,9 @@ def test_the_data_of_another_fit_are_refused(tmp_path: Path) -> None:
         result, frame = fitted(num_items=num_items)
         write_results(result, frame, tmp_path / name)
     (tmp_path / "two" / "posterior.nc").replace(tmp_path / "one" / "posterior.nc")
-    with pytest.raises(ValueError, match=r"the data of the fit, of shape \(40, 3\), were expected, got \(40, 4\)"):
+    with pytest.raises(
+        ValueError, match=r"the data of the fit, of shape \(40, 3\), were expected, got \(40, 4\)"
+    ):
         read_results(tmp_path / "one")
 
 
@@ -170,7 +200,11 @@ def test_a_full_disk_leaves_older_results(tmp_path: Path) -> None:
     other.to_csv(tmp_path / "rows.csv", index=False)
     assert resource.RLIMIT_FSIZE is not None
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(FULL), str(tmp_path)], capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2]
+        [sys.executable, "-c", textwrap.dedent(FULL), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
     )
     assert "OSError" in done.stdout, done.stderr
     assert "could not be written" in done.stdout

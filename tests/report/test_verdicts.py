@@ -17,7 +17,13 @@ from inference.report import Finding, Subject, Verdict
 from inference.report.kinds.hidden_markov import Residuals
 from inference.report.latent_use import LatentUse, certainty, latent_use
 from inference.report.sections import determined
-from inference.report.verdicts import on_convergence, on_determination, on_latents, on_prediction, verdict_of
+from inference.report.verdicts import (
+    on_convergence,
+    on_determination,
+    on_latents,
+    on_prediction,
+    verdict_of,
+)
 from ppl_models import Bernoulli, Mixture, Normal
 
 RNG = np.random.default_rng(0)
@@ -25,7 +31,9 @@ GROUP = RNG.random(300) < 0.4
 ANSWERS = (RNG.random((300, 6)) < np.where(GROUP[:, None], 0.8, 0.2)).astype(float)
 
 
-def subject_of(found: Fit, data: Any = None, identifiability: Any = None, uses: list[LatentUse] | None = None) -> Subject:
+def subject_of(
+    found: Fit, data: Any = None, identifiability: Any = None, uses: list[LatentUse] | None = None
+) -> Subject:
     subject = Subject(found, data, None, None, identifiability)
     if uses is not None:
         subject.found[latent_use] = uses
@@ -42,9 +50,16 @@ def test_the_report_of_latent_classes_is_heard(classes: Fit) -> None:
     found = on_determination(subject_of(classes, ANSWERS, identifiability_of(classes, ANSWERS)))
     assert found.mark == "good"
     assert "no small change" in found.answer
-    same = Mixture(2, Bernoulli(), 2)  # three numbers cannot be had from a table of four cells beside the classes' own
+    same = Mixture(
+        2, Bernoulli(), 2
+    )  # three numbers cannot be had from a table of four cells beside the classes' own
     few = fit(same, ANSWERS[:, :2], EM(), num_restarts=1)
-    assert on_determination(subject_of(few, ANSWERS[:, :2], identifiability_of(few, ANSWERS[:, :2]))).mark == "bad"
+    assert (
+        on_determination(
+            subject_of(few, ANSWERS[:, :2], identifiability_of(few, ANSWERS[:, :2]))
+        ).mark
+        == "bad"
+    )
 
 
 def test_standard_errors_say_that_the_data_determine_the_estimates(classes: Fit) -> None:
@@ -62,7 +77,13 @@ def test_what_is_hardly_determined_is_no_good_news() -> None:
             return ""
 
         def to_dict(self) -> dict[str, Any]:
-            return {"is_full_rank": True, "weakest": {"eigenvalue": 1e-9, "coefficients": {"leak[2]": 1.0, "failure[0,2]": -1.0}}}
+            return {
+                "is_full_rank": True,
+                "weakest": {
+                    "eigenvalue": 1e-9,
+                    "coefficients": {"leak[2]": 1.0, "failure[0,2]": -1.0},
+                },
+            }
 
     found = on_determination(subject_of(encoder_fit(), bernoulli_table(), Report()))
     assert found.mark == "care"
@@ -72,12 +93,21 @@ def test_what_is_hardly_determined_is_no_good_news() -> None:
 def test_latents_that_say_nothing_or_the_same_are_named(classes: Fit) -> None:
     sure = GROUP.astype(float)
     on = np.stack([sure, np.clip(sure, 0.02, 0.98), np.full(300, 0.002), np.full(300, 0.5)], 1)
-    found = on_latents(subject_of(classes, ANSWERS, uses=[LatentUse("a", ("0", "1", "2", "3"), False, on, "row")]))
+    found = on_latents(
+        subject_of(classes, ANSWERS, uses=[LatentUse("a", ("0", "1", "2", "3"), False, on, "row")])
+    )
     assert found is not None
     assert found.mark == "care"
-    for words in ("Nearly always on and off together: a[0] and a[1].", "On in almost none or almost all of them: a[2].", "open for a[3]", "Fit fewer latents"):
+    for words in (
+        "Nearly always on and off together: a[0] and a[1].",
+        "On in almost none or almost all of them: a[2].",
+        "open for a[3]",
+        "Fit fewer latents",
+    ):
         assert words in found.answer + found.step, words
-    kept = on_latents(subject_of(classes, ANSWERS, uses=[LatentUse("a", ("0",), False, on[:, :1], "row")]))
+    kept = on_latents(
+        subject_of(classes, ANSWERS, uses=[LatentUse("a", ("0",), False, on[:, :1], "row")])
+    )
     assert kept is not None
     assert (kept.mark, kept.step) == ("good", "")
 
@@ -93,15 +123,24 @@ def test_values_that_are_nowhere_the_most_probable_are_named(classes: Fit) -> No
     assert on_latents(subject_of(classes, ANSWERS, uses=[])) is None
 
 
-def test_steps_that_are_classified_no_better_than_by_the_largest_class_get_a_cross(classes: Fit) -> None:
+def test_steps_that_are_classified_no_better_than_by_the_largest_class_get_a_cross(
+    classes: Fit,
+) -> None:
     on = np.tile([0.95, 0.05], (50, 1))
     subject = subject_of(classes, ANSWERS, uses=[LatentUse("states", ("0", "1"), True, on, "step")])
-    subject.found[certainty] = ClassAccuracy(0.62, 0.95, 0.02, np.array([0.7, 0.5]), 0.6, 0.1, 0.8, 0.2, "")
+    subject.found[certainty] = ClassAccuracy(
+        0.62, 0.95, 0.02, np.array([0.7, 0.5]), 0.6, 0.1, 0.8, 0.2, ""
+    )
     found = on_latents(subject)
     assert found is not None
     assert found.mark == "bad"
-    assert "62 % of the steps are expected to be classified correctly (standard error 2.0), and 60 % if all" in found.answer
-    subject.found[certainty] = ClassAccuracy(0.92, 0.95, 0.02, np.array([0.9, 0.9]), 0.6, 0.1, 0.8, 1.0, "")
+    assert (
+        "62 % of the steps are expected to be classified correctly (standard error 2.0), and 60 %"
+        " if all" in found.answer
+    )
+    subject.found[certainty] = ClassAccuracy(
+        0.92, 0.95, 0.02, np.array([0.9, 0.9]), 0.6, 0.1, 0.8, 1.0, ""
+    )
     sure = on_latents(subject)
     assert sure is not None
     assert "Do not report" not in sure.step
@@ -115,7 +154,9 @@ def test_a_law_with_the_wrong_correlations_is_named() -> None:
     assert answer.mark == "care"
     assert "the correlation of 0 with 1 (0.9" in answer.answer
     alone = RNG.normal(size=(300, 2))
-    assert on_prediction(subject_of(fit(Mixture(1, Normal(), 2), alone, EM()), alone)).mark == "good"
+    assert (
+        on_prediction(subject_of(fit(Mixture(1, Normal(), 2), alone, EM()), alone)).mark == "good"
+    )
 
 
 def test_a_fit_that_did_not_converge_says_how_to_let_it_run_on() -> None:
@@ -129,16 +170,27 @@ def test_a_fit_that_did_not_converge_says_how_to_let_it_run_on() -> None:
 
 
 def test_headlines_and_steps() -> None:
-    good, care, bad = (Finding(mark, "?", "!", step) for mark, step in (("good", ""), ("care", "look"), ("bad", "stop")))
+    good, care, bad = (
+        Finding(mark, "?", "!", step)
+        for mark, step in (("good", ""), ("care", "look"), ("bad", "stop"))
+    )
     assert verdict_of([good, None], nothing="go on") == Verdict((good,), ("go on",))
     assert verdict_of([care, care, bad], "choose").steps == ("look", "stop", "choose")
-    assert Verdict((good, care, bad), ()).headline == "Do not build on this fit yet: 1 answer below says why."
-    assert Verdict((care, care), ()).headline == "To be read with care: 2 answers below ask for a closer look."
+    assert (
+        Verdict((good, care, bad), ()).headline
+        == "Do not build on this fit yet: 1 answer below says why."
+    )
+    assert (
+        Verdict((care, care), ()).headline
+        == "To be read with care: 2 answers below ask for a closer look."
+    )
     assert "speaks against" in Verdict((good,), ()).headline
 
 
 def test_residuals_are_judged_by_how_many_there_are() -> None:
-    def faults(spread: float = 1.0, memory: float = 0.0, num: int = 100, num_far: int = 0) -> list[str]:
+    def faults(
+        spread: float = 1.0, memory: float = 0.0, num: int = 100, num_far: int = 0
+    ) -> list[str]:
         return Residuals("x", 0.0, spread, memory, num, num_far).faults
 
     assert faults(spread=1.15, memory=0.2, num_far=1) == []

@@ -10,7 +10,14 @@ from support.counts import counts, factory
 
 from inference.acdc import KNN, Segment, acdc
 from inference.report import why
-from inference.selection import ChoiceSpread, LabelledSet, calibrate_rho, fit_grid, repeat_choice, reproducibility
+from inference.selection import (
+    ChoiceSpread,
+    LabelledSet,
+    calibrate_rho,
+    fit_grid,
+    repeat_choice,
+    reproducibility,
+)
 from ppl_models import Mixture, Normal
 
 
@@ -63,9 +70,14 @@ def labelled():
     for seed in (0, 1):
         rng = np.random.default_rng(seed)
         labels = rng.integers(0, 2, 1200)
-        # skewed groups: the mixture of normals with more components fits better, the labels know of two
-        x = (rng.gamma(1.0, 1.0, 1200) * np.where(labels == 0, -1, 1) + np.where(labels == 0, -3, 3))[:, None]
-        sets.append(LabelledSet(fit_grid(lambda k: Mixture(k, Normal()), x, (1, 2, 3), 2), x, labels))
+        # skewed groups: the mixture of normals with more components fits better, the labels know of
+        # two
+        x = (
+            rng.gamma(1.0, 1.0, 1200) * np.where(labels == 0, -1, 1) + np.where(labels == 0, -3, 3)
+        )[:, None]
+        sets.append(
+            LabelledSet(fit_grid(lambda k: Mixture(k, Normal()), x, (1, 2, 3), 2), x, labels)
+        )
     return sets
 
 
@@ -81,9 +93,12 @@ def test_a_cutoff_from_labels(labelled):
         assert found.select(judge(one.fits, one.data, 0)).num_components == 2
     # on a grid: nowhere a better mean score
     results = [judge(one.fits, one.data, 0) for one in labelled]
-    sizes = calibrate_rho(labelled, labelled[0].data, criterion=judge, score=lambda fit, one: fit.model.num_components)
+    sizes = calibrate_rho(
+        labelled, labelled[0].data, criterion=judge, score=lambda fit, one: fit.model.num_components
+    )
     top = max(
-        np.mean([r.select(rho=rho).num_components for r in results]) for rho in np.linspace(0, found.high + 1, 500)
+        np.mean([r.select(rho=rho).num_components for r in results])
+        for rho in np.linspace(0, found.high + 1, 500)
     )
     assert sizes.score == pytest.approx(top)
     with pytest.raises(ValueError, match="the cutoff holds for"):
@@ -92,7 +107,12 @@ def test_a_cutoff_from_labels(labelled):
 
 def test_equally_good_cutoffs_give_their_midpoint(labelled):
     one = labelled[0]
-    found = calibrate_rho([one], one.data, criterion=judge, score=lambda fit, one: float(fit.model.num_components == 1))
+    found = calibrate_rho(
+        [one],
+        one.data,
+        criterion=judge,
+        score=lambda fit, one: float(fit.model.num_components == 1),
+    )
     segments = judge(one.fits, one.data, 0).segments
     last = segments[-1]
     assert isinstance(last, Segment)
@@ -114,8 +134,14 @@ def test_bad_input(labelled):
         (lambda: repeat_choice(factory, x, (2,), 1), "num_seeds must be an integer of at least 2"),
         (lambda: repeat_choice(factory, x, (2,), 2, resample=1), "resample must be True or False"),
         (lambda: calibrate_rho([], x), "at least one labelled data set"),
-        (lambda: calibrate_rho([one], np.ones((3, 2))), "labelled set 0 must have the 2 columns of the data"),
-        (lambda: calibrate_rho([replace(one, labels=one.labels[:-1])], one.data), "labels of shape"),
+        (
+            lambda: calibrate_rho([one], np.ones((3, 2))),
+            "labelled set 0 must have the 2 columns of the data",
+        ),
+        (
+            lambda: calibrate_rho([replace(one, labels=one.labels[:-1])], one.data),
+            "labels of shape",
+        ),
         (lambda: ChoiceSpread((1,), (), 0, {}).loss_band(1, 0.0), "no repetition compared"),
         (lambda: ChoiceSpread((1,), (), 0, {}).loss_band(1, 0.0, 1.0), "level must lie"),
     ]

@@ -27,13 +27,25 @@ def test_rivals_in_one_table(grid):
     x, _, _, fits = grid
     result = acdc(fits, x)
     table = compare_criteria(fits, x, result)
-    assert list(table.index) == ["BIC (thesis)", "BIC, log N", "BIC, log NJ", "AIC", "parallel analysis", "ACDC"]
+    assert list(table.index) == [
+        "BIC (thesis)",
+        "BIC, log N",
+        "BIC, log NJ",
+        "AIC",
+        "parallel analysis",
+        "ACDC",
+    ]
     assert table.loc["ACDC", "chosen"] == 3
     n, p = len(x), 3 * 47 + 3 * len(x)
     assert table.loc["BIC, log N", "3"] == pytest.approx(p * np.log(n) - 2 * fits[3].log_likelihood)
-    assert bic_thesis(fits[3]) == pytest.approx(3 * np.log(n) - 2 * fits[3].log_likelihood + 2 * np.log(6))
+    assert bic_thesis(fits[3]) == pytest.approx(
+        3 * np.log(n) - 2 * fits[3].log_likelihood + 2 * np.log(6)
+    )
     assert 0 < cophenetic_correlation(fits[2], x) <= 1
-    at = {k: held_out_log_likelihood(lambda k: PoissonFactorization(48, k), x, k, num_restarts=2) for k in (1, 3)}
+    at = {
+        k: held_out_log_likelihood(lambda k: PoissonFactorization(48, k), x, k, num_restarts=2)
+        for k in (1, 3)
+    }
     assert at[3] > at[1] + 0.5
 
 

@@ -40,8 +40,14 @@ def first_layer(response, penalty=None):
 # ---------------------------------------------------------------- criteria
 
 
-@pytest.mark.parametrize("criterion", ["spectral", "ebic", pytest.param("held_out", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("response", [Normal(), pytest.param(Poisson(), marks=pytest.mark.slow)], ids=lambda r: type(r).__name__)
+@pytest.mark.parametrize(
+    "criterion", ["spectral", "ebic", pytest.param("held_out", marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize(
+    "response",
+    [Normal(), pytest.param(Poisson(), marks=pytest.mark.slow)],
+    ids=lambda r: type(r).__name__,
+)
 def test_the_first_layer_is_found(criterion, response):
     hits = 0
     for seed in range(2 if criterion == "spectral" else 1):
@@ -54,7 +60,9 @@ def test_the_first_layer_is_found(criterion, response):
 
 
 def test_bits_that_share_latents_are_not_linearised_to_choose():
-    """Overlapping graph, many rows: the linearised bits keep a seventh factor however many rows there are."""
+    """Overlapping graph, many rows: the linearised bits keep a seventh factor however many rows
+    there are.
+    """
     truth = generic_design(2, Bernoulli())
     grid, model = [4, 5, 6, 7, 8], DeepDiscreteEncoder(18, (6, 2))
     for seed in range(3):
@@ -70,7 +78,9 @@ def test_the_second_layer_is_found_by_its_singular_values():
     for seed in range(3):
         x = data_of(Normal(), 3000, seed=seed)
         with pytest.warns(EstimateWarning, match="layer 2 by singular values is unreliable"):
-            found = select_dimension(lambda k: DeepDiscreteEncoder(18, (6, k), Normal()), x, [1, 2, 3], SpectralRatio())
+            found = select_dimension(
+                lambda k: DeepDiscreteEncoder(18, (6, k), Normal()), x, [1, 2, 3], SpectralRatio()
+            )
         assert found.chosen == 2
         assert "unreliable" in found.sentences[0]
         assert not found.fits
@@ -81,10 +91,19 @@ def test_the_second_layer_is_found_by_its_singular_values():
 @pytest.mark.parametrize("sizes", [(18, 0, 2), (18, 6, 0), (18, 0)], ids=str)
 def test_every_layer_above_the_first_is_chosen_with_a_warning(sizes, tmp_path):
     """The figures are the same whether the model has a layer above or not, and so is the doubt."""
-    x = Program(DeepDiscreteEncoder(54, (18, 6, 2), Normal()), None, 300).simulate(deep_design(3, 2, 5.0), 0)["items"]
+    x = Program(DeepDiscreteEncoder(54, (18, 6, 2), Normal()), None, 300).simulate(
+        deep_design(3, 2, 5.0), 0
+    )["items"]
     depth, grid = sizes.index(0), [1, 2, 3] if sizes[-1] == 0 and len(sizes) == 3 else [5, 6, 7]
-    with pytest.warns(EstimateWarning, match=f"latents of layer {depth + 1} by singular values is unreliable") as caught:
-        found = select_dimension(lambda k: DeepDiscreteEncoder(54, tuple(size or k for size in sizes), Normal()), x, grid, "spectral")
+    with pytest.warns(
+        EstimateWarning, match=f"latents of layer {depth + 1} by singular values is unreliable"
+    ) as caught:
+        found = select_dimension(
+            lambda k: DeepDiscreteEncoder(54, tuple(size or k for size in sizes), Normal()),
+            x,
+            grid,
+            "spectral",
+        )
     assert len(caught) == 1
     assert "by singular values is unreliable" in found.report(tmp_path / "page.html").read_text()
 
@@ -96,24 +115,38 @@ def test_the_spectral_number_of_a_middle_layer_leaves_the_truth_with_more_rows()
     truth, model = deep_design(3, 2, 5.0), DeepDiscreteEncoder(54, (18, 6, 2), Normal())
     right = {}
     for num_rows in (2000, 8000):
-        tables = [Program(model, None, num_rows).simulate(truth, seed)["items"] for seed in range(8)]
-        chosen = [select_dimension(lambda k: DeepDiscreteEncoder(54, (18, k, 2), Normal()), x, range(5, 10), "spectral") for x in tables]
+        tables = [
+            Program(model, None, num_rows).simulate(truth, seed)["items"] for seed in range(8)
+        ]
+        chosen = [
+            select_dimension(
+                lambda k: DeepDiscreteEncoder(54, (18, k, 2), Normal()), x, range(5, 10), "spectral"
+            )
+            for x in tables
+        ]
         right[num_rows] = sum(own.chosen == 6 for own in chosen)
     words = chosen[0].sentences[0]
     number = ("none", "1", "2", "3", "4", "5", "6", "7", "all")
-    assert f"found in {number[right[2000]]} of 8 tables of 2,000 rows and in {number[right[8000]]} of 8 tables of 8,000" in words
+    assert (
+        f"found in {number[right[2000]]} of 8 tables of 2,000 rows and in {number[right[8000]]} of"
+        " 8 tables of 8,000" in words
+    )
     assert right[8000] < right[2000]
 
 
 @pytest.mark.slow
 def test_a_likelihood_ratio_stops_where_nothing_is_gained():
     x = data_of(Normal(), 300)
-    found = select_dimension(first_layer(Normal()), x, [5, 6, 7], LikelihoodRatio(0.05, 19, 1), EM(max_iterations=60))
+    found = select_dimension(
+        first_layer(Normal()), x, [5, 6, 7], LikelihoodRatio(0.05, 19, 1), EM(max_iterations=60)
+    )
     table = found.table
     assert table["p_value"].iloc[1] == 0.05
     assert table["replicates"].iloc[1] == 19
     statistic = 2 * (table["log_likelihood"].iloc[1] - table["log_likelihood"].iloc[0])
-    assert table["ratio_statistic"].iloc[1] == pytest.approx(statistic, abs=1.0)  # the search of the test found a little more
+    assert table["ratio_statistic"].iloc[1] == pytest.approx(
+        statistic, abs=1.0
+    )  # the search of the test found a little more
     assert found.chosen >= 6
     if found.chosen == 6:
         assert table["p_value"].iloc[2] > 0.05
@@ -121,7 +154,14 @@ def test_a_likelihood_ratio_stops_where_nothing_is_gained():
 
 def test_what_lies_beyond_the_last_test_was_not_tested():
     x = torch.randn(60, 1, generator=torch.Generator().manual_seed(0)).double()
-    found = select_dimension(lambda k: Mixture(k, Normal()), x, [1, 2, 3], LikelihoodRatio(0.05, 19, 2), EM(), num_restarts=3)
+    found = select_dimension(
+        lambda k: Mixture(k, Normal()),
+        x,
+        [1, 2, 3],
+        LikelihoodRatio(0.05, 19, 2),
+        EM(),
+        num_restarts=3,
+    )
     assert found.chosen == 1
     assert found.table["p_value"].iloc[1] > 0.05
     assert math.isnan(found.table["p_value"].iloc[2])
@@ -145,7 +185,9 @@ def test_the_table_holds_every_figure_of_every_fit():
 def test_other_criteria_judge_the_same_fits():
     x = data_of(Normal(), 300)
     found = select_dimension(first_layer(Normal()), x, [3, 6], "ebic", EM(max_iterations=30))
-    again = select_dimension(first_layer(Normal()), x, [3, 6], LikelihoodRatio(0.5, 1, 1), EM(max_iterations=30))
+    again = select_dimension(
+        first_layer(Normal()), x, [3, 6], LikelihoodRatio(0.5, 1, 1), EM(max_iterations=30)
+    )
     other = found.by(LikelihoodRatio(0.5, 1, 1))
     assert other.fits is not again.fits
     assert all(a is b for a, b in zip(other.fits, found.fits, strict=True))
@@ -168,10 +210,14 @@ def test_a_family_is_called_with_the_columns():
 
 
 def test_a_chosen_graph_counts_as_a_choice():
-    """EBIC of a polished fit: its graph was picked among all loadings, so the binomial is not that of the picked graph."""
+    """EBIC of a polished fit: its graph was picked among all loadings, so the binomial is not that
+    of the picked graph.
+    """
     x = data_of(Normal(), 400)
     penalty = TruncatedLasso.bic(400)
-    found = select_dimension(first_layer(Normal(), penalty), x, [5, 6], "ebic", EM(max_iterations=60))
+    found = select_dimension(
+        first_layer(Normal(), penalty), x, [5, 6], "ebic", EM(max_iterations=60)
+    )
     for size, result, row in zip(found.sizes, found.fits, found.table.itertuples(), strict=True):
         possible = 2 + size * 3 + 18 * (size + 1) + 18
         free = result.num_parameters
@@ -191,7 +237,9 @@ def test_held_out_rows_are_not_fitted():
 
 def test_components_are_chosen_by_their_noise():
     x, _ = skew_normal_mixture(num_rows=1500, seed=1)
-    found = select_dimension(lambda k: Mixture(k, Normal()), x, [1, 2, 3], ComponentNoise(), num_restarts=2)
+    found = select_dimension(
+        lambda k: Mixture(k, Normal()), x, [1, 2, 3], ComponentNoise(), num_restarts=2
+    )
     assert found.chosen == 2
     fits = dict(zip(found.sizes, found.fits, strict=True))
     assert acdc(fits, x).chosen == found.chosen
@@ -226,9 +274,13 @@ def test_bad_grids_are_refused():
         select_dimension(lambda k: DeepDiscreteEncoder(18, (k,), Normal()), x, [17, 18], "spectral")
     for criterion in ("spectral", "ebic", "lrt", "held_out"):  # five rows, centred, have rank four
         with pytest.raises(ValueError, match="rank 4 after centring"):
-            select_dimension(lambda k: DeepDiscreteEncoder(18, (k,), Normal()), x[:5], [3, 4, 5], criterion)
+            select_dimension(
+                lambda k: DeepDiscreteEncoder(18, (k,), Normal()), x[:5], [3, 4, 5], criterion
+            )
     with pytest.raises(ValueError, match="one layer's size may vary"):
-        select_dimension(lambda k: DeepDiscreteEncoder(18, (2 * k, k), Normal()), x, [2, 3], "spectral")
+        select_dimension(
+            lambda k: DeepDiscreteEncoder(18, (2 * k, k), Normal()), x, [2, 3], "spectral"
+        )
     with pytest.raises(ValueError, match="criterion must be one of rule, spectral"):
         select_dimension(family, x, [3], "best")
     with pytest.raises(ValueError, match="must return a model"):
@@ -241,11 +293,17 @@ def test_bad_grids_are_refused():
         (lambda: InformationCriterion("cic"), "name"),
         (lambda: InformationCriterion("ebic", -1), "gamma"),
         (lambda: LikelihoodRatio(0), "level"),
-        (lambda: LikelihoodRatio(0.01, 50), "num_replicates = 50 cannot give a p-value of 0.01; at least 99"),
+        (
+            lambda: LikelihoodRatio(0.01, 50),
+            "num_replicates = 50 cannot give a p-value of 0.01; at least 99",
+        ),
         (lambda: HeldOut(1.0), "share"),
         (lambda: ComponentNoise(0.0), "min_share"),
         (lambda: penalty_path(DeepDiscreteEncoder(6, (2,)), torch.zeros(5, 6), []), "at least one"),
-        (lambda: penalty_path(lambda data: None, torch.zeros(5, 6), [TruncatedLasso(1.0, 1.0)]), "field 'penalty'"),
+        (
+            lambda: penalty_path(lambda data: None, torch.zeros(5, 6), [TruncatedLasso(1.0, 1.0)]),
+            "field 'penalty'",
+        ),
     ],
 )
 def test_bad_settings(make, message):

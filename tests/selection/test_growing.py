@@ -1,4 +1,6 @@
-"""Sizes whose log-likelihood came out below a smaller one's are fitted again, and said where they stay below."""
+"""Sizes whose log-likelihood came out below a smaller one's are fitted again, and said where they
+stay below.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from inference.structures.mixture.structure import MixtureStructure
 from ppl_models import Mixture, Poisson
 
 F64 = torch.float64
-pytestmark = pytest.mark.filterwarnings("ignore::inference.DegenerateWarning", "ignore::inference.ConvergenceWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::inference.DegenerateWarning", "ignore::inference.ConvergenceWarning"
+)
 
 
 def counts() -> Tensor:
@@ -32,11 +36,18 @@ def poor_starts(monkeypatch: pytest.MonkeyPatch) -> None:
         found = start(self, problem, init, num_restarts)
         if self.about.num_components < 3:
             return found
-        same = {name: value.mean(1, keepdim=True).expand_as(value).clone() for name, value in found.items()}
+        same = {
+            name: value.mean(1, keepdim=True).expand_as(value).clone()
+            for name, value in found.items()
+        }
         return same | {"weights": torch.full_like(found["weights"], 1 / self.about.num_components)}
 
     monkeypatch.setattr(MixtureStructure, "start", alike)
-    monkeypatch.setattr(MixtureStructure, "more_starts", lambda self, problem, init, num, batch: alike(self, problem, init, num))
+    monkeypatch.setattr(
+        MixtureStructure,
+        "more_starts",
+        lambda self, problem, init, num, batch: alike(self, problem, init, num),
+    )
 
 
 def models(k: int) -> Mixture:
@@ -66,7 +77,9 @@ def test_a_size_that_stays_below_is_said(monkeypatch):
     x = counts()
     poor_starts(monkeypatch)
     monkeypatch.setattr(MixtureStructure, "split_start", lambda self, problem, smaller: None)
-    with pytest.warns(StartsWarning, match="size 3 came out at a log-likelihood of .* below the .* of size 2"):
+    with pytest.warns(
+        StartsWarning, match="size 3 came out at a log-likelihood of .* below the .* of size 2"
+    ):
         chosen = select_dimension(models, x, [2, 3], "bic", method=EM(), num_restarts=2)
     assert chosen.table["optimum_missed"].tolist() == [False, True]
 

@@ -1,4 +1,6 @@
-"""How many components, of which law: the rule's arithmetic by hand, its answers on simulated tables, and its words."""
+"""How many components, of which law: the rule's arithmetic by hand, its answers on simulated
+tables, and its words.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,13 @@ from inference.selection.how_many.visible import (
     weakest_signal,
 )
 from inference.structures.factorization.factorize import Factorize
-from ppl_models import GaussianFactorization, Mixture, NegativeBinomialFactorization, Poisson, PoissonFactorization
+from ppl_models import (
+    GaussianFactorization,
+    Mixture,
+    NegativeBinomialFactorization,
+    Poisson,
+    PoissonFactorization,
+)
 
 
 def table(n, j, k, size=None, seed=0, counts=60.0):
@@ -60,12 +68,23 @@ def test_penalties_and_gains_by_hand(poisson):
     for (law, k), one in found.fits.items():
         row = found.table.loc[(law, k)]
         extra = 0.0 if law == "Poisson" else math.log(n * j)
-        assert row["strict"] == pytest.approx(-2 * one.log_likelihood + k * (j - 1) * math.log(n) + n * k * math.log(j) + extra)
-        assert row["lenient"] == pytest.approx(-2 * one.log_likelihood + k * LENIENT * (n**0.5 + j**0.5) ** 2 + extra)
+        assert row["strict"] == pytest.approx(
+            -2 * one.log_likelihood + k * (j - 1) * math.log(n) + n * k * math.log(j) + extra
+        )
+        assert row["lenient"] == pytest.approx(
+            -2 * one.log_likelihood + k * LENIENT * (n**0.5 + j**0.5) ** 2 + extra
+        )
         if k > 2:
-            gain = 2 * (one.log_likelihood - found.fits[law, k - 1].log_likelihood) / (n**0.5 + j**0.5) ** 2
+            gain = (
+                2
+                * (one.log_likelihood - found.fits[law, k - 1].log_likelihood)
+                / (n**0.5 + j**0.5) ** 2
+            )
             assert row["gain_in_edges"] == pytest.approx(gain)
-    assert found.table["lenient"].idxmin() == (found.law, found.interval[1]) or found.interval[0] != found.interval[1]
+    assert (
+        found.table["lenient"].idxmin() == (found.law, found.interval[1])
+        or found.interval[0] != found.interval[1]
+    )
     superfluous = found.table.loc[("Poisson", 5), "gain_in_edges"]
     assert 0 < superfluous < 1.1  # a component that is only noise
     assert found.table.loc[("Poisson", 4), "gain_in_edges"] > LENIENT
@@ -81,14 +100,18 @@ def test_a_larger_number_and_a_wider_law_are_never_lower(poisson):
 
 @pytest.mark.slow
 def test_overdispersed_counts_find_their_law():
-    found = select_components(PoissonFactorization, table(120, 24, 3, size=3.0, seed=2), range(1, 5), num_restarts=2)
+    found = select_components(
+        PoissonFactorization, table(120, 24, 3, size=3.0, seed=2), range(1, 5), num_restarts=2
+    )
     assert (found.num_components, found.law) == (3, "negative binomial with quadratic variance")
 
 
 @pytest.mark.slow
 def test_a_law_that_is_missing_is_missed():
     x = table(100, 60, 2, size=8.0, seed=2, counts=120.0)
-    alone = select_components(PoissonFactorization, x, range(1, 14), laws=[PoissonFactorization], num_restarts=1)
+    alone = select_components(
+        PoissonFactorization, x, range(1, 14), laws=[PoissonFactorization], num_restarts=1
+    )
     assert alone.contradicted
     assert alone.misfit > 3
     assert alone.held_out == alone.num_components == 2
@@ -104,7 +127,9 @@ def test_rows_without_counts_are_drawn_again_where_a_null_is_refitted():
 
 
 def test_the_end_of_the_grid_is_no_answer():
-    found = select_components(PoissonFactorization, table(60, 20, 5, counts=200.0), range(1, 4), num_restarts=3)
+    found = select_components(
+        PoissonFactorization, table(60, 20, 5, counts=200.0), range(1, 4), num_restarts=3
+    )
     assert found.word == "grid too short"
     assert "At least" in found.verdict
 
@@ -114,13 +139,17 @@ def test_the_weakest_signal_is_where_its_gain_meets_the_penalty():
         signal = weakest_signal(n, j)
         assert signal + n + j + n * j / signal == pytest.approx(LENIENT * noise_edge(n, j))
         assert signal > math.sqrt(n * j)
-    assert weakest_signal(100, 100) == pytest.approx(300, rel=0.01)  # three times n for a square table
+    assert weakest_signal(100, 100) == pytest.approx(
+        300, rel=0.01
+    )  # three times n for a square table
     assert smallest_share(80, 96, 1500, 8) == pytest.approx(0.15, abs=0.005)
     assert smallest_share(80, 96, 1500, 8, 4.0) == pytest.approx(0.07, abs=0.005)
 
 
 def with_a_weak_component(times):
-    """A fourth component in six rows of eighty, at some times the share that is stated for what tells it from the others."""
+    """A fourth component in six rows of eighty, at some times the share that is stated for what
+    tells it from the others.
+    """
     rng = np.random.default_rng(3)
     phi = rng.dirichlet(np.full(30, 0.6), size=4)
     z = rng.gamma(2.0, 60.0, size=(80, 4)) + 1
@@ -135,14 +164,30 @@ def with_a_weak_component(times):
 
 @pytest.mark.parametrize(("times", "num"), [pytest.param(0.6, 3, marks=pytest.mark.slow), (1.8, 4)])
 def test_a_weak_component_is_counted_above_the_stated_share_alone(times, num):
-    found = select_components(PoissonFactorization, with_a_weak_component(times), range(2, 6), laws=[PoissonFactorization], num_restarts=3)
+    found = select_components(
+        PoissonFactorization,
+        with_a_weak_component(times),
+        range(2, 6),
+        laws=[PoissonFactorization],
+        num_restarts=3,
+    )
     assert found.num_components == num
 
 
-@pytest.mark.parametrize(("times", "num", "word"), [pytest.param(0.6, 3, "confident", marks=pytest.mark.slow), (1.0, 4, "unsure")])
+@pytest.mark.parametrize(
+    ("times", "num", "word"),
+    [pytest.param(0.6, 3, "confident", marks=pytest.mark.slow), (1.0, 4, "unsure")],
+)
 def test_a_climb_stops_at_noise_and_goes_on_at_what_both_penalties_miss(times, num, word):
     x = with_a_weak_component(times)
-    found = select_components(PoissonFactorization, x, range(2, 6), laws=[PoissonFactorization], num_restarts=3, bootstrap=6)
+    found = select_components(
+        PoissonFactorization,
+        x,
+        range(2, 6),
+        laws=[PoissonFactorization],
+        num_restarts=3,
+        bootstrap=6,
+    )
     climb, gains = found.climb, found.table["gain_in_edges"].xs("Poisson") * noise_edge(80, 30)
     assert found.interval == (3, 3)
     assert climb.start.model.num_components == 3
@@ -153,14 +198,20 @@ def test_a_climb_stops_at_noise_and_goes_on_at_what_both_penalties_miss(times, n
     assert not climb.at_end
     assert ("stops at 4" in found.verdict) == (num == 4)
     assert f"by a bootstrap climb {num}" in repr(found)
-    finding = next(one for one in how_many_verdict(found).findings if one.question == "What would noise alone gain?")
+    finding = next(
+        one
+        for one in how_many_verdict(found).findings
+        if one.question == "What would noise alone gain?"
+    )
     assert finding.mark == ("care" if num == 4 else "good")
     assert len(found.plot().axes[1].lines) == 4  # gains, the number, four thirds, the climb's
 
 
 def test_where_a_climb_stops_by_hand():
     deviance = {2: 1000.0, 3: 800.0, 4: 650.0, 5: 600.0, 6: 300.0}
-    assert stop_of(deviance, 2, 100.0) == 4  # 200, 150 and 50 against 140; what comes behind 5 does not count
+    assert (
+        stop_of(deviance, 2, 100.0) == 4
+    )  # 200, 150 and 50 against 140; what comes behind 5 does not count
     assert stop_of(deviance, 5, 100.0) == 6  # the end
     assert stop_of(deviance, 4, 10.0) == 6
     assert stop_of({2: 1000.0, 5: 700.0, 6: 690.0}, 2, 70.0) == 5  # a hundred each
@@ -172,11 +223,24 @@ def test_tables_of_a_climb_miss_what_the_data_miss_and_serve_the_check_of_the_la
     x[3, 11] = 5
     fits = {k: fit(PoissonFactorization(12, k), x, num_restarts=2) for k in (1, 2, 3)}
     data = torch.as_tensor(x)
-    climb = climb_from(law_of(PoissonFactorization(12, 2)), 2, fits, data, 6, 1, 0, Factorize(), NoProgress())
-    assert all(torch.equal(own.isnan(), data.isnan()) and (own.nansum(1) > 0).all() for own in climb.tables)
-    assert all(one.log_likelihood == pytest.approx(fit(PoissonFactorization(12, 2), own, init=one, num_restarts=1).log_likelihood, abs=0.05) for one, own in zip(climb.fits, climb.tables, strict=True))
+    climb = climb_from(
+        law_of(PoissonFactorization(12, 2)), 2, fits, data, 6, 1, 0, Factorize(), NoProgress()
+    )
+    assert all(
+        torch.equal(own.isnan(), data.isnan()) and (own.nansum(1) > 0).all() for own in climb.tables
+    )
+    assert all(
+        one.log_likelihood
+        == pytest.approx(
+            fit(PoissonFactorization(12, 2), own, init=one, num_restarts=1).log_likelihood, abs=0.05
+        )
+        for one, own in zip(climb.fits, climb.tables, strict=True)
+    )
     drawn = []
-    monkeypatch.setattr("inference.acdc.criterion.drawn_like", lambda *given: drawn.append(given) or drawn_like(*given))
+    monkeypatch.setattr(
+        "inference.acdc.criterion.drawn_like",
+        lambda *given: drawn.append(given) or drawn_like(*given),
+    )
     own, _ = misfit_of(fits[2], x, 0, climb)
     assert not drawn
     other, _ = misfit_of(fits[2], x, 0)
@@ -187,7 +251,14 @@ def test_tables_of_a_climb_miss_what_the_data_miss_and_serve_the_check_of_the_la
 @pytest.mark.slow
 def test_the_plain_call_climbs_where_its_criterion_says_so(poisson):
     x, found = poisson
-    chosen = select_dimension(PoissonFactorization, x, range(3, 6), criterion=LawsAndNumbers(bootstrap=2), num_restarts=1, seed=1)
+    chosen = select_dimension(
+        PoissonFactorization,
+        x,
+        range(3, 6),
+        criterion=LawsAndNumbers(bootstrap=2),
+        num_restarts=1,
+        seed=1,
+    )
     assert chosen.answer.climb.num_components == 4
     assert len(chosen.answer.climb.tables) == 2
     assert found.climb is None
@@ -223,17 +294,40 @@ def test_bad_input():
     for call, message in (
         (lambda: select_components(PoissonFactorization, x, [2]), "at least two numbers"),
         (lambda: select_components(PoissonFactorization, x, [0, 1]), "positive integers, got 0"),
-        (lambda: select_components(PoissonFactorization, x, [2, 3], bootstrap=-1), "bootstrap must be 0, or a number of tables of at least 2, got -1"),
-        (lambda: select_components(PoissonFactorization, x, [2, 3], bootstrap=1), "at least 2, got 1"),
+        (
+            lambda: select_components(PoissonFactorization, x, [2, 3], bootstrap=-1),
+            "bootstrap must be 0, or a number of tables of at least 2, got -1",
+        ),
+        (
+            lambda: select_components(PoissonFactorization, x, [2, 3], bootstrap=1),
+            "at least 2, got 1",
+        ),
         (lambda: select_components(PoissonFactorization, x, [2, 3], bootstrap=True), "got True"),
-        (lambda: select_components(Mixture(1, Poisson(), 8), x, [2, 3], bootstrap=6), "bootstrap is for factorizations of counts"),
+        (
+            lambda: select_components(Mixture(1, Poisson(), 8), x, [2, 3], bootstrap=6),
+            "bootstrap is for factorizations of counts",
+        ),
         (lambda: LawsAndNumbers(bootstrap=1), "LawsAndNumbers: bootstrap must be 0"),
-        (lambda: select_components(PoissonFactorization, x, [2, 3], laws=[]), "at least one family"),
-        (lambda: select_components(GaussianFactorization, x, [2, 3]), "factorization of counts was expected"),
+        (
+            lambda: select_components(PoissonFactorization, x, [2, 3], laws=[]),
+            "at least one family",
+        ),
+        (
+            lambda: select_components(GaussianFactorization, x, [2, 3]),
+            "factorization of counts was expected",
+        ),
         (lambda: select_components(PoissonFactorization, x - 5, [2, 3]), "counts"),
         (lambda: select_components(PoissonFactorization, x, [2, 9]), "exceeds num_items"),
-        (lambda: select_components(PoissonFactorization, x, [2, 3], laws=[PoissonFactorization, GaussianFactorization]), "of counts was expected"),
-        (lambda: select_components(lambda k: NegativeBinomialFactorization(8, k), x[:3], [2, 4]), "at least as many rows"),
+        (
+            lambda: select_components(
+                PoissonFactorization, x, [2, 3], laws=[PoissonFactorization, GaussianFactorization]
+            ),
+            "of counts was expected",
+        ),
+        (
+            lambda: select_components(lambda k: NegativeBinomialFactorization(8, k), x[:3], [2, 4]),
+            "at least as many rows",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             call()

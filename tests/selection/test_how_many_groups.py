@@ -1,4 +1,6 @@
-"""How many components of a mixture, of which law, and how many groups: the arithmetic by hand, answers on simulated rows, words."""
+"""How many components of a mixture, of which law, and how many groups: the arithmetic by hand,
+answers on simulated rows, words.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ def test_bic_lenient_and_icl_by_hand(found):
         assert row["bic"] == pytest.approx(-2 * one.log_likelihood + num * math.log(len(x)))
         assert row["lenient"] == pytest.approx(-2 * one.log_likelihood + 3 * num)
         r = one.posterior_latents(x)["assignments"].numpy()
-        assert row["icl"] - row["bic"] == pytest.approx(-2 * (r * np.log(np.maximum(r, 1e-300))).sum(), abs=1e-6)
+        assert row["icl"] - row["bic"] == pytest.approx(
+            -2 * (r * np.log(np.maximum(r, 1e-300))).sum(), abs=1e-6
+        )
 
 
 def test_a_larger_number_is_never_lower(found):
@@ -81,23 +85,55 @@ def test_without_a_grid_numbers_grow_where_six_are_too_few():
     centres = 12.0 * np.arange(7)
     few, many = (rng.normal(centres[rng.integers(k, size=280)])[:, None] for k in (2, 7))
     compared = [
-        sorted({k for _, k in select_components(Mixture(1, Normal(), 1), x, laws=[Mixture(1, Normal(), 1)], num_restarts=3).fits}) for x in (few, many)
+        sorted(
+            {
+                k
+                for _, k in select_components(
+                    Mixture(1, Normal(), 1), x, laws=[Mixture(1, Normal(), 1)], num_restarts=3
+                ).fits
+            }
+        )
+        for x in (few, many)
     ]
     assert compared == [list(range(1, 7)), list(range(1, 13))]
-    assert {k for _, k in select_components(Mixture(1, Normal(), 1), few[:4], laws=[Mixture(1, Normal(), 1)], num_restarts=1).fits} == {1, 2, 3, 4}  # no more than rows
+    assert {
+        k
+        for _, k in select_components(
+            Mixture(1, Normal(), 1), few[:4], laws=[Mixture(1, Normal(), 1)], num_restarts=1
+        ).fits
+    } == {
+        1,
+        2,
+        3,
+        4,
+    }  # no more than rows
 
 
 def test_a_few_rows_make_nobody_confident():
-    found = select_components(Mixture(1, Normal(), 1), np.array([[1.0], [2.0], [2.5]]), [1, 2], laws=[Mixture(1, Normal(), 1)], num_restarts=1)
+    found = select_components(
+        Mixture(1, Normal(), 1),
+        np.array([[1.0], [2.0], [2.5]]),
+        [1, 2],
+        laws=[Mixture(1, Normal(), 1)],
+        num_restarts=1,
+    )
     assert found.word != "confident"
     assert "3 rows are too few to test a law" in found.verdict
 
 
 @pytest.mark.parametrize(
-    ("misfits", "expected", "tables"), [((2.0,), 2.0, [8]), ((4.0, 1.5), 1.5, [8, 24]), ((4.0, 3.5), 3.5, [8, 24]), ((12.0,), 12.0, [8])]
+    ("misfits", "expected", "tables"),
+    [
+        ((2.0,), 2.0, [8]),
+        ((4.0, 1.5), 1.5, [8, 24]),
+        ((4.0, 3.5), 3.5, [8, 24]),
+        ((12.0,), 12.0, [8]),
+    ],
 )
 def test_a_law_is_contradicted_by_a_second_look_alone(monkeypatch, misfits, expected, tables):
-    """Between 3 and 10 standard deviations the noise is measured again, with more tables, and that counts; a plain misfit is not."""
+    """Between 3 and 10 standard deviations the noise is measured again, with more tables, and that
+    counts; a plain misfit is not.
+    """
     looks = []
 
     def measured(one, data, seed, null, num_null):
@@ -141,7 +177,9 @@ def test_overdispersed_counts_are_negative_binomial():
 
 
 def test_misclassification_and_mergers_by_hand():
-    r = torch.tensor([[0.9, 0.1, 0.0], [0.6, 0.4, 0.0], [0.2, 0.8, 0.0], [0.0, 0.0, 1.0]], dtype=torch.float64)
+    r = torch.tensor(
+        [[0.9, 0.1, 0.0], [0.6, 0.4, 0.0], [0.2, 0.8, 0.0], [0.0, 0.0, 1.0]], dtype=torch.float64
+    )
     q = misclassified(r)
     assert q[0].tolist() == pytest.approx([1.5 / 1.7, 0.2 / 1.7, 0.0])
     assert q[1].tolist() == pytest.approx([0.5 / 1.3, 0.8 / 1.3, 0.0])
@@ -161,7 +199,12 @@ def test_laws_that_are_offered():
         FULL: ["normal", "Student t", "skew-normal"],
         Mixture(1, SkewNormal(), 2): ["normal", "Student t", "skew-normal"],
         Mixture(1, Normal()): ["normal", "Student t", "skew-normal"],
-        Mixture(1, Normal(), 2): ["normal with independent columns", "normal", "Student t", "skew-normal"],
+        Mixture(1, Normal(), 2): [
+            "normal with independent columns",
+            "normal",
+            "Student t",
+            "skew-normal",
+        ],
         Mixture(1, NegativeBinomial(), 3): ["Poisson", "negative binomial"],
         Mixture(1, Bernoulli(), 3): ["Bernoulli"],
     }
@@ -173,12 +216,21 @@ def test_laws_that_are_offered():
 def test_rows_with_gaps_take_the_laws_that_can():
     x = heavy(120)
     x[3, 1] = np.nan
-    one = select_components(Mixture(1, Normal(), 2), x, [1, 2], num_restarts=2, method=EM(max_iterations=40, tolerance=1e-4, parameter_tolerance=1e3))
+    one = select_components(
+        Mixture(1, Normal(), 2),
+        x,
+        [1, 2],
+        num_restarts=2,
+        method=EM(max_iterations=40, tolerance=1e-4, parameter_tolerance=1e3),
+    )
     assert {law for law, _ in one.fits} == {"normal with independent columns"}
 
 
 def test_one_seed_one_answer_pictures_and_words(found):
-    one, again = (select_components(FULL, heavy(90), [1, 2], laws=[FULL], num_restarts=2, seed=1) for _ in range(2))
+    one, again = (
+        select_components(FULL, heavy(90), [1, 2], laws=[FULL], num_restarts=2, seed=1)
+        for _ in range(2)
+    )
     assert again.verdict == one.verdict
     assert again.table.equals(one.table)
     assert len(found.plot().axes) == 4
@@ -187,11 +239,20 @@ def test_one_seed_one_answer_pictures_and_words(found):
 
 
 def test_classes_whose_items_depend_on_each_other_are_never_sure():
-    """Pairs with a tetrachoric correlation of .6 in two classes: classes are added for them, and nothing misfits."""
+    """Pairs with a tetrachoric correlation of .6 in two classes: classes are added for them, and
+    nothing misfits.
+    """
     rng = np.random.default_rng(0)
     chance = np.array([[0.85] * 6, [0.2] * 6])[rng.integers(2, size=600)]
-    behind = np.sqrt(0.6) * np.repeat(rng.standard_normal((600, 3)), 2, 1) + np.sqrt(0.4) * rng.standard_normal((600, 6))
-    found = select_components(Mixture(1, Bernoulli(), 6), (behind < ndtri(chance)).astype(float), range(1, 5), num_restarts=2)
+    behind = np.sqrt(0.6) * np.repeat(rng.standard_normal((600, 3)), 2, 1) + np.sqrt(
+        0.4
+    ) * rng.standard_normal((600, 6))
+    found = select_components(
+        Mixture(1, Bernoulli(), 6),
+        (behind < ndtri(chance)).astype(float),
+        range(1, 5),
+        num_restarts=2,
+    )
     assert found.num_components == 2 or found.word != "confident"
 
 
@@ -200,11 +261,15 @@ def test_columns_keep_their_names():
     one = select_components(FULL, frame, [1, 2], laws=[FULL], num_restarts=2)
     assert one.fit.item_names == ("height", "weight")
     counts = pd.DataFrame(np.random.default_rng(0).poisson(5.0, (20, 4)), columns=list("abcd"))
-    two = select_components(PoissonFactorization, counts, [1, 2], laws=[PoissonFactorization], num_restarts=1)
+    two = select_components(
+        PoissonFactorization, counts, [1, 2], laws=[PoissonFactorization], num_restarts=1
+    )
     assert two.fits["Poisson", 1].item_names == tuple("abcd")
 
 
-@pytest.mark.filterwarnings("ignore::inference.DegenerateWarning")  # one start may end on a few rows
+@pytest.mark.filterwarnings(
+    "ignore::inference.DegenerateWarning"
+)  # one start may end on a few rows
 def test_sizes_that_are_no_numbers_of_components_are_chosen_by_ebic():
     x = heavy(60)
     chosen = select_dimension(lambda k: Mixture(2 * k, Normal(), 2), x, [1, 2], num_restarts=1)
@@ -224,9 +289,15 @@ def test_bad_input():
     for call, message in (
         (lambda: select_components(FULL, x, [2]), "at least two numbers"),
         (lambda: select_components(FULL, x, [1, 2], laws=[]), "at least one family"),
-        (lambda: select_components(FULL, x, [1, 2], laws=[FULL, PoissonFactorization]), "all be mixtures"),
+        (
+            lambda: select_components(FULL, x, [1, 2], laws=[FULL, PoissonFactorization]),
+            "all be mixtures",
+        ),
         (lambda: select_components(FULL, x, [1, 2], laws=[FULL, FULL]), "laws must differ"),
-        (lambda: select_components(FULL, x, [1, 2], laws=[FULL, Mixture(1, Poisson(), 2)]), "counts"),
+        (
+            lambda: select_components(FULL, x, [1, 2], laws=[FULL, Mixture(1, Poisson(), 2)]),
+            "counts",
+        ),
         (lambda: select_components(FULL, x, [1, 40]), "at least num_components = 40 rows"),
         (lambda: select_components(FULL, x, [1, 2], method=object()), r"EM\(\) or None"),
         (lambda: select_components(GaussianFactorization, x, [1, 2]), "of counts was expected"),

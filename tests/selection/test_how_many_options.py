@@ -1,4 +1,6 @@
-"""How many hidden options: the number and its words, memory in their place, and options that act alike."""
+"""How many hidden options: the number and its words, memory in their place, and options that act
+alike.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ SHARP = {
 
 
 def walks(num_sequences: int = 12, seed: int = 0) -> torch.Tensor:
-    return simulate_options({name: value.double() for name, value in SHARP.items()}, num_sequences, 50, seed).packed
+    return simulate_options(
+        {name: value.double() for name, value in SHARP.items()}, num_sequences, 50, seed
+    ).packed
 
 
 @pytest.fixture(scope="module")
@@ -53,20 +57,33 @@ def test_two_options_are_found_and_said(found) -> None:
     assert found.plot() is not None
     verdict = how_many_verdict(found)
     assert verdict.mark == "good"
-    assert {one.question for one in verdict.findings} >= {"Do the options act differently?", "Would memory do without options?"}
+    assert {one.question for one in verdict.findings} >= {
+        "Do the options act differently?",
+        "Would memory do without options?",
+    }
 
 
 def test_penalties_by_hand(found) -> None:
-    """Every row of a policy pays the log of the steps that it is read from; first steps choose an option, later ones may switch."""
+    """Every row of a policy pays the log of the steps that it is read from; first steps choose an
+    option, later ones may switch.
+    """
     packed = walks()
     state = packed[..., 0]
     visits, first = (np.bincount(own.ravel().numpy(), minlength=2) for own in (state, state[:, 0]))
     later = visits - first
     for (_, k), one in found.fits.items():
-        price = sum(k * math.log(n) for n in visits) + sum(k * (k - 1) * math.log(n) for n in later) + sum((k - 1) * math.log(n) for n in first)
-        assert found.table.loc[("options", k), "bic"] == pytest.approx(-2 * one.log_likelihood + price)
+        price = (
+            sum(k * math.log(n) for n in visits)
+            + sum(k * (k - 1) * math.log(n) for n in later)
+            + sum((k - 1) * math.log(n) for n in first)
+        )
+        assert found.table.loc[("options", k), "bic"] == pytest.approx(
+            -2 * one.log_likelihood + price
+        )
         number = 2 * k + 2 * k * (k - 1) + 2 * (k - 1)
-        assert found.table.loc[("options", k), "lenient"] == pytest.approx(-2 * one.log_likelihood + 3 * number)
+        assert found.table.loc[("options", k), "lenient"] == pytest.approx(
+            -2 * one.log_likelihood + 3 * number
+        )
 
 
 def test_what_memory_costs_is_counted_by_hand() -> None:
@@ -77,9 +94,14 @@ def test_what_memory_costs_is_counted_by_hand() -> None:
         for s, a in zip(state.tolist(), action.tolist(), strict=True):
             for t in range(len(s)):
                 if s[t] >= 0:
-                    before = -1 if t == 0 or memory is None else (a if memory == "action" else s)[t - 1]
+                    before = (
+                        -1 if t == 0 or memory is None else (a if memory == "action" else s)[t - 1]
+                    )
                     rows.setdefault((before, s[t]), [0, 0])[a[t]] += 1
-        value = sum(-2 * sum(n * math.log(n / sum(row)) for n in row if n) + math.log(sum(row)) for row in rows.values())
+        value = sum(
+            -2 * sum(n * math.log(n / sum(row)) for n in row if n) + math.log(sum(row))
+            for row in rows.values()
+        )
         assert memory_bic(torch.stack([state, action], -1), 2, 2, memory) == pytest.approx(value)
     action[0, 1] = -1
     assert memory_bic(torch.stack([state, action], -1), 2, 2, "action") is None
@@ -93,7 +115,11 @@ def test_one_option_costs_what_a_policy_without_memory_costs(found) -> None:
 
 
 def _deviance(packed: torch.Tensor) -> float:
-    counts = torch.bincount((packed[..., 0] * 2 + packed[..., 1]).ravel(), minlength=4).double().reshape(2, 2)
+    counts = (
+        torch.bincount((packed[..., 0] * 2 + packed[..., 1]).ravel(), minlength=4)
+        .double()
+        .reshape(2, 2)
+    )
     return float(-2 * (counts * (counts / counts.sum(-1, keepdim=True)).log()).sum())
 
 
@@ -120,10 +146,19 @@ def test_options_that_act_alike_are_one(found) -> None:
     assert starts["low"].shape == (2, 2, 3, 2)
     for name in ("low", "high"):
         assert torch.allclose(starts[name].sum(-1), torch.ones(()).double())
-    apart = fit(OptionsHMM(2, 2, 3), packed, FLAT, init={name: value[0] for name, value in starts.items()})
+    apart = fit(
+        OptionsHMM(2, 2, 3), packed, FLAT, init={name: value[0] for name, value in starts.items()}
+    )
     assert apart.log_likelihood > two.log_likelihood - 0.1
-    low = torch.cat([two.params["low"], two.params["low"][:, :1]], 1)  # the halves of the first option act as it does
-    alike = fit(OptionsHMM(2, 2, 3), packed, EM(max_iterations=1), init={name: value[0] for name, value in starts.items()} | {"low": low})
+    low = torch.cat(
+        [two.params["low"], two.params["low"][:, :1]], 1
+    )  # the halves of the first option act as it does
+    alike = fit(
+        OptionsHMM(2, 2, 3),
+        packed,
+        EM(max_iterations=1),
+        init={name: value[0] for name, value in starts.items()} | {"low": low},
+    )
     assert unlike_options(two, packed) == ((0,), (1,))
     assert len(unlike_options(alike, packed)) == 2
 
@@ -149,15 +184,31 @@ def test_the_plain_call_counts_options() -> None:
     assert chosen.answer.noun == "option"
     assert chosen.answer.held_out is None  # five sequences are too few
     assert list(chosen.table["chosen"]) == [False, True]
-    assert select_dimension(lambda k: OptionsHMM(2, 2, k), walks(5), (1, 2), "bic", num_restarts=1).answer is None
+    assert (
+        select_dimension(
+            lambda k: OptionsHMM(2, 2, k), walks(5), (1, 2), "bic", num_restarts=1
+        ).answer
+        is None
+    )
 
 
 def test_bad_input() -> None:
     model, data = OptionsHMM(2, 2, 1), walks(2)
     for call, message in (
-        (lambda: select_components(model, data, (1, 2), laws=[model, OptionsHMM(2, 2, 1, termination=True)]), "None or one model for hidden options"),
-        (lambda: select_components(ContinuousOptionsHMM(1, 2, 1), data, (1, 2)), "states that are whole numbers"),
-        (lambda: select_components(model, data, (1, 2), bootstrap=6), "bootstrap is for factorizations"),
+        (
+            lambda: select_components(
+                model, data, (1, 2), laws=[model, OptionsHMM(2, 2, 1, termination=True)]
+            ),
+            "None or one model for hidden options",
+        ),
+        (
+            lambda: select_components(ContinuousOptionsHMM(1, 2, 1), data, (1, 2)),
+            "states that are whole numbers",
+        ),
+        (
+            lambda: select_components(model, data, (1, 2), bootstrap=6),
+            "bootstrap is for factorizations",
+        ),
         (lambda: select_components(OptionsHMM, data, (1, 2)), "give a function"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -165,8 +216,12 @@ def test_bad_input() -> None:
 
 
 def test_an_option_that_hardly_shows_makes_the_number_unsure() -> None:
-    """Two of three criteria that agree are not enough: options that act in few states are seen by Akaike's alone."""
+    """Two of three criteria that agree are not enough: options that act in few states are seen by
+    Akaike's alone.
+    """
     strict = {1: 200.0, 2: 100.0, 3: 150.0}
     groups = [(0,), (1,)]
     assert _doubts(strict, [1, 2, 3], 2, 2, 2, groups, {}, {}) == []
-    assert _doubts(strict, [1, 2, 3], 2, 2, 3, groups, {}, {}) == ["Akaike's criterion, which asks least of an option, would take 3"]
+    assert _doubts(strict, [1, 2, 3], 2, 2, 3, groups, {}, {}) == [
+        "Akaike's criterion, which asks least of an option, would take 3"
+    ]

@@ -25,7 +25,13 @@ def counts(seed: int, steps: int = 240) -> np.ndarray:
 
 def test_two_states_of_counts_are_found_and_said() -> None:
     data = counts(0, 160)
-    answer = select_components(HiddenMarkov(1, Poisson()), data, (1, 2, 3), laws=[HiddenMarkov(1, Poisson())], num_restarts=1)
+    answer = select_components(
+        HiddenMarkov(1, Poisson()),
+        data,
+        (1, 2, 3),
+        laws=[HiddenMarkov(1, Poisson())],
+        num_restarts=1,
+    )
     assert (answer.num_components, answer.law, answer.word) == (2, "Poisson", "confident")
     assert answer.fit.model.num_states == 2
     number, law, unseen = answer.sentences
@@ -37,7 +43,13 @@ def test_two_states_of_counts_are_found_and_said() -> None:
 
 
 def test_a_choice_of_states_asks_the_rule() -> None:
-    chosen = select_dimension(lambda k: HiddenMarkov(k, Bernoulli()), (counts(1, 80) > 6).astype(float), (1, 2), num_restarts=1, method=EM(max_iterations=20))
+    chosen = select_dimension(
+        lambda k: HiddenMarkov(k, Bernoulli()),
+        (counts(1, 80) > 6).astype(float),
+        (1, 2),
+        num_restarts=1,
+        method=EM(max_iterations=20),
+    )
     assert chosen.answer is not None
     assert chosen.answer.noun == "state"
 
@@ -59,4 +71,6 @@ def test_steps_without_entries_count_for_nothing_and_let_laws_of_whole_rows_stan
 
 def test_chains_and_mixtures_are_not_compared() -> None:
     with pytest.raises(ValueError, match="laws must all be mixtures, all hidden Markov models"):
-        select_components(HiddenMarkov(1), torch.zeros(9, 1), (1, 2), laws=[HiddenMarkov(1), Mixture(1)])
+        select_components(
+            HiddenMarkov(1), torch.zeros(9, 1), (1, 2), laws=[HiddenMarkov(1), Mixture(1)]
+        )

@@ -1,4 +1,6 @@
-"""The bootstrap of the likelihood ratio between two sizes: its p-values by hand, what it draws, and that they are calibrated."""
+"""The bootstrap of the likelihood ratio between two sizes: its p-values by hand, what it draws, and
+that they are calibrated.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,10 @@ pytestmark = [
 
 
 def bits(num_rows=80, num_items=4, seed=0):
-    return (torch.rand(num_rows, num_items, generator=torch.Generator().manual_seed(seed), dtype=F64) < 0.5).to(F64)
+    return (
+        torch.rand(num_rows, num_items, generator=torch.Generator().manual_seed(seed), dtype=F64)
+        < 0.5
+    ).to(F64)
 
 
 def classes(size, num_items=4):
@@ -51,7 +56,9 @@ def two_sizes(data, small=1, large=2):
 
 
 def stub(ratios):
-    """Refits whose ratios are known: the first is that of the data, the others those of the replicates."""
+    """Refits whose ratios are known: the first is that of the data, the others those of the
+    replicates.
+    """
     left = list(ratios)
 
     def refit(model, data):
@@ -71,13 +78,28 @@ def with_likelihoods(one, value):
     [
         ([5.0, 1, 2, 3, 4, 6, 1, 1, 1, 1], 10, 2 / 10, 9, 0),  # one of nine exceeds
         ([5.0, 1, 2, 3, 4, 4, 1, 1, 1, 1], 10, 1 / 10, 9, 0),  # none: the smallest p-value there is
-        ([5.0, 1, 6, 5, 9, 9, 9, 9, 9, 9], 2, 2 / 3, 3, 0),  # the second that reaches it ends the test: a tie counts
-        ([0.0, -1, -1, 3, 1, 1, 1, 1, 1, 1], 99, 1.0, 9, 2),  # missed optima count as no gain, and are counted
+        (
+            [5.0, 1, 6, 5, 9, 9, 9, 9, 9, 9],
+            2,
+            2 / 3,
+            3,
+            0,
+        ),  # the second that reaches it ends the test: a tie counts
+        (
+            [0.0, -1, -1, 3, 1, 1, 1, 1, 1, 1],
+            99,
+            1.0,
+            9,
+            2,
+        ),  # missed optima count as no gain, and are counted
     ],
 )
 def test_p_values_by_hand(ratios, stop_after, p_value, drawn, negative):
     data = bits()
-    small, large = (with_likelihoods(one, -1000.0 if one.model.num_components == 1 else -5000.0) for one in two_sizes(data))
+    small, large = (
+        with_likelihoods(one, -1000.0 if one.model.num_components == 1 else -5000.0)
+        for one in two_sizes(data)
+    )
     found = likelihood_ratio_test(small, large, data, 9, stop_after, refit=stub(ratios))
     assert found.p_value == pytest.approx(p_value)
     assert found.statistic == ratios[0]
@@ -106,7 +128,9 @@ def test_replicates_have_the_gaps_and_lengths_of_the_data():
     drawn = simulated_like(problem_of(one.model, data, 0), one, 7)
     assert torch.equal(drawn.isnan(), data.isnan())
     assert not torch.equal(drawn.nan_to_num(), data.nan_to_num())
-    assert torch.equal(drawn.nan_to_num(), simulated_like(problem_of(one.model, data, 0), one, 7).nan_to_num())
+    assert torch.equal(
+        drawn.nan_to_num(), simulated_like(problem_of(one.model, data, 0), one, 7).nan_to_num()
+    )
     model, truth, sequences = case(3)
     options = fit(model, sequences, EM(max_iterations=2), init=truth)
     replicate = simulated_like(problem_of(model, sequences, 0), options, 1)
@@ -119,7 +143,9 @@ def lines(num_classes):
 
     def model(data):
         weights = pyro.sample("weights", dist.Dirichlet(torch.full((num_classes,), 2.0, dtype=F64)))
-        slope = pyro.sample("slope", dist.Normal(torch.zeros(num_classes, dtype=F64), 5.0).to_event(1))
+        slope = pyro.sample(
+            "slope", dist.Normal(torch.zeros(num_classes, dtype=F64), 5.0).to_event(1)
+        )
         with pyro.plate("rows", len(data["x"])):
             z = pyro.sample("z", dist.Categorical(weights))
             pyro.sample("y", dist.Normal(slope[z] * data["x"], 0.5), obs=data["y"])
@@ -143,7 +169,10 @@ def test_covariates_are_those_of_the_data():
     [
         (lambda s, g, x: likelihood_ratio_test(s, g, x, 0), "num_replicates"),
         (lambda s, g, x: likelihood_ratio_test(s, g, x, stop_after=0), "stop_after"),
-        (lambda s, g, x: likelihood_ratio_test(s, with_likelihoods(g, math.nan), x), "log-likelihood of large is not known"),
+        (
+            lambda s, g, x: likelihood_ratio_test(s, with_likelihoods(g, math.nan), x),
+            "log-likelihood of large is not known",
+        ),
     ],
 )
 def test_what_is_refused(call, message):
@@ -154,7 +183,9 @@ def test_what_is_refused(call, message):
 
 
 def test_activities_of_the_rows_have_no_replicate():
-    counts = torch.poisson(torch.full((30, 5), 4.0, dtype=F64), generator=torch.Generator().manual_seed(0))
+    counts = torch.poisson(
+        torch.full((30, 5), 4.0, dtype=F64), generator=torch.Generator().manual_seed(0)
+    )
     small, large = (fit(PoissonFactorization(5, k), counts) for k in (1, 2))
     with pytest.raises(ValueError, match="activities of the rows"):
         likelihood_ratio_test(small, large, counts)
@@ -164,20 +195,32 @@ def test_activities_of_the_rows_have_no_replicate():
 
 
 @pytest.mark.parametrize(
-    "family", [classes, pytest.param(lambda k: DeepDiscreteEncoder(4, (k,)), marks=pytest.mark.slow), pytest.param(lambda k: NoisyOr(4, k), marks=pytest.mark.slow)], ids=["classes", "encoder", "noisy-or"]
+    "family",
+    [
+        classes,
+        pytest.param(lambda k: DeepDiscreteEncoder(4, (k,)), marks=pytest.mark.slow),
+        pytest.param(lambda k: NoisyOr(4, k), marks=pytest.mark.slow),
+    ],
+    ids=["classes", "encoder", "noisy-or"],
 )
 def test_batches_find_what_a_loop_finds(family, monkeypatch):
     data = bits(60)
     data[:25] = (torch.rand(25, 4, generator=torch.Generator().manual_seed(5)) < 0.9).to(F64)
-    small, large = (fit(family(size), data, QUICK, init="random", num_restarts=3) for size in (1, 2))
+    small, large = (
+        fit(family(size), data, QUICK, init="random", num_restarts=3) for size in (1, 2)
+    )
     together = likelihood_ratio_test(small, large, data, 2, seed=4)
-    monkeypatch.setattr("inference.selection.likelihood_ratio.fits_sets", lambda problem, method: False)
+    monkeypatch.setattr(
+        "inference.selection.likelihood_ratio.fits_sets", lambda problem, method: False
+    )
     alone = likelihood_ratio_test(small, large, data, 2, seed=4)
     assert torch.allclose(together.null, alone.null, atol=0.2)
     assert together.p_value == alone.p_value
 
 
-@pytest.mark.parametrize("component", [Bernoulli(), Normal(), MultivariateNormal()], ids=lambda c: type(c).__name__)
+@pytest.mark.parametrize(
+    "component", [Bernoulli(), Normal(), MultivariateNormal()], ids=lambda c: type(c).__name__
+)
 def test_the_largest_class_is_split(component):
     """Three clusters, of which two are one class: the split is near the truth at once."""
     generator = torch.Generator().manual_seed(1)
@@ -219,7 +262,9 @@ def test_a_latent_is_split_in_any_layer():
 
 @pytest.mark.slow
 def test_p_values_are_uniform_under_the_smaller_size():
-    """Forty tables of fair bits: chi-square with 5 degrees of freedom would call too many of them two classes."""
+    """Forty tables of fair bits: chi-square with 5 degrees of freedom would call too many of them
+    two classes.
+    """
     p_values, ratios = [], []
     for seed in range(40):
         data = bits(100, 4, 100 + seed)
@@ -228,7 +273,9 @@ def test_p_values_are_uniform_under_the_smaller_size():
         p_values.append(found.p_value)
         ratios.append(found.statistic)
         assert found.num_negative == 0
-    assert stats.kstest(p_values, "uniform").pvalue > 0.01  # on a grid of fortieths, whose own distance is small beside its width
+    assert (
+        stats.kstest(p_values, "uniform").pvalue > 0.01
+    )  # on a grid of fortieths, whose own distance is small beside its width
     assert 1 <= sum(p <= 0.2 for p in p_values) <= 16
     assert sum(ratios) / 40 > 5.5  # the mean of that chi-square is 5
 
@@ -241,19 +288,28 @@ def test_draws_are_no_estimate():
 
 
 def test_a_spike_is_no_gain_where_there_is_a_proper_optimum():
-    """A component that shrinks onto equal values has the larger likelihood; fits rank it last, and so does the test's own search."""
+    """A component that shrinks onto equal values has the larger likelihood; fits rank it last, and
+    so does the test's own search.
+    """
     values = torch.randn(60, 1, generator=torch.Generator().manual_seed(0), dtype=F64)
     values[:30] += 5
     data = torch.cat([values, torch.full((25, 1), 0.4321, dtype=F64)])
     clusters, spike = (
-        {"weights": torch.tensor(w, dtype=F64), "predictors": torch.tensor(m, dtype=F64)[:, None], "dispersion": torch.tensor(v, dtype=F64)[:, None]}
-        for w, m, v in (([0.65, 0.35], [0.2, 5.0], [1.0, 1.0]), ([0.7, 0.3], [2.5, 0.4321], [6.0, 0.01]))
+        {
+            "weights": torch.tensor(w, dtype=F64),
+            "predictors": torch.tensor(m, dtype=F64)[:, None],
+            "dispersion": torch.tensor(v, dtype=F64)[:, None],
+        }
+        for w, m, v in (
+            ([0.65, 0.35], [0.2, 5.0], [1.0, 1.0]),
+            ([0.7, 0.3], [2.5, 0.4321], [6.0, 0.01]),
+        )
     )
     small = fit(Mixture(1, Normal()), data, QUICK)
     large = fit(Mixture(2, Normal()), data, QUICK, init=clusters)
     both = {name: torch.stack([clusters[name], spike[name]]) for name in clusters}
     problem = problem_of(large.model, data, 0)
-    ((found,), _) = _Search(small, large, None)._best(large, [problem], [both])
+    (found,), _ = _Search(small, large, None)._best(large, [problem], [both])
     with pytest.warns(DegenerateWarning):
         ended = fit(large.model, data, QUICK, init=spike)
     assert ended.log_likelihood > found + 1

@@ -12,11 +12,15 @@ from inference.selection import fit_sizes
 from ppl_models import DeepNoisyOr, NoisyOr
 from ppl_models.datasets import random_design, sample_noisy_or
 
-METHOD = EM(max_iterations=25, tolerance=1e-5, parameter_tolerance=1e-2, acceleration=None)  # what is tried ahead is rounded, and so differs in its last digits
+METHOD = EM(
+    max_iterations=25, tolerance=1e-5, parameter_tolerance=1e-2, acceleration=None
+)  # what is tried ahead is rounded, and so differs in its last digits
 DATA = sample_noisy_or(random_design(4, seed=3, num_latents=3, num_items=10), 150, seed=3)[0]
 
 
-@pytest.mark.parametrize("concentrations", [{}, {"prior_concentration": (0.8, 1.0), "failure_concentration": (1.5, 1.2)}])
+@pytest.mark.parametrize(
+    "concentrations", [{}, {"prior_concentration": (0.8, 1.0), "failure_concentration": (1.5, 1.2)}]
+)
 @pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning")
 def test_each_size_is_what_it_is_alone(missing: bool, concentrations: dict) -> None:
@@ -31,9 +35,15 @@ def test_each_size_is_what_it_is_alone(missing: bool, concentrations: dict) -> N
         alone = fit(family(size), data, METHOD, init="random", num_restarts=3, seed=5)
         assert found.model == alone.model
         assert found.num_iterations == alone.num_iterations
-        torch.testing.assert_close(found.restarts.objective, alone.restarts.objective, rtol=1e-9, atol=1e-7)
-        torch.testing.assert_close(found.restarts.log_likelihood, alone.restarts.log_likelihood, rtol=1e-9, atol=1e-7)
-        torch.testing.assert_close(found.trace.objective, alone.trace.objective, rtol=1e-9, atol=1e-7)
+        torch.testing.assert_close(
+            found.restarts.objective, alone.restarts.objective, rtol=1e-9, atol=1e-7
+        )
+        torch.testing.assert_close(
+            found.restarts.log_likelihood, alone.restarts.log_likelihood, rtol=1e-9, atol=1e-7
+        )
+        torch.testing.assert_close(
+            found.trace.objective, alone.trace.objective, rtol=1e-9, atol=1e-7
+        )
         for name, value in alone.restarts.params.items():
             torch.testing.assert_close(found.restarts.params[name], value, rtol=0, atol=2e-6)
         assert found.bic == pytest.approx(alone.bic, abs=1e-4)
@@ -59,4 +69,6 @@ def test_a_size_that_has_not_converged_says_so() -> None:
 )
 def test_bad_input(arguments: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        fit_sizes(**{"family": lambda m: NoisyOr(10, m), "data": DATA, "sizes": (2, 3), **arguments})
+        fit_sizes(
+            **{"family": lambda m: NoisyOr(10, m), "data": DATA, "sizes": (2, 3), **arguments}
+        )

@@ -27,10 +27,14 @@ def test_the_numbers_of_a_study() -> None:
     rows, _ = sample_noisy_or(truth, 1400, seed=1)
     data, held_out = rows[:1000], rows[1000:]
     method = EM(max_iterations=150, tolerance=1e-5)
-    small, large = overparameterization(lambda m: NoisyOr(12, m), data, truth, (3, 4), method, 8, held_out, seed=2)
+    small, large = overparameterization(
+        lambda m: NoisyOr(12, m), data, truth, (3, 4), method, 8, held_out, seed=2
+    )
     result = fit(NoisyOr(12, 3), data, method, init="random", num_restarts=8, seed=2)
     found = [
-        recovery({name: value[r] for name, value in result.restarts.params.items()}, truth).num_recovered
+        recovery(
+            {name: value[r] for name, value in result.restarts.params.items()}, truth
+        ).num_recovered
         for r in range(8)
     ]
     assert small.recovered == pytest.approx(np.mean(found))
@@ -56,8 +60,14 @@ def test_the_numbers_of_a_study() -> None:
     ("call", "message"),
     [
         (lambda: wilson_interval(3, 2), "0 <= count <= total"),
-        (lambda: overparameterization(lambda m: NoisyOr(2, m), None, {}, ()), "at least one number of latents"),
-        (lambda: overparameterization(lambda m: NoisyOr(2, m), None, {}, (2,), num_restarts=1), "at least 2"),
+        (
+            lambda: overparameterization(lambda m: NoisyOr(2, m), None, {}, ()),
+            "at least one number of latents",
+        ),
+        (
+            lambda: overparameterization(lambda m: NoisyOr(2, m), None, {}, (2,), num_restarts=1),
+            "at least 2",
+        ),
     ],
 )
 def test_bad_input(call, message) -> None:

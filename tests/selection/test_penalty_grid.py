@@ -15,7 +15,16 @@ from inference.programs.program import Program
 from inference.selection import graphs_of, penalty_path
 from inference.selection.penalty_grid import fit_penalty_grid, refit_penalty_grid
 from inference.structures.layers.penalty_grid import POINT, GridSteps
-from ppl_models import SCAD, Bernoulli, DeepDiscreteEncoder, ExpDINA, NoisyOr, Normal, Poisson, TruncatedLasso
+from ppl_models import (
+    SCAD,
+    Bernoulli,
+    DeepDiscreteEncoder,
+    ExpDINA,
+    NoisyOr,
+    Normal,
+    Poisson,
+    TruncatedLasso,
+)
 from ppl_models.datasets import strict_design
 from ppl_models.parts.penalties import stacked, taken
 
@@ -64,19 +73,33 @@ def test_the_objective_is_each_programs_own(grid: list[Any]) -> None:
 
 def small_case(response: Any, num_rows: int) -> tuple[Any, torch.Tensor]:
     truth = strict_design(2, response)
-    return truth, Program(DeepDiscreteEncoder(18, (6, 2), response), None, num_rows).simulate(truth, 0)["items"]
+    return (
+        truth,
+        Program(DeepDiscreteEncoder(18, (6, 2), response), None, num_rows).simulate(truth, 0)[
+            "items"
+        ],
+    )
 
 
-@pytest.mark.parametrize("response", [Poisson(), pytest.param(Normal(), marks=pytest.mark.slow)], ids=repr)
+@pytest.mark.parametrize(
+    "response", [Poisson(), pytest.param(Normal(), marks=pytest.mark.slow)], ids=repr
+)
 def test_the_batch_chooses_what_the_loop_chooses(response: Any) -> None:
     _, x = small_case(response, 400)
     model = DeepDiscreteEncoder(18, (6, 2), response)
-    grid = [TruncatedLasso(0.1, 0.05), TruncatedLasso.bic(400), SCAD.matching(TruncatedLasso(60.0, 2.5))]
+    grid = [
+        TruncatedLasso(0.1, 0.05),
+        TruncatedLasso.bic(400),
+        SCAD.matching(TruncatedLasso(60.0, 2.5)),
+    ]
     method = EM(max_iterations=40, num_relaxed=20)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         batch, loop = (penalty_path(model, x, grid, method, warm=warm) for warm in (False, True))
-        alone = [fit(DeepDiscreteEncoder(18, (6, 2), response, penalty=penalty), x, method) for penalty in grid[:2]]
+        alone = [
+            fit(DeepDiscreteEncoder(18, (6, 2), response, penalty=penalty), x, method)
+            for penalty in grid[:2]
+        ]
     assert batch.penalties == loop.penalties
     assert batch.chosen == loop.chosen
     for one, other in zip(batch.penalised[:2], alone, strict=True):
@@ -85,8 +108,12 @@ def test_the_batch_chooses_what_the_loop_chooses(response: Any) -> None:
     best = batch.best
     assert best.model.penalty is None
     program = Program(best.model, x)
-    assert best.objective == pytest.approx(float(program.log_marginal(best.params) + program.log_prior(best.params)), rel=1e-9)
-    assert best.log_likelihood == pytest.approx(loop.best.log_likelihood, rel=2e-3)  # warm starts may gain a little
+    assert best.objective == pytest.approx(
+        float(program.log_marginal(best.params) + program.log_prior(best.params)), rel=1e-9
+    )
+    assert best.log_likelihood == pytest.approx(
+        loop.best.log_likelihood, rel=2e-3
+    )  # warm starts may gain a little
 
 
 def test_a_restart_that_ends_takes_its_penalty_along() -> None:
@@ -109,7 +136,15 @@ def test_a_restart_that_ends_takes_its_penalty_along() -> None:
 
 
 def test_what_the_batch_cannot_do_goes_the_old_way() -> None:
-    assert fit_penalty_grid(DeepDiscreteEncoder(18, (6, 2)), small_case(Bernoulli(), 50)[1], LASSOS, EM(accelerate=False)) is None
+    assert (
+        fit_penalty_grid(
+            DeepDiscreteEncoder(18, (6, 2)),
+            small_case(Bernoulli(), 50)[1],
+            LASSOS,
+            EM(accelerate=False),
+        )
+        is None
+    )
     assert refit_penalty_grid([NoisyOr(3, 2)], torch.zeros(4, 3), [{}], EM()) is None
 
 
@@ -119,7 +154,9 @@ def test_an_entry_that_is_no_penalty_is_named(bad: list[Any]) -> None:
         penalty_path(DeepDiscreteEncoder(6, (2,)), torch.zeros(5, 6), bad)
 
 
-@pytest.mark.parametrize("slope", [-1.0, 0.0, math.nan, torch.tensor([1.0, -2.0]), torch.ones(2, 2)])
+@pytest.mark.parametrize(
+    "slope", [-1.0, 0.0, math.nan, torch.tensor([1.0, -2.0]), torch.ones(2, 2)]
+)
 def test_constants_are_positive(slope: Any) -> None:
     with pytest.raises(ValueError, match="slope_at_zero must be"):
         TruncatedLasso(slope, 1.0)

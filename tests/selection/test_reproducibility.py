@@ -9,7 +9,13 @@ from support.counts import counts, factory
 from inference.acdc import acdc
 from inference.plots import plot_return
 from inference.report import why, write_selection_report
-from inference.selection import Reproducibility, compare_criteria, fit_grid, parallel_analysis, reproducibility
+from inference.selection import (
+    Reproducibility,
+    compare_criteria,
+    fit_grid,
+    parallel_analysis,
+    reproducibility,
+)
 
 
 def test_real_components_return_and_that_of_one_row_does_not():
@@ -17,7 +23,9 @@ def test_real_components_return_and_that_of_one_row_does_not():
     fits = fit_grid(factory, x, (3, 4), num_restarts=6)
     found = reproducibility(fits, x, num_pairs=4)
     assert found.errors[4].shape == (4, 2, 4)
-    alone = int(fits[4].local["activities"][0].argmax())  # the component of the row that stands alone
+    alone = int(
+        fits[4].local["activities"][0].argmax()
+    )  # the component of the row that stands alone
     error = found.by_component[4]
     assert error[alone] > 0.15
     assert np.delete(error, alone).max() < 0.05
@@ -29,7 +37,9 @@ def test_real_components_return_and_that_of_one_row_does_not():
 
 def test_reproducibility_by_hand():
     """The worse half of each pair, its median over pairs, its maximum over components."""
-    errors = np.array([[[0.1, 0.0], [0.3, 0.0]], [[0.2, 0.0], [0.1, 0.1]], [[0.9, 0.0], [0.0, 0.2]]])
+    errors = np.array(
+        [[[0.1, 0.0], [0.3, 0.0]], [[0.2, 0.0], [0.1, 0.1]], [[0.9, 0.0], [0.0, 0.2]]]
+    )
     found = Reproducibility({2: errors, 3: np.full((1, 2, 3), 0.14)})
     assert found.by_component[2].tolist() == [0.3, 0.1]
     assert found.worst == pytest.approx({2: 0.3, 3: 0.14})
@@ -51,7 +61,13 @@ def test_the_page_says_why(tmp_path):
     assert f"K = 4 leaves {result.left[4]:.3f} nats" in " ".join(why(result, 3))
     names = [f"<channel {j}>" for j in range(16)]
     page = write_selection_report(
-        fits, result, table, tmp_path / "page.html", channels=names, analysis=parallel_analysis(x), halves=halves
+        fits,
+        result,
+        table,
+        tmp_path / "page.html",
+        channels=names,
+        analysis=parallel_analysis(x),
+        halves=halves,
     ).read_text()
     assert page.count("<img") == 5
     assert "Not drawn" not in page

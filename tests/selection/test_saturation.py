@@ -1,4 +1,6 @@
-"""The number of components by saturation: the rule row by row, the bound, and words for every outcome."""
+"""The number of components by saturation: the rule row by row, the bound, and words for every
+outcome.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,13 @@ import pytest
 import torch
 
 from inference import TrainClassifiers
-from inference.selection import Discriminator, Saturation, TotalCorrelation, choose_components, saturation
+from inference.selection import (
+    Discriminator,
+    Saturation,
+    TotalCorrelation,
+    choose_components,
+    saturation,
+)
 from ppl_models import Dense, InClassNet, Mixture
 from ppl_models.datasets import simulate_checkerboard
 
@@ -19,7 +27,12 @@ QUICK = Discriminator(hidden=(16,), num_folds=2, max_epochs=3)
 def test_the_rule_of_one_standard_error():
     rng = np.random.default_rng(0)
     common = torch.as_tensor(rng.normal(size=400))  # rows differ much, sizes little
-    costs = [torch.zeros(400).double(), common - 1.0, common - 1.1 + 0.01 * torch.as_tensor(rng.normal(size=400)), common - 1.1]
+    costs = [
+        torch.zeros(400).double(),
+        common - 1.0,
+        common - 1.1 + 0.01 * torch.as_tensor(rng.normal(size=400)),
+        common - 1.1,
+    ]
     chosen, behind, errors = choose_components((1, 2, 3, 4), costs)
     assert chosen in (3, 4)
     assert behind[1] == pytest.approx(0.1, abs=0.01)
@@ -34,7 +47,14 @@ def test_the_rule_of_one_standard_error():
 def test_a_checkerboard_has_two_components():
     sample = simulate_checkerboard(1200, seed=2)
     method = TrainClassifiers(max_epochs=12, batch_size=200)
-    found = saturation(lambda c: InClassNet((1, 1), c, networks=Dense((64, 64))), sample.data, (3, 2), method, 2, bound=QUICK)
+    found = saturation(
+        lambda c: InClassNet((1, 1), c, networks=Dense((64, 64))),
+        sample.data,
+        (3, 2),
+        method,
+        2,
+        bound=QUICK,
+    )
     assert found.chosen == 2
     assert found.sizes == (1, 2, 3)
     assert found.costs[0] == 0.0
@@ -48,14 +68,27 @@ def test_a_checkerboard_has_two_components():
     assert found.table.loc[2, "chosen"]
     ax = found.plot()
     assert [int(tick) for tick in ax.get_xticks()] == [1, 2, 3]
-    assert "minus the total correlation (found so far)" in [text.get_text() for text in ax.get_legend().get_texts()]
+    assert "minus the total correlation (found so far)" in [
+        text.get_text() for text in ax.get_legend().get_texts()
+    ]
     ax.figure.canvas.draw()
 
 
 def made(costs: tuple[float, ...], chosen: int, bound: float | None) -> Saturation:
     sizes = tuple(range(1, len(costs) + 1))
-    found = None if bound is None else TotalCorrelation(bound, 0.01, bound, 0.01, None, None, 1000, 2)
-    return Saturation(chosen, sizes, costs, (0.01,) * len(costs), (0.0,) * len(costs), (0.0,) * len(costs), found, 200)
+    found = (
+        None if bound is None else TotalCorrelation(bound, 0.01, bound, 0.01, None, None, 1000, 2)
+    )
+    return Saturation(
+        chosen,
+        sizes,
+        costs,
+        (0.01,) * len(costs),
+        (0.0,) * len(costs),
+        (0.0,) * len(costs),
+        found,
+        200,
+    )
 
 
 def test_words():

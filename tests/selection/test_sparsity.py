@@ -25,7 +25,9 @@ pytestmark = [
 ]
 
 
-@pytest.mark.filterwarnings("ignore:this model holds that its")  # the latents of these data depend on each other
+@pytest.mark.filterwarnings(
+    "ignore:this model holds that its"
+)  # the latents of these data depend on each other
 def test_ebic_is_its_formula():
     x = data_of(Poisson(), 200)
     graph = np.kron(np.eye(6), np.ones((3, 1))).astype(int).tolist()
@@ -36,7 +38,11 @@ def test_ebic_is_its_formula():
     params["loadings_1"] = params["loadings_1"].clone()
     params["loadings_1"][:6] = 0.0
     sparse = type(result)(**{**result.__dict__, "params": params})
-    expected = -2 * result.log_likelihood + 36 * math.log(200) + 2 * 0.5 * math.log(comb(42, 36, exact=True))
+    expected = (
+        -2 * result.log_likelihood
+        + 36 * math.log(200)
+        + 2 * 0.5 * math.log(comb(42, 36, exact=True))
+    )
     assert ebic(sparse, 0.5) == pytest.approx(expected, rel=1e-12)
     assert ebic(sparse, 0.0) == pytest.approx(sparse.bic, rel=1e-12)
 
@@ -58,7 +64,9 @@ def test_polishing_keeps_the_graph_and_removes_the_bias():
             (shrunk.params[layer.loadings][~graph] == 0).all()
             for graph, layer in zip(graphs, model.layers(), strict=True)
         )
-        errors.append([mean_squared_error(align(r, truth).params, truth) for r in (shrunk, polished)])
+        errors.append(
+            [mean_squared_error(align(r, truth).params, truth) for r in (shrunk, polished)]
+        )
     before, after = np.mean(errors, 0)
     assert after < before
 
@@ -78,7 +86,9 @@ def test_a_path_finds_the_graph_among_useless_penalties():
     path = penalty_path(model, x, grid, EM(max_iterations=100))
     assert path.penalty == grid[1]
     assert path.best is path.fits[1]
-    aligned = align(path.penalised[1], truth).params  # the polished model's graph is given: its labels stay
+    aligned = align(
+        path.penalised[1], truth
+    ).params  # the polished model's graph is given: its labels stay
     assert graph_accuracy(aligned, truth, model.layers(), path.penalty.threshold) > 0.97
     assert list(path.table["chosen"]) == [False, True, False]
     assert path.scores[1] == min(path.scores)
@@ -104,5 +114,7 @@ def test_the_data_choose_between_a_weak_and_a_strong_penalty():
 def test_the_bic_penalty_costs_what_bic_asks(num_rows):
     penalty = TruncatedLasso.bic(num_rows)
     beyond = torch.tensor([penalty.threshold * 1.01, 5.0], dtype=torch.float64)
-    assert torch.allclose(2 * penalty(beyond), torch.full((2,), math.log(num_rows), dtype=torch.float64))
+    assert torch.allclose(
+        2 * penalty(beyond), torch.full((2,), math.log(num_rows), dtype=torch.float64)
+    )
     assert penalty.threshold == pytest.approx(TruncatedLasso.for_rows(num_rows).threshold)

@@ -31,7 +31,9 @@ def test_a_notebook_escapes_every_text() -> None:
 def test_a_selection_says_what_was_chosen_and_shows_its_table(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     clouds = np.concatenate([generator.normal(-4, 1, (40, 1)), generator.normal(4, 1, (40, 1))])
-    chosen = select_dimension(lambda k: Mixture(k, Normal()), clouds, (1, 2), "bic", method=EM(), num_restarts=1)
+    chosen = select_dimension(
+        lambda k: Mixture(k, Normal()), clouds, (1, 2), "bic", method=EM(), num_restarts=1
+    )
     lines = repr(chosen).splitlines()
     assert lines[0] == "Selection of 2 from 1, 2 by InformationCriterion(name='bic')"
     assert "log_likelihood" in lines[1]
@@ -42,7 +44,10 @@ def test_a_selection_says_what_was_chosen_and_shows_its_table(tmp_path: Path) ->
 
 def test_a_comparison_says_who_wins() -> None:
     clouds = np.random.default_rng(0).normal(size=(40, 1))
-    compared = compare({"one": fit(Mixture(1, Normal()), clouds), "again": fit(Mixture(1, Normal()), clouds)}, clouds)
+    compared = compare(
+        {"one": fit(Mixture(1, Normal()), clouds), "again": fit(Mixture(1, Normal()), clouds)},
+        clouds,
+    )
     lines = repr(compared).splitlines()
     assert lines[0] == "Comparison of 2 fits"
     assert compared.winner in " ".join(line.strip() for line in lines)

@@ -17,12 +17,16 @@ TASKS = [Task(f"{i}", {}) for i in range(7)]
 
 
 class Pool:
-    """Hands three tasks over at a time; those of ``killers`` end the pool as often as is said there."""
+    """Hands three tasks over at a time; those of ``killers`` end the pool as often as is said
+    there.
+    """
 
     def __init__(self, killers: dict[str, int]) -> None:
         self.killers, self.begun, self.alone = Counter(killers), Counter[str](), set[str]()
 
-    def __call__(self, function: Any, tasks: list[Task], dtype: torch.dtype, workers: int, running: set[str]) -> Iterator[Finished]:
+    def __call__(
+        self, function: Any, tasks: list[Task], dtype: torch.dtype, workers: int, running: set[str]
+    ) -> Iterator[Finished]:
         left = list(tasks)
         if len(left) == 1:
             self.alone.add(left[0].name)
@@ -49,7 +53,15 @@ def test_one_death_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     done = run(monkeypatch, pool)
     assert sorted(one.name for one in done) == [task.name for task in TASKS]
     assert all(one.error is None for one in done)
-    assert pool.begun == {"0": 1, "1": 2, "2": 2, "3": 2, "4": 1, "5": 1, "6": 1}  # those that ran beside it, and no other, again
+    assert pool.begun == {
+        "0": 1,
+        "1": 2,
+        "2": 2,
+        "3": 2,
+        "4": 1,
+        "5": 1,
+        "6": 1,
+    }  # those that ran beside it, and no other, again
 
 
 def test_the_job_that_ends_its_process_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,15 +75,25 @@ def test_the_job_that_ends_its_process_is_found(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_processes_that_die_whatever_they_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RuntimeError, match="the processes of 3 jobs ended before their jobs did, 4 times each, and no job was finished"):
+    with pytest.raises(
+        RuntimeError,
+        match=(
+            "the processes of 3 jobs ended before their jobs did, 4 times each, and no job was"
+            " finished"
+        ),
+    ):
         run(monkeypatch, Pool({task.name: 100 for task in TASKS}))
 
 
 def test_a_function_that_no_process_can_read(monkeypatch: pytest.MonkeyPatch) -> None:
     def pool(*arguments: Any) -> Iterator[Finished]:
-        raise BrokenProcessPool("A task has failed to un-serialize") from ModuleNotFoundError("No module named 'mine'")
+        raise BrokenProcessPool("A task has failed to un-serialize") from ModuleNotFoundError(
+            "No module named 'mine'"
+        )
         yield
 
     monkeypatch.setattr(processes, "_pool", pool)
-    with pytest.raises(ValueError, match="cannot be read in another process.*No module named 'mine'"):
+    with pytest.raises(
+        ValueError, match="cannot be read in another process.*No module named 'mine'"
+    ):
         list(processes.in_processes(lambda: None, TASKS, torch.float64, 3))

@@ -31,19 +31,37 @@ def everything(seed: int, size: int) -> dict[str, Any]:
     """A fit, and random numbers from all states that a job can draw from without a seed."""
     rows = torch.randn(30, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     result = fit(Mixture(size, Normal(), 2), rows, EM(max_iterations=3), seed=seed)
-    own = {"torch": torch.rand(3), "numpy": np.random.rand(2), "python": random.random()}  # noqa: NPY002
-    return own | {"fit": result, "seed": seed, "size": np.int64(size), "gap": math.nan, "list": [1, 2.5, "x", None], "threads": torch.get_num_threads()}
+    own = {
+        "torch": torch.rand(3),
+        "numpy": np.random.rand(2),  # noqa: NPY002
+        "python": random.random(),
+    }
+    return own | {
+        "fit": result,
+        "seed": seed,
+        "size": np.int64(size),
+        "gap": math.nan,
+        "list": [1, 2.5, "x", None],
+        "threads": torch.get_num_threads(),
+    }
 
 
 def numbers(results: JobResults) -> list[Any]:
     return [
-        (one["torch"].tolist(), one["numpy"].tolist(), one["fit"].objective, {n: v.tolist() for n, v in one["fit"].params.items()})
+        (
+            one["torch"].tolist(),
+            one["numpy"].tolist(),
+            one["fit"].objective,
+            {n: v.tolist() for n, v in one["fit"].params.items()},
+        )
         for one in results.values
     ]
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_same_numbers_on_one_core_in_processes_on_a_cluster_and_from_the_folder(tmp_path: Path) -> None:
+def test_the_same_numbers_on_one_core_in_processes_on_a_cluster_and_from_the_folder(
+    tmp_path: Path,
+) -> None:
     threads, default = torch.get_num_threads(), torch.get_rng_state()
     here = run_jobs(by_value(everything), JOBS, tmp_path)
     assert torch.get_num_threads() == threads
@@ -51,7 +69,12 @@ def test_the_same_numbers_on_one_core_in_processes_on_a_cluster_and_from_the_fol
     expected = numbers(here)
     assert len({str(one) for one in expected}) == len(JOBS)
     value = here.values[3]
-    assert (value["list"], value["size"], type(value["size"]), value["threads"]) == ((1, 2.5, "x", None), 3, int, 1)
+    assert (value["list"], value["size"], type(value["size"]), value["threads"]) == (
+        (1, 2.5, "x", None),
+        3,
+        int,
+        1,
+    )
     assert math.isnan(value["gap"])
     assert isinstance(value["numpy"], np.ndarray)
     assert isinstance(value["torch"], torch.Tensor)
@@ -61,14 +84,22 @@ def test_the_same_numbers_on_one_core_in_processes_on_a_cluster_and_from_the_fol
     assert numbers(again) == expected
     in_processes = run_jobs(by_value(everything), JOBS[::-1], workers=2)
     assert numbers(in_processes) == expected[::-1]
-    assert [one["python"] for one in in_processes.values] == [one["python"] for one in here.values[::-1]]
-    distributed = pytest.importorskip("distributed", reason="jobs on a cluster need the extra [cluster]")
-    with distributed.Client(processes=False, n_workers=2, threads_per_worker=1, dashboard_address=None) as client:
+    assert [one["python"] for one in in_processes.values] == [
+        one["python"] for one in here.values[::-1]
+    ]
+    distributed = pytest.importorskip(
+        "distributed", reason="jobs on a cluster need the extra [cluster]"
+    )
+    with distributed.Client(
+        processes=False, n_workers=2, threads_per_worker=1, dashboard_address=None
+    ) as client:
         assert numbers(run_jobs(by_value(everything), JOBS, scheduler=client)) == expected
 
 
 def by_value(function: Any) -> Any:
-    """The function as one of a script, which other processes read by its code: they cannot import the tests."""
+    """The function as one of a script, which other processes read by its code: they cannot import
+    the tests.
+    """
     names = {**function.__globals__, "__name__": "__main__"}
     return types.FunctionType(function.__code__, names, function.__name__, function.__defaults__)
 
@@ -90,7 +121,9 @@ def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
     def other(seed: int) -> int:
         return seed**3
 
-    assert run_jobs(other, [{"seed": 2}], folder).values == [8]  # another function: nothing of the first is taken for it
+    assert run_jobs(other, [{"seed": 2}], folder).values == [
+        8
+    ]  # another function: nothing of the first is taken for it
     assert run_jobs(job, [], folder).values == []
 
 
@@ -109,9 +142,15 @@ def test_a_failed_job_is_recorded_and_ends_nothing(tmp_path: Path) -> None:
     assert "raise KeyError" in (results.jobs[1].traceback or "")
     assert "holds a object" in (results.jobs[2].error or "")
     assert results.jobs[3].warnings == ("UserWarning: job 3 is small",)
-    assert repr(results) == "4 jobs: 2 finished, 2 failed; the first of these, seed=1, with KeyError: 'no such thing'"
+    assert (
+        repr(results)
+        == "4 jobs: 2 finished, 2 failed; the first of these, seed=1, with KeyError: 'no such"
+        " thing'"
+    )
     assert list(results.table["half"].dropna()) == [0.0, 1.5]
-    with pytest.raises(ValueError, match="2 of 4 jobs failed, the first of these, seed=1, with KeyError"):
+    with pytest.raises(
+        ValueError, match="2 of 4 jobs failed, the first of these, seed=1, with KeyError"
+    ):
         results.values  # noqa: B018
     record = json.loads((tmp_path / "study" / f"{results.jobs[1].name}.failed.json").read_text())
     assert (record["arguments"], record["error"]) == ("seed=1", "KeyError: 'no such thing'")
@@ -123,7 +162,9 @@ def test_a_failed_job_is_recorded_and_ends_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_processes_that_are_killed_lose_no_job(tmp_path: Path) -> None:
-    """kill -9 of a worker: joblib ends all its processes, the study goes on; a job that ends its process every time is recorded."""
+    """kill -9 of a worker: joblib ends all its processes, the study goes on; a job that ends its
+    process every time is recorded.
+    """
 
     def job(seed: int, folder: str) -> int:
         import os
@@ -137,13 +178,21 @@ def test_processes_that_are_killed_lose_no_job(tmp_path: Path) -> None:
 
     marks = tmp_path / "marks"
     marks.mkdir()
-    results = run_jobs(by_value(job), [{"seed": seed, "folder": str(marks)} for seed in range(6)], tmp_path / "study", workers=2)
+    results = run_jobs(
+        by_value(job),
+        [{"seed": seed, "folder": str(marks)} for seed in range(6)],
+        tmp_path / "study",
+        workers=2,
+    )
     assert [job.value for job in results.jobs] == [0, 1, None, 3, 4, 5]
     assert "ended 4 times before the job did" in (results.jobs[2].error or "")
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of forks beside threads
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="a study is killed in a forked process, which this system does not have")
+@pytest.mark.skipif(
+    not hasattr(os, "fork"),
+    reason="a study is killed in a forked process, which this system does not have",
+)
 def test_a_study_that_is_killed_goes_on(tmp_path: Path) -> None:
     log, folder, jobs = tmp_path / "log", tmp_path / "study", [{"seed": seed} for seed in range(12)]
     interrupt = tmp_path / "interrupt"
@@ -169,7 +218,9 @@ def test_a_study_that_is_killed_goes_on(tmp_path: Path) -> None:
         run_jobs(job, jobs, folder)
     last = run_jobs(job, jobs, folder)
     begun = Counter(log.read_text().split())
-    assert [begun[str(seed)] for seed in range(12)].count(1) >= 10  # all but those that were running when the study was ended
+    assert [begun[str(seed)] for seed in range(12)].count(
+        1
+    ) >= 10  # all but those that were running when the study was ended
     assert sum(begun.values()) <= 14
     assert sum(job.was_done for job in last.jobs) == 8
     assert last.values == run_jobs(job, jobs).values
@@ -182,7 +233,10 @@ def test_bad_input(tmp_path: Path) -> None:
     for jobs, words in (
         ({"seed": 1}, "jobs must be a list of dicts"),
         ([3], r"jobs\[0\] must be a dict of arguments by name, got 3"),
-        ([{"seed": 1}, {"sed": 1}], r"jobs\[1\], sed=1, are not the arguments of the function, which takes \(seed: 'int'\)"),
+        (
+            [{"seed": 1}, {"sed": 1}],
+            r"jobs\[1\], sed=1, are not the arguments of the function, which takes \(seed: 'int'\)",
+        ),
     ):
         with pytest.raises(ValueError, match=words):
             run_jobs(job, jobs)  # type: ignore[arg-type]

@@ -28,7 +28,12 @@ def table(response, num_rows=40, seed=0):
     for family, part, _ in response.blocks(6):
         shape = (num_rows, part.stop - part.start)
         noise = rng.normal(size=shape)
-        kinds = {"Normal": noise, "LogNormal": np.exp(noise), "Poisson": rng.poisson(2.0, shape), "Bernoulli": noise > 0}
+        kinds = {
+            "Normal": noise,
+            "LogNormal": np.exp(noise),
+            "Poisson": rng.poisson(2.0, shape),
+            "Bernoulli": noise > 0,
+        }
         columns.append(kinds[name_of(family)].astype(float))
     return np.concatenate(columns, 1)
 
@@ -36,7 +41,9 @@ def table(response, num_rows=40, seed=0):
 def mixture(data, num_rows=None):
     """Two classes of rows with six independent answers."""
     weights = pyro.sample("weights", dist.Dirichlet(torch.ones(2, dtype=torch.float64)))
-    chance = pyro.sample("chance", dist.Beta(torch.ones(2, 6, dtype=torch.float64), 1.0).to_event(2))
+    chance = pyro.sample(
+        "chance", dist.Beta(torch.ones(2, 6, dtype=torch.float64), 1.0).to_event(2)
+    )
     with pyro.plate("rows", num_rows or len(data)):
         group = pyro.sample("group", dist.Categorical(weights))
         pyro.sample("answers", dist.Bernoulli(Vindex(chance)[..., group, :]).to_event(1), obs=data)

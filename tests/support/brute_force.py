@@ -1,4 +1,6 @@
-"""The latents of any program summed out by visiting every configuration: plain Pyro traces, no enumeration, no contraction."""
+"""The latents of any program summed out by visiting every configuration: plain Pyro traces, no
+enumeration, no contraction.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ class BruteForce:
 
     Args:
         log_joint: (C, N), log p(x_n, c | params), summed over whatever the row holds.
-        index: latent site -> (C, E), which value each of the site's E entries in a row takes (E = 1 in a flat plate).
+        index: latent site -> (C, E), which value each of the site's E entries in a row takes (E = 1
+            in a flat plate).
         values: latent site -> (V, *event), its support.
     """
 
@@ -51,8 +54,14 @@ class BruteForce:
 
 def plain_trace(model: Callable[..., Any], params: Params, *args: Any) -> Any:
     """One run of the program with some sites fixed; its random draws do not reach the caller."""
-    with torch.random.fork_rng(devices=[]), pyro.get_param_store().scope(), pyro.validation_enabled(False):
-        torch.default_generator.manual_seed(0)  # the CPU alone: torch.manual_seed files a stack trace for every other device
+    with (
+        torch.random.fork_rng(devices=[]),
+        pyro.get_param_store().scope(),
+        pyro.validation_enabled(False),
+    ):
+        torch.default_generator.manual_seed(
+            0
+        )  # the CPU alone: torch.manual_seed files a stack trace for every other device
         return poutine.trace(poutine.condition(model, params)).get_trace(*args)
 
 
@@ -65,9 +74,12 @@ def _samples(trace: Any) -> dict[str, Any]:
 
 
 def brute_force(model: Callable[..., Any], params: Params, *args: Any) -> BruteForce:
-    """Visit every configuration. Rows are the outermost plate that all latent and observed sites share.
+    """Visit every configuration.
 
-    Continuous latents of the rows have their values among ``params``; their prior density is part of the joint.
+    Rows are the outermost plate that all latent and observed sites share.
+
+    Continuous latents of the rows have their values among ``params``; their prior density is part
+    of the joint.
     """
     nodes = _samples(plain_trace(model, params, *args))
     latents = {n: s for n, s in nodes.items() if not s["is_observed"] and n not in params}
@@ -83,7 +95,11 @@ def brute_force(model: Callable[..., Any], params: Params, *args: Any) -> BruteF
         shape[row.dim] = 1
         entries[name] = shape
     choices = [
-        list(itertools.product(range(len(values[name])), repeat=int(torch.tensor(entries[name]).prod())))
+        list(
+            itertools.product(
+                range(len(values[name])), repeat=int(torch.tensor(entries[name]).prod())
+            )
+        )
         for name in latents
     ]
     index: dict[str, list[tuple[int, ...]]] = {name: [] for name in latents}
@@ -97,20 +113,29 @@ def brute_force(model: Callable[..., Any], params: Params, *args: Any) -> BruteF
             index[name].append(picked)
         total = torch.zeros(row.size, dtype=torch.float64)
         for name, node in _samples(plain_trace(model, fixed, *args)).items():
-            if name not in params or row.name in (f.name for f in node["cond_indep_stack"]):  # continuous latents are given
+            if name not in params or row.name in (
+                f.name for f in node["cond_indep_stack"]
+            ):  # continuous latents are given
                 log_prob = scale_and_mask(node["fn"].log_prob(node["value"]), mask=node["mask"])
                 total = total + log_prob.movedim(row.dim, 0).reshape(row.size, -1).sum(-1)
         rows.append(total)
-    return BruteForce(torch.stack(rows), {name: torch.tensor(picked) for name, picked in index.items()}, values)
+    return BruteForce(
+        torch.stack(rows), {name: torch.tensor(picked) for name, picked in index.items()}, values
+    )
 
 
-def enumerated_parents(model: Callable[..., Any], params: Params, nesting: int, *args: Any) -> dict[str, dict[int, str]]:
-    """Which latent each enumerated dim of a site's log-density stands for: site -> dim -> latent site.
+def enumerated_parents(
+    model: Callable[..., Any], params: Params, nesting: int, *args: Any
+) -> dict[str, dict[int, str]]:
+    """Which latent each enumerated dim of a site's log-density stands for: site -> dim -> latent
+    site.
 
-    Read off Pyro's own enumeration; in a pyro.markov chain a dim is reused, and stands for its latest latent.
+    Read off Pyro's own enumeration; in a pyro.markov chain a dim is reused, and stands for its
+    latest latent.
     """
     enumerated = poutine.enum(
-        pyro.infer.config_enumerate(poutine.condition(model, params), default="parallel"), first_available_dim=-1 - nesting
+        pyro.infer.config_enumerate(poutine.condition(model, params), default="parallel"),
+        first_available_dim=-1 - nesting,
     )
     with torch.random.fork_rng(devices=[]):
         nodes = _samples(poutine.trace(enumerated).get_trace(*args))
@@ -122,5 +147,7 @@ def enumerated_parents(model: Callable[..., Any], params: Params, nesting: int, 
             latest[dim] = name
         if name not in params:
             log_prob = node["fn"].log_prob(node["value"])
-            out[name] = {d: s for d, s in latest.items() if -d <= log_prob.dim() and log_prob.shape[d] > 1}
+            out[name] = {
+                d: s for d, s in latest.items() if -d <= log_prob.dim() and log_prob.shape[d] > 1
+            }
     return out

@@ -13,7 +13,9 @@ NAMES = ["calm", "brave", "loud", "kind", "neat", "warm & <b>"]
 
 def run(*arguments: object):
     """The command line in this process: exit code, standard output, standard error."""
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+    return CliRunner().invoke(
+        app, [str(argument) for argument in arguments], catch_exceptions=False
+    )
 
 
 def answers(num_rows: int = 150, seed: int = 0) -> pd.DataFrame:

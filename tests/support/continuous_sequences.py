@@ -1,4 +1,6 @@
-"""Models of options along continuous states, ragged sequences of theirs, and fits at given parameters."""
+"""Models of options along continuous states, ragged sequences of theirs, and fits at given
+parameters.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,14 @@ LENGTHS = torch.tensor([6, 1, 4, 5, 2])
 
 
 def close(actual: Tensor, expected: object, tolerance: float = 1e-10) -> None:
-    torch.testing.assert_close(actual.to(F64), torch.as_tensor(expected, dtype=F64), rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(
+        actual.to(F64), torch.as_tensor(expected, dtype=F64), rtol=tolerance, atol=tolerance
+    )
 
 
-def simulate(model: ContinuousOptionsHMM, truth: dict[str, Tensor], num_rows: int, seed: int) -> Tensor:
+def simulate(
+    model: ContinuousOptionsHMM, truth: dict[str, Tensor], num_rows: int, seed: int
+) -> Tensor:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return pyro.poutine.condition(model, truth)(None, num_rows)

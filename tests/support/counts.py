@@ -14,7 +14,9 @@ from ppl_models.datasets import simulate_mutations
 
 
 def counts(seed=0, n=80, j=16, alone=0):
-    """Three signatures on blocks of channels; ``alone`` rows hold a fourth, and nothing else, in great numbers."""
+    """Three signatures on blocks of channels; ``alone`` rows hold a fourth, and nothing else, in
+    great numbers.
+    """
     rng = np.random.default_rng(seed)
     phi = np.full((4, j), 0.2 / j)
     for k in range(4):
@@ -39,13 +41,20 @@ def small_counts(seed=0):
 @functools.cache
 def small_grid():
     x, phi, z = small_counts()
-    return x, phi, z, fit_grid(lambda k: PoissonFactorization(48, k), x, range(1, 6), num_restarts=5, seed=1)
+    return (
+        x,
+        phi,
+        z,
+        fit_grid(lambda k: PoissonFactorization(48, k), x, range(1, 6), num_restarts=5, seed=1),
+    )
 
 
 F64 = torch.float64
 
 
-def simulated(num_rows: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
+def simulated(
+    num_rows: int, seed: int
+) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
     """Four components of twenty columns, two of them in few rows: counts, usage, truth."""
     rng = np.random.default_rng(seed)
     truth = {

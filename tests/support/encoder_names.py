@@ -13,7 +13,9 @@ SIZES = {1: (6, 3), 2: (7, 4, 2), 3: (7, 4, 3, 2)}
 Relabelling = tuple[dict[str, Tensor], dict[str, Tensor]]
 
 
-def describe(sizes: tuple[int, ...], graphs: dict[int, Tensor] | None = None) -> tuple[list, RootLayer]:
+def describe(
+    sizes: tuple[int, ...], graphs: dict[int, Tensor] | None = None
+) -> tuple[list, RootLayer]:
     layers = [
         GeneralizedLinearLayer(
             loadings=f"loadings_{d}",
@@ -43,8 +45,13 @@ def draw_params(sizes: tuple[int, ...], generator: torch.Generator) -> dict[str,
 
 
 def draw_relabelling(sizes: tuple[int, ...], generator: torch.Generator) -> Relabelling:
-    permutations = {f"latents_{d}": torch.randperm(sizes[d], generator=generator) for d in range(1, len(sizes))}
-    flips = {f"latents_{d}": torch.rand(sizes[d], generator=generator) < 0.5 for d in range(1, len(sizes))}
+    permutations = {
+        f"latents_{d}": torch.randperm(sizes[d], generator=generator) for d in range(1, len(sizes))
+    }
+    flips = {
+        f"latents_{d}": torch.rand(sizes[d], generator=generator) < 0.5
+        for d in range(1, len(sizes))
+    }
     return permutations, flips
 
 

@@ -24,5 +24,7 @@ class LargestTensor(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         for value in out if isinstance(out, tuple | list) else (out,):
             if isinstance(value, Tensor) and (value.is_floating_point() or not self.floating):
-                self.numel = max(self.numel, value.untyped_storage().nbytes() // value.element_size())
+                self.numel = max(
+                    self.numel, value.untyped_storage().nbytes() // value.element_size()
+                )
         return out

@@ -15,10 +15,14 @@ SINGLE = tuple(tuple(int(k == j % 3) for k in range(3)) for j in range(9))
 
 
 def encoder(graph: Any, bottom: Any, response: Any = None) -> Any:
-    return DeepDiscreteEncoder(len(graph), (len(graph[0]),), response or Bernoulli(), graphs=(graph,), bottom=bottom)
+    return DeepDiscreteEncoder(
+        len(graph), (len(graph[0]),), response or Bernoulli(), graphs=(graph,), bottom=bottom
+    )
 
 
-def simulated(model: Any, truth: dict[str, torch.Tensor], num_rows: int, seed: int = 0) -> torch.Tensor:
+def simulated(
+    model: Any, truth: dict[str, torch.Tensor], num_rows: int, seed: int = 0
+) -> torch.Tensor:
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
         return pyro.poutine.condition(model, truth)(None, num_rows)
@@ -28,14 +32,21 @@ def random_params(model: Any, seed: int = 0, size: float = 1.0) -> dict[str, tor
     generator = torch.Generator().manual_seed(seed)
     layer = model.layers()[0]
     params = {
-        "proportions": 0.2 + 0.6 * torch.rand(model.latent_sizes[-1], generator=generator, dtype=F64),
+        "proportions": (
+            0.2 + 0.6 * torch.rand(model.latent_sizes[-1], generator=generator, dtype=F64)
+        ),
         "intercepts_1": torch.randn(layer.num_children, generator=generator, dtype=F64),
-        "loadings_1": size * torch.randn(layer.num_children, layer.num_features, generator=generator, dtype=F64),
+        "loadings_1": (
+            size
+            * torch.randn(layer.num_children, layer.num_features, generator=generator, dtype=F64)
+        ),
     }
     if layer.graph is not None:
         params["loadings_1"] *= layer.graph
     if layer.thresholds:
-        params["thresholds"] = 0.3 + torch.rand(model.response.num_thresholds(model.num_items), generator=generator, dtype=F64)
+        params["thresholds"] = 0.3 + torch.rand(
+            model.response.num_thresholds(model.num_items), generator=generator, dtype=F64
+        )
     if layer.dispersion:
         params["dispersion"] = 0.5 + torch.rand(layer.num_children, generator=generator, dtype=F64)
     return params

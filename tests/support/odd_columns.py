@@ -54,7 +54,7 @@ def _percent(rng: Rng, n: int) -> Column:
 def _comma(rng: Rng, n: int) -> Column:
     values = [f"{value:.2f}".replace(".", ",") for value in rng.normal(size=n)]
     if rng.random() < 0.5:
-        values[1 : n : 2] = [str(value) for value in rng.integers(0, 9, len(values[1 : n : 2]))]
+        values[1:n:2] = [str(value) for value in rng.integers(0, 9, len(values[1:n:2]))]
     return values, ("numbers with commas, such as", "with a point")
 
 

@@ -18,17 +18,37 @@ SIZES = [(4, 2, 2), (5, 3, 3), (3, 4, 2)]
 
 
 def exact_moments(truth: Truth) -> OptionMoments:
-    """The population's windows: past (state, option) from ``initial``, then two steps of the chain."""
-    initial, low, high, env = (truth[name].numpy() for name in ("initial", "low", "high", "environment"))
-    windows = np.einsum("xo,xob,bxs,sop,spa,ast,tpq,tqc->asxtc", initial, low, env, high, low, env, high, low, optimize=True)
+    """The population's windows: past (state, option) from ``initial``, then two steps of the
+    chain.
+    """
+    initial, low, high, env = (
+        truth[name].numpy() for name in ("initial", "low", "high", "environment")
+    )
+    windows = np.einsum(
+        "xo,xob,bxs,sop,spa,ast,tpq,tqc->asxtc",
+        initial,
+        low,
+        env,
+        high,
+        low,
+        env,
+        high,
+        low,
+        optimize=True,
+    )
     return OptionMoments(windows, env, 10**6)
 
 
 def error(estimate: MomentEstimate, truth: Truth) -> float:
-    """Frobenius norm over both policies, after one permutation of the options shared by all states."""
+    """Frobenius norm over both policies, after one permutation of the options shared by all
+    states.
+    """
     low, high = truth["low"].numpy(), truth["high"].numpy()
     return min(
-        math.sqrt(((estimate.low[:, list(p)] - low) ** 2).sum() + ((estimate.high[:, list(p)][:, :, list(p)] - high) ** 2).sum())
+        math.sqrt(
+            ((estimate.low[:, list(p)] - low) ** 2).sum()
+            + ((estimate.high[:, list(p)][:, :, list(p)] - high) ** 2).sum()
+        )
         for p in itertools.permutations(range(low.shape[1]))
     )
 

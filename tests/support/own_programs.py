@@ -1,4 +1,6 @@
-"""Programs as a user would write them, that describe nothing of themselves, with data of a known truth."""
+"""Programs as a user would write them, that describe nothing of themselves, with data of a known
+truth.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def regression_mixture(data: dict[str, Tensor]) -> None:
     slope = pyro.sample("slope", dist.Normal(torch.zeros(2, dtype=F64), 10.0).to_event(1))
     with pyro.plate("rows", len(y)):
         z = pyro.sample("group", dist.Categorical(weights))
-        pyro.sample("y", dist.Normal(Vindex(intercept)[..., z] + Vindex(slope)[..., z] * x, 0.5), obs=y)
+        pyro.sample(
+            "y", dist.Normal(Vindex(intercept)[..., z] + Vindex(slope)[..., z] * x, 0.5), obs=y
+        )
 
 
 def lines(num_rows: int = 120) -> dict[str, Tensor]:
@@ -31,14 +35,18 @@ def lines(num_rows: int = 120) -> dict[str, Tensor]:
 
 
 def chain(data: Tensor) -> None:
-    """Two hidden states with normal emissions, one step after the other; a step that is NaN is missing."""
+    """Two hidden states with normal emissions, one step after the other; a step that is NaN is
+    missing.
+    """
     start = pyro.sample("start", dist.Dirichlet(torch.ones(2, dtype=F64)))
     move = pyro.sample("move", dist.Dirichlet(torch.ones(2, 2, dtype=F64)).to_event(1))
     mean = pyro.sample("mean", dist.Normal(torch.zeros(2, dtype=F64), 10.0).to_event(1))
     with pyro.plate("sequences", len(data)):
         z = None
         for t in pyro.markov(range(data.shape[1])):
-            z = pyro.sample(f"z_{t}", dist.Categorical(start if z is None else Vindex(move)[..., z, :]))
+            z = pyro.sample(
+                f"z_{t}", dist.Categorical(start if z is None else Vindex(move)[..., z, :])
+            )
             seen = ~data[:, t].isnan()
             emission = dist.Normal(Vindex(mean)[..., z], 0.5).mask(seen)
             pyro.sample(f"x_{t}", emission, obs=data[:, t].nan_to_num())
@@ -61,12 +69,18 @@ def inflated(data: Tensor) -> None:
     rate = pyro.sample("rate", dist.Gamma(torch.tensor(1.0, dtype=F64), 0.1))
     with pyro.plate("rows", len(data)):
         never = pyro.sample("never", dist.Bernoulli(zero))
-        pyro.sample("count", dist.Poisson(torch.where(never > 0.5, torch.full_like(rate, 1e-8), rate)), obs=data)
+        pyro.sample(
+            "count",
+            dist.Poisson(torch.where(never > 0.5, torch.full_like(rate, 1e-8), rate)),
+            obs=data,
+        )
 
 
 def zeros_and_counts(num_rows: int = 200) -> Tensor:
     rng = np.random.default_rng(2)
-    return torch.as_tensor(np.where(rng.random(num_rows) < 0.3, 0, rng.poisson(4, num_rows))).double()
+    return torch.as_tensor(
+        np.where(rng.random(num_rows) < 0.3, 0, rng.poisson(4, num_rows))
+    ).double()
 
 
 def three_coins(data: Tensor) -> None:
@@ -87,7 +101,9 @@ def coins(num_rows: int = 150) -> Tensor:
 
 
 def short_walks(data: dict[str, Tensor]) -> None:
-    """Two hidden states along sequences of different lengths: steps after the end are masked, latents and data."""
+    """Two hidden states along sequences of different lengths: steps after the end are masked,
+    latents and data.
+    """
     x, length = data["x"], data["length"]
     mean = pyro.sample("mean", dist.Normal(torch.zeros(2, dtype=F64), 10.0).to_event(1))
     move = torch.tensor([[0.9, 0.1], [0.1, 0.9]], dtype=F64)
@@ -95,7 +111,9 @@ def short_walks(data: dict[str, Tensor]) -> None:
         z = None
         for t in pyro.markov(range(x.shape[1])):
             with pyro.poutine.mask(mask=t < length):
-                z = pyro.sample(f"z_{t}", dist.Categorical(move[0] if z is None else Vindex(move)[..., z, :]))
+                z = pyro.sample(
+                    f"z_{t}", dist.Categorical(move[0] if z is None else Vindex(move)[..., z, :])
+                )
                 pyro.sample(f"x_{t}", dist.Normal(Vindex(mean)[..., z], 0.5), obs=x[:, t])
 
 
@@ -121,8 +139,14 @@ def gate(data: Tensor) -> None:
 
 
 def blanked(data: Tensor) -> None:
-    """Rows and steps as two plates; the last step is masked for all rows, by a mask with one dim."""
+    """Rows and steps as two plates; the last step is masked for all rows, by a mask with one
+    dim.
+    """
     mean = pyro.sample("mean", dist.Normal(torch.tensor(0.0, dtype=F64), 10.0))
     kept = torch.arange(data.shape[1]) < data.shape[1] - 1
-    with pyro.plate("rows", len(data), dim=-2), pyro.plate("steps", data.shape[1], dim=-1), pyro.poutine.mask(mask=kept):
+    with (
+        pyro.plate("rows", len(data), dim=-2),
+        pyro.plate("steps", data.shape[1], dim=-1),
+        pyro.poutine.mask(mask=kept),
+    ):
         pyro.sample("x", dist.Normal(mean, 1.0), obs=data)

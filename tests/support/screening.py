@@ -1,4 +1,6 @@
-"""One unknown share seen through an erring test: a program, its data, and its posterior by a fine grid."""
+"""One unknown share seen through an erring test: a program, its data, and its posterior by a fine
+grid.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ CHANCES = torch.tensor([0.2, 0.8], dtype=F64)
 
 def screening(data=None, num_rows=None):
     """One unknown: the share of cases, seen through a test that errs in a fifth of the rows."""
-    share = pyro.sample("share", dist.Beta(torch.tensor(2.0, dtype=F64), torch.tensor(3.0, dtype=F64)))
+    share = pyro.sample(
+        "share", dist.Beta(torch.tensor(2.0, dtype=F64), torch.tensor(3.0, dtype=F64))
+    )
     with pyro.plate("rows", num_rows if data is None else len(data)):
         case = pyro.sample("case", dist.Bernoulli(share))
         return pyro.sample("test", dist.Bernoulli(CHANCES[case.long()]), obs=data)
@@ -28,7 +32,9 @@ def screening(data=None, num_rows=None):
 
 def results(num_rows=40, share=0.35, seed=0):
     rng = np.random.default_rng(seed)
-    return torch.from_numpy((rng.random(num_rows) < 0.2 + 0.6 * (rng.random(num_rows) < share)).astype(float))
+    return torch.from_numpy(
+        (rng.random(num_rows) < 0.2 + 0.6 * (rng.random(num_rows) < share)).astype(float)
+    )
 
 
 def exact_share(data, weights=None):
@@ -36,7 +42,11 @@ def exact_share(data, weights=None):
     grid = np.linspace(0, 1, 20001)[1:-1]
     chance = 0.2 + 0.6 * grid
     ones = float(data.sum())
-    log = stats.beta.logpdf(grid, 2, 3) + ones * np.log(chance) + (len(data) - ones) * np.log1p(-chance)
+    log = (
+        stats.beta.logpdf(grid, 2, 3)
+        + ones * np.log(chance)
+        + (len(data) - ones) * np.log1p(-chance)
+    )
     weight = np.exp(log - logsumexp(log))
     mean = weight @ grid
     at = np.interp([0.025, 0.975], weight.cumsum(), grid)

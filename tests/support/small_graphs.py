@@ -1,4 +1,6 @@
-"""Small graphs: of items and latents, with condition C by brute force; of causes among attributes, with their tables."""
+"""Small graphs: of items and latents, with condition C by brute force; of causes among attributes,
+with their tables.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,20 @@ from hypothesis.extra.numpy import arrays
 
 from inference.causal import dag_of_edges, dag_table
 
-COUNTER_EXAMPLE = np.array([[1, 1, 0], [0, 1, 1], [1, 0, 1], [1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 1]], dtype=bool)
+COUNTER_EXAMPLE = np.array(
+    [[1, 1, 0], [0, 1, 1], [1, 0, 1], [1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 1]], dtype=bool
+)
 graphs = st.integers(1, 3).flatmap(
-    lambda k: st.integers(2 * k, 2 * k + 2).flatmap(lambda j: arrays(bool, (j, k), elements=st.booleans()))
+    lambda k: st.integers(2 * k, 2 * k + 2).flatmap(
+        lambda j: arrays(bool, (j, k), elements=st.booleans())
+    )
 )
 
 
 def c_by_brute_force(graph: np.ndarray) -> bool:
-    """Whether two different children for each latent can be chosen that leave every latent one more."""
+    """Whether two different children for each latent can be chosen that leave every latent one
+    more.
+    """
 
     def search(k: int, used: frozenset[int]) -> bool:
         if k == graph.shape[1]:
@@ -31,15 +39,23 @@ def c_by_brute_force(graph: np.ndarray) -> bool:
     return search(0, frozenset())
 
 
-REFERENCES = json.loads((Path(__file__).parent.parent / "references" / "latent_attributes.json").read_text(encoding="utf-8"))
+REFERENCES = json.loads(
+    (Path(__file__).parent.parent / "references" / "latent_attributes.json").read_text(
+        encoding="utf-8"
+    )
+)
 STRUCTURES = ("1", "2", "3")
 
 
 def structure(name: str, changes: dict[str, float] | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """The DAG and the table of one of the three structures, with other conditional probabilities where wished."""
+    """The DAG and the table of one of the three structures, with other conditional probabilities
+    where wished.
+    """
     record = REFERENCES["structures"][name]
     dag = dag_of_edges(5, [(i - 1, j - 1) for i, j in record["edges"]])
-    probabilities: list[np.ndarray] = [np.full((2,) * int(dag[:, k].sum()), np.nan) for k in range(5)]
+    probabilities: list[np.ndarray] = [
+        np.full((2,) * int(dag[:, k].sum()), np.nan) for k in range(5)
+    ]
     for k, chance in record["root"].items():
         probabilities[int(k) - 1] = np.array(chance)
     for label, chance in {**record["conditional"], **(changes or {})}.items():
@@ -58,6 +74,10 @@ def random_dag(num_attributes: int, rng: np.random.Generator, density: float = 0
     return dag
 
 
-def random_table(dag: np.ndarray, rng: np.random.Generator, low: float = 0.1, high: float = 0.9) -> np.ndarray:
+def random_table(
+    dag: np.ndarray, rng: np.random.Generator, low: float = 0.1, high: float = 0.9
+) -> np.ndarray:
     """A table with random conditional probabilities; almost surely faithful."""
-    return dag_table(dag, [rng.uniform(low, high, (2,) * int(dag[:, k].sum())) for k in range(len(dag))])
+    return dag_table(
+        dag, [rng.uniform(low, high, (2,) * int(dag[:, k].sum())) for k in range(len(dag))]
+    )

@@ -19,10 +19,16 @@ QUICK = GrowAndPrune(num_search_rows=1000, num_proposals=8, patience=2)
 def small_truth() -> dict[str, Tensor]:
     """Five latents on sixteen items, two of them inside the union of others."""
     pattern = torch.zeros(5, 16, dtype=F64)
-    for latent, items in enumerate(((0, 1, 2, 3, 4), (4, 5, 6, 7, 8), (8, 9, 10, 11), (2, 3, 9, 10), (11, 12, 13, 14, 15))):
+    for latent, items in enumerate(
+        ((0, 1, 2, 3, 4), (4, 5, 6, 7, 8), (8, 9, 10, 11), (2, 3, 9, 10), (11, 12, 13, 14, 15))
+    ):
         pattern[latent, list(items)] = 1
     prior = torch.tensor([0.3, 0.25, 0.2, 0.15, 0.1], dtype=F64)
-    return {"prior": prior, "failure": torch.where(pattern == 1, 0.1, 1.0).to(F64), "leak": torch.full((16,), 0.005, dtype=F64)}
+    return {
+        "prior": prior,
+        "failure": torch.where(pattern == 1, 0.1, 1.0).to(F64),
+        "leak": torch.full((16,), 0.005, dtype=F64),
+    }
 
 
 @functools.cache

@@ -20,7 +20,11 @@ def answers(num_rows, seed):
 
 
 def encoder(response=None):
-    return DeepDiscreteEncoder(6, (2,), graphs=(GRAPH,)) if response is None else DeepDiscreteEncoder(6, (2,), response, graphs=(GRAPH,))
+    return (
+        DeepDiscreteEncoder(6, (2,), graphs=(GRAPH,))
+        if response is None
+        else DeepDiscreteEncoder(6, (2,), response, graphs=(GRAPH,))
+    )
 
 
 def encoder_truth():

@@ -31,7 +31,9 @@ def uniform(*shape: int, seed: int = 0) -> Tensor:
 
 
 def topics(words: Tensor) -> None:
-    """Words (W, N) of units: a theme for each unit, a topic for each word; two nested plates, the outer one inmost."""
+    """Words (W, N) of units: a theme for each unit, a topic for each word; two nested plates, the
+    outer one inmost.
+    """
     theme_weights = pyro.sample("theme_weights", dist.Dirichlet(ones(2)))
     topic_weights = pyro.sample("topic_weights", dist.Dirichlet(ones(2, 3)).to_event(1))
     vocabulary = pyro.sample("vocabulary", dist.Dirichlet(ones(3, 4)).to_event(1))
@@ -70,7 +72,9 @@ LENGTH = 4
 
 
 def chain(data: Tensor) -> None:
-    """A second-order chain of T = 4 binary states inside a plate; Pyro reuses three enumerated dims."""
+    """A second-order chain of T = 4 binary states inside a plate; Pyro reuses three enumerated
+    dims.
+    """
     start = pyro.sample("start", dist.Beta(ones(), 1.0))
     move = pyro.sample("move", dist.Beta(ones(2, 2), 1.0).to_event(2))
     means = pyro.sample("means", dist.Normal(0.0, ones(2)).to_event(1))
@@ -87,7 +91,9 @@ TOPIC_PARAMS = {
     "topic_weights": torch.tensor([[0.6, 0.3, 0.1], [0.1, 0.3, 0.6]], dtype=F64),
     "vocabulary": torch.softmax(2 * uniform(3, 4), -1),
 }
-WORDS = torch.multinomial(ones(4), 15, replacement=True, generator=torch.Generator().manual_seed(1)).reshape(3, 5)
+WORDS = torch.multinomial(
+    ones(4), 15, replacement=True, generator=torch.Generator().manual_seed(1)
+).reshape(3, 5)
 CAUSES = {
     "first_weights": torch.tensor([0.4, 0.6], dtype=F64),
     "second_weights": torch.tensor([[0.2, 0.5, 0.3], [0.6, 0.1, 0.3]], dtype=F64),
@@ -115,6 +121,10 @@ def restarts(params: Params) -> Params:
     out = {}
     for name, value in params.items():
         is_simplex = value.dim() > 0 and bool(((value.sum(-1) - 1).abs() < 1e-9).all())
-        moved = [value.pow(power) for power in (1.0, 1.3, 0.8)] if bool((value > 0).all()) else [value, value / 2, -value]
+        moved = (
+            [value.pow(power) for power in (1.0, 1.3, 0.8)]
+            if bool((value > 0).all())
+            else [value, value / 2, -value]
+        )
         out[name] = torch.stack([m / m.sum(-1, keepdim=True) if is_simplex else m for m in moved])
     return out

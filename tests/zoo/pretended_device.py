@@ -1,8 +1,10 @@
-"""A device that is pretended: tensors that say they lie on one and are kept on the CPU, so that code meets a device's rules where there is none.
+"""A device that is pretended: tensors that say they lie on one and are kept on the CPU, so that
+code meets a device's rules where there is none.
 
-As on a GPU, an operation on a tensor there and a tensor here (of one dim or more) is refused, and so are ``numpy()`` there and random numbers there
-from a generator that is here. The numbers are those of the CPU, so that they can be compared bit for bit. The name of the device is ``meta``, the one
-that every build of torch knows.
+As on a GPU, an operation on a tensor there and a tensor here (of one dim or more) is refused, and
+so are ``numpy()`` there and random numbers there from a generator that is here. The numbers are
+those of the CPU, so that they can be compared bit for bit. The name of the device is ``meta``, the
+one that every build of torch knows.
 """
 
 from __future__ import annotations
@@ -17,9 +19,23 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 DEVICE = torch.device("meta")
-VALUES = {Tensor.item, Tensor.tolist, Tensor.data_ptr, Tensor.__bool__, Tensor.__int__, Tensor.__float__, Tensor.__index__, Tensor.__format__}
+VALUES = {
+    Tensor.item,
+    Tensor.tolist,
+    Tensor.data_ptr,
+    Tensor.__bool__,
+    Tensor.__int__,
+    Tensor.__float__,
+    Tensor.__index__,
+    Tensor.__format__,
+}
 MAKERS = {torch.tensor, torch.as_tensor, torch.asarray}
-INDEXED = {"index", "index_put", "index_put_", "_index_put_impl_"}  # the only ones that take indices from the CPU
+INDEXED = {
+    "index",
+    "index_put",
+    "index_put_",
+    "_index_put_impl_",
+}  # the only ones that take indices from the CPU
 
 
 class Pretended(Tensor):
@@ -30,7 +46,12 @@ class Pretended(Tensor):
     @staticmethod
     def __new__(cls, held: Tensor) -> Pretended:
         made: Pretended = Tensor._make_wrapper_subclass(
-            cls, held.size(), strides=held.stride(), storage_offset=held.storage_offset(), dtype=held.dtype, device=DEVICE
+            cls,
+            held.size(),
+            strides=held.stride(),
+            storage_offset=held.storage_offset(),
+            dtype=held.dtype,
+            device=DEVICE,
         )
         return made
 
@@ -46,11 +67,16 @@ class Pretended(Tensor):
         kwargs = kwargs or {}
         if func in VALUES:
             return func(_here(args[0]), *args[1:], **kwargs)
-        if func is Tensor.repeat_interleave:  # refuses the device's name before it asks for the numbers
+        if (
+            func is Tensor.repeat_interleave
+        ):  # refuses the device's name before it asks for the numbers
             return Pretended(func(*map(_here, args), **kwargs))
         if func is Tensor.numpy:
             raise TypeError("a tensor on a device cannot be converted to numpy: use .cpu() first")
-        if func in (Tensor.__getitem__, Tensor.__setitem__):  # lists among the indices would become tensors below the modes
+        if func in (
+            Tensor.__getitem__,
+            Tensor.__setitem__,
+        ):  # lists among the indices would become tensors below the modes
             args = (args[0], _indices(args[1]), *args[2:])
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **kwargs)
@@ -73,7 +99,9 @@ class PretendedDevice(TorchDispatchMode):
 
 
 class _Makers(TorchFunctionMode):
-    """``torch.tensor`` and its like make their tensor below the modes, which then never see its numbers."""
+    """``torch.tensor`` and its like make their tensor below the modes, which then never see its
+    numbers.
+    """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -100,7 +128,11 @@ def carried(value: Any) -> Any:
 def _indices(index: Any) -> Any:
     if isinstance(index, tuple):
         return tuple(_indices(part) for part in index)
-    return torch.tensor(index, dtype=None if index else torch.long) if isinstance(index, list) else index
+    return (
+        torch.tensor(index, dtype=None if index else torch.long)
+        if isinstance(index, list)
+        else index
+    )
 
 
 def _here(value: Any) -> Any:
@@ -115,7 +147,9 @@ def _done(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     tensors = [part for part in tree_flatten((args, kwargs))[0] if isinstance(part, Tensor)]
     there = any(isinstance(part, Pretended) for part in tensors)
     if any(part.device == DEVICE and not isinstance(part, Pretended) for part in tensors):
-        raise RuntimeError(f"{name}: got a tensor without numbers, made below the modes; see _Makers")
+        raise RuntimeError(
+            f"{name}: got a tensor without numbers, made below the modes; see _Makers"
+        )
     device = kwargs.get("device")
     if name == "_to_copy":
         is_there = there if device is None else device == DEVICE
@@ -123,14 +157,25 @@ def _done(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         is_there = isinstance(args[0], Pretended)
     elif tensors:
         is_there = there
-        must_be_there = tensors if name not in INDEXED else [part for part in (args[0], *args[2:]) if isinstance(part, Tensor)]
+        must_be_there = (
+            tensors
+            if name not in INDEXED
+            else [part for part in (args[0], *args[2:]) if isinstance(part, Tensor)]
+        )
         if there and any(not isinstance(part, Pretended) and part.dim() for part in must_be_there):
-            raise RuntimeError(f"{name}: all tensors were expected on one device, got some on the device and some on the CPU")
+            raise RuntimeError(
+                f"{name}: all tensors were expected on one device, got some on the device and some"
+                " on the CPU"
+            )
     else:
         is_there = device == DEVICE
         if is_there and kwargs.get("generator") is not None:
-            raise RuntimeError(f"{name}: a generator on the device was expected, got one on the CPU")
+            raise RuntimeError(
+                f"{name}: a generator on the device was expected, got one on the CPU"
+            )
     out = func(*tree_map(_here, args), **tree_map(_here, kwargs))
     if "out" in kwargs or (name.endswith("_") and not name.startswith("_")):
         return kwargs.get("out", args[0])  # changed in place
-    return tree_map(lambda part: Pretended(part) if is_there and isinstance(part, Tensor) else part, out)
+    return tree_map(
+        lambda part: Pretended(part) if is_there and isinstance(part, Tensor) else part, out
+    )

@@ -22,17 +22,23 @@ class Row:
 
     Args:
         name: of the row.
-        model: a program ``model(data, num_rows)`` that returns the data; ``model(None, N)`` draws N rows.
+        model: a program ``model(data, num_rows)`` that returns the data; ``model(None, N)`` draws N
+            rows.
         truth: parameters, by site; the laws are checked at values near them.
         event_shapes: site -> shape of one value, without the plate of rows.
-        log_likelihood: (parameters, data) as arrays -> (N,), written without Pyro and without this library.
+        log_likelihood: (parameters, data) as arrays -> (N,), written without Pyro and without this
+            library.
         missing: share of entries that are NaN.
         recovery_rows: rows from which a fit must find the truth; None where that is not asked.
-        relabel: (fit, truth) -> the fit's parameters in the truth's labels; None for the alignment of layers.
-        local: continuous latents of the rows. Laws of the density hold given their values, which stand among the parameters.
+        relabel: (fit, truth) -> the fit's parameters in the truth's labels; None for the alignment
+            of layers.
+        local: continuous latents of the rows. Laws of the density hold given their values, which
+            stand among the parameters.
         method: engine of a short fit; one iteration of EM if None.
-        data: (number of rows, seed) -> rows, for a program that cannot draw any: a law of rows that are given, such as one relative to their marginals.
-        statistics: parameters that are computed from the rows and not estimated, so that they are not counted.
+        data: (number of rows, seed) -> rows, for a program that cannot draw any: a law of rows that
+            are given, such as one relative to their marginals.
+        statistics: parameters that are computed from the rows and not estimated, so that they are
+            not counted.
     """
 
     name: str

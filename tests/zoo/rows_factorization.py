@@ -1,4 +1,6 @@
-"""Rows of the zoo's table for factorizations, whose rows hold continuous latents; the densities by hand, cell by cell."""
+"""Rows of the zoo's table for factorizations, whose rows hold continuous latents; the densities by
+hand, cell by cell.
+"""
 
 from __future__ import annotations
 
@@ -44,12 +46,16 @@ def counts_with_prior(params: Arrays, data: np.ndarray) -> np.ndarray:
 
 def dispersed(params: Arrays, data: np.ndarray) -> np.ndarray:
     mean, size = params["activities"] @ params["signatures"], 1 / params["dispersion"]
-    return seen_sum(data, stats.nbinom.logpmf(np.nan_to_num(data), size, size / (size + mean))) + flat(params, 1e9)
+    return seen_sum(
+        data, stats.nbinom.logpmf(np.nan_to_num(data), size, size / (size + mean))
+    ) + flat(params, 1e9)
 
 
 def linearly_dispersed(params: Arrays, data: np.ndarray) -> np.ndarray:
     mean, delta = params["activities"] @ params["signatures"], params["dispersion"]
-    return seen_sum(data, stats.nbinom.logpmf(np.nan_to_num(data), mean / delta, 1 / (1 + delta))) + flat(params, 1e9)
+    return seen_sum(
+        data, stats.nbinom.logpmf(np.nan_to_num(data), mean / delta, 1 / (1 + delta))
+    ) + flat(params, 1e9)
 
 
 def normal(width: float) -> Callable[[Arrays, np.ndarray], np.ndarray]:
@@ -62,7 +68,9 @@ def normal(width: float) -> Callable[[Arrays, np.ndarray], np.ndarray]:
 
 def factors(params: Arrays, data: np.ndarray) -> np.ndarray:
     mean = params["activities"] @ params["signatures"] + params["intercepts"]
-    return seen_sum(data, stats.norm.logpdf(data, mean, params["scales"])) + stats.norm.logpdf(params["activities"]).sum(-1)
+    return seen_sum(data, stats.norm.logpdf(data, mean, params["scales"])) + stats.norm.logpdf(
+        params["activities"]
+    ).sum(-1)
 
 
 def used(shape: float) -> Callable[[Arrays, np.ndarray], np.ndarray]:
@@ -71,10 +79,14 @@ def used(shape: float) -> Callable[[Arrays, np.ndarray], np.ndarray]:
     def by_hand(params: Arrays, data: np.ndarray) -> np.ndarray:
         terms = []
         for bits in itertools.product((0, 1), repeat=len(params["proportions"])):
-            rates = np.maximum((np.array(bits) * params["activities"]) @ params["signatures"], 1e-12)
+            rates = np.maximum(
+                (np.array(bits) * params["activities"]) @ params["signatures"], 1e-12
+            )
             items = seen_sum(data, stats.poisson.logpmf(np.nan_to_num(data), rates))
             terms.append(items + stats.bernoulli.logpmf(bits, params["proportions"]).sum())
-        prior = stats.gamma.logpdf(params["activities"], shape, scale=params["amounts"] / shape).sum(-1)
+        prior = stats.gamma.logpdf(
+            params["activities"], shape, scale=params["amounts"] / shape
+        ).sum(-1)
         return logsumexp(terms, axis=0) + prior
 
     return by_hand
@@ -82,17 +94,29 @@ def used(shape: float) -> Callable[[Arrays, np.ndarray], np.ndarray]:
 
 def factorization_rows(make: Callable[..., Any]) -> list[Any]:
     """Rows, made by the table's own record type."""
-    signatures = torch.tensor([[0.5, 0.2, 0.1, 0.1, 0.1], [0.05, 0.1, 0.15, 0.3, 0.4]], dtype=torch.float64)
-    real = torch.tensor([[1.0, -0.5, 0.3, 0.8, -1.2], [0.4, 0.9, -0.7, 0.2, 0.5]], dtype=torch.float64)
+    signatures = torch.tensor(
+        [[0.5, 0.2, 0.1, 0.1, 0.1], [0.05, 0.1, 0.15, 0.3, 0.4]], dtype=torch.float64
+    )
+    real = torch.tensor(
+        [[1.0, -0.5, 0.3, 0.8, -1.2], [0.4, 0.9, -0.7, 0.2, 0.5]], dtype=torch.float64
+    )
     shapes: dict[str, tuple[int, ...]] = {"signatures": (2, 5), "activities": (2,), "items": (5,)}
     bound = {"bound": 1e9}
     engine = Factorize(max_sweeps=60)
 
     def one(
-        name: str, model: Any, truth: Any, by_hand: Any, missing: float = 0.0, method: Any = engine, **more: Any
+        name: str,
+        model: Any,
+        truth: Any,
+        by_hand: Any,
+        missing: float = 0.0,
+        method: Any = engine,
+        **more: Any,
     ) -> Any:
         own = shapes | {site: tuple(value.shape) for site, value in truth.items()} | more
-        return make(name, model, truth, own, by_hand, missing=missing, local=("activities",), method=method)
+        return make(
+            name, model, truth, own, by_hand, missing=missing, local=("activities",), method=method
+        )
 
     third = torch.cat([signatures, torch.tensor([[0.1, 0.4, 0.3, 0.1, 0.1]], dtype=torch.float64)])
     usage = {
@@ -109,7 +133,13 @@ def factorization_rows(make: Callable[..., Any]) -> list[Any]:
         "scales": torch.tensor([0.4, 0.9, 0.5, 1.2, 0.7], dtype=torch.float64),
     }
     return [
-        one("factorization-counts", PoissonFactorization(5, 2, **bound), {"signatures": signatures}, counts, 0.15),
+        one(
+            "factorization-counts",
+            PoissonFactorization(5, 2, **bound),
+            {"signatures": signatures},
+            counts,
+            0.15,
+        ),
         one(
             "factorization-counts-prior",
             PoissonFactorization(5, 2, 1.5, activity_prior=(2.0, 0.1)),
@@ -130,14 +160,42 @@ def factorization_rows(make: Callable[..., Any]) -> list[Any]:
             linearly_dispersed,
             0.15,
         ),
-        one("factorization-Normal", GaussianFactorization(5, 2), {"signatures": real, "scales": scale}, normal(2e9)),
+        one(
+            "factorization-Normal",
+            GaussianFactorization(5, 2),
+            {"signatures": real, "scales": scale},
+            normal(2e9),
+        ),
         one(
             "factorization-nonnegative",
             GaussianFactorization(5, 2, nonnegative=True),
             {"signatures": real.abs(), "scales": scale},
             normal(1e9),
         ),
-        one("factorization-factors", FactorAnalysis(5, 2), analysis, factors, 0.15, EM(max_iterations=2)),
-        one("factorization-usage", UsageFactorization(5, 3), usage, used(1.0), 0.15, sampler, **three),
-        one("factorization-usage-shape", UsageFactorization(5, 3, shape=2.5), usage, used(2.5), 0.0, sampler, **three),
+        one(
+            "factorization-factors",
+            FactorAnalysis(5, 2),
+            analysis,
+            factors,
+            0.15,
+            EM(max_iterations=2),
+        ),
+        one(
+            "factorization-usage",
+            UsageFactorization(5, 3),
+            usage,
+            used(1.0),
+            0.15,
+            sampler,
+            **three,
+        ),
+        one(
+            "factorization-usage-shape",
+            UsageFactorization(5, 3, shape=2.5),
+            usage,
+            used(2.5),
+            0.0,
+            sampler,
+            **three,
+        ),
     ]

@@ -1,4 +1,6 @@
-"""Rows of the zoo's table for hidden Markov models; the likelihood by visiting every path of states."""
+"""Rows of the zoo's table for hidden Markov models; the likelihood by visiting every path of
+states.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,20 @@ Params = dict[str, Tensor]
 LEFT_RIGHT = ((True, True, False), (False, True, True), (False, False, True))
 
 
-def step_densities(columns: tuple[str, ...], params: Mapping[str, np.ndarray], row: np.ndarray) -> np.ndarray:
-    """(T, K), the log-density of each step (T, J) in each state, one item at a time; 0 where nothing was seen."""
+def step_densities(
+    columns: tuple[str, ...], params: Mapping[str, np.ndarray], row: np.ndarray
+) -> np.ndarray:
+    """(T, K), the log-density of each step (T, J) in each state, one item at a time; 0 where
+    nothing was seen.
+    """
     out = np.zeros((len(row), len(params["transitions"])))
     for t, k in np.ndindex(out.shape):
         if np.isnan(row[t]).all() or np.isinf(row[t]).any():
             continue
         if not columns:
-            out[t, k] = stats.multivariate_normal.logpdf(row[t], params["means"][k], np.linalg.inv(params["precisions"][k]))
+            out[t, k] = stats.multivariate_normal.logpdf(
+                row[t], params["means"][k], np.linalg.inv(params["precisions"][k])
+            )
             continue
         dispersed = 0
         for j, family in enumerate(columns):
@@ -51,22 +59,39 @@ def first_law(model: HiddenMarkov, params: Mapping[str, np.ndarray]) -> np.ndarr
     return np.full(size, 1 / size) if model.initial == "uniform" else np.array(model.initial)
 
 
-def all_paths(model: HiddenMarkov, columns: tuple[str, ...], params: Mapping[str, np.ndarray], row: np.ndarray) -> tuple[list[tuple[int, ...]], np.ndarray]:
+def all_paths(
+    model: HiddenMarkov, columns: tuple[str, ...], params: Mapping[str, np.ndarray], row: np.ndarray
+) -> tuple[list[tuple[int, ...]], np.ndarray]:
     """Every path of states of one sequence (T, J), and its log-density with the sequence."""
     with np.errstate(divide="ignore"):
         first, moves = np.log(first_law(model, params)), np.log(params["transitions"])
     densities = step_densities(columns, params, row)
     paths = list(itertools.product(range(len(moves)), repeat=len(row)))
-    logs = [first[p[0]] + sum(moves[a, b] for a, b in itertools.pairwise(p)) + sum(densities[t, k] for t, k in enumerate(p)) for p in paths]
+    logs = [
+        first[p[0]]
+        + sum(moves[a, b] for a, b in itertools.pairwise(p))
+        + sum(densities[t, k] for t, k in enumerate(p))
+        for p in paths
+    ]
     return paths, np.array(logs)
 
 
-def by_paths(model: HiddenMarkov, columns: tuple[str, ...], params: Mapping[str, np.ndarray], data: np.ndarray) -> np.ndarray:
+def by_paths(
+    model: HiddenMarkov,
+    columns: tuple[str, ...],
+    params: Mapping[str, np.ndarray],
+    data: np.ndarray,
+) -> np.ndarray:
     """(B,), the log-likelihood of packed sequences."""
     return np.array([logsumexp(all_paths(model, columns, params, row)[1]) for row in data])
 
 
-def by_filter(model: HiddenMarkov, columns: tuple[str, ...], params: Mapping[str, np.ndarray], data: np.ndarray) -> np.ndarray:
+def by_filter(
+    model: HiddenMarkov,
+    columns: tuple[str, ...],
+    params: Mapping[str, np.ndarray],
+    data: np.ndarray,
+) -> np.ndarray:
     """(B,), the forward algorithm with logarithms, for sequences too long for every path."""
     moves, out = np.log(params["transitions"]), []
     for row in data:
@@ -91,10 +116,17 @@ def truth_of(model: HiddenMarkov, seed: int) -> Params:
     truth: dict[str, Any] = {"transitions": moves / moves.sum(1, keepdims=True)}
     if model.initial == "free":
         truth["initial"] = generator.dirichlet(np.full(k, 5.0))
-    centres = 2.0 * generator.permuted(np.tile(np.arange(k) - (k - 1) / 2, (j, 1)), axis=1).T + 0.3 * generator.standard_normal((k, j))
+    centres = 2.0 * generator.permuted(
+        np.tile(np.arange(k) - (k - 1) / 2, (j, 1)), axis=1
+    ).T + 0.3 * generator.standard_normal((k, j))
     if isinstance(model.emission, MultivariateNormal):
         factor = np.eye(j) + 0.4 * np.tril(generator.standard_normal((k, j, j)), -1)
-        return {n: torch.tensor(v) for n, v in (truth | {"means": centres, "precisions": factor @ factor.transpose(0, 2, 1)}).items()}
+        return {
+            n: torch.tensor(v)
+            for n, v in (
+                truth | {"means": centres, "precisions": factor @ factor.transpose(0, 2, 1)}
+            ).items()
+        }
     truth["predictors"] = centres if not isinstance(model.emission, Poisson) else centres / 2 + 1
     if model.emission.num_dispersed(j):
         truth["dispersion"] = generator.uniform(0.4, 1.2, size=(k, model.emission.num_dispersed(j)))
@@ -106,18 +138,53 @@ def hidden_markov_rows(row: Callable[..., Any]) -> list[Any]:
     mixed = Blocks((Bernoulli(), 1), (Normal(), 1))
     designs: list[tuple[str, HiddenMarkov, tuple[str, ...], float]] = [
         ("hidden-markov-Normal", HiddenMarkov(2, Normal(), 2, num_steps=5), ("Normal",) * 2, 0.0),
-        ("hidden-markov-Poisson-missing", HiddenMarkov(3, Poisson(), 2, num_steps=4, stickiness=2.0), ("Poisson",) * 2, 0.3),
-        ("hidden-markov-stationary", HiddenMarkov(3, Bernoulli(), 3, "stationary", num_steps=4), ("Bernoulli",) * 3, 0.1),
-        ("hidden-markov-left-right-Blocks", HiddenMarkov(3, mixed, 2, (1.0, 0.0, 0.0), LEFT_RIGHT, num_steps=5), ("Bernoulli", "Normal"), 0.2),
-        ("hidden-markov-one-step", HiddenMarkov(2, Normal(), 2, "uniform", num_steps=1, concentration=1.5), ("Normal",) * 2, 0.0),
+        (
+            "hidden-markov-Poisson-missing",
+            HiddenMarkov(3, Poisson(), 2, num_steps=4, stickiness=2.0),
+            ("Poisson",) * 2,
+            0.3,
+        ),
+        (
+            "hidden-markov-stationary",
+            HiddenMarkov(3, Bernoulli(), 3, "stationary", num_steps=4),
+            ("Bernoulli",) * 3,
+            0.1,
+        ),
+        (
+            "hidden-markov-left-right-Blocks",
+            HiddenMarkov(3, mixed, 2, (1.0, 0.0, 0.0), LEFT_RIGHT, num_steps=5),
+            ("Bernoulli", "Normal"),
+            0.2,
+        ),
+        (
+            "hidden-markov-one-step",
+            HiddenMarkov(2, Normal(), 2, "uniform", num_steps=1, concentration=1.5),
+            ("Normal",) * 2,
+            0.0,
+        ),
     ]
     out = []
     for number, (name, model, columns, missing) in enumerate(designs):
         truth = truth_of(model, number)
-        shapes = {site: tuple(value.shape) for site, value in truth.items()} | {"sequences": (model.num_steps, model.num_items)}
-        out.append(row(name, model, truth, shapes, partial(by_paths, model, columns), missing=missing))
+        shapes = {site: tuple(value.shape) for site, value in truth.items()} | {
+            "sequences": (model.num_steps, model.num_items)
+        }
+        out.append(
+            row(name, model, truth, shapes, partial(by_paths, model, columns), missing=missing)
+        )
     model = HiddenMarkov(2, Normal(), 1, concentration=1.0, num_steps=30)
     truth = truth_of(model, 20)
     shapes = {site: tuple(value.shape) for site, value in truth.items()} | {"sequences": (30, 1)}
     likelihood = partial(by_filter, model, ("Normal",))
-    return [*out, row("hidden-markov-recovers", model, truth, shapes, likelihood, recovery_rows=100, relabel=relabelled)]
+    return [
+        *out,
+        row(
+            "hidden-markov-recovers",
+            model,
+            truth,
+            shapes,
+            likelihood,
+            recovery_rows=100,
+            relabel=relabelled,
+        ),
+    ]

@@ -1,4 +1,6 @@
-"""Rows of the zoo's table for models of hidden options, and their likelihood by visiting every path of options."""
+"""Rows of the zoo's table for models of hidden options, and their likelihood by visiting every path
+of options.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,12 @@ from ppl_models import OptionsHMM
 Params = dict[str, Tensor]
 
 
-def all_paths(params: Mapping[str, np.ndarray], row: np.ndarray) -> tuple[list[tuple[int, ...]], np.ndarray]:
-    """Every path of options of one packed sequence (T, 2), and its probability with states and actions, the missing
-    actions summed out one by one."""
+def all_paths(
+    params: Mapping[str, np.ndarray], row: np.ndarray
+) -> tuple[list[tuple[int, ...]], np.ndarray]:
+    """Every path of options of one packed sequence (T, 2), and its probability with states and
+    actions, the missing actions summed out one by one.
+    """
     row = row[row[:, 0] >= 0]
     num_options, num_actions = params["initial"].shape[1], params["low"].shape[2]
     state, action = row.T
@@ -46,15 +51,29 @@ def by_paths(params: Mapping[str, np.ndarray], data: np.ndarray) -> np.ndarray:
     return np.array([np.log(all_paths(params, row)[1].sum()) for row in data])
 
 
-def options_truth(num_states: int, num_actions: int, num_options: int, seed: int, sharp: float = 0.5) -> Params:
+def options_truth(
+    num_states: int, num_actions: int, num_options: int, seed: int, sharp: float = 0.5
+) -> Params:
     """Parameters with options that differ and tend to stay."""
     generator = np.random.default_rng(seed)
     eye = np.eye(num_options)
     truth = {
-        "initial": generator.dirichlet(np.full(num_states * num_options, 5.0)).reshape(num_states, num_options),
-        "low": generator.dirichlet(np.full(num_actions, sharp), size=(num_states, num_options)) * 0.9 + 0.1 / num_actions,
-        "high": 0.7 * eye + 0.3 * generator.dirichlet(np.ones(num_options), size=(num_states, num_options)),
-        "environment": generator.dirichlet(np.full(num_states, 2.0), size=(num_actions, num_states)),
+        "initial": (
+            generator.dirichlet(np.full(num_states * num_options, 5.0)).reshape(
+                num_states, num_options
+            )
+        ),
+        "low": (
+            generator.dirichlet(np.full(num_actions, sharp), size=(num_states, num_options)) * 0.9
+            + 0.1 / num_actions
+        ),
+        "high": (
+            0.7 * eye
+            + 0.3 * generator.dirichlet(np.ones(num_options), size=(num_states, num_options))
+        ),
+        "environment": generator.dirichlet(
+            np.full(num_states, 2.0), size=(num_actions, num_states)
+        ),
     }
     return {name: torch.tensor(value) for name, value in truth.items()}
 
@@ -69,7 +88,10 @@ def ending(truth: Params) -> Params:
     generator = np.random.default_rng(5)
     shape = truth["high"].shape[:2]
     rest = {name: value for name, value in truth.items() if name != "high"}
-    end, choice = generator.uniform(0.1, 0.5, size=shape), generator.dirichlet(np.full(shape[1], 2.0), size=shape[0])
+    end, choice = (
+        generator.uniform(0.1, 0.5, size=shape),
+        generator.dirichlet(np.full(shape[1], 2.0), size=shape[0]),
+    )
     return rest | {"termination": torch.tensor(end), "choice": torch.tensor(choice)}
 
 
@@ -77,7 +99,9 @@ def by_ends(params: Mapping[str, np.ndarray], data: np.ndarray) -> np.ndarray:
     """(B,), options ended and chosen anew, one entry of the high-level policy at a time."""
     high = np.zeros((*params["termination"].shape, params["termination"].shape[1]))
     for s, o, p in np.ndindex(high.shape):
-        high[s, o, p] = params["termination"][s, o] * params["choice"][s, p] + (1 - params["termination"][s, o]) * (o == p)
+        high[s, o, p] = params["termination"][s, o] * params["choice"][s, p] + (
+            1 - params["termination"][s, o]
+        ) * (o == p)
     return by_paths({**params, "high": high}, data)
 
 
@@ -91,16 +115,58 @@ def options_rows(row: type) -> list[Any]:
     ):
         model = OptionsHMM(*sizes, num_steps=steps, **settings)
         s, a, o = sizes
-        shapes = {"initial": (s, o), "low": (s, o, a), "high": (s, o, o), "environment": (a, s, s), "trajectories": (steps, 2)}
+        shapes = {
+            "initial": (s, o),
+            "low": (s, o, a),
+            "high": (s, o, o),
+            "environment": (a, s, s),
+            "trajectories": (steps, 2),
+        }
         out.append(row(name, model, options_truth(*sizes, seed=len(out)), shapes, by_paths))
-    model, truth = OptionsHMM(2, 2, 3, num_steps=3, termination=True, stickiness=1.0), options_truth(2, 2, 3, seed=3)
+    model, truth = (
+        OptionsHMM(2, 2, 3, num_steps=3, termination=True, stickiness=1.0),
+        options_truth(2, 2, 3, seed=3),
+    )
     shapes = {"initial": (2, 3), "low": (2, 3, 2), "environment": (2, 2, 2), "trajectories": (3, 2)}
-    out.append(row("options-termination", model, ending(truth), shapes | {"termination": (2, 3), "choice": (2, 3)}, by_ends))
-    model, truth = OptionsHMM(2, 3, 2, concentration=1.0, num_steps=60), options_truth(2, 3, 2, seed=11, sharp=0.3)
-    truth["high"] = torch.tensor([[[0.8, 0.2], [0.3, 0.7]], [[0.7, 0.3], [0.15, 0.85]]], dtype=torch.float64)  # off the bounds
-    truth["low"] = torch.tensor([[[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]], [[0.2, 0.7, 0.1], [0.5, 0.1, 0.4]]], dtype=torch.float64)
-    shapes = {"initial": (2, 2), "low": (2, 2, 3), "high": (2, 2, 2), "environment": (3, 2, 2), "trajectories": (60, 2)}
-    return [*out, row("options-recovers", model, truth, shapes, by_filter, recovery_rows=200, relabel=relabelled)]
+    out.append(
+        row(
+            "options-termination",
+            model,
+            ending(truth),
+            shapes | {"termination": (2, 3), "choice": (2, 3)},
+            by_ends,
+        )
+    )
+    model, truth = (
+        OptionsHMM(2, 3, 2, concentration=1.0, num_steps=60),
+        options_truth(2, 3, 2, seed=11, sharp=0.3),
+    )
+    truth["high"] = torch.tensor(
+        [[[0.8, 0.2], [0.3, 0.7]], [[0.7, 0.3], [0.15, 0.85]]], dtype=torch.float64
+    )  # off the bounds
+    truth["low"] = torch.tensor(
+        [[[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]], [[0.2, 0.7, 0.1], [0.5, 0.1, 0.4]]],
+        dtype=torch.float64,
+    )
+    shapes = {
+        "initial": (2, 2),
+        "low": (2, 2, 3),
+        "high": (2, 2, 2),
+        "environment": (3, 2, 2),
+        "trajectories": (60, 2),
+    }
+    return [
+        *out,
+        row(
+            "options-recovers",
+            model,
+            truth,
+            shapes,
+            by_filter,
+            recovery_rows=200,
+            relabel=relabelled,
+        ),
+    ]
 
 
 def by_filter(params: Mapping[str, np.ndarray], data: np.ndarray) -> np.ndarray:
@@ -111,6 +177,8 @@ def by_filter(params: Mapping[str, np.ndarray], data: np.ndarray) -> np.ndarray:
         alpha = params["initial"][row[0, 0]] * params["low"][row[0, 0], :, row[0, 1]]
         for (before, action), (state, following) in itertools.pairwise(row):
             value += np.log(params["environment"][action, before, state]) + np.log(alpha.sum())
-            alpha = (alpha / alpha.sum()) @ params["high"][state] * params["low"][state, :, following]
+            alpha = (
+                (alpha / alpha.sum()) @ params["high"][state] * params["low"][state, :, following]
+            )
         out.append(value + np.log(alpha.sum()))
     return np.array(out)

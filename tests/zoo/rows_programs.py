@@ -1,4 +1,6 @@
-"""Rows of the zoo's table for programs of users: a mixture and a chain that describe nothing of themselves."""
+"""Rows of the zoo's table for programs of users: a mixture and a chain that describe nothing of
+themselves.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def bernoulli_mixture(data: Tensor | None = None, num_rows: int | None = None) -
     chance = pyro.sample("chance", dist.Beta(torch.ones(2, 6, dtype=F64), 1.0).to_event(2))
     with pyro.plate("rows", num_rows if data is None else len(data)):
         group = pyro.sample("group", dist.Categorical(weights))
-        return pyro.sample("answers", dist.Bernoulli(Vindex(chance)[..., group, :]).to_event(1), obs=data)
+        return pyro.sample(
+            "answers", dist.Bernoulli(Vindex(chance)[..., group, :]).to_event(1), obs=data
+        )
 
 
 def mixture_log_likelihood(params: Mapping[str, np.ndarray], data: np.ndarray) -> np.ndarray:
@@ -41,10 +45,14 @@ LENGTH = 4
 
 
 def hidden_markov(data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
-    """A chain of three states with counts; Pyro reuses the enumerated dims of a pyro.markov loop."""
+    """A chain of three states with counts; Pyro reuses the enumerated dims of a pyro.markov
+    loop.
+    """
     initial = pyro.sample("initial", dist.Dirichlet(torch.ones(3, dtype=F64)))
     transition = pyro.sample("transition", dist.Dirichlet(torch.ones(3, 3, dtype=F64)).to_event(1))
-    rates = pyro.sample("rates", dist.Gamma(torch.tensor(2.0, dtype=F64), 1.0).expand([3]).to_event(1))
+    rates = pyro.sample(
+        "rates", dist.Gamma(torch.tensor(2.0, dtype=F64), 1.0).expand([3]).to_event(1)
+    )
     drawn = []
     with pyro.plate("rows", num_rows if data is None else len(data)):
         state = None
@@ -52,7 +60,11 @@ def hidden_markov(data: Tensor | None = None, num_rows: int | None = None) -> Te
             chance = initial if state is None else Vindex(transition)[..., state, :]
             state = pyro.sample(f"state_{t}", dist.Categorical(chance))
             rate = Vindex(rates)[..., state]
-            drawn.append(pyro.sample(f"count_{t}", dist.Poisson(rate), obs=None if data is None else data[:, t]))
+            drawn.append(
+                pyro.sample(
+                    f"count_{t}", dist.Poisson(rate), obs=None if data is None else data[:, t]
+                )
+            )
     return torch.stack(drawn, -1)
 
 
@@ -61,13 +73,18 @@ def chain_log_likelihood(params: Mapping[str, np.ndarray], data: np.ndarray) -> 
     emission = stats.poisson.logpmf(data[:, :, None], params["rates"])  # (N, T, S)
     forward = np.log(params["initial"]) + emission[:, 0]
     for t in range(1, LENGTH):
-        forward = logsumexp(forward[:, :, None] + np.log(params["transition"]), axis=1) + emission[:, t]
+        forward = (
+            logsumexp(forward[:, :, None] + np.log(params["transition"]), axis=1) + emission[:, t]
+        )
     return logsumexp(forward, axis=1)
 
 
 def plain_programs() -> list[Row]:
     low, high = [0.15, 0.2, 0.25, 0.1, 0.7, 0.8], [0.8, 0.75, 0.9, 0.7, 0.3, 0.2]
-    mixture = {"weights": torch.tensor([0.35, 0.65], dtype=F64), "chance": torch.tensor([low, high], dtype=F64)}
+    mixture = {
+        "weights": torch.tensor([0.35, 0.65], dtype=F64),
+        "chance": torch.tensor([low, high], dtype=F64),
+    }
     chain = {
         "initial": torch.tensor([0.5, 0.3, 0.2], dtype=F64),
         "transition": torch.tensor([[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.3, 0.3, 0.4]], dtype=F64),

@@ -52,30 +52,49 @@ ZOO = (
 )
 WITH_LOCAL = (*ZOO, *factorization_rows(Row))
 LAYERED = tuple(row for row in ZOO if hasattr(row.model, "layers"))
-UNPENALISED = tuple(row for row in LAYERED if all(layer.penalty is None for layer in row.model.layers()))
+UNPENALISED = tuple(
+    row for row in LAYERED if all(layer.penalty is None for layer in row.model.layers())
+)
 DRAWN = tuple(row for row in WITH_LOCAL if row.data is None)
 rows_that_draw = pytest.mark.parametrize("row", DRAWN, ids=lambda row: row.name)
 every_row = pytest.mark.parametrize("row", WITH_LOCAL, ids=lambda row: row.name)
 SWEPT = "factorization-usage-shape"  # is asked by Gibbs sweeps as its sister is, seconds a question
-every_row_but_swept = pytest.mark.parametrize("row", [pytest.param(row, marks=[pytest.mark.slow] if row.name == SWEPT else []) for row in WITH_LOCAL], ids=lambda row: row.name)
-rows_without_local = pytest.mark.parametrize("row", ZOO, ids=lambda row: row.name)  # EM has nothing but parameters to move
+every_row_but_swept = pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(row, marks=[pytest.mark.slow] if row.name == SWEPT else [])
+        for row in WITH_LOCAL
+    ],
+    ids=lambda row: row.name,
+)
+rows_without_local = pytest.mark.parametrize(
+    "row", ZOO, ids=lambda row: row.name
+)  # EM has nothing but parameters to move
 layered_rows = pytest.mark.parametrize("row", LAYERED, ids=lambda row: row.name)
 
 
 def simulated(row: Row, num_rows: int, seed: int) -> Tensor:
-    """Data of the truth, by a plain run of the program, with missing entries where the row asks for them; given rows where it draws none."""
+    """Data of the truth, by a plain run of the program, with missing entries where the row asks for
+    them; given rows where it draws none.
+    """
     if row.data is not None:
         return row.data(num_rows, seed)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
-        data = pyro.poutine.condition(row.model, row.truth | local_of(row, num_rows))(None, num_rows)
+        data = pyro.poutine.condition(row.model, row.truth | local_of(row, num_rows))(
+            None, num_rows
+        )
         if row.missing:
             gone = torch.rand(data.shape) < row.missing
-            gone[torch.arange(num_rows), torch.arange(num_rows) % data.shape[1]] = False  # no empty row or column
+            gone[torch.arange(num_rows), torch.arange(num_rows) % data.shape[1]] = (
+                False  # no empty row or column
+            )
             data = data.masked_fill(gone, math.nan)
         if row.local:
             empty = (data == 0) | data.isnan()
-            data = torch.where(empty.all(-1, keepdim=True) & ~data.isnan(), 1.0, data)  # a row without counts is refused
+            data = torch.where(
+                empty.all(-1, keepdim=True) & ~data.isnan(), 1.0, data
+            )  # a row without counts is refused
     return data
 
 
@@ -83,13 +102,20 @@ def local_of(row: Row, num_rows: int = NUM_ROWS) -> Params:
     """Values of the rows' continuous latents."""
     generator = torch.Generator().manual_seed(5)
     shapes = {name: (num_rows, *row.event_shapes[name]) for name in row.local}
-    return {name: 3 - 15 * torch.rand(shape, generator=generator, dtype=F64).log() for name, shape in shapes.items()}
+    return {
+        name: 3 - 15 * torch.rand(shape, generator=generator, dtype=F64).log()
+        for name, shape in shapes.items()
+    }
 
 
 def near(row: Row, num: int, seed: int, size: float = 0.3) -> Params:
-    """``num`` parameter values scattered about the truth, inside the supports, zeros left alone, (num, ...)."""
+    """``num`` parameter values scattered about the truth, inside the supports, zeros left alone,
+    (num, ...).
+    """
     generator = torch.Generator().manual_seed(seed)
-    nodes = plain_trace(row.model, row.truth, *((None, 2) if row.data is None else (row.data(3, 0),))).nodes
+    nodes = plain_trace(
+        row.model, row.truth, *((None, 2) if row.data is None else (row.data(3, 0),))
+    ).nodes
     out = {}
     for name, value in row.truth.items():
         support = nodes[name]["fn"].support
@@ -107,12 +133,21 @@ def near(row: Row, num: int, seed: int, size: float = 0.3) -> Params:
         elif isinstance(base, type(constraints.positive_definite)):
             turn = torch.eye(value.shape[-1], dtype=F64) + noise / 2
             out[name] = turn @ value @ turn.mT
-        elif (value > 0).all() and bool((torch.as_tensor(getattr(base, "lower_bound", -1.0)) >= 0).all()):
-            ends = (torch.as_tensor(getattr(base, side, end), dtype=F64) for side, end in (("lower_bound", 0.0), ("upper_bound", math.inf)))
+        elif (value > 0).all() and bool(
+            (torch.as_tensor(getattr(base, "lower_bound", -1.0)) >= 0).all()
+        ):
+            ends = (
+                torch.as_tensor(getattr(base, side, end), dtype=F64)
+                for side, end in (("lower_bound", 0.0), ("upper_bound", math.inf))
+            )
             out[name] = (value * noise.exp()).clamp(*ends)
         else:
-            low = torch.as_tensor(getattr(base, "lower_bound", -1.0), dtype=F64)  # gaps of ordinal items stay positive, steps beside them need not
-            out[name] = torch.where((low >= 0) & (value > 0), value * noise.exp(), value + noise * (value != 0))
+            low = torch.as_tensor(
+                getattr(base, "lower_bound", -1.0), dtype=F64
+            )  # gaps of ordinal items stay positive, steps beside them need not
+            out[name] = torch.where(
+                (low >= 0) & (value > 0), value * noise.exp(), value + noise * (value != 0)
+            )
     return out
 
 
@@ -128,10 +163,15 @@ def program_of(row: Row) -> Program:
 
 @functools.cache
 def params_of(row: Row) -> Params:
-    """Several parameter values, as a batch of restarts; with values of the rows' continuous latents."""
+    """Several parameter values, as a batch of restarts; with values of the rows' continuous
+    latents.
+    """
     generator = torch.Generator().manual_seed(9)
     local = {
-        name: value * (0.3 * torch.randn(NUM_RESTARTS, *value.shape, generator=generator, dtype=F64)).exp()
+        name: (
+            value
+            * (0.3 * torch.randn(NUM_RESTARTS, *value.shape, generator=generator, dtype=F64)).exp()
+        )
         for name, value in local_of(row).items()
     }
     return near(row, NUM_RESTARTS, seed=2) | local
@@ -157,4 +197,11 @@ def quick_fit(row: Row) -> Fit:
     """A few iterations from random starts; what it warns of is kept in the fit."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return fit(row.model, data_of(row), row.method or EM(max_iterations=1), init="random", num_restarts=2, seed=3)
+        return fit(
+            row.model,
+            data_of(row),
+            row.method or EM(max_iterations=1),
+            init="random",
+            num_restarts=2,
+            seed=3,
+        )

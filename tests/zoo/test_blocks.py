@@ -22,23 +22,31 @@ SOLVED = [row for row in WITH_LOCAL if structure_of(row.model).solves_blocks]
 
 @pytest.mark.parametrize("row", IN_BLOCKS, ids=lambda row: row.name)
 def test_sums_over_rows_are_all_that_em_wants(row: Row) -> None:
-    """Steps that were made of other rows take the same M-step from the sums, and a problem of blocks has the objective and the M-step of all rows."""
+    """Steps that were made of other rows take the same M-step from the sums, and a problem of
+    blocks has the objective and the M-step of all rows.
+    """
     data, params = data_of(row), near(row, NUM_RESTARTS, seed=6)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a constant column
         problem = problem_of(row.model, data, 0, start_given=True)
-        blocked = problem_of_blocks(row.model, RowBlocks.of(data, block_rows=3), 0, start_given=True)
+        blocked = problem_of_blocks(
+            row.model, RowBlocks.of(data, block_rows=3), 0, start_given=True
+        )
     steps = EM().steps(problem)
     whole, log_likelihood, log_prior = steps.e_step(params)
     moved = steps.m_step(whole, params)
     others = EM().steps(replace(problem, data=data[[3, 1, 1, 7, 5, 2, 0]]))
     if hasattr(steps, "floor"):
-        others = replace(others, given_floor=steps.floor)  # a share of the columns' variances, which are the sample's where rows come in blocks
+        others = replace(
+            others, given_floor=steps.floor
+        )  # a share of the columns' variances, which are the sample's where rows come in blocks
     added, _ = summed_statistics(others, params, data.tensor_split([4, 5]))
     for name, value in others.m_step(added, params).items():
         close(value, moved[name], 1e-8)
     assert problem.num_rows == blocked.num_rows
-    assert problem.structure.num_observations(problem) == blocked.structure.num_observations(blocked)
+    assert problem.structure.num_observations(problem) == blocked.structure.num_observations(
+        blocked
+    )
     in_blocks = EM().steps(blocked)
     found, value, prior = in_blocks.e_step(params)
     close(value, log_likelihood.double(), 1e-9)
@@ -54,11 +62,15 @@ def test_one_batch_of_all_rows_is_one_iteration(row: Row) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a constant column
         problem = problem_of(row.model, data, 0, start_given=True)
-        blocked = problem_of_blocks(row.model, RowBlocks.of(data, block_rows=3), 0, start_given=True)
+        blocked = problem_of_blocks(
+            row.model, RowBlocks.of(data, block_rows=3), 0, start_given=True
+        )
     steps = EM().steps(problem)
     wanted = steps.m_step(steps.e_step(params)[0], params)
     for own in (problem, blocked):
-        found = OnlineEM(batch_rows=len(data)).improved(own, EM().steps(own), params, NoProgress(), None)
+        found = OnlineEM(batch_rows=len(data)).improved(
+            own, EM().steps(own), params, NoProgress(), None
+        )
         for name, value in found.items():
             close(value, wanted[name], 1e-8)
 
@@ -66,11 +78,16 @@ def test_one_batch_of_all_rows_is_one_iteration(row: Row) -> None:
 @pytest.mark.filterwarnings("ignore:the best restart did not converge")
 @pytest.mark.parametrize("row", SOLVED, ids=lambda row: row.name)
 def test_rows_are_solved_where_they_lie(row: Row) -> None:
-    """Engines with local sites: the fit of blocks is that of rows in memory from the same start, their local sites too, and so is what is asked of it afterwards."""
+    """Engines with local sites: the fit of blocks is that of rows in memory from the same start,
+    their local sites too, and so is what is asked of it afterwards.
+    """
     data = simulated(row, 40, seed=1)  # missing entries lie where they lie, in some of the blocks
     method = Factorize(max_sweeps=90)
     start = {name: value for name, value in row.truth.items() if name not in row.local}
-    whole, blocks = fit(row.model, data, method, init=start, num_restarts=2), RowBlocks.of(data, block_rows=7)
+    whole, blocks = (
+        fit(row.model, data, method, init=start, num_restarts=2),
+        RowBlocks.of(data, block_rows=7),
+    )
     found = fit(row.model, blocks, method, init=start, num_restarts=2)
     close(found.objective, whole.objective, 1e-9)
     close(found.log_likelihood, whole.log_likelihood, 1e-9)

@@ -1,6 +1,8 @@
-"""Engines on data that lie on a device: nothing of theirs is left on the CPU, and their numbers are those of the CPU.
+"""Engines on data that lie on a device: nothing of theirs is left on the CPU, and their numbers are
+those of the CPU.
 
-Where there is no device, one is pretended (:mod:`zoo.pretended_device`); where there is one, the same is asked of it, up to rounding.
+Where there is no device, one is pretended (:mod:`zoo.pretended_device`); where there is one, the
+same is asked of it, up to rounding.
 """
 
 from __future__ import annotations
@@ -22,8 +24,14 @@ from inference.fitting.problem import problem_of
 from inference.programs.devices import elements_at_once
 from inference.structures.registry import structure_of
 
-ENGINES = {"EM": EM(max_iterations=2, num_relaxed=1), "SAEM": SAEM(max_iterations=4, num_burn_in=1, num_relaxed=1, window=2)}
-OWN = {"bernoulli-mixture", "hidden-markov"}  # programs that make tensors of their own on the CPU, as users' programs may
+ENGINES = {
+    "EM": EM(max_iterations=2, num_relaxed=1),
+    "SAEM": SAEM(max_iterations=4, num_burn_in=1, num_relaxed=1, window=2),
+}
+OWN = {
+    "bernoulli-mixture",
+    "hidden-markov",
+}  # programs that make tensors of their own on the CPU, as users' programs may
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -40,14 +48,31 @@ def problem(row: Row) -> Problem:
 
 QUICK = {  # one of each kind; the others run with the slow tests
     "EM": {
-        "encoder-confirmatory-Blocks", "encoder-truncated-lasso", "encoder-NegativeBinomial-missing", "dina-Poisson-2-missing", "attributes-dag-Poisson",
-        "attributes-estimated-Normal", "noisy-or-missing", "options-2", "continuous-options-2", "mixture-Normal", "mixture-Categorical-missing",
-        "mixture-NegativeBinomial-Blocks", "mixture-MultivariateNormal-missing", "mixture-covariates-missing", "hidden-markov-left-right-Blocks",
+        "encoder-confirmatory-Blocks",
+        "encoder-truncated-lasso",
+        "encoder-NegativeBinomial-missing",
+        "dina-Poisson-2-missing",
+        "attributes-dag-Poisson",
+        "attributes-estimated-Normal",
+        "noisy-or-missing",
+        "options-2",
+        "continuous-options-2",
+        "mixture-Normal",
+        "mixture-Categorical-missing",
+        "mixture-NegativeBinomial-Blocks",
+        "mixture-MultivariateNormal-missing",
+        "mixture-covariates-missing",
+        "hidden-markov-left-right-Blocks",
     },
     "SAEM": {"encoder-Blocks-2-missing", "attributes-dag-Poisson"},
-}  # fmt: skip
+}
 CASES = [
-    pytest.param(engine, row, id=f"{engine}-{row.name}", marks=() if row.name in QUICK[engine] else pytest.mark.slow)
+    pytest.param(
+        engine,
+        row,
+        id=f"{engine}-{row.name}",
+        marks=() if row.name in QUICK[engine] else pytest.mark.slow,
+    )
     for engine in ENGINES
     for row in ZOO
     if runs(engine, row)
@@ -55,18 +80,26 @@ CASES = [
 
 
 @pytest.mark.parametrize(("engine", "row"), CASES)
-def test_an_engine_stays_on_the_device_of_the_data(engine: str, row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saem, "seeded", lambda like, seed: torch.Generator().manual_seed(seed))  # a generator cannot be pretended
+def test_an_engine_stays_on_the_device_of_the_data(
+    engine: str, row: Row, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        saem, "seeded", lambda like, seed: torch.Generator().manual_seed(seed)
+    )  # a generator cannot be pretended
     here = ENGINES[engine].run(problem(row), params_of(row), NoProgress(), None)
     asked = problem(row)
     with PretendedDevice():
-        there = ENGINES[engine].run(replace(asked, data=carried(asked.data)), carried(params_of(row)), NoProgress(), None)
+        there = ENGINES[engine].run(
+            replace(asked, data=carried(asked.data)), carried(params_of(row)), NoProgress(), None
+        )
     for name, value in here.params.items():
         found = there.params[name]
         assert isinstance(found, Pretended), f"{name} was left on the CPU"
         torch.testing.assert_close(found.held, value, rtol=1e-12, atol=1e-12)
     assert not isinstance(there.objective, Pretended)  # what is reported lies on the CPU
-    torch.testing.assert_close(there.objective, here.objective, rtol=1e-12, atol=1e-12, equal_nan=True)
+    torch.testing.assert_close(
+        there.objective, here.objective, rtol=1e-12, atol=1e-12, equal_nan=True
+    )
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
@@ -76,8 +109,17 @@ def test_an_engine_on_a_gpu_gives_the_numbers_of_the_cpu(engine: str, row: Row) 
         pytest.skip("random numbers differ between devices")
     asked: Any = problem(row)
     here = ENGINES[engine].run(asked, params_of(row), NoProgress(), None)
-    data = {name: part.cuda() for name, part in asked.data.items()} if isinstance(asked.data, dict) else asked.data.cuda()
-    there = ENGINES[engine].run(replace(asked, data=data), {name: value.cuda() for name, value in params_of(row).items()}, NoProgress(), None)
+    data = (
+        {name: part.cuda() for name, part in asked.data.items()}
+        if isinstance(asked.data, dict)
+        else asked.data.cuda()
+    )
+    there = ENGINES[engine].run(
+        replace(asked, data=data),
+        {name: value.cuda() for name, value in params_of(row).items()},
+        NoProgress(),
+        None,
+    )
     for name, value in here.params.items():
         assert there.params[name].is_cuda
         torch.testing.assert_close(there.params[name].cpu(), value, rtol=1e-6, atol=1e-8)
@@ -88,7 +130,9 @@ def test_pieces_of_work_fill_the_memory_of_a_device(monkeypatch: pytest.MonkeyPa
     assert elements_at_once({"device": 3}, 1000) == 1000  # no tensor
     assert EM().elements_at_once(torch.zeros(2)) == 2**18
     assert EM(chunk_elements=7).elements_at_once(torch.zeros(2)) == 7
-    like = torch.zeros(2).as_subclass(type("OnGpu", (torch.Tensor,), {"device": torch.device("cuda", 0)}))
+    like = torch.zeros(2).as_subclass(
+        type("OnGpu", (torch.Tensor,), {"device": torch.device("cuda", 0)})
+    )
     for free, expected in ((2**30, 2**23), (2**10, 1000)):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, 2**40))
         assert elements_at_once(like, 1000) == expected
@@ -106,6 +150,13 @@ def test_the_pretended_device_refuses_what_a_device_refuses() -> None:
             torch.rand(3, generator=torch.Generator(), device=there.device)
         with pytest.raises(TypeError, match="numpy"):
             there.numpy()
-        made = (there @ there.new_ones(2) + torch.arange(3, device=there.device) + there[torch.arange(3), 0] + torch.tensor(2.0)).cpu()
-    torch.testing.assert_close(made, x @ torch.ones(2) + torch.arange(3) + x[:, 0] + 2.0, rtol=0, atol=0)
+        made = (
+            there @ there.new_ones(2)
+            + torch.arange(3, device=there.device)
+            + there[torch.arange(3), 0]
+            + torch.tensor(2.0)
+        ).cpu()
+    torch.testing.assert_close(
+        made, x @ torch.ones(2) + torch.arange(3) + x[:, 0] + 2.0, rtol=0, atol=0
+    )
     assert float(there.held.sum()) == float(x.sum())

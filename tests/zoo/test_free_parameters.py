@@ -52,9 +52,11 @@ def rank_at(model: Callable[..., Any], data: Any, point: Params) -> int:
     maps = {name: biject_to(program.site(name).support) for name in point}
     free = {name: maps[name].inv(value) for name, value in point.items()}
     moves = [
-        (value != 0)
-        if name.startswith("loadings") and free[name].shape == value.shape
-        else torch.ones_like(free[name], dtype=torch.bool)
+        (
+            (value != 0)
+            if name.startswith("loadings") and free[name].shape == value.shape
+            else torch.ones_like(free[name], dtype=torch.bool)
+        )
         for name, value in point.items()
     ]
     x = torch.cat([value.ravel() for value in free.values()]).requires_grad_()
@@ -106,7 +108,8 @@ def test_the_count_is_the_rank_or_the_verdict_is_no(row: Row) -> None:
     assert is_doubted(found.to_dict()), (rank, counted, found.text())
 
 
-# ---------------------------------------------------------------- random models of attributes, under every law and rule
+# ---------------------------------------------------------------- random models of attributes,
+# under every law and rule
 
 
 def drawn_pairs(rng: np.random.Generator, size: int) -> tuple[tuple[int, int], ...]:
@@ -193,7 +196,9 @@ def test_every_parameter_of_many_identified_models_is_counted_once(seed: int) ->
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_saturated_item_has_a_coefficient_for_each_profile_that_there_is(seed: int) -> None:
-    """Of the brute-force kind: distinct rows of the profiles, and a design of full rank over them."""
+    """Of the brute-force kind: distinct rows of the profiles, and a design of full rank over
+    them.
+    """
     rng = np.random.default_rng(seed)
     size = int(rng.integers(2, 5))
     rows = [

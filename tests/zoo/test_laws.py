@@ -1,7 +1,8 @@
 """One table of small models; every law that holds for any of them is asked of all of them.
 
-To add a family, add one :class:`Row` to ``ZOO``: its program, a truth, the shapes of its sites and its log-likelihood
-written down by hand. Laws of described layers (accelerated steps, alignment) apply where the model describes layers.
+To add a family, add one :class:`Row` to ``ZOO``: its program, a truth, the shapes of its sites and
+its log-likelihood written down by hand. Laws of described layers (accelerated steps, alignment)
+apply where the model describes layers.
 """
 
 from __future__ import annotations
@@ -72,7 +73,11 @@ from ppl_models.descriptions.layers import RootLayer
 @rows_that_draw
 def test_a_prior_draw_has_the_declared_shapes(row: Row) -> None:
     trace = plain_trace(row.model, {}, None, 7)
-    samples = {name: node for name, node in trace.nodes.items() if node["type"] == "sample" and name != "rows"}
+    samples = {
+        name: node
+        for name, node in trace.nodes.items()
+        if node["type"] == "sample" and name != "rows"
+    }
     assert set(samples) - {"units"} == set(row.event_shapes)
     for name, shape in row.event_shapes.items():
         value = samples[name]["value"]
@@ -112,7 +117,9 @@ def test_log_joint_is_that_of_a_plain_trace(row: Row) -> None:
     for restart in range(NUM_RESTARTS):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(restart)
-            trace = pyro.poutine.trace(pyro.poutine.condition(row.model, at(params, restart))).get_trace(data_of(row))
+            trace = pyro.poutine.trace(
+                pyro.poutine.condition(row.model, at(params, restart))
+            ).get_trace(data_of(row))
         expected.append(trace.log_prob_sum())
         for name in program_of(row).names("latent"):
             latents.setdefault(name, []).append(trace.nodes[name]["value"])
@@ -125,7 +132,9 @@ def test_log_joint_is_that_of_a_plain_trace(row: Row) -> None:
 def test_log_marginal_is_the_loss_of_pyro(row: Row) -> None:
     params = at(params_of(row), 0)
     conditioned = config_enumerate(pyro.poutine.condition(row.model, params), default="parallel")
-    loss = TraceEnum_ELBO(max_plate_nesting=1, strict_enumeration_warning=False).loss(conditioned, lambda *args: None, data_of(row))
+    loss = TraceEnum_ELBO(max_plate_nesting=1, strict_enumeration_warning=False).loss(
+        conditioned, lambda *args: None, data_of(row)
+    )
     program = program_of(row)
     close(program.log_marginal(params) + program.log_prior(params), -loss)
 
@@ -144,10 +153,15 @@ def test_a_batch_of_restarts_is_each_of_them(row: Row) -> None:
         close(posteriors.log_marginal[restart], program.log_marginal(one))
         close(posteriors.log_prior[restart], program.log_prior(one))
         alone = program.factor_posteriors(one)
-        close(expected_density[restart], program.expected_complete_log_density(at(moved, restart), alone))
+        close(
+            expected_density[restart],
+            program.expected_complete_log_density(at(moved, restart), alone),
+        )
         for name, weight in alone.weights.items():
             batch = posteriors.weights[name]
-            close(batch.select(-2, restart).flatten() if batch.dim() > 1 else batch, weight.flatten())
+            close(
+                batch.select(-2, restart).flatten() if batch.dim() > 1 else batch, weight.flatten()
+            )
         for name, value in program.latent_marginals(one).items():
             close(marginals[name][restart], value)
 
@@ -160,7 +174,9 @@ def test_factor_posteriors_equal_brute_force(row: Row) -> None:
     program, params, by_hand = program_of(row), at(params_of(row), 0), truth_by_hand(row, 0)
     posteriors = program.factor_posteriors(params)
     parents = enumerated_parents(row.model, params, 1, data_of(row))
-    assert set(posteriors.weights) == set(program.names("latent") + program.names("local") + program.names("observed"))
+    assert set(posteriors.weights) == set(
+        program.names("latent") + program.names("local") + program.names("observed")
+    )
     for name, weight in posteriors.weights.items():
         dims = sorted(parents.get(name, {}))  # the leftmost first; continuous latents have none
         expected = by_hand.marginal(*(parents[name][dim] for dim in dims))  # (V, ..., N)
@@ -179,7 +195,11 @@ def test_factor_posteriors_equal_brute_force(row: Row) -> None:
 @every_row
 def test_latent_marginals_means_and_modes_equal_brute_force(row: Row) -> None:
     program, params, by_hand = program_of(row), at(params_of(row), 0), truth_by_hand(row, 0)
-    marginals, means, modes = program.latent_marginals(params), program.latent_means(params), program.latent_modes(params)
+    marginals, means, modes = (
+        program.latent_marginals(params),
+        program.latent_means(params),
+        program.latent_modes(params),
+    )
     values = program.latent_values(params)
     assert set(marginals) == set(by_hand.values)
     for name, value in by_hand.values.items():
@@ -193,7 +213,9 @@ def test_latent_marginals_means_and_modes_equal_brute_force(row: Row) -> None:
 
 @every_row
 def test_fishers_identity(row: Row) -> None:
-    """The gradient of the log-marginal is that of the expected complete-data log-density, by two routes."""
+    """The gradient of the log-marginal is that of the expected complete-data log-density, by two
+    routes.
+    """
     program, data = program_of(row), data_of(row)
     leaves = {name: value.clone().requires_grad_() for name, value in at(params_of(row), 0).items()}
     names = list(leaves)
@@ -208,8 +230,12 @@ def test_fishers_identity(row: Row) -> None:
     complete = gradient((weights * brute_force(row.model, leaves, data).log_joint).sum())
     assert max(float(g.abs().max()) for g in marginal) > 1e-2  # the law is not about zeros
     for name, one, two, three in zip(names, marginal, expected, complete, strict=True):
-        torch.testing.assert_close(one, two, rtol=1e-8, atol=1e-8, msg=lambda text, name=name: f"{name}: {text}")
-        torch.testing.assert_close(one, three, rtol=1e-8, atol=1e-8, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            one, two, rtol=1e-8, atol=1e-8, msg=lambda text, name=name: f"{name}: {text}"
+        )
+        torch.testing.assert_close(
+            one, three, rtol=1e-8, atol=1e-8, msg=lambda text, name=name: f"{name}: {text}"
+        )
 
 
 @every_row
@@ -226,11 +252,16 @@ REPEATS = 400  # independent draws of every row's latents
 
 @every_row
 def test_exact_draws_of_latents_follow_the_posterior(row: Row) -> None:
-    """Joint draws of all latents of a row against the posterior of its configurations, by z-scores over three seeds."""
+    """Joint draws of all latents of a row against the posterior of its configurations, by z-scores
+    over three seeds.
+    """
     params, by_hand = at(params_of(row), 0), truth_by_hand(row, 0)
     kept = data_of(row)[:3]
     program = Program(row.model, kept.repeat(REPEATS, *(1,) * (kept.dim() - 1)))
-    params = params | {name: params[name][:3].repeat(REPEATS, *(1,) * (params[name].dim() - 1)) for name in row.local}
+    params = params | {
+        name: params[name][:3].repeat(REPEATS, *(1,) * (params[name].dim() - 1))
+        for name in row.local
+    }
     counts = torch.zeros(len(by_hand.log_joint), 3)
     for seed in range(3):
         with torch.random.fork_rng(devices=[]):
@@ -246,7 +277,9 @@ def test_exact_draws_of_latents_follow_the_posterior(row: Row) -> None:
     expected = 3 * REPEATS * by_hand.posterior[:, :3]
     likely = expected > 10  # a normal score means something
     rest = (expected * ~likely).sum(0), (counts * ~likely).sum(0)
-    score = (counts - expected) / (expected * (1 - expected / (3 * REPEATS))).clamp(min=1e-12).sqrt()
+    score = (counts - expected) / (expected * (1 - expected / (3 * REPEATS))).clamp(
+        min=1e-12
+    ).sqrt()
     assert int(likely.sum()) >= 3
     assert float(score[likely].abs().max()) < 6.0
     assert bool((rest[1] <= rest[0] + 6 * rest[0].sqrt() + 12).all())
@@ -262,7 +295,9 @@ def objectives(row: Row, method: EM, num_iterations: int) -> Tensor:
         problem = problem_of(row.model, data_of(row), 0)
         steps = method.steps(problem)
     if isinstance(steps, GenericSteps):
-        steps = replace(steps, num_steps=5)  # any number of inner steps keeps the promise; more only cost time
+        steps = replace(
+            steps, num_steps=5
+        )  # any number of inner steps keeps the promise; more only cost time
     assert isinstance(steps, LayeredSteps) == (method.accelerate and row in LAYERED)
     params = near(row, NUM_RESTARTS, seed=6, size=1.0)
     statistics, log_likelihood, log_prior = steps.e_step(params)
@@ -294,14 +329,18 @@ def test_generic_em_never_loses(row: Row) -> None:
 
 @pytest.mark.parametrize("accelerate", [True, False])
 def test_a_fit_reports_the_objective_of_every_iteration(accelerate: bool) -> None:
-    """The loop itself, to convergence of its report: trace, restarts and final values belong together."""
+    """The loop itself, to convergence of its report: trace, restarts and final values belong
+    together.
+    """
     row = next(row for row in ZOO if row.name == "encoder-truncated-lasso")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         problem = problem_of(row.model, data_of(row), 0, start_given=True)
         method = EM(accelerate=accelerate, max_iterations=40 if accelerate else 2)
         state = method.run(problem, near(row, 2, seed=6, size=1.0), NoProgress(), None)
-    assert_rising(torch.cat([state.history.nan_to_num(nan=-math.inf).cummax(0).values, state.objective[None]]))
+    assert_rising(
+        torch.cat([state.history.nan_to_num(nan=-math.inf).cummax(0).values, state.objective[None]])
+    )
     last = program_of(row).log_marginal(state.params) + program_of(row).log_prior(state.params)
     close(state.objective, last)
     close(state.log_likelihood, program_of(row).log_marginal(state.params))
@@ -309,24 +348,44 @@ def test_a_fit_reports_the_objective_of_every_iteration(accelerate: bool) -> Non
 
 def layer_statistics_by_hand(row: Row, restart: int) -> dict[str, dict[str, Tensor]]:
     """The statistics of every layer from the joint posterior of all latents, row by row."""
-    by_hand, (data, given) = truth_by_hand(row, restart), data_of(row).tensor_split([row.model.layers()[0].num_items], 1)
+    by_hand, (data, given) = (
+        truth_by_hand(row, restart),
+        data_of(row).tensor_split([row.model.layers()[0].num_items], 1),
+    )
     out = {}
     for depth, layer in enumerate(row.model.layers()):
         parent = by_hand.values[layer.parent]  # (C, K)
         columns = [parent[:, i] for i in range(parent.shape[1])]
         if layer.terms is not None:
-            kinds = [False] * len(layer.terms) if layer.disjunctive is None else layer.disjunctive.tolist()
+            kinds = (
+                [False] * len(layer.terms)
+                if layer.disjunctive is None
+                else layer.disjunctive.tolist()
+            )
             pairs = zip(layer.terms, kinds, strict=True)
-            columns = [(parent[:, own].sum(1) > 0).to(F64) if is_any else parent[:, own].prod(1) for own, is_any in pairs]
+            columns = [
+                (parent[:, own].sum(1) > 0).to(F64) if is_any else parent[:, own].prod(1)
+                for own, is_any in pairs
+            ]
         design = torch.stack([torch.ones(len(parent), dtype=F64), *columns], 1)
         if depth == 0:
             posterior = by_hand.marginal(layer.parent)  # (C, N)
             seen = (~data.isnan()).to(F64)
-            statistic = torch.cat([family.statistic(data[:, c]) for family, c, _ in layer.response.blocks(data.shape[1])], 1)
+            statistic = torch.cat(
+                [
+                    family.statistic(data[:, c])
+                    for family, c, _ in layer.response.blocks(data.shape[1])
+                ],
+                1,
+            )
             statistic = statistic.masked_fill(layer.response.spread(data.isnan()), 0.0)
             counts = (posterior @ seen).mT if row.missing else posterior.sum(1)
             cross = statistic.mT @ posterior.mT @ design
-            out[layer.loadings] = {"counts": counts, "cross": cross, "squares": statistic.square().sum(0)}
+            out[layer.loadings] = {
+                "counts": counts,
+                "cross": cross,
+                "squares": statistic.square().sum(0),
+            }
         else:
             pair = by_hand.marginal(layer.child, layer.parent).sum(-1)  # (children's values, C)
             cross = (pair.mT @ by_hand.values[layer.child]).mT @ design
@@ -334,15 +393,27 @@ def layer_statistics_by_hand(row: Row, restart: int) -> dict[str, dict[str, Tens
     root = row.model.root_law()
     top = by_hand.marginal(root.latent).sum(-1)
     if type(root) is RootLayer:
-        out[root.latent] = {"root": torch.cat([top.sum().unsqueeze(0), top @ by_hand.values[root.latent]])}
-    elif given.shape[1]:  # expected latents times the standardised terms of their row, which are a number and 0 or 1
+        out[root.latent] = {
+            "root": torch.cat([top.sum().unsqueeze(0), top @ by_hand.values[root.latent]])
+        }
+    elif given.shape[
+        1
+    ]:  # expected latents times the standardised terms of their row, which are a number and 0 or 1
         (age, age_width), (share, share_width) = root.covariates.units
-        terms = torch.stack([torch.ones(len(given), dtype=F64), (given[:, 0] - age) / age_width, (given[:, 1] - share) / share_width])
+        terms = torch.stack(
+            [
+                torch.ones(len(given), dtype=F64),
+                (given[:, 0] - age) / age_width,
+                (given[:, 1] - share) / share_width,
+            ]
+        )
         expected = by_hand.marginal(root.latent).mT @ by_hand.values[root.latent]
         out[root.latent] = {"root": (expected.mT @ terms.mT).ravel()}
     else:  # the same statistic of the profiles themselves; tests of the root know it by hand
         params = {name: value[None] for name, value in at(params_of(row), restart).items()}
-        out[root.latent] = {"root": root.expected(by_hand.values[root.latent], top[None], params)[0]}
+        out[root.latent] = {
+            "root": root.expected(by_hand.values[root.latent], top[None], params)[0]
+        }
     return out
 
 
@@ -369,24 +440,32 @@ def test_accelerated_e_step_equals_brute_force(row: Row) -> None:
 
 @pytest.mark.parametrize("row", UNPENALISED, ids=lambda row: row.name)
 def test_accelerated_m_step_is_the_optimum(row: Row) -> None:
-    """Newton's fixed point is a stationary point of the objective that the generic M-step climbs, and no lower."""
+    """Newton's fixed point is a stationary point of the objective that the generic M-step climbs,
+    and no lower.
+    """
     program = program_of(row)
     steps = LayeredSteps.build(row.model, data_of(row), num_newton=20)
     assert steps is not None
     start = {name: value[:1] for name, value in params_of(row).items()}
     statistics, posteriors = steps.e_step(start)[0], program.factor_posteriors(start)
     best = start
-    for _ in range(3 if row.model.layers()[0].response.is_canonical else 20):  # sizes follow one step behind
+    for _ in range(
+        3 if row.model.layers()[0].response.is_canonical else 20
+    ):  # sizes follow one step behind
         best = steps.m_step(statistics, best)
 
     def objective(params: Params) -> Tensor:
-        return (program.expected_complete_log_density(params, posteriors) + program.log_prior(params)).sum()
+        return (
+            program.expected_complete_log_density(params, posteriors) + program.log_prior(params)
+        ).sum()
 
     generic = GenericSteps(program, 10).m_step(posteriors, start)
     assert objective(start) < objective(generic) <= objective(best) + 1e-7
     leaves = {name: value.clone().requires_grad_() for name, value in best.items()}
     layers = {layer.loadings: layer for layer in row.model.layers()}
-    for name, slope in zip(leaves, torch.autograd.grad(objective(leaves), list(leaves.values())), strict=True):
+    for name, slope in zip(
+        leaves, torch.autograd.grad(objective(leaves), list(leaves.values())), strict=True
+    ):
         free = torch.ones(best[name].shape[1:], dtype=torch.bool)
         if program.site(name).support is constraints.simplex:
             slope = slope - slope.mean(-1, keepdim=True)  # along the simplex
@@ -400,16 +479,22 @@ def test_accelerated_m_step_is_the_optimum(row: Row) -> None:
         assert bool((best[name][0][~free] == 0).all()), name
 
 
-@pytest.mark.parametrize("row", [row for row in LAYERED if row not in UNPENALISED], ids=lambda row: row.name)
+@pytest.mark.parametrize(
+    "row", [row for row in LAYERED if row not in UNPENALISED], ids=lambda row: row.name
+)
 def test_accelerated_m_step_is_a_penalised_optimum(row: Row) -> None:
-    """No single loading can be moved a little, or to zero, with a gain: the kinks of the penalty are respected."""
+    """No single loading can be moved a little, or to zero, with a gain: the kinks of the penalty
+    are respected.
+    """
     program = program_of(row)
     steps = LayeredSteps.build(row.model, data_of(row), num_newton=20)
     assert steps is not None
     start = {name: value[:1] for name, value in params_of(row).items()}
     statistics, posteriors = steps.e_step(start)[0], program.factor_posteriors(start)
     best = start
-    for _ in range(10):  # the dispersion, which weighs data against penalty, follows one step behind
+    for _ in range(
+        10
+    ):  # the dispersion, which weighs data against penalty, follows one step behind
         best = steps.m_step(statistics, best)
     zeros = 0
     for layer in row.model.layers():
@@ -421,15 +506,30 @@ def test_accelerated_m_step_is_a_penalised_optimum(row: Row) -> None:
                 other = at_best[0].flatten().clone()
                 other[index] = value
                 moved.append(other.reshape(at_best[0].shape))
-        batch = {name: value.expand(1 + len(moved), *value.shape[1:]) for name, value in best.items()}
+        batch = {
+            name: value.expand(1 + len(moved), *value.shape[1:]) for name, value in best.items()
+        }
         batch[layer.loadings] = torch.cat([at_best, torch.stack(moved)])
-        many = {name: value.repeat_interleave(1 + len(moved), -2) for name, value in posteriors.weights.items()}
-        expected = program.expected_complete_log_density(batch, replace(posteriors, weights=many)) + program.log_prior(batch)
+        many = {
+            name: value.repeat_interleave(1 + len(moved), -2)
+            for name, value in posteriors.weights.items()
+        }
+        expected = program.expected_complete_log_density(
+            batch, replace(posteriors, weights=many)
+        ) + program.log_prior(batch)
         assert bool((expected[1:] <= expected[0] + 1e-7).all()), layer.loadings
     assert zeros > 0 or isinstance(steps.layers[0].penalty, Ridge)  # the penalty bites
 
 
-@pytest.mark.parametrize("name", ["encoder-Poisson-2-missing", "encoder-confirmatory", "dina-Poisson-2-missing", "gdm-Normal-missing"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "encoder-Poisson-2-missing",
+        "encoder-confirmatory",
+        "dina-Poisson-2-missing",
+        "gdm-Normal-missing",
+    ],
+)
 def test_both_m_steps_reach_one_optimum(name: str) -> None:
     """The generic gradient route, given time, finds the same parameters."""
     row = next(row for row in ZOO if row.name == name)
@@ -442,7 +542,9 @@ def test_both_m_steps_reach_one_optimum(name: str) -> None:
         slow = generic.m_step(posteriors, slow)
     for site in fast:
         torch.testing.assert_close(fast[site], slow[site], rtol=1e-4, atol=1e-4)
-    values = [program.expected_complete_log_density(params, posteriors).sum() for params in (fast, slow)]
+    values = [
+        program.expected_complete_log_density(params, posteriors).sum() for params in (fast, slow)
+    ]
     close(values[0], values[1], 1e-6)
 
 
@@ -451,15 +553,23 @@ def numbers_of(statistics: Any) -> dict[str, Tensor]:
     if isinstance(statistics, Tensor) or statistics is None:
         return {} if statistics is None else {"": statistics}
     parts = statistics if isinstance(statistics, dict) else vars(statistics)
-    return {f"{name}/{path}": value for name, part in parts.items() for path, value in numbers_of(part).items()}
+    return {
+        f"{name}/{path}": value
+        for name, part in parts.items()
+        for path, value in numbers_of(part).items()
+    }
 
 
-ACCELERATED = tuple(row for row in ZOO if type(structure_of(row.model)).steps is not Structure.steps)
+ACCELERATED = tuple(
+    row for row in ZOO if type(structure_of(row.model)).steps is not Structure.steps
+)
 
 
 @pytest.mark.parametrize("row", ACCELERATED, ids=lambda row: row.name)
 def test_statistics_are_sums_over_rows(row: Row) -> None:
-    """Split at random places, the rows' statistics and log-likelihoods add up, and so the M-step is that of all rows."""
+    """Split at random places, the rows' statistics and log-likelihoods add up, and so the M-step is
+    that of all rows.
+    """
     data, params = data_of(row), near(row, NUM_RESTARTS, seed=6)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a constant column
@@ -482,14 +592,19 @@ def test_statistics_are_sums_over_rows(row: Row) -> None:
             close(value, moved[name], 1e-9)
 
 
-@pytest.mark.parametrize("row", [row for row in ZOO if structure_of(row.model).takes_weights], ids=lambda row: row.name)
+@pytest.mark.parametrize(
+    "row", [row for row in ZOO if structure_of(row.model).takes_weights], ids=lambda row: row.name
+)
 def test_whole_weights_are_repeated_rows(row: Row) -> None:
     """Units, floors, both halves of EM, what is degenerate, and the sample size."""
     rows = data_of(row)
     weights = torch.arange(len(rows)) % 3  # a weight of zero leaves a row out
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        weighted, repeated = problem_of(row.model, rows, 0, weights=weights), problem_of(row.model, rows.repeat_interleave(weights, 0), 0)
+        weighted, repeated = (
+            problem_of(row.model, rows, 0, weights=weights),
+            problem_of(row.model, rows.repeat_interleave(weights, 0), 0),
+        )
     ours, theirs = EM().steps(weighted), EM().steps(repeated)
     params = near(row, NUM_RESTARTS, seed=6, size=0.3)
     params = weighted.structure.complete_start(weighted, params)
@@ -499,8 +614,12 @@ def test_whole_weights_are_repeated_rows(row: Row) -> None:
     for name, value in ours.m_step(found[0], params).items():
         close(value, theirs.m_step(expected[0], params)[name], 1e-8)
     first = {name: value[0] for name, value in params.items()}
-    assert weighted.structure.degenerate(weighted, first) == repeated.structure.degenerate(repeated, first)
-    assert weighted.structure.num_observations(weighted) == repeated.structure.num_observations(repeated)
+    assert weighted.structure.degenerate(weighted, first) == repeated.structure.degenerate(
+        repeated, first
+    )
+    assert weighted.structure.num_observations(weighted) == repeated.structure.num_observations(
+        repeated
+    )
 
 
 @every_row
@@ -511,13 +630,17 @@ def test_a_saved_fit_is_the_same_fit(row: Row, tmp_path: Path) -> None:
     loaded = Fit.load(tmp_path / "fit") if is_ours else Fit.load(tmp_path / "fit", model=row.model)
     assert loaded.model == row.model
     if is_dataclass(row.model):
-        assert vars(loaded.model) == vars(result.model)  # units too, which do not count in a comparison
+        assert vars(loaded.model) == vars(
+            result.model
+        )  # units too, which do not count in a comparison
     for field in fields(Fit):
         old, new = getattr(result, field.name), getattr(loaded, field.name)
         if field.name in ("trace", "restarts"):
             old, new = vars(old), vars(new)
         assert_same(old, new)
-    assert torch.equal(loaded.log_likelihood_rows(data_of(row)), result.log_likelihood_rows(data_of(row)))
+    assert torch.equal(
+        loaded.log_likelihood_rows(data_of(row)), result.log_likelihood_rows(data_of(row))
+    )
 
 
 def assert_same(old: Any, new: Any) -> None:
@@ -545,7 +668,12 @@ def assert_exported(row: Row, idata: Any) -> None:
     for name, value in result.posterior_latents(data).items():
         assert np.array_equal(idata["latent_posterior"][name].values, value.numpy()), name
     predicted = idata["posterior_predictive"].data_vars
-    observed_sites = set(row.event_shapes) - set(row.truth) - set(result.posterior_latents(data)) - set(row.local)
+    observed_sites = (
+        set(row.event_shapes)
+        - set(row.truth)
+        - set(result.posterior_latents(data))
+        - set(row.local)
+    )
     assert {name: values.shape[2:] for name, values in predicted.items()} == {
         name: (NUM_ROWS, *row.event_shapes[name]) for name in observed_sites
     }
@@ -563,9 +691,13 @@ def test_arviz_keeps_the_numbers(row: Row, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", [7, 8])
-@pytest.mark.parametrize("row", [row for row in ZOO if row.recovery_rows is not None], ids=lambda row: row.name)
+@pytest.mark.parametrize(
+    "row", [row for row in ZOO if row.recovery_rows is not None], ids=lambda row: row.name
+)
 def test_the_truth_is_found(row: Row, seed: int) -> None:
-    r"""After alignment, :math:`(\hat\theta - \theta)^T I (\hat\theta - \theta)` is chi-square, with I observed."""
+    r"""After alignment, :math:`(\hat\theta - \theta)^T I (\hat\theta - \theta)` is chi-square, with
+    I observed.
+    """
     assert row.recovery_rows is not None
     data = simulated(row, row.recovery_rows, seed)
     result = fit(row.model, data, method=EM(tolerance=1e-7, parameter_tolerance=1e-3))
@@ -583,7 +715,10 @@ def test_the_truth_is_found(row: Row, seed: int) -> None:
 
     def log_likelihood(vector: Tensor) -> Tensor:
         pieces = vector.split([size.numel() for size in sizes.values()])
-        free = {name: piece.reshape(size) for (name, size), piece in zip(sizes.items(), pieces, strict=True)}
+        free = {
+            name: piece.reshape(size)
+            for (name, size), piece in zip(sizes.items(), pieces, strict=True)
+        }
         return program.log_marginal({name: supports[name](value) for name, value in free.items()})
 
     estimate, truth = flat(aligned), flat(row.truth)

@@ -1,9 +1,11 @@
 r"""Rows in single precision: the numbers of double precision, as far as seven digits tell them.
 
-A float32 objective of size v is known to :math:`v \epsilon`, :math:`\epsilon = 2^{-23}`, and EM ends where no step gains so much. In a direction in which a step goes
-the share 1 - q of the way, what is left then is about :math:`v \epsilon / (1 - q)`: with q = .999, a ridge on which double precision takes a thousand steps, 1e-4 of v.
-So where double precision converges, single precision comes within 1e-3 of it or within that share, whichever is more; and at one and the same
-parameters the two programs agree to 1e-5 of the sum of all terms.
+A float32 objective of size v is known to :math:`v \epsilon`, :math:`\epsilon = 2^{-23}`, and EM
+ends where no step gains so much. In a direction in which a step goes the share 1 - q of the way,
+what is left then is about :math:`v \epsilon / (1 - q)`: with q = .999, a ridge on which double
+precision takes a thousand steps, 1e-4 of v. So where double precision converges, single precision
+comes within 1e-3 of it or within that share, whichever is more; and at one and the same parameters
+the two programs agree to 1e-5 of the sum of all terms.
 """
 
 from __future__ import annotations
@@ -27,10 +29,21 @@ from ppl_models import Mixture, MultivariateT, NegativeBinomial
 F32 = torch.float32
 RIDGE = 1e-4
 QUICK = {
-    "encoder-Bernoulli-1", "encoder-Poisson-1", "encoder-LogNormal-1", "encoder-recovers-NegativeBinomial", "encoder-adjacent",
-    "options-2", "mixture-Normal", "mixture-NegativeBinomial-missing", "mixture-MultivariateT", "mixture-SkewNormal", "hidden-markov-Normal",
-}  # fmt: skip
-FITTED = tuple(row for row in DRAWN if row.method is None)  # the other methods draw, or alternate for a fixed number of sweeps
+    "encoder-Bernoulli-1",
+    "encoder-Poisson-1",
+    "encoder-LogNormal-1",
+    "encoder-recovers-NegativeBinomial",
+    "encoder-adjacent",
+    "options-2",
+    "mixture-Normal",
+    "mixture-NegativeBinomial-missing",
+    "mixture-MultivariateT",
+    "mixture-SkewNormal",
+    "hidden-markov-Normal",
+}
+FITTED = tuple(
+    row for row in DRAWN if row.method is None
+)  # the other methods draw, or alternate for a fixed number of sweeps
 
 
 def single(value: Any) -> Any:
@@ -53,15 +66,24 @@ def fitted(row: Row, data: Tensor) -> Fit:
         return fit_from(row.model, data, EM(max_iterations=1000), starts(row), seed=3)
 
 
-@pytest.mark.parametrize("row", [pytest.param(row, marks=() if row.name in QUICK else pytest.mark.slow) for row in FITTED], ids=lambda row: row.name)
+@pytest.mark.parametrize(
+    "row",
+    [pytest.param(row, marks=() if row.name in QUICK else pytest.mark.slow) for row in FITTED],
+    ids=lambda row: row.name,
+)
 def test_a_fit_in_single_precision_is_that_in_double(row: Row) -> None:
-    """Failed before: the Student t found no start, for degrees of freedom left their interval by one rounding; slow restarts stopped 1e-2 too early."""
+    """Failed before: the Student t found no start, for degrees of freedom left their interval by
+    one rounding; slow restarts stopped 1e-2 too early.
+    """
     data = simulated(row, 60, seed=1)
     double, other = fitted(row, data), fitted(row, single(data))
     allowed = max(1e-3, RIDGE * abs(double.objective))
     assert abs(other.objective - double.objective) < allowed
     exact = Program(other.model, data)
-    params = {name: value.double() if value.is_floating_point() else value for name, value in other.params.items()}
+    params = {
+        name: value.double() if value.is_floating_point() else value
+        for name, value in other.params.items()
+    }
     if other.objective_name == "log-posterior":
         at_ends = float(exact.log_marginal(params) + exact.log_prior(params))
         assert abs(other.objective - at_ends) < allowed  # or a parameter lies outside its support
@@ -73,22 +95,33 @@ def test_densities_in_single_precision(row: Row) -> None:
     params = {name: single(value) for name, value in params_of(row).items()}
     for restart in range(2):
         own = at(params, restart)
-        wide = {name: value.double() if value.is_floating_point() else value for name, value in own.items()}
+        wide = {
+            name: value.double() if value.is_floating_point() else value
+            for name, value in own.items()
+        }
         rows = exact.log_marginal_rows(wide)
-        torch.testing.assert_close(program.log_marginal_rows(own).double(), rows, rtol=1e-4, atol=1e-3)
-        assert abs(float(program.log_prior(own)) - float(exact.log_prior(wide))) < 1e-3 + 1e-5 * abs(float(exact.log_prior(wide)))
+        torch.testing.assert_close(
+            program.log_marginal_rows(own).double(), rows, rtol=1e-4, atol=1e-3
+        )
+        assert abs(
+            float(program.log_prior(own)) - float(exact.log_prior(wide))
+        ) < 1e-3 + 1e-5 * abs(float(exact.log_prior(wide)))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, F32])
 @every_row
-def test_the_way_to_coordinates_and_back_stays_inside_the_support(row: Row, dtype: torch.dtype) -> None:
+def test_the_way_to_coordinates_and_back_stays_inside_the_support(
+    row: Row, dtype: torch.dtype
+) -> None:
     """From the truth and from the ends of every interval, and after steps of any length."""
     data = data_of(row).to(dtype) if data_of(row).is_floating_point() else data_of(row)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = Program(row.model, data)
     supports = {name: program.site(name).support for name in program.names("parameter")}
-    inner = {name: value.to(dtype) for name, value in near(row, 2, seed=2).items() if name in supports}
+    inner = {
+        name: value.to(dtype) for name, value in near(row, 2, seed=2).items() if name in supports
+    }
     images = [inner, *(ends(inner, supports, side) for side in ("lower_bound", "upper_bound"))]
     generator = torch.Generator().manual_seed(4)
     for image in images:
@@ -115,17 +148,29 @@ def ends(params: Params, supports: Any, side: str) -> Params:
         base = supports[name]
         while hasattr(base, "base_constraint"):
             base = base.base_constraint
-        if hasattr(base, "lower_bound") and hasattr(base, "upper_bound") and torch.as_tensor(base.lower_bound).dim() == 0:
+        if (
+            hasattr(base, "lower_bound")
+            and hasattr(base, "upper_bound")
+            and torch.as_tensor(base.lower_bound).dim() == 0
+        ):
             out[name] = torch.full_like(value, float(getattr(base, side)))
     return out
 
 
 @pytest.mark.parametrize("component", [MultivariateT(), NegativeBinomial()], ids=["t", "nb"])
 def test_an_estimate_on_the_end_of_its_interval_ends(component: Any) -> None:
-    """Normal rows have degrees of freedom without end, and Poisson counts a size: exp(log(200)) in single precision is 200.00002, a density of zero."""
+    """Normal rows have degrees of freedom without end, and Poisson counts a size: exp(log(200)) in
+    single precision is 200.00002, a density of zero.
+    """
     generator = torch.Generator().manual_seed(0)
-    normals = torch.randn(150, 2, generator=generator, dtype=torch.float64) + 4 * (torch.arange(150) % 2).unsqueeze(1)
-    rows = normals if isinstance(component, MultivariateT) else torch.poisson(normals.abs() * 3, generator=generator)
+    normals = torch.randn(150, 2, generator=generator, dtype=torch.float64) + 4 * (
+        torch.arange(150) % 2
+    ).unsqueeze(1)
+    rows = (
+        normals
+        if isinstance(component, MultivariateT)
+        else torch.poisson(normals.abs() * 3, generator=generator)
+    )
     found = []
     for data in (rows, rows.to(F32)):
         with warnings.catch_warnings():

@@ -1,5 +1,5 @@
-"""What a fit reports, family by family, against computations that share nothing with it: the likelihood written by hand, Pyro's own densities,
-and a count of the free numbers.
+"""What a fit reports, family by family, against computations that share nothing with it: the
+likelihood written by hand, Pyro's own densities, and a count of the free numbers.
 """
 
 from __future__ import annotations
@@ -29,9 +29,15 @@ def by_hand(row: Row, fit: Fit) -> float:
         covariance, total = loadings.T @ loadings + noise, 0.0
         for x in data_of(row).numpy():
             seen = ~np.isnan(x)
-            total += float(stats.multivariate_normal(params["intercepts"][seen], covariance[np.ix_(seen, seen)]).logpdf(x[seen]))
+            total += float(
+                stats.multivariate_normal(
+                    params["intercepts"][seen], covariance[np.ix_(seen, seen)]
+                ).logpdf(x[seen])
+            )
         return total
-    total = float(row.log_likelihood(params, data_of(row).numpy()).sum())  # by the table's convention with the law of activities
+    total = float(
+        row.log_likelihood(params, data_of(row).numpy()).sum()
+    )  # by the table's convention with the law of activities
     return total - (log_prior(row, fit, set(fit.local)) if fit.local else 0.0)
 
 
@@ -40,11 +46,15 @@ def log_prior(row: Row, fit: Fit, names: set[str]) -> float:
     point = fit.params | (fit.local or {})
     with torch.random.fork_rng(devices=[]):
         trace = pyro.poutine.trace(pyro.poutine.condition(fit.model, point)).get_trace(data_of(row))
-    return sum(float(trace.nodes[name]["fn"].log_prob(trace.nodes[name]["value"]).sum()) for name in names)
+    return sum(
+        float(trace.nodes[name]["fn"].log_prob(trace.nodes[name]["value"]).sum()) for name in names
+    )
 
 
 def free_numbers(row: Row, fit: Fit) -> int:
-    """Entries that are not exactly at zero (of loadings) or one (of failures), less one a probability vector; symmetric matrices once."""
+    """Entries that are not exactly at zero (of loadings) or one (of failures), less one a
+    probability vector; symmetric matrices once.
+    """
     with torch.random.fork_rng(devices=[]):
         trace = pyro.poutine.trace(row.model).get_trace(data_of(row))
     total = 0
@@ -57,7 +67,11 @@ def free_numbers(row: Row, fit: Fit) -> int:
         if isinstance(support, Simplexes):
             total += value.numel() - math.prod(value.shape[:-1]) * len(support.sizes)
         elif support is constraints.simplex or isinstance(support, MatrixSimplex):
-            vectors = math.prod(value.shape[:-1]) if support is constraints.simplex else math.prod(value.shape[:-2])
+            vectors = (
+                math.prod(value.shape[:-1])
+                if support is constraints.simplex
+                else math.prod(value.shape[:-2])
+            )
             total += value.numel() - vectors
         elif isinstance(support, AllowedRows):
             total += int((value > 0).sum()) - value.numel() // value.shape[-1]
@@ -70,7 +84,9 @@ def free_numbers(row: Row, fit: Fit) -> int:
             total += int((value < 1 - 1e-5).sum())
         else:
             total += value.numel()
-    if row.local and "scales" in fit.params:  # the same product of activities and signatures: rescaled, or turned
+    if (
+        row.local and "scales" in fit.params
+    ):  # the same product of activities and signatures: rescaled, or turned
         size = len(fit.params["signatures"])
         if fit.local is None:
             return total - size * (size - 1) // 2
@@ -99,7 +115,9 @@ def test_the_objective_adds_the_prior_and_nothing_else(row: Row) -> None:
     if not fit.objective_name.startswith("log-posterior") or "length" in fit.objective_name:
         pytest.skip(fit.objective_name)
     estimated = {*fit.params, *(fit.local or {})}
-    assert fit.objective == pytest.approx(by_hand(row, fit) + log_prior(row, fit, estimated), rel=1e-8, abs=1e-7)
+    assert fit.objective == pytest.approx(
+        by_hand(row, fit) + log_prior(row, fit, estimated), rel=1e-8, abs=1e-7
+    )
 
 
 @every_row
@@ -113,6 +131,11 @@ def test_bic_is_made_of_the_numbers_beside_it(row: Row) -> None:
     assert fit.bic == pytest.approx(-2 * fit.log_likelihood + fit.price, nan_ok=True)
     if fit.bic_price is None:
         assert fit.num_parameters == free_numbers(row, fit)
-        assert fit.price == pytest.approx(fit.num_parameters * math.log(fit.num_observations or fit.num_rows))
+        assert fit.price == pytest.approx(
+            fit.num_parameters * math.log(fit.num_observations or fit.num_rows)
+        )
     else:
-        assert fit.price <= free_numbers(row, fit) * math.log(fit.num_observations or fit.num_rows) + 1e-9
+        assert (
+            fit.price
+            <= free_numbers(row, fit) * math.log(fit.num_observations or fit.num_rows) + 1e-9
+        )

@@ -1,4 +1,6 @@
-"""Rows in blocks as a model takes them: checked on the first pass, a sample drawn, what a sample cannot say found out; then read again and again."""
+"""Rows in blocks as a model takes them: checked on the first pass, a sample drawn, what a sample
+cannot say found out; then read again and again.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ Kept = tuple[np.ndarray, Any]  # numbers of rows, and the rows
 Change = Callable[[Tensor], Tensor]
 Refused = Callable[[Tensor], Tensor | None]
 PIECE_ROWS = 8_192  # that are checked at once, for checks hold several copies
-JOINED_PARTS = 64  # a frame of a few rows takes a hundred times their size, and a hundred million rows come in thousands of pieces
+# a frame of a few rows takes a hundred times their size, and a hundred million rows come in
+# thousands of pieces
+JOINED_PARTS = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +44,8 @@ class CheckedRows:
     """All rows of a fit, as its model takes them, of which one block is held at a time.
 
     Args:
-        take: a block as the model takes it: a tensor, or what a user's program reads, one entry a row in each of its tensors.
+        take: a block as the model takes it: a tensor, or what a user's program reads, one entry a
+            row in each of its tensors.
         blocks: this process's.
         num_rows: of all processes together.
         like: one row, (1, ...).
@@ -49,7 +54,8 @@ class CheckedRows:
         changes: what becomes of a block behind its checks, such as units.
         known: what was worked out before.
         only: the block, where this process has no more than one, which is then read once.
-        weights: how often each of all rows counts, (N,), in the precision of the rows; None for once.
+        weights: how often each of all rows counts, (N,), in the precision of the rows; None for
+            once.
         sampled: numbers of the rows of the sample.
     """
 
@@ -113,7 +119,8 @@ class CheckedRows:
         return replace(self, changes=(*self.changes, change), like=change(self.like), only=[])
 
     def summed(self, of_rows: Callable[[Any, Tensor | None], S]) -> S:
-        """What a function makes of rows, a tensor, dict or record of sums, added up over all rows of all processes.
+        """What a function makes of rows, a tensor, dict or record of sums, added up over all rows
+        of all processes.
 
         One message goes around. An error in one process is raised in all of them.
 
@@ -128,7 +135,8 @@ class CheckedRows:
         return self.added(self.of_one(of_rows), lambda: self._own_sum(of_rows))
 
     def summed_at(self, of_rows: Callable[[slice, Any], S], layout: Any = None) -> S:
-        """As :meth:`summed`, of a function that is told where among this process's rows its rows lie: what belongs to rows, such as their activities, stays with them.
+        """As :meth:`summed`, of a function that is told where among this process's rows its rows
+        lie: what belongs to rows, such as their activities, stays with them.
 
         Args:
             of_rows: of places of rows, and the rows.
@@ -149,8 +157,12 @@ class CheckedRows:
         return self.added(of_rows(slice(0, 1), self.like) if layout is None else layout, own_sum)
 
     def of_one(self, of_rows: Callable[[Any, Tensor | None], S]) -> S:
-        """What a function makes of one row: what fails on any row fails here, in all processes alike."""
-        return of_rows(self.like, None if self.weights is None else torch.ones_like(self.weights[:1]))
+        """What a function makes of one row: what fails on any row fails here, in all processes
+        alike.
+        """
+        return of_rows(
+            self.like, None if self.weights is None else torch.ones_like(self.weights[:1])
+        )
 
     def added(self, layout: S, own_sum: Callable[[], S | None]) -> S:
         """What processes have, added up over them; an error in one is raised in all.
@@ -169,7 +181,9 @@ class CheckedRows:
         flag = torch.full((1,), float(error is not None), dtype=torch.float64)
         message = self.processes.total(torch.cat([flag.to(numbers.device), numbers]))
         if float(message[0]) > 0:
-            told = self.processes.gathered(None if error is None else (str(error), isinstance(error, ValueError)))
+            told = self.processes.gathered(
+                None if error is None else (str(error), isinstance(error, ValueError))
+            )
             is_input = all(words is None or words[1] for words in told)
             self.processes.refuse([None if words is None else words[0] for words in told], is_input)
         return with_numbers(layout, message[1:])
@@ -191,7 +205,9 @@ class CheckedRows:
                     own += _hash_of(values, row) * _salt(name)
                 row += len(first_tensor(data))
             sums = self.processes.gathered(own)
-            kinds = " ".join(f"{name}{tuple(value.shape[1:])} {value.dtype}" for name, value in _named(self.like))
+            kinds = " ".join(
+                f"{name}{tuple(value.shape[1:])} {value.dtype}" for name, value in _named(self.like)
+            )
             self.known["digest"] = f"{sum(sums) % 2**64} {self.num_rows} {kinds}"
         return self.known["digest"]
 
@@ -211,7 +227,10 @@ def plain(block: Any, dtype: torch.dtype) -> Tensor:
 
 def _named(data: Any) -> list[tuple[str, Tensor]]:
     """The tensors of some rows, by name where they have names."""
-    return [("", data)] if isinstance(data, Tensor) else [(str(name), data[name]) for name in data.keys()]  # noqa: SIM118 (columns of a program are iterated by name too)
+    if isinstance(data, Tensor):
+        return [("", data)]
+    names = data.keys()  # columns of a program are iterated by name too
+    return [(str(name), data[name]) for name in names]
 
 
 def _salt(name: str) -> int:
@@ -221,7 +240,9 @@ def _salt(name: str) -> int:
 
 def _hash_of(data: Tensor, first_row: int) -> int:
     """A sum over rows of numbers that depend on a row's contents and its place."""
-    bits = np.ascontiguousarray(data.detach().cpu().double().numpy().reshape(len(data), -1)).view(np.uint64)
+    bits = np.ascontiguousarray(data.detach().cpu().double().numpy().reshape(len(data), -1)).view(
+        np.uint64
+    )
     with np.errstate(over="ignore"):
         factors = _mixed(np.arange(1, bits.shape[1] + 1, dtype=np.uint64)) | np.uint64(1)
         rows = _mixed((_mixed(bits) * factors).sum(1, dtype=np.uint64))
@@ -245,7 +266,9 @@ def _stamps_of(files: tuple[Path, ...]) -> dict[Path, tuple[int, int]]:
         try:
             state = path.stat()
         except OSError as error:
-            raise ValueError(f"data: the file {path} cannot be read: {error.strerror or error}") from error
+            raise ValueError(
+                f"data: the file {path} cannot be read: {error.strerror or error}"
+            ) from error
         found[path] = (state.st_size, state.st_mtime_ns)
     return found
 
@@ -253,7 +276,10 @@ def _stamps_of(files: tuple[Path, ...]) -> dict[Path, tuple[int, int]]:
 def _refuse_changed(stamps: dict[Path, tuple[int, int]]) -> None:
     for path, now in _stamps_of(tuple(stamps)).items():
         if now != stamps[path]:
-            raise ValueError(f"data: the file {path} changed while it was read: fit again once nothing writes to it, or fit a copy of it")
+            raise ValueError(
+                f"data: the file {path} changed while it was read: fit again once nothing writes to"
+                " it, or fit a copy of it"
+            )
 
 
 # ---------------------------------------------------------------- the first pass
@@ -261,11 +287,13 @@ def _refuse_changed(stamps: dict[Path, tuple[int, int]]) -> None:
 
 @dataclass
 class _Found:
-    """What the first pass keeps of one process's rows: those drawn, and for every column a lowest and a highest entry, and a row with a gap.
+    """What the first pass keeps of one process's rows: those drawn, and for every column a lowest
+    and a highest entry, and a row with a gap.
 
     Args:
         drawn: of every block, numbers of the rows drawn, and the rows as they came.
-        lowest, highest: by column, the value (the highest with the other sign) and the number of its first row.
+        lowest, highest: by column, the value (the highest with the other sign) and the number of
+            its first row.
         extremes: these rows, by their numbers; gap: the first row with a missing entry.
         is_plain: whether the checks left all numbers as they stand; names: of the items.
         error: what the model refuses; None for nothing.
@@ -281,7 +309,9 @@ class _Found:
     error: str | None = None
 
     def take_in(self, block: Any, data: Tensor, first: int, picked: np.ndarray) -> None:
-        """A block whose first row has the number ``first``; ``picked`` are numbers of rows to keep."""
+        """A block whose first row has the number ``first``; ``picked`` are numbers of rows to
+        keep.
+        """
         self.draw(block, first, len(data), picked)
         if self.gap is None and bool((missing := data.isnan().flatten(1).any(1)).any()):
             row = int(missing.long().argmax())
@@ -301,7 +331,14 @@ class _Found:
             numbers, rows = zip(*self.drawn, strict=True)
             self.drawn = [(np.concatenate(numbers), joined_rows(rows))]
 
-    def _extreme(self, block: Any, table: Tensor, first: int, known: tuple[np.ndarray, np.ndarray] | None, sign: float) -> tuple[np.ndarray, np.ndarray]:
+    def _extreme(
+        self,
+        block: Any,
+        table: Tensor,
+        first: int,
+        known: tuple[np.ndarray, np.ndarray] | None,
+        sign: float,
+    ) -> tuple[np.ndarray, np.ndarray]:
         signed = torch.where(table.isfinite(), sign * table, torch.inf).amin(1).double()  # (n, J)
         found = signed.min(0)
         value, row = found.values.numpy(), found.indices.numpy() + first
@@ -315,34 +352,59 @@ class _Found:
 
 
 def check_rows(
-    model: Any, blocks: RowBlocks, seed: int, look: Look | None = None, weights: np.ndarray | None = None, refused: Refused | None = None
+    model: Any,
+    blocks: RowBlocks,
+    seed: int,
+    look: Look | None = None,
+    weights: np.ndarray | None = None,
+    refused: Refused | None = None,
 ) -> tuple[CheckedRows, Any, tuple[str, ...]]:
-    """Read all rows once, and check them by the model's rules; those of a user's program by running it on them.
+    """Read all rows once, and check them by the model's rules; those of a user's program by running
+    it on them.
 
     Args:
         model: the program; blocks: this process's rows; seed: of the sample.
         look: what else to refuse of a user's program, when it is first run; None for nothing.
         weights: how often each of all rows counts, (N,), checked before; None for once.
-        refused: which of some rows (n, J) a fit cannot take, (n,), though the model may draw them; None for none.
+        refused: which of some rows (n, J) a fit cannot take, (n,), though the model may draw them;
+            None for none.
 
     Returns:
-        The rows; a sample of them in memory, (n, ...); the names of the items. The sample is drawn by the number of a row among all, so that it
-        is the same however many processes there are, and has, where a model checks its rows itself, beside the drawn rows the lowest and highest entry of every
+        The rows; a sample of them in memory, (n, ...); the names of the items. The sample is drawn
+            by the number of a row among all, so that it
+        is the same however many processes there are, and has, where a model checks its rows itself,
+            beside the drawn rows the lowest and highest entry of every
         column and a row with a missing entry, where there are some.
 
     Raises:
-        ValueError: for rows that the model refuses, a process without rows, rows of several kinds, a file that changes, or a user's program that takes its rows
-            for more than rows (:mod:`inference.base.blocks.own_programs`).
+        ValueError: for rows that the model refuses, a process without rows, rows of several kinds,
+            a file that changes, or a user's program that takes its rows for more than rows
+            (:mod:`inference.base.blocks.own_programs`).
     """
     processes = blocks.processes
     if processes.group is not None:
         processes.agree("the model", digest_of(model, "the program"))
         processes.agree("the seed", str(seed))
     kinds = processes.gathered((len(blocks), blocks.source.kind()))
-    processes.refuse([None if length else "RowBlocks: at least one row was expected, got none: give every process rows, or start fewer" for length, _ in kinds])
+    processes.refuse(
+        [
+            (
+                None
+                if length
+                else (
+                    "RowBlocks: at least one row was expected, got none: give every process rows,"
+                    " or start fewer"
+                )
+            )
+            for length, _ in kinds
+        ]
+    )
     if len({kind for _, kind in kinds}) > 1:
         rank = next(r for r, (_, kind) in enumerate(kinds) if kind != kinds[0][1])
-        raise ValueError(f"RowBlocks: rows of one kind were expected in all processes, but those of process 0 are {kinds[0][1]}, those of process {rank} {kinds[rank][1]}")
+        raise ValueError(
+            "RowBlocks: rows of one kind were expected in all processes, but those of process 0"
+            f" are {kinds[0][1]}, those of process {rank} {kinds[rank][1]}"
+        )
     lengths = [length for length, _ in kinds]
     num_rows, first_row = sum(lengths), sum(lengths[: processes.rank])
     picked, stamps = drawn_rows(num_rows, SAMPLE_ROWS, seed), {}
@@ -365,20 +427,44 @@ def check_rows(
     def take(block: Any) -> Any:
         if own is not None:
             return own.taken(block)
-        return plain(block, numbers.dtype) if found.is_plain else model.check_data(block, for_fit=False)[0]
+        return (
+            plain(block, numbers.dtype)
+            if found.is_plain
+            else model.check_data(block, for_fit=False)[0]
+        )
 
-    rows = CheckedRows(take, blocks, num_rows, map_tensors(lambda x: x[:1], numbers), stamps, first_row, weights=often, sampled=sampled)
+    rows = CheckedRows(
+        take,
+        blocks,
+        num_rows,
+        map_tensors(lambda x: x[:1], numbers),
+        stamps,
+        first_row,
+        weights=often,
+        sampled=sampled,
+    )
     return rows, numbers, names
 
 
-def _read(model: Any, blocks: RowBlocks, first_row: int, picked: np.ndarray, found: _Found, refused: Refused | None) -> None:
+def _read(
+    model: Any,
+    blocks: RowBlocks,
+    first_row: int,
+    picked: np.ndarray,
+    found: _Found,
+    refused: Refused | None,
+) -> None:
     first = first_row
     for block in blocks.source.parts(blocks.begin, blocks.end, min(blocks.block_rows, PIECE_ROWS)):
         size = num_rows_in(block)
         try:
             data, names = model.check_data(block, for_fit=False)
         except ValueError as error:
-            words = f" (rows {first:,} to {first + size:,} of the data, counted from 0 there)" if first else ""
+            words = (
+                f" (rows {first:,} to {first + size:,} of the data, counted from 0 there)"
+                if first
+                else ""
+            )
             raise ValueError(f"{error}{words}") from error
         found.names = names
         if isinstance(model, ProgramRows):
@@ -387,13 +473,18 @@ def _read(model: Any, blocks: RowBlocks, first_row: int, picked: np.ndarray, fou
             continue
         if not isinstance(data, Tensor) or len(data) != size:
             raise ValueError(
-                f"RowBlocks: one row of what {type(model).__name__} is fitted to was expected for each line, and {size:,} lines gave {len(data):,}: sequences come in blocks as an "
-                "array (sequences, steps, items); steps in a table are taken in memory"
+                f"RowBlocks: one row of what {type(model).__name__} is fitted to was expected for"
+                f" each line, and {size:,} lines gave {len(data):,}: sequences come in blocks as an"
+                " array (sequences, steps, items); steps in a table are taken in memory"
             )
         if data.dim() == 2 and bool((empty := data.isnan().all(1)).any()):
-            raise ValueError(f"data: row {first + int(empty.long().argmax()):,} has no observed entry; drop it")
+            raise ValueError(
+                f"data: row {first + int(empty.long().argmax()):,} has no observed entry; drop it"
+            )
         if refused is not None and (wrong := refused(data)) is not None and bool(wrong.any()):
-            raise ValueError(f"data: row {first + int(wrong.long().argmax()):,} holds no counts at all; drop it")
+            raise ValueError(
+                f"data: row {first + int(wrong.long().argmax()):,} holds no counts at all; drop it"
+            )
         found.is_plain = found.is_plain and _is_plain(block, data)
         found.take_in(block, data, first, picked)
         first += size
@@ -412,18 +503,39 @@ def _is_plain(block: Any, data: Tensor) -> bool:
     return own.shape == data.shape and torch.allclose(own, data, rtol=0.0, atol=0.0, equal_nan=True)
 
 
-def _assembled(model: Any, told: list[_Found], num_rows: int) -> tuple[Any, tuple[str, ...], np.ndarray]:
-    """The sample of all processes by the model's whole rules, those about columns among them, and the numbers of its rows."""
+def _assembled(
+    model: Any, told: list[_Found], num_rows: int
+) -> tuple[Any, tuple[str, ...], np.ndarray]:
+    """The sample of all processes by the model's whole rules, those about columns among them, and
+    the numbers of its rows.
+    """
     kept = [part for one in told for part in one.drawn]
     for sign in ("lowest", "highest") if told[0].lowest is not None else ():
-        values, rows = (np.stack(part) for part in zip(*(getattr(one, sign) for one in told), strict=True))
-        best = np.take_along_axis(rows, values.argmin(0)[None], 0)[0]  # of the first process that has it
-        kept += [(np.array([row]), one.extremes[row]) for one in told for row in set(best.tolist()) if row in one.extremes]
+        values, rows = (
+            np.stack(part) for part in zip(*(getattr(one, sign) for one in told), strict=True)
+        )
+        best = np.take_along_axis(rows, values.argmin(0)[None], 0)[
+            0
+        ]  # of the first process that has it
+        kept += [
+            (np.array([row]), one.extremes[row])
+            for one in told
+            for row in set(best.tolist())
+            if row in one.extremes
+        ]
     kept += [one.gap for one in told if one.gap is not None][:1]
     sampled, places = np.unique(np.concatenate([numbers for numbers, _ in kept]), return_index=True)
     with listening() as heard:
-        data, names = model.check_data(rows_at(joined_rows([rows for _, rows in kept]), places), for_fit=True)
+        data, names = model.check_data(
+            rows_at(joined_rows([rows for _, rows in kept]), places), for_fit=True
+        )
     for warning in heard:
-        if len(places) == num_rows or not issubclass(warning.category, UnvisitedWarning):  # what is not in a sample may be elsewhere
+        if len(places) == num_rows or not issubclass(
+            warning.category, UnvisitedWarning
+        ):  # what is not in a sample may be elsewhere
             warnings.warn(warning.message, warning.category, stacklevel=2)
-    return map_tensors(Tensor.contiguous, data), tuple(names), sampled  # in one order of memory, so that sums have the same bits whatever the form of the rows
+    return (
+        map_tensors(Tensor.contiguous, data),
+        tuple(names),
+        sampled,
+    )  # in one order of memory, so that sums have the same bits whatever the form of the rows

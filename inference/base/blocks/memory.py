@@ -1,4 +1,6 @@
-"""Memory that freed rows leave with the allocators, given back between blocks: else a fit may hold many blocks of which it uses none."""
+"""Memory that freed rows leave with the allocators, given back between blocks: else a fit may hold
+many blocks of which it uses none.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ __all__ = ["give_back"]
 
 
 def give_back() -> None:
-    """Give the system what nobody uses, of the C library where it can (glibc's heap keeps holes between small objects) and of Arrow where it is at work."""
+    """Give the system what nobody uses, of the C library where it can (glibc's heap keeps holes
+    between small objects) and of Arrow where it is at work.
+    """
     trim = _trim()
     if trim is not None:
         trim(0)

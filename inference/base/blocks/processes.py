@@ -1,4 +1,6 @@
-"""What processes of one fit tell each other, through ``torch.distributed``; a single process tells itself."""
+"""What processes of one fit tell each other, through ``torch.distributed``; a single process tells
+itself.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ class Processes:
     @property
     def _first(self) -> int:
         """The global number of process 0 of the group."""
-        return int(torch.distributed.get_global_rank(self.group, 0)) if self.group is not None else 0
+        return (
+            int(torch.distributed.get_global_rank(self.group, 0)) if self.group is not None else 0
+        )
 
     def gathered(self, value: Any) -> list[Any]:
         """What every process gives, in the order of their numbers."""
@@ -61,7 +65,9 @@ class Processes:
         if self.group is None:
             return value
         held = [value]
-        self._told(lambda: torch.distributed.broadcast_object_list(held, src=self._first, group=self.group))
+        self._told(
+            lambda: torch.distributed.broadcast_object_list(held, src=self._first, group=self.group)
+        )
         return held[0]
 
     def total(self, message: Tensor) -> Tensor:
@@ -76,10 +82,15 @@ class Processes:
         """The parameters as process 0 has them, so that processes cannot drift apart."""
         if self.group is None:
             return params
-        flat = torch.cat([value.detach().double().flatten().to(self._device) for value in params.values()])
+        flat = torch.cat(
+            [value.detach().double().flatten().to(self._device) for value in params.values()]
+        )
         self._told(lambda: torch.distributed.broadcast(flat, src=self._first, group=self.group))
         parts = flat.split([value.numel() for value in params.values()])
-        return {name: part.reshape(value.shape).to(value) for (name, value), part in zip(params.items(), parts, strict=True)}
+        return {
+            name: part.reshape(value.shape).to(value)
+            for (name, value), part in zip(params.items(), parts, strict=True)
+        }
 
     def refuse(self, errors: Sequence[str | None], is_input: bool = True) -> None:
         """Raise the first of the errors of all processes, in each of them.
@@ -102,13 +113,18 @@ class Processes:
         values = self.gathered(value)
         for rank, own in enumerate(values):
             if own != values[0]:
-                raise ValueError(f"RowBlocks: {what} must be the same in all {self.size} processes, and process {rank} has another than process 0")
+                raise ValueError(
+                    f"RowBlocks: {what} must be the same in all {self.size} processes, and process"
+                    f" {rank} has another than process 0"
+                )
 
     def _told(self, tell: Any) -> None:
         try:
             tell()
         except RuntimeError as error:
             raise LostProcessError(
-                f"process {self.rank} of {self.size} lost another process of this fit: it was killed, ran out of memory, or its machine cannot be reached. Look at what "
-                f"the others printed; called again with the same checkpoint, the fit goes on from its last one ({str(error).splitlines()[0]})"
+                f"process {self.rank} of {self.size} lost another process of this fit: it was"
+                " killed, ran out of memory, or its machine cannot be reached. Look at what the"
+                " others printed; called again with the same checkpoint, the fit goes on from its"
+                f" last one ({str(error).splitlines()[0]})"
             ) from error

@@ -1,4 +1,6 @@
-"""Where rows lie: memory maps, parquet files and Arrow data sets, sliceable objects; each hands over consecutive parts and holds none."""
+"""Where rows lie: memory maps, parquet files and Arrow data sets, sliceable objects; each hands
+over consecutive parts and holds none.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,19 @@ from torch import Tensor
 
 from ppl_models.parts.frames import as_frame, column_names
 
-__all__ = ["Source", "column_apart", "is_lazy", "joined_rows", "num_rows_in", "rows_at", "source_of"]
+__all__ = [
+    "Source",
+    "column_apart",
+    "is_lazy",
+    "joined_rows",
+    "num_rows_in",
+    "rows_at",
+    "source_of",
+]
 
 ARROW = (".parquet", ".arrow", ".feather", ".ipc")
-DECODED_ROWS = 8_192  # of a parquet file at once: small numbers take several times their size while they are decoded
+# of a parquet file at once: small numbers take several times their size while they are decoded
+DECODED_ROWS = 8_192
 
 
 class Source(Protocol):
@@ -33,7 +44,9 @@ class Source(Protocol):
         ...
 
     def parts(self, begin: int, end: int, size: int) -> Iterator[Any]:
-        """Rows ``begin`` to ``end``, at most ``size`` at a time, as an array, a tensor, a pandas frame, or a dict of arrays."""
+        """Rows ``begin`` to ``end``, at most ``size`` at a time, as an array, a tensor, a pandas
+        frame, or a dict of arrays.
+        """
         ...
 
     def files(self) -> tuple[Path, ...]:
@@ -49,7 +62,8 @@ def is_lazy(data: Any) -> bool:
 
 
 def source_of(data: Any, columns: Sequence[str] | None = None) -> Source:
-    """The rows of a file, a memory map, an Arrow data set, a frame, of any object with a length and slices, or of a dict of arrays, tensors or ``.npy`` files.
+    """The rows of a file, a memory map, an Arrow data set, a frame, of any object with a length and
+    slices, or of a dict of arrays, tensors or ``.npy`` files.
 
     Args:
         data: as said.
@@ -60,34 +74,61 @@ def source_of(data: Any, columns: Sequence[str] | None = None) -> Source:
     """
     if isinstance(data, dict):
         if columns is not None:
-            raise ValueError("RowBlocks: columns are chosen by name from a data frame, parquet file or Arrow data set, and this is a dict of arrays: leave some out of it")
+            raise ValueError(
+                "RowBlocks: columns are chosen by name from a data frame, parquet file or Arrow"
+                " data set, and this is a dict of arrays: leave some out of it"
+            )
         return _arrays(data)
     if isinstance(data, str | os.PathLike):
         data = _opened(Path(data))
     if type(data).__module__ == "pyarrow._dataset":
         if not hasattr(data, "to_batches") or not hasattr(data, "get_fragments"):
-            raise ValueError(f"RowBlocks: a pyarrow.dataset was expected, got {type(data).__name__}")
-        return _Arrow(data, _known("RowBlocks", columns, tuple(data.schema.names)) if columns is not None else _items_of(data.schema))
+            raise ValueError(
+                f"RowBlocks: a pyarrow.dataset was expected, got {type(data).__name__}"
+            )
+        return _Arrow(
+            data,
+            (
+                _known("RowBlocks", columns, tuple(data.schema.names))
+                if columns is not None
+                else _items_of(data.schema)
+            ),
+        )
     data = as_frame(data)
     if hasattr(data, "columns") and hasattr(data, "iloc"):
         chosen = _known("RowBlocks", columns, column_names(data))
         return _Frame(data if columns is None else data[list(chosen)])
     if isinstance(data, np.ndarray | Tensor):
         if data.ndim < 2:
-            raise ValueError(f"RowBlocks: a table (rows, items) was expected, got shape {tuple(data.shape)}")
+            raise ValueError(
+                f"RowBlocks: a table (rows, items) was expected, got shape {tuple(data.shape)}"
+            )
         if columns is None:
             return _Array(data)
         if data.ndim == 2:
             numbers = tuple(map(str, range(data.shape[1])))
-            return _Named(_Array(data), tuple(numbers.index(name) for name in _known("RowBlocks", columns, numbers)), tuple(columns))
+            return _Named(
+                _Array(data),
+                tuple(numbers.index(name) for name in _known("RowBlocks", columns, numbers)),
+                tuple(columns),
+            )
     if columns is not None:
-        raise ValueError("RowBlocks: columns are chosen by name from a data frame, parquet file or Arrow data set, or by number ('0', '1', ...) from a table in an array, and this is none")
-    if type(data).__name__ == "DataLoader":
-        raise ValueError("RowBlocks: rows that can be sliced were expected, got a DataLoader, which collates them one by one: give its dataset")
-    if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")) or isinstance(data, dict | bytes | list | tuple):
         raise ValueError(
-            "RowBlocks: a path, a NumPy memory map, a pyarrow.dataset, a dict of arrays, or an object with a length and slices (data[0:1000] is a table) was expected, got "
-            f"{type(data).__name__}"
+            "RowBlocks: columns are chosen by name from a data frame, parquet file or Arrow data"
+            " set, or by number ('0', '1', ...) from a table in an array, and this is none"
+        )
+    if type(data).__name__ == "DataLoader":
+        raise ValueError(
+            "RowBlocks: rows that can be sliced were expected, got a DataLoader, which collates"
+            " them one by one: give its dataset"
+        )
+    if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")) or isinstance(
+        data, dict | bytes | list | tuple
+    ):
+        raise ValueError(
+            "RowBlocks: a path, a NumPy memory map, a pyarrow.dataset, a dict of arrays, or an"
+            " object with a length and slices (data[0:1000] is a table) was expected, got"
+            f" {type(data).__name__}"
         )
     return _Slices(data)
 
@@ -99,10 +140,16 @@ def column_apart(source: Source, name: str) -> tuple[Source, Source]:
         ValueError: for rows without named columns, or without this one.
     """
     if not isinstance(source, _Arrow | _Frame | _Arrays):
-        raise ValueError(f"weights: the name of a column, {name!r}, was given, and these rows have no named columns: give one number a row")
+        raise ValueError(
+            f"weights: the name of a column, {name!r}, was given, and these rows have no named"
+            " columns: give one number a row"
+        )
     names = source.names()
     if name not in names:
-        raise ValueError(f"weights: the name of a column was expected, got {name!r}; the columns are {list(names[:20])}")
+        raise ValueError(
+            f"weights: the name of a column was expected, got {name!r}; the columns are"
+            f" {list(names[:20])}"
+        )
     if len(names) == 1:
         raise ValueError(f"weights: {name!r} is the only column, so that no rows are left")
     rest = tuple(other for other in names if other != name)
@@ -116,7 +163,9 @@ def _opened(path: Path) -> Any:
         try:
             return np.load(path, mmap_mode="r", allow_pickle=False)
         except ValueError as error:
-            raise ValueError(f"RowBlocks: {path}: an array of numbers was expected ({error})") from error
+            raise ValueError(
+                f"RowBlocks: {path}: an array of numbers was expected ({error})"
+            ) from error
     if path.is_dir() or path.suffix in ARROW:
         import pyarrow
         import pyarrow.dataset
@@ -126,7 +175,10 @@ def _opened(path: Path) -> Any:
             return pyarrow.dataset.dataset(path, format="parquet" if kind == "parquet" else "ipc")
         except pyarrow.ArrowInvalid as error:
             raise ValueError(f"RowBlocks: {path}: {_unlike(path, kind)}") from error
-    raise ValueError(f"RowBlocks: a .npy, .parquet or .arrow file, or a folder of parquet files, was expected, got {path}")
+    raise ValueError(
+        "RowBlocks: a .npy, .parquet or .arrow file, or a folder of parquet files, was expected,"
+        f" got {path}"
+    )
 
 
 def _unlike(path: Path, kind: str) -> str:
@@ -143,13 +195,17 @@ def _known(owner: str, columns: Sequence[str] | None, names: tuple[str, ...]) ->
         raise ValueError(f"{owner}: columns must be a list of names, got {columns!r}")
     unknown = [name for name in columns if name not in names]
     if unknown:
-        raise ValueError(f"{owner}: columns {unknown} are not in the data, whose columns are {list(names[:20])}")
+        raise ValueError(
+            f"{owner}: columns {unknown} are not in the data, whose columns are {list(names[:20])}"
+        )
     return tuple(columns)
 
 
 @dataclass(frozen=True, eq=False)
 class _Array:
-    """An array or tensor; of a memory map, each part is mapped by itself, so that what was read takes no memory afterwards."""
+    """An array or tensor; of a memory map, each part is mapped by itself, so that what was read
+    takes no memory afterwards.
+    """
 
     array: np.ndarray | Tensor
 
@@ -182,7 +238,9 @@ def _mapped_alone(part: Any) -> Any:
     if root is None or not part.flags.c_contiguous:
         return part
     offset = root.offset + part.__array_interface__["data"][0] - root.__array_interface__["data"][0]
-    return np.asarray(np.memmap(root.filename, dtype=part.dtype, mode="r", offset=offset, shape=part.shape))  # type: ignore[call-overload]
+    return np.asarray(
+        np.memmap(root.filename, dtype=part.dtype, mode="r", offset=offset, shape=part.shape)  # type: ignore[call-overload]
+    )
 
 
 def _arrays(data: dict[Any, Any]) -> _Arrays:
@@ -190,11 +248,17 @@ def _arrays(data: dict[Any, Any]) -> _Arrays:
     for name, value in data.items():
         opened = _opened(Path(value)) if isinstance(value, str | os.PathLike) else value
         if not isinstance(opened, np.ndarray | Tensor) or not opened.ndim:
-            raise ValueError(f"RowBlocks: a dict of arrays, tensors or .npy files, one entry a row in each, was expected, got {type(value).__name__} as {name!r}")
+            raise ValueError(
+                "RowBlocks: a dict of arrays, tensors or .npy files, one entry a row in each, was"
+                f" expected, got {type(value).__name__} as {name!r}"
+            )
         found[str(name)] = _Array(opened)
     lengths = {name: len(value) for name, value in found.items()}
     if len(set(lengths.values())) != 1:
-        raise ValueError(f"RowBlocks: a dict of arrays of one length, one entry a row in each, was expected, got lengths {lengths}")
+        raise ValueError(
+            "RowBlocks: a dict of arrays of one length, one entry a row in each, was expected, got"
+            f" lengths {lengths}"
+        )
     return _Arrays(found)
 
 
@@ -217,11 +281,15 @@ class _Arrays:
         return ", ".join(f"{name} of {value.kind()}" for name, value in self.arrays.items())
 
     def parts(self, begin: int, end: int, size: int) -> Iterator[Any]:
-        for found in zip(*(value.parts(begin, end, size) for value in self.arrays.values()), strict=True):
+        for found in zip(
+            *(value.parts(begin, end, size) for value in self.arrays.values()), strict=True
+        ):
             yield dict(zip(self.arrays, found, strict=True))
 
     def files(self) -> tuple[Path, ...]:
-        return tuple(dict.fromkeys(path for value in self.arrays.values() for path in value.files()))
+        return tuple(
+            dict.fromkeys(path for value in self.arrays.values() for path in value.files())
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -292,10 +360,16 @@ class _Slices:
             last = min(first + size, end)
             part = as_frame(self.data[first:last])
             if not hasattr(part, "__len__") or len(part) != last - first:
-                raise ValueError(f"data: {last - first:,} rows were expected of [{first}:{last}], got {len(part) if hasattr(part, '__len__') else part!r}")
+                raise ValueError(
+                    f"data: {last - first:,} rows were expected of [{first}:{last}], got"
+                    f" {len(part) if hasattr(part, '__len__') else part!r}"
+                )
             found = _kind_of(part)
             if found != wanted:
-                raise ValueError(f"data: rows like the first ({wanted}) were expected everywhere, but rows {first:,} to {last:,} are {found}")
+                raise ValueError(
+                    f"data: rows like the first ({wanted}) were expected everywhere, but rows"
+                    f" {first:,} to {last:,} are {found}"
+                )
             yield part
 
     def files(self) -> tuple[Path, ...]:
@@ -313,7 +387,9 @@ def _kind_of(part: Any) -> str:
 
 @dataclass(frozen=True, eq=False)
 class _Arrow:
-    """A data set of Arrow: of its files only the row groups that are asked for are read, one after the other."""
+    """A data set of Arrow: of its files only the row groups that are asked for are read, one after
+    the other.
+    """
 
     dataset: Any
     columns: tuple[str, ...]
@@ -353,7 +429,9 @@ class _Arrow:
                 return
             count = fragment.count_rows()
             if passed + count > begin:
-                yield from self._of_file(fragment, max(begin - passed, 0), min(end - passed, count), size)
+                yield from self._of_file(
+                    fragment, max(begin - passed, 0), min(end - passed, count), size
+                )
             passed += count
 
     def _of_file(self, fragment: Any, begin: int, end: int, size: int) -> Iterator[Any]:
@@ -368,10 +446,13 @@ class _Arrow:
                 at += batch.num_rows
             passed += count
 
-    def _groups(self, fragment: Any, size: int) -> Iterator[tuple[int, Callable[[], Iterator[Any]]]]:
+    def _groups(
+        self, fragment: Any, size: int
+    ) -> Iterator[tuple[int, Callable[[], Iterator[Any]]]]:
         """Rows of each row group, and what reads them, batch by batch.
 
-        A scanner holds a row group as a whole, so parquet files are decoded as they are read, unless columns must be cast or come from the names of folders.
+        A scanner holds a row group as a whole, so parquet files are decoded as they are read,
+        unless columns must be cast or come from the names of folders.
         """
         import pyarrow.fs
         import pyarrow.parquet
@@ -379,20 +460,41 @@ class _Arrow:
         names = list(self.columns)
 
         def scanned(part: Any) -> Iterator[Any]:
-            return iter(part.scanner(self.dataset.schema, columns=names, batch_size=size, batch_readahead=1, use_threads=False).to_batches())
+            return iter(
+                part.scanner(
+                    self.dataset.schema,
+                    columns=names,
+                    batch_size=size,
+                    batch_readahead=1,
+                    use_threads=False,
+                ).to_batches()
+            )
 
         def decoded(file: Any, number: int) -> Iterator[Any]:
-            return (batch.select(names) for batch in file.iter_batches(min(size, DECODED_ROWS), [number], names, use_threads=False))
+            return (
+                batch.select(names)
+                for batch in file.iter_batches(
+                    min(size, DECODED_ROWS), [number], names, use_threads=False
+                )
+            )
 
         if not isinstance(fragment, pyarrow.dataset.ParquetFileFragment):
             yield fragment.count_rows(), partial(scanned, fragment)
             return
         is_far = not isinstance(fragment.filesystem, pyarrow.fs.LocalFileSystem)
-        with fragment.open() as stream, pyarrow.parquet.ParquetFile(stream, metadata=fragment.metadata, pre_buffer=is_far) as file:
+        with (
+            fragment.open() as stream,
+            pyarrow.parquet.ParquetFile(
+                stream, metadata=fragment.metadata, pre_buffer=is_far
+            ) as file,
+        ):
             held = {field.name: field.type for field in file.schema_arrow}
             as_is = all(held.get(name) == self.dataset.schema.field(name).type for name in names)
             for number, group in enumerate(fragment.split_by_row_group()):
-                yield file.metadata.row_group(number).num_rows, partial(decoded, file, number) if as_is else partial(scanned, group)
+                yield (
+                    file.metadata.row_group(number).num_rows,
+                    partial(decoded, file, number) if as_is else partial(scanned, group),
+                )
 
     def files(self) -> tuple[Path, ...]:
         found = (Path(name) for name in getattr(self.dataset, "files", ()))
@@ -416,7 +518,11 @@ def _as_pandas(table: Any) -> Any:
 
     for place, field in enumerate(table.schema):
         column = table.column(place)
-        if pa.types.is_decimal(field.type) or pa.types.is_null(field.type) or (pa.types.is_boolean(field.type) and column.null_count):
+        if (
+            pa.types.is_decimal(field.type)
+            or pa.types.is_null(field.type)
+            or (pa.types.is_boolean(field.type) and column.null_count)
+        ):
             number = column.cast(pa.int8()) if pa.types.is_boolean(field.type) else column
             table = table.set_column(place, field.name, number.cast(pa.float64(), safe=False))
     return table.to_pandas(ignore_metadata=True)

@@ -1,4 +1,6 @@
-"""The halves of EM where rows come in blocks, of one process or of many: sums over all of them, and the M-step as it is."""
+"""The halves of EM where rows come in blocks, of one process or of many: sums over all of them, and
+the M-step as it is.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +48,14 @@ class SummedSteps(Steps):
         """
 
         def of_rows(data: Tensor, weights: Tensor | None) -> dict[str, Any]:
-            statistics, log_likelihood, log_prior = self.steps.weighted(data, weights).e_step(params)
-            return {"statistics": statistics, "likelihood": log_likelihood.double(), "prior": log_prior.double() * (len(data) / self.rows.num_rows)}
+            statistics, log_likelihood, log_prior = self.steps.weighted(data, weights).e_step(
+                params
+            )
+            return {
+                "statistics": statistics,
+                "likelihood": log_likelihood.double(),
+                "prior": log_prior.double() * (len(data) / self.rows.num_rows),
+            }
 
         found = self.rows.summed(of_rows)
         return found["statistics"], found["likelihood"], found["prior"]
@@ -68,14 +76,17 @@ class SummedSteps(Steps):
 
 @dataclass(frozen=True, eq=False)
 class SummedGenericSteps(Steps):
-    """EM for any program of independent rows: the bound of the M-step, its gradient and its curvature are added up over all of them.
+    """EM for any program of independent rows: the bound of the M-step, its gradient and its
+    curvature are added up over all of them.
 
-    An M-step reads the rows as often as Newton's method looks at the bound, some three to ten times.
+    An M-step reads the rows as often as Newton's method looks at the bound, some three to ten
+    times.
 
     Args:
         program: with a sample of the rows.
         rows: all of them.
-        num_steps: L-BFGS iterations of one M-step, where Newton's method does not pay or has not arrived.
+        num_steps: L-BFGS iterations of one M-step, where Newton's method does not pay or has not
+            arrived.
     """
 
     program: Program
@@ -93,7 +104,9 @@ class SummedGenericSteps(Steps):
         return self.rows.processes.params_of_first({"point": point})["point"]
 
     def e_step(self, params: Params) -> tuple[None, Tensor, Tensor]:
-        """No statistics: posteriors are as many as rows, and worked out where the M-step needs them."""
+        """No statistics: posteriors are as many as rows, and worked out where the M-step needs
+        them.
+        """
         with torch.no_grad():
             return None, self._halves.log_likelihood(params), self.program.log_prior(params)
 

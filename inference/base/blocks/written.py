@@ -45,15 +45,30 @@ class Written:
             ValueError: for an answer that is not one line a row, or no answer.
         """
         if not found:
-            raise ValueError("out: a model whose rows have latents to write was expected, and this one has none; what a fit estimates for each of its rows is fit.local")
+            raise ValueError(
+                "out: a model whose rows have latents to write was expected, and this one has none;"
+                " what a fit estimates for each of its rows is fit.local"
+            )
         for name, value in found.items():
             array = value.detach().cpu().numpy()
             if name not in self._arrays:
                 self.folder.mkdir(parents=True, exist_ok=True)
-                self._arrays[name] = np.lib.format.open_memmap(self.folder / f"{name}.npy", "w+", array.dtype, (self.num_rows, *array.shape[1:]))
+                self._arrays[name] = np.lib.format.open_memmap(
+                    self.folder / f"{name}.npy",
+                    "w+",
+                    array.dtype,
+                    (self.num_rows, *array.shape[1:]),
+                )
             whole = self._arrays[name]
-            if array.ndim == 0 or array.shape[1:] != whole.shape[1:] or self._done + len(array) > self.num_rows:
-                raise ValueError(f"out: one line a row of shape {whole.shape[1:]} was expected of {name!r}, got shape {array.shape}")
+            if (
+                array.ndim == 0
+                or array.shape[1:] != whole.shape[1:]
+                or self._done + len(array) > self.num_rows
+            ):
+                raise ValueError(
+                    f"out: one line a row of shape {whole.shape[1:]} was expected of {name!r}, got"
+                    f" shape {array.shape}"
+                )
             whole[self._done : self._done + len(array)] = array
         self._done += len(next(iter(found.values())))
 

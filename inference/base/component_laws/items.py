@@ -47,8 +47,15 @@ from ppl_models.parts.sizes import MISSING, maximise_sizes, weighted_tally
 __all__ = ["ItemLaw"]
 
 MOST_PATTERNS = 2**62  # that an integer can number
-KNOWN = (Normal, Poisson, NegativeBinomial, Bernoulli, Categorical)  # whose distribution functions are
-MEAN_EPSILON = 1e-9  # an estimated chance or rate is kept so far from the end of its range before its predictor is taken
+KNOWN = (
+    Normal,
+    Poisson,
+    NegativeBinomial,
+    Bernoulli,
+    Categorical,
+)  # whose distribution functions are
+# an estimated chance or rate is kept so far from the end of its range before its predictor is taken
+MEAN_EPSILON = 1e-9
 
 
 @dataclass(frozen=True)
@@ -56,11 +63,13 @@ class ItemStatistics:
     """Sums over rows.
 
     Args:
-        item_counts: expected rows by component and entry of the statistic, for items may be missing, (R, K, P); P = J but for categorical items.
+        item_counts: expected rows by component and entry of the statistic, for items may be
+            missing, (R, K, P); P = J but for categorical items.
         sums: responsibility-weighted sums of the centred statistics, (R, K, P).
         squares: of their squares, (R, K, P); None where not needed.
         centre: about which they are taken, (P,).
-        values: counts of negative binomial items, (D, N) or (R, D, N), -1 where missing; None without such items.
+        values: counts of negative binomial items, (D, N) or (R, D, N), -1 where missing; None
+            without such items.
         shares: responsibilities of the rows, (R, K, N), as ``values``.
     """
 
@@ -73,7 +82,11 @@ class ItemStatistics:
 
 
 class ItemLaw(ComponentLaw):
-    """Of any response family. Items with a table of probabilities have one-hot statistics, whose means are these probabilities."""
+    """Of any response family.
+
+    Items with a table of probabilities have one-hot statistics, whose means are these
+    probabilities.
+    """
 
     @property
     def family(self) -> ResponseFamily:
@@ -90,7 +103,12 @@ class ItemLaw(ComponentLaw):
     @cached_property
     def _tabled(self) -> Tensor:
         """Which entries of the statistic belong to a table, bool (P,)."""
-        return torch.cat([torch.full((own.stop - own.start,), bool(part.num_categories_of(1))) for part, _, own in self._own])
+        return torch.cat(
+            [
+                torch.full((own.stop - own.start,), bool(part.num_categories_of(1)))
+                for part, _, own in self._own
+            ]
+        )
 
     def _tables(self, like: Tensor) -> Segments:
         """The items with a table."""
@@ -99,34 +117,65 @@ class ItemLaw(ComponentLaw):
     def predictor(self, params: Params) -> Tensor:
         """The whole vector of predictors, (..., K, P), logs of probabilities among them."""
         thresholds = params["thresholds"].unsqueeze(-2) if "thresholds" in params else None
-        return joined(self.family, self.about.num_items, params.get("predictors"), params.get("probabilities"), thresholds)
+        return joined(
+            self.family,
+            self.about.num_items,
+            params.get("predictors"),
+            params.get("probabilities"),
+            thresholds,
+        )
 
     @cached_property
     def _own(self) -> list[tuple[ResponseFamily, slice, slice]]:
         """Families with their columns and where their statistics stand."""
         size = self.about.num_items
-        return [(part, columns, own) for (part, columns, _), own in zip(self.family.blocks(size), self.family.predictors(size), strict=True)]
+        return [
+            (part, columns, own)
+            for (part, columns, _), own in zip(
+                self.family.blocks(size), self.family.predictors(size), strict=True
+            )
+        ]
 
     @cached_property
     def _numeric(self) -> list[int]:
         """Columns that have a predictor, in the order of the predictors."""
-        return [j for part, columns, _ in self._own if not part.num_categories_of(1) for j in range(self.about.num_items)[columns]]
+        return [
+            j
+            for part, columns, _ in self._own
+            if not part.num_categories_of(1)
+            for j in range(self.about.num_items)[columns]
+        ]
 
     def moved(self, params: Params, centres: Tensor, widths: Tensor) -> Params:
         new = dict(params)
         if "predictors" in params:
-            new["predictors"] = centres[self._numeric] + widths[self._numeric] * params["predictors"]
+            new["predictors"] = (
+                centres[self._numeric] + widths[self._numeric] * params["predictors"]
+            )
         if "dispersion" in params:
-            new["dispersion"] = widths[self._dispersed_columns].square() * params["dispersion"]  # of an item that has sizes the width is 1
+            new["dispersion"] = (
+                widths[self._dispersed_columns].square() * params["dispersion"]
+            )  # of an item that has sizes the width is 1
         return new
 
     @cached_property
     def _dispersed_columns(self) -> list[int]:
         """Columns that have a dispersion, in its order."""
-        return [j for part, own, _ in self._own if part.num_dispersed(1) for j in range(self.about.num_items)[own]]
+        return [
+            j
+            for part, own, _ in self._own
+            if part.num_dispersed(1)
+            for j in range(self.about.num_items)[own]
+        ]
 
     def expected_rows(self, params: Params, shares: Tensor) -> Tensor:
-        return expected_answers(self.family, self.about.num_items, shares, self.predictor(params), params.get("dispersion"))
+        return expected_answers(
+            self.family,
+            self.about.num_items,
+            shares,
+            self.predictor(params),
+            params.get("dispersion"),
+        )
 
     def patterns(self, data: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor] | None:
         values = self.answers()
@@ -138,11 +187,19 @@ class ItemLaw(ComponentLaw):
         found, index, counts = torch.unique(code, return_inverse=True, return_counts=True)
         if 2 * len(found) > len(data):
             return None
-        first = torch.full_like(found, len(data)).scatter_reduce(0, index, torch.arange(len(data), device=data.device), "amin")
-        return data[first], counts.to(data) if weights is None else weights.new_zeros(len(found)).index_add(0, index, weights)
+        first = torch.full_like(found, len(data)).scatter_reduce(
+            0, index, torch.arange(len(data), device=data.device), "amin"
+        )
+        return data[first], (
+            counts.to(data)
+            if weights is None
+            else weights.new_zeros(len(found)).index_add(0, index, weights)
+        )
 
     def features(self, params: Params) -> Tensor:
-        return torch.cat([params[name] for name in ("predictors", "probabilities") if name in params], -1)
+        return torch.cat(
+            [params[name] for name in ("predictors", "probabilities") if name in params], -1
+        )
 
     def variances_at_start(self, variances: Tensor) -> Tensor:
         out = variances.clone()
@@ -154,7 +211,9 @@ class ItemLaw(ComponentLaw):
 
     @property
     def equation(self) -> str:  # type: ignore[override]
-        families = dict.fromkeys(type(part).__name__ for part, _, _ in self.family.blocks(self.about.num_items))
+        families = dict.fromkeys(
+            type(part).__name__ for part, _, _ in self.family.blocks(self.about.num_items)
+        )
         return f"{' or '.join(families)} law of item j in component k, independently"
 
     def statistic(self, data: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -162,8 +221,14 @@ class ItemLaw(ComponentLaw):
         return self.family.statistic(x), None if mask is None else self.family.spread(mask)
 
     def _places(self, data: Tensor) -> tuple[Tensor, Tensor | None] | None:
-        """Where the category of every entry stands among the statistics, and which entries are there; None where one-hot vectors are as quick."""
-        if not isinstance(self.family, Categorical) or data.dim() != 2 or not bool(self._tabled.all()):
+        """Where the category of every entry stands among the statistics, and which entries are
+        there; None where one-hot vectors are as quick.
+        """
+        if (
+            not isinstance(self.family, Categorical)
+            or data.dim() != 2
+            or not bool(self._tabled.all())
+        ):
             return None
         x, mask = filled(self.family, data)
         places = self.family.places(x)
@@ -173,14 +238,21 @@ class ItemLaw(ComponentLaw):
         found = self._places(data)
         if found is None:
             return super().centre(data)
-        return torch.bincount(found[0].flatten(), minlength=self.family.num_predictors(self.about.num_items)).to(data) / len(data)
+        return torch.bincount(
+            found[0].flatten(), minlength=self.family.num_predictors(self.about.num_items)
+        ).to(data) / len(data)
 
     def scales(self, data: Tensor, weights: Tensor | None = None) -> Tensor:
         if not self._dispersed:
             return data.new_zeros(0)
         values, mask = self.statistic(data)
-        values = values if mask is None else values.masked_fill_(mask == 0, torch.nan)  # a copy, where entries are missing
-        scales = [column_variances(values[:, own], weights) * part.is_canonical for part, own in self._dispersed]  # a size has no scale
+        values = (
+            values if mask is None else values.masked_fill_(mask == 0, torch.nan)
+        )  # a copy, where entries are missing
+        scales = [
+            column_variances(values[:, own], weights) * part.is_canonical
+            for part, own in self._dispersed
+        ]  # a size has no scale
         return torch.cat(scales)
 
     @cached_property
@@ -188,13 +260,21 @@ class ItemLaw(ComponentLaw):
         """Families with a dispersion, and where their statistics stand."""
         size = self.about.num_items
         blocks = zip(self.family.blocks(size), self.family.predictors(size), strict=True)
-        return [(part, own) for (part, _, dispersion), own in blocks if dispersion.stop > dispersion.start]
+        return [
+            (part, own)
+            for (part, _, dispersion), own in blocks
+            if dispersion.stop > dispersion.start
+        ]
 
     def log_densities(self, params: Params, data: Tensor) -> Tensor:
         dispersion = params["dispersion"].unsqueeze(-3) if "dispersion" in params else None
-        return item_law(self.about, self.predictor(params).unsqueeze(-3), dispersion).log_prob(data.unsqueeze(-2))
+        return item_law(self.about, self.predictor(params).unsqueeze(-3), dispersion).log_prob(
+            data.unsqueeze(-2)
+        )
 
-    def statistics(self, data: Tensor, responsibilities: Tensor, centre: Tensor, params: Params | None) -> ItemStatistics:
+    def statistics(
+        self, data: Tensor, responsibilities: Tensor, centre: Tensor, params: Params | None
+    ) -> ItemStatistics:
         found = self._places(data)
         if found is not None:
             return self._tallies(*found, responsibilities, centre)
@@ -203,25 +283,39 @@ class ItemLaw(ComponentLaw):
         t = t if mask is None else t * mask
         weight = responsibilities.mT  # (R, K, n)
         counts = weight.sum(-1)
-        item_counts = (counts.unsqueeze(-1) if mask is None else weight @ mask).expand(*counts.shape, t.shape[-1])
+        item_counts = (counts.unsqueeze(-1) if mask is None else weight @ mask).expand(
+            *counts.shape, t.shape[-1]
+        )
         squares = weight @ t.square() if self._dispersed else None
         columns = self._sized
-        values, shares = (data[..., columns].mT.nan_to_num(nan=MISSING), weight) if columns else (None, None)
+        values, shares = (
+            (data[..., columns].mT.nan_to_num(nan=MISSING), weight) if columns else (None, None)
+        )
         return ItemStatistics(item_counts, weight @ t, squares, centre, values, shares)
 
-    def _tallies(self, places: Tensor, seen: Tensor | None, responsibilities: Tensor, centre: Tensor) -> ItemStatistics:
+    def _tallies(
+        self, places: Tensor, seen: Tensor | None, responsibilities: Tensor, centre: Tensor
+    ) -> ItemStatistics:
         """The sums over categorical rows, each entry added where its category stands, (N, J)."""
         batch = responsibilities.shape[:-2] + responsibilities.shape[-1:]  # ([R], K)
-        share = responsibilities.movedim(-2, 0).reshape(len(places), -1)  # (N, [R] K): a row of it is added at once
+        share = responsibilities.movedim(-2, 0).reshape(
+            len(places), -1
+        )  # (N, [R] K): a row of it is added at once
         sums, counts = share.new_zeros(len(centre), share.shape[1]), []
         for j, place in enumerate(places.unbind(-1)):
             own = share if seen is None else share * seen[:, j : j + 1]
             sums.index_add_(0, place, own)
             counts.append(own.sum(0))
-        item_counts = self._tables(centre).spread(torch.stack(counts, -1).reshape(*batch, -1))  # ([R], K, P)
-        return ItemStatistics(item_counts, sums.mT.reshape(*batch, -1) - centre * item_counts, None, centre)
+        item_counts = self._tables(centre).spread(
+            torch.stack(counts, -1).reshape(*batch, -1)
+        )  # ([R], K, P)
+        return ItemStatistics(
+            item_counts, sums.mT.reshape(*batch, -1) - centre * item_counts, None, centre
+        )
 
-    def m_step(self, statistics: ItemStatistics, counts: Tensor, params: Params, floor: Tensor) -> Params:
+    def m_step(
+        self, statistics: ItemStatistics, counts: Tensor, params: Params, floor: Tensor
+    ) -> Params:
         about, family, new = self.about, self.family, {}
         number = statistics.item_counts.clamp(min=EMPTY)
         empty = statistics.item_counts <= EMPTY
@@ -236,17 +330,26 @@ class ItemLaw(ComponentLaw):
             gap = family.mean(self.predictor(new)) - statistics.centre
             variances = (statistics.squares - 2 * gap * statistics.sums) / number + gap.square()
             dispersed = torch.cat([variances[..., own] for _, own in self._dispersed], -1)
-            new["dispersion"] = torch.maximum(dispersed, floor).clamp(*ends(about.variance_limits, dispersed))
+            new["dispersion"] = torch.maximum(dispersed, floor).clamp(
+                *ends(about.variance_limits, dispersed)
+            )
         if statistics.values is not None and statistics.shares is not None:
             entries = sizes(family, about.num_items).nonzero().ravel().tolist()
             places = [self._numeric.index(column) for column in self._sized]
             for d, (entry, place) in enumerate(zip(entries, places, strict=True)):
-                own = _sizes(statistics.values[..., d, :], statistics.shares, new["predictors"][..., place], params["dispersion"][..., entry])
+                own = _sizes(
+                    statistics.values[..., d, :],
+                    statistics.shares,
+                    new["predictors"][..., place],
+                    params["dispersion"][..., entry],
+                )
                 new["dispersion"][..., entry] = own
         return new
 
     def _predictors(self, sums: Tensor, means: Tensor, empty: Tensor, params: Params) -> Params:
-        """Predictors of all items without a table, and thresholds where ordinal items have a link; sums, means and ``empty`` (R, K, P)."""
+        """Predictors of all items without a table, and thresholds where ordinal items have a link;
+        sums, means and ``empty`` (R, K, P).
+        """
         new, (low, high) = params["predictors"].clone(), ends(self.about.limits, means)
         linear = self.family.linearise(means, MEAN_EPSILON)
         before = params.get("thresholds", new.new_zeros(*new.shape[:-2], 0))
@@ -257,17 +360,41 @@ class ItemLaw(ComponentLaw):
             size = columns.stop - columns.start
             place, first = slice(first, first + size), first + size
             if isinstance(part, Ordinal):
-                gaps, gap = slice(gap, gap + part.num_thresholds(size)), gap + part.num_thresholds(size)
-                new[..., place], threshold = maximise_ordinal(part, sums[..., own].clamp(min=0), new[..., place], before[..., gaps], part.bound if self.about.bound is None else self.about.bound)
+                gaps, gap = (
+                    slice(gap, gap + part.num_thresholds(size)),
+                    gap + part.num_thresholds(size),
+                )
+                new[..., place], threshold = maximise_ordinal(
+                    part,
+                    sums[..., own].clamp(min=0),
+                    new[..., place],
+                    before[..., gaps],
+                    part.bound if self.about.bound is None else self.about.bound,
+                )
                 found.append(threshold)
             else:
-                new[..., place] = torch.where(empty[..., own], new[..., place], linear[..., own].clamp(low[place], high[place]))
-        return {"predictors": new} | ({"thresholds": torch.cat(found, -1)} if "thresholds" in params else {})
+                new[..., place] = torch.where(
+                    empty[..., own],
+                    new[..., place],
+                    linear[..., own].clamp(low[place], high[place]),
+                )
+        return {"predictors": new} | (
+            {"thresholds": torch.cat(found, -1)} if "thresholds" in params else {}
+        )
 
     def _probabilities(self, counts: Tensor, totals: Tensor, before: Tensor) -> Tensor:
-        r"""The mode of the Dirichlet posteriors, :math:`(n_h + \alpha - 1) / (n + C (\alpha - 1))`; as before where there is no row and a flat prior."""
+        r"""The mode of the Dirichlet posteriors, :math:`(n_h + \alpha - 1) / (n + C (\alpha - 1))`;
+        as before where there is no row and a flat prior.
+        """
         tables = self._tables(counts)
-        excess = torch.tensor(table_concentrations(self.family, self.about.num_items), dtype=counts.dtype, device=counts.device) - 1
+        excess = (
+            torch.tensor(
+                table_concentrations(self.family, self.about.num_items),
+                dtype=counts.dtype,
+                device=counts.device,
+            )
+            - 1
+        )
         amounts = counts.clamp(min=0) + excess
         share = amounts / tables.spread(tables.total(amounts)).clamp(min=EMPTY)
         return torch.where((totals <= EMPTY) & (excess == 0), before, share)
@@ -280,22 +407,38 @@ class ItemLaw(ComponentLaw):
     def _sized(self) -> list[int]:
         """Columns of negative binomial items."""
         blocks = self.family.blocks(self.about.num_items)
-        return [j for family, columns, _ in blocks if isinstance(family, NegativeBinomial) for j in range(self.about.num_items)[columns]]
+        return [
+            j
+            for family, columns, _ in blocks
+            if isinstance(family, NegativeBinomial)
+            for j in range(self.about.num_items)[columns]
+        ]
 
     def num_free(self, params: Params) -> int:
-        return super().num_free(params) - (len(params["probabilities"]) * len(self.family.num_categories_of(self.about.num_items)) if "probabilities" in params else 0)
+        return super().num_free(params) - (
+            len(params["probabilities"]) * len(self.family.num_categories_of(self.about.num_items))
+            if "probabilities" in params
+            else 0
+        )
 
     def at_bound(self, params: Params) -> list[str]:
-        return super().at_bound(params) if self.site == "predictors" else []  # the prior of a table keeps it off zero
+        return (
+            super().at_bound(params) if self.site == "predictors" else []
+        )  # the prior of a table keeps it off zero
 
     def answers(self) -> tuple[int, ...] | None:
         named, out = self.family.category_names(self.about.num_items), []
         for part, columns, _ in self._own:
-            out += [len(named[j]) if j in named else 2 if isinstance(part, Bernoulli) else 0 for j in range(self.about.num_items)[columns]]
+            out += [
+                len(named[j]) if j in named else 2 if isinstance(part, Bernoulli) else 0
+                for j in range(self.about.num_items)[columns]
+            ]
         return tuple(out) if all(out) else None
 
     def category_names(self, items: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        return {items[j]: names for j, names in self.family.category_names(self.about.num_items).items()}
+        return {
+            items[j]: names for j, names in self.family.category_names(self.about.num_items).items()
+        }
 
     def numeric_items(self, items: Sequence[str]) -> list[str]:
         return [items[j] for j in self._numeric]
@@ -305,26 +448,39 @@ class ItemLaw(ComponentLaw):
 
     def category_chances(self, params: Params) -> Tensor:
         predictor = self.predictor(params)
-        parts = [part.mean(predictor[..., own]) for part, _, own in self._own if isinstance(part, Categorical)]
+        parts = [
+            part.mean(predictor[..., own])
+            for part, _, own in self._own
+            if isinstance(part, Categorical)
+        ]
         return torch.cat(parts, -1) if parts else super().category_chances(params)
 
     def as_numbers(self, table: Tensor) -> Tensor:
         return as_indicators(self.family, table)
 
     def faults(
-        self, data: Tensor, params: Params, counts: Tensor, floor: Tensor, names: Sequence[str], weights: Tensor | None = None
+        self,
+        data: Tensor,
+        params: Params,
+        counts: Tensor,
+        floor: Tensor,
+        names: Sequence[str],
+        weights: Tensor | None = None,
     ) -> tuple[str, ...]:
         if "dispersion" not in params:
             return ()
         few = (counts < 2) & (counts >= 1)
         dispersed, found = self.dispersed_items(names), []
-        at_floor = (params["dispersion"] <= 1.001 * floor) & (self.scales(data, weights) > 1.001 * floor)
+        at_floor = (params["dispersion"] <= 1.001 * floor) & (
+            self.scales(data, weights) > 1.001 * floor
+        )
         for k in at_floor.any(-1).nonzero().ravel().tolist():
             items = [dispersed[j] for j in at_floor[k].nonzero().ravel().tolist()]
             shown = listed([*items[:3], *([f"{len(items) - 3} more"] if len(items) > 3 else [])])
             found.append(
-                f"the variance of component {k} in {shown} is at its floor (variance_floor={self.about.variance_floor:g} times the column's), on "
-                f"{float(counts[k]):.3g} rows"
+                f"the variance of component {k} in {shown} is at its floor"
+                f" (variance_floor={self.about.variance_floor:g} times the column's), on"
+                f" {float(counts[k]):.3g} rows"
             )
         return (*found, *rests_on(few, counts))
 
@@ -337,7 +493,12 @@ class ItemLaw(ComponentLaw):
         own = torch.where(variances, number, -1)
         locations = torch.full((k, len(self._numeric)), -1)
         locations[:, [self._numeric.index(j) for j in self._dispersed_columns]] = own
-        return NormalScales(operator.itemgetter("dispersion"), torch.ones(own.numel()), {"predictors": locations}, {"dispersion": own})
+        return NormalScales(
+            operator.itemgetter("dispersion"),
+            torch.ones(own.numel()),
+            {"predictors": locations},
+            {"dispersion": own},
+        )
 
     def dispersed_items(self, items: Sequence[str]) -> list[str]:
         return dispersed_items(self.family, items)
@@ -347,28 +508,47 @@ class ItemLaw(ComponentLaw):
 
     @property
     def knows_noise(self) -> bool:
-        return all(isinstance(family, KNOWN) for family, _, _ in self.family.blocks(self.about.num_items))
+        return all(
+            isinstance(family, KNOWN) for family, _, _ in self.family.blocks(self.about.num_items)
+        )
 
     def scores(self, params: Params, data: Tensor, rng: np.random.Generator) -> np.ndarray:
         """Entries that are missing are drawn from the model."""
         parts = []
         size, predictor = self.about.num_items, self.predictor(params)
-        for (family, columns, dispersed), own in zip(self.family.blocks(size), self.family.predictors(size), strict=True):
+        for (family, columns, dispersed), own in zip(
+            self.family.blocks(size), self.family.predictors(size), strict=True
+        ):
             x, eta = data[:, columns].unsqueeze(-2), predictor[:, own]
             if isinstance(family, Normal):
-                value = ((family.statistic(x) - eta) / params["dispersion"][:, dispersed].sqrt()).numpy()
+                value = (
+                    (family.statistic(x) - eta) / params["dispersion"][:, dispersed].sqrt()
+                ).numpy()
             elif isinstance(family, Poisson):
                 y, rate = (v.numpy() for v in torch.broadcast_tensors(x, eta.exp()))
                 value = np.where(np.isnan(y), np.nan, poisson_scores(np.nan_to_num(y), rate, rng))
             elif isinstance(family, NegativeBinomial):
-                y, rate, size = (v.numpy() for v in torch.broadcast_tensors(x, eta.exp(), params["dispersion"][:, dispersed]))
-                value = np.where(np.isnan(y), np.nan, negative_binomial_scores(np.nan_to_num(y), rate, size, rng))
+                y, rate, size = (
+                    v.numpy()
+                    for v in torch.broadcast_tensors(
+                        x, eta.exp(), params["dispersion"][:, dispersed]
+                    )
+                )
+                value = np.where(
+                    np.isnan(y), np.nan, negative_binomial_scores(np.nan_to_num(y), rate, size, rng)
+                )
             elif isinstance(family, Bernoulli):
                 from scipy.special import ndtri
 
                 y, chance = (v.numpy() for v in torch.broadcast_tensors(x, eta.sigmoid()))
                 u = rng.random(y.shape)
-                value = ndtri(np.clip(np.where(y == 1, 1 - chance + chance * u, (1 - chance) * u), 1e-300, 1 - 1e-16))
+                value = ndtri(
+                    np.clip(
+                        np.where(y == 1, 1 - chance + chance * u, (1 - chance) * u),
+                        1e-300,
+                        1 - 1e-16,
+                    )
+                )
                 value = np.where(np.isnan(y), np.nan, value)
             elif isinstance(family, Categorical):
                 value = self._category_scores(family, x, eta, rng)
@@ -378,15 +558,24 @@ class ItemLaw(ComponentLaw):
         return np.concatenate(parts, -1)
 
     @staticmethod
-    def _category_scores(family: Categorical, x: Tensor, eta: Tensor, rng: np.random.Generator) -> np.ndarray:
-        """Normal scores of chances drawn between those of the categories up to the one before, and up to the one seen, (N, K, J)."""
+    def _category_scores(
+        family: Categorical, x: Tensor, eta: Tensor, rng: np.random.Generator
+    ) -> np.ndarray:
+        """Normal scores of chances drawn between those of the categories up to the one before, and
+        up to the one seen, (N, K, J).
+        """
         from scipy.special import ndtri
 
         items = family.segments(x.shape[-1], x.device)
         up_to = items.padded(family.mean(eta), 0.0).cumsum(-1)  # (K, J, H)
         code = x.nan_to_num(0.0).long().expand(len(x), *up_to.shape[:-1])  # (N, K, J)
         high = up_to.expand(len(x), *up_to.shape).gather(-1, code.unsqueeze(-1)).squeeze(-1)
-        low = torch.nn.functional.pad(up_to, (1, 0))[..., :-1].expand(len(x), *up_to.shape).gather(-1, code.unsqueeze(-1)).squeeze(-1)
+        low = (
+            torch.nn.functional.pad(up_to, (1, 0))[..., :-1]
+            .expand(len(x), *up_to.shape)
+            .gather(-1, code.unsqueeze(-1))
+            .squeeze(-1)
+        )
         u = low.numpy() + (high - low).numpy() * rng.random(code.shape)
         value: np.ndarray = ndtri(np.clip(u, 1e-300, 1 - 1e-16))
         return np.where(x.isnan().expand(code.shape).numpy(), np.nan, value)
@@ -394,19 +583,30 @@ class ItemLaw(ComponentLaw):
     def cells(self, params: Params, data: Tensor, responsibilities: Tensor) -> Cells | None:
         if data.isnan().any():
             return None
-        if not all(isinstance(family, Bernoulli | Categorical | Poisson) for family, _, _ in self.family.blocks(self.about.num_items)):
+        if not all(
+            isinstance(family, Bernoulli | Categorical | Poisson)
+            for family, _, _ in self.family.blocks(self.about.num_items)
+        ):
             return None
         patterns, index = torch.unique(data, dim=0, return_inverse=True)
-        weights = responsibilities.new_zeros(len(patterns), self.about.num_components).index_add(0, index, responsibilities)
+        weights = responsibilities.new_zeros(len(patterns), self.about.num_components).index_add(
+            0, index, responsibilities
+        )
         law = item_law(self.about, self.predictor(params).unsqueeze(-3), None)
         return Cells(weights.mT, law.log_prob(patterns.unsqueeze(-2)).mT)
 
 
 def _sizes(values: Tensor, shares: Tensor, eta: Tensor, size: Tensor) -> Tensor:
-    """Sizes (R, K) of one item: counts (N,) or (R, N), responsibilities (R, K, N), log means and sizes now, both (R, K)."""
+    """Sizes (R, K) of one item: counts (N,) or (R, N), responsibilities (R, K, N), log means and
+    sizes now, both (R, K).
+    """
     if values.dim() == 2:  # every restart has rows of its own
-        return torch.cat([_sizes(values[r], shares[r : r + 1], eta[r : r + 1], size[r : r + 1]) for r in range(len(values))])
+        return torch.cat(
+            [
+                _sizes(values[r], shares[r : r + 1], eta[r : r + 1], size[r : r + 1])
+                for r in range(len(values))
+            ]
+        )
     x, often = weighted_tally(values, shares)
     sums, counts = (often * x).sum(-1, keepdim=True), often.sum(-1, keepdim=True)
     return maximise_sizes(x, often, sums, counts, eta.unsqueeze(-1), size)
-

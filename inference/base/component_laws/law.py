@@ -1,4 +1,6 @@
-"""What a law of the components of a mixture gives: densities, the two halves of EM, starts, free parameters, noise."""
+"""What a law of the components of a mixture gives: densities, the two halves of EM, starts, free
+parameters, noise.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ class MixtureStatistics:
     Args:
         counts: expected rows a component, (R, K).
         of_law: what the law of the components sums up, a record.
-        cross: sums of rows' terms by component, (R, K - 1, Q), where the components depend on covariates.
+        cross: sums of rows' terms by component, (R, K - 1, Q), where the components depend on
+            covariates.
     """
 
     counts: Tensor
@@ -38,7 +41,10 @@ class MixtureStatistics:
 
 @dataclass(frozen=True)
 class ComponentLaw:
-    """One subclass a kind of component. Parameters stand without the weights, with a leading dim of restarts or without it as a method says.
+    """One subclass a kind of component.
+
+    Parameters stand without the weights, with a leading dim of restarts or without it as a method
+    says.
 
     Args:
         about: the model's description.
@@ -47,7 +53,9 @@ class ComponentLaw:
     about: MixtureComponents
 
     site: ClassVar[str]  # the parameter (K, J) that says where components lie
-    shared: ClassVar[frozenset[str]] = frozenset()  # parameters that all components share, without a dim for them
+    shared: ClassVar[frozenset[str]] = (
+        frozenset()
+    )  # parameters that all components share, without a dim for them
     equation: ClassVar[str] = ""  # the law in a sentence of a page
 
     @property
@@ -61,11 +69,15 @@ class ComponentLaw:
         return True
 
     def statistic(self, data: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The columns that means are taken of, and which entries are there (None if all), each as ``data``."""
+        """The columns that means are taken of, and which entries are there (None if all), each as
+        ``data``.
+        """
         return data, None
 
     def centre(self, data: Tensor) -> Tensor:
-        """The mean of these columns over rows (N, J), about which sums are taken, or variances would drown in rounding."""
+        """The mean of these columns over rows (N, J), about which sums are taken, or variances
+        would drown in rounding.
+        """
         return self.statistic(data)[0].mean(0)
 
     def scales(self, data: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -77,9 +89,15 @@ class ComponentLaw:
         return data.new_zeros(0)
 
     def floor(self, data: Tensor, weights: Tensor | None = None) -> Tensor:
-        """The least variance of every column that has one, (D,): a share of its scale, inside the interval of variances."""
+        """The least variance of every column that has one, (D,): a share of its scale, inside the
+        interval of variances.
+        """
         scales = self.scales(data, weights)
-        return (self.about.variance_floor * scales).clamp(*ends(self.about.variance_limits, scales)) if len(scales) else scales
+        return (
+            (self.about.variance_floor * scales).clamp(*ends(self.about.variance_limits, scales))
+            if len(scales)
+            else scales
+        )
 
     def log_densities(self, params: Params, data: Tensor) -> Tensor:
         """Of every row under every component, (N, K) or (R, N, K).
@@ -89,18 +107,22 @@ class ComponentLaw:
         """
         raise NotImplementedError
 
-    def statistics(self, data: Tensor, responsibilities: Tensor, centre: Tensor, params: Params | None) -> Any:
+    def statistics(
+        self, data: Tensor, responsibilities: Tensor, centre: Tensor, params: Params | None
+    ) -> Any:
         """A record whose entries are sums over rows.
 
         Args:
             data: as above; responsibilities: (R, N, K).
             centre: about which sums are taken, (J,) or (R, 1, J).
-            params: (R, ...), where the law has latents of its own; None at a start, before there are any.
+            params: (R, ...), where the law has latents of its own; None at a start, before there
+                are any.
         """
         raise NotImplementedError
 
     def m_step(self, statistics: Any, counts: Tensor, params: Params, floor: Tensor) -> Params:
-        """New values of the law's parameters, (R, ...), not worse for the expected log-posterior than ``params``.
+        """New values of the law's parameters, (R, ...), not worse for the expected log-posterior
+        than ``params``.
 
         Args:
             statistics: as above; counts: (R, K).
@@ -109,7 +131,9 @@ class ComponentLaw:
         """
         raise NotImplementedError
 
-    def first(self, data: Tensor, responsibilities: Tensor, centre: Tensor, blank: Params, floor: Tensor) -> Params:
+    def first(
+        self, data: Tensor, responsibilities: Tensor, centre: Tensor, blank: Params, floor: Tensor
+    ) -> Params:
         """Parameters to start from where responsibilities are given, (R, ...).
 
         Args:
@@ -124,7 +148,8 @@ class ComponentLaw:
         return self.m_step(total.total(), responsibilities.mT.sum(-1), blank, floor)
 
     def moved(self, params: Params, centres: Tensor, widths: Tensor) -> Params:
-        r"""The law of :math:`c_j + w_j x_j` where these parameters, of any leading dims, are that of x.
+        r"""The law of :math:`c_j + w_j x_j` where these parameters, of any leading dims, are that
+        of x.
 
         Args:
             centres, widths: c and w, each (J,); 0 and 1 for an item that has no units of its own.
@@ -132,7 +157,8 @@ class ComponentLaw:
         raise NotImplementedError
 
     def expected_rows(self, params: Params, shares: Tensor) -> Tensor:
-        """Every entry as one expects it of rows with these chances of the components, (..., J); of an item with categories the code of the most probable.
+        """Every entry as one expects it of rows with these chances of the components, (..., J); of
+        an item with categories the code of the most probable.
 
         Args:
             params: (K, ...); shares: (..., K).
@@ -140,7 +166,8 @@ class ComponentLaw:
         raise NotImplementedError
 
     def completed_rows(self, params: Params, shares: Tensor, data: Tensor) -> Tensor:
-        """As :meth:`expected_rows`, and where entries of a row are missing as one expects them of the others.
+        """As :meth:`expected_rows`, and where entries of a row are missing as one expects them of
+        the others.
 
         Args:
             params: (K, ...); shares: (N, K); data: (N, J).
@@ -148,7 +175,8 @@ class ComponentLaw:
         return self.expected_rows(params, shares)
 
     def patterns(self, data: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor] | None:
-        """The distinct rows (P, J) and how many rows are like each, (P,); None where there is little to merge.
+        """The distinct rows (P, J) and how many rows are like each, (P,); None where there is
+        little to merge.
 
         Args:
             data, weights: as :meth:`scales`.
@@ -160,7 +188,9 @@ class ComponentLaw:
         return params[self.site]
 
     def variances_at_start(self, variances: Tensor) -> Tensor:
-        """What columns are divided by, for starts, from their variances: its root makes the columns of :meth:`statistic` comparable."""
+        """What columns are divided by, for starts, from their variances: its root makes the columns
+        of :meth:`statistic` comparable.
+        """
         return variances
 
     def num_free(self, params: Params) -> int:
@@ -170,10 +200,23 @@ class ComponentLaw:
     def at_bound(self, params: Params) -> list[str]:
         """Entries that lie on the bound of their interval."""
         low, high = ends(self.about.limits, params[self.site])
-        return [f"{self.site}{index}" for index in ((2 * params[self.site] - low - high).abs() >= 0.999 * (high - low)).nonzero().tolist()]
+        return [
+            f"{self.site}{index}"
+            for index in (
+                ((2 * params[self.site] - low - high).abs() >= 0.999 * (high - low))
+                .nonzero()
+                .tolist()
+            )
+        ]
 
     def faults(
-        self, data: Tensor, params: Params, counts: Tensor, floor: Tensor, names: Sequence[str], weights: Tensor | None = None
+        self,
+        data: Tensor,
+        params: Params,
+        counts: Tensor,
+        floor: Tensor,
+        names: Sequence[str],
+        weights: Tensor | None = None,
     ) -> tuple[str, ...]:
         """Components that have shrunk onto a few rows or equal values, in words.
 
@@ -216,7 +259,9 @@ class ComponentLaw:
         raise ValueError("category_chances: a mixture with categorical items was expected")
 
     def as_numbers(self, table: Tensor) -> Tensor:
-        """A table of items (..., J) with indicators of all categories but the first in place of codes, NaN where missing."""
+        """A table of items (..., J) with indicators of all categories but the first in place of
+        codes, NaN where missing.
+        """
         return table
 
     def num_densities(self, num_items: int) -> int:
@@ -245,7 +290,9 @@ class ComponentLaw:
         return True
 
     def cells(self, params: Params, data: Tensor, responsibilities: Tensor) -> Cells | None:
-        """Weights and log-probabilities of the distinct rows, where all items are discrete and complete."""
+        """Weights and log-probabilities of the distinct rows, where all items are discrete and
+        complete.
+        """
         return None
 
 
@@ -269,7 +316,8 @@ def outer_products(weight: Tensor, t: Tensor) -> Tensor:
 
 
 def whitened(factor: Tensor, means: Tensor, data: Tensor) -> Tensor:
-    """Rows less their component's mean, times a factor L of its precision L L^T, so that squares sum to distances.
+    """Rows less their component's mean, times a factor L of its precision L L^T, so that squares
+    sum to distances.
 
     Args:
         factor: ([R], K, J, J); means: ([R], K, J); data: (N, J), or (R, N, J).

@@ -12,7 +12,11 @@ from ppl_models.descriptions.row_laws import MultivariateNormal, MultivariateT, 
 
 __all__ = ["law_of"]
 
-WHOLE_ROWS: dict[type, type[ComponentLaw]] = {MultivariateNormal: NormalLaw, MultivariateT: TLaw, SkewNormal: SkewNormalLaw}
+WHOLE_ROWS: dict[type, type[ComponentLaw]] = {
+    MultivariateNormal: NormalLaw,
+    MultivariateT: TLaw,
+    SkewNormal: SkewNormalLaw,
+}
 
 
 def law_of(about: MixtureComponents) -> ComponentLaw:

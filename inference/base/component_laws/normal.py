@@ -2,10 +2,14 @@ r"""Multivariate normal components :math:`N(\mu_k, \Lambda_k^{-1})` with full co
 
 Of a row with entries o there and m missing, given component k,
 
-.. math:: x_m \mid x_o \sim N(\mu_m - \Lambda_{mm}^{-1} \Lambda_{mo} (x_o - \mu_o), \; \Lambda_{mm}^{-1}),
+.. math::
 
-so that the sums of rows and of their outer products take the conditional mean in the place of a missing entry, and the latter :math:`\Lambda_{mm}^{-1}` besides: without it
-variances of columns with gaps would be too small (Ghahramani and Jordan 1994). Rows that lack the same entries are worked out together.
+    x_m \mid x_o \sim N(\mu_m - \Lambda_{mm}^{-1} \Lambda_{mo} (x_o - \mu_o), \; \Lambda_{mm}^{-1}),
+
+so that the sums of rows and of their outer products take the conditional mean in the place of a
+missing entry, and the latter :math:`\Lambda_{mm}^{-1}` besides: without it variances of columns
+with gaps would be too small (Ghahramani and Jordan 1994). Rows that lack the same entries are
+worked out together.
 """
 
 from __future__ import annotations
@@ -17,7 +21,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from inference.base.component_laws.law import ComponentLaw, ends, log_diagonal, log_two_pi, outer_products, whitened
+from inference.base.component_laws.law import (
+    ComponentLaw,
+    ends,
+    log_diagonal,
+    log_two_pi,
+    outer_products,
+    whitened,
+)
 from inference.base.shared_values import listed
 from inference.programs.coordinates import NormalScales
 from inference.programs.program import Params
@@ -63,10 +74,16 @@ class FullLaw(ComponentLaw):
     def num_free(self, params: Params) -> int:
         """Symmetric matrices are counted once."""
         k, j = params[self.site].shape
-        return sum(value.numel() for name, value in params.items() if name != "precisions") + k * j * (j + 1) // 2
+        return (
+            sum(value.numel() for name, value in params.items() if name != "precisions")
+            + k * j * (j + 1) // 2
+        )
 
     def moved(self, params: Params, centres: Tensor, widths: Tensor) -> Params:
-        new = params | {self.site: centres + widths * params[self.site], "precisions": params["precisions"] / (widths.unsqueeze(-1) * widths)}
+        new = params | {
+            self.site: centres + widths * params[self.site],
+            "precisions": params["precisions"] / (widths.unsqueeze(-1) * widths),
+        }
         return new | ({"skews": widths * params["skews"]} if "skews" in params else {})
 
     def means(self, params: Params) -> Tensor:
@@ -77,31 +94,72 @@ class FullLaw(ComponentLaw):
         return shares @ self.means(params)
 
     def inverse_spread(self, params: Params) -> Tensor:
-        """What is large in a direction in which a component has collapsed, in units of one over a variance, (K, J, J)."""
+        """What is large in a direction in which a component has collapsed, in units of one over a
+        variance, (K, J, J).
+        """
         return params["precisions"]
 
     def faults(
-        self, data: Tensor, params: Params, counts: Tensor, floor: Tensor, names: Sequence[str], weights: Tensor | None = None
+        self,
+        data: Tensor,
+        params: Params,
+        counts: Tensor,
+        floor: Tensor,
+        names: Sequence[str],
+        weights: Tensor | None = None,
     ) -> tuple[str, ...]:
         assert isinstance(self.about.component, RowLaw)
-        prior, widths_of_items = self.about.component.regularization, torch.tensor(self.about.widths, dtype=torch.float64)
+        prior, widths_of_items = (
+            self.about.component.regularization,
+            torch.tensor(self.about.widths, dtype=torch.float64),
+        )
         few = (counts < self.about.num_items + 1) & (counts >= 1)
-        few &= (counts < 2) | (prior < LEAST_WIDTH * counts)  # else the prior gives the covariance its width
+        few &= (counts < 2) | (
+            prior < LEAST_WIDTH * counts
+        )  # else the prior gives the covariance its width
         spread = torch.atleast_2d(self.statistic(data)[0].mT.cov(correction=0, aweights=weights))
-        values, vectors = torch.linalg.eigh(spread)  # the data may have no width in a direction themselves
+        values, vectors = torch.linalg.eigh(
+            spread
+        )  # the data may have no width in a direction themselves
         factor = vectors * values.clamp(min=0).sqrt()  # of their covariance C = L L^T
-        widths = torch.linalg.eigvalsh(factor.mT @ self.inverse_spread(params) @ factor).amax(-1).reciprocal()  # least variance, as a share
+        widths = (
+            torch.linalg.eigvalsh(factor.mT @ self.inverse_spread(params) @ factor)
+            .amax(-1)
+            .reciprocal()
+        )  # least variance, as a share
         found = [
-            f"component {k} has no width in one direction: {float(widths[k]):.1g} of the data's variance there, on {float(counts[k]):.3g} rows"
+            f"component {k} has no width in one direction: {float(widths[k]):.1g} of the data's"
+            f" variance there, on {float(counts[k]):.3g} rows"
             for k in (widths < LEAST_WIDTH).nonzero().ravel().tolist()
         ]
         if prior < LEAST_WIDTH * float(counts.sum()):
-            least, along = torch.linalg.eigh(spread.double().cpu() / widths_of_items / widths_of_items.unsqueeze(-1))
+            least, along = torch.linalg.eigh(
+                spread.double().cpu() / widths_of_items / widths_of_items.unsqueeze(-1)
+            )
             flat = along[:, least <= prior / float(counts.sum())].abs()
-            involved = [names[j] for j in (flat > TAKES_PART * flat.amax(0)).any(-1).nonzero().ravel().tolist()] if flat.numel() else []
+            involved = (
+                [
+                    names[j]
+                    for j in (flat > TAKES_PART * flat.amax(0)).any(-1).nonzero().ravel().tolist()
+                ]
+                if flat.numel()
+                else []
+            )
             if involved:
-                shown = listed([*involved[:MOST_SHOWN], *([f"{len(involved) - MOST_SHOWN} more"] if len(involved) > MOST_SHOWN else [])])
-                found.append(f"columns {shown} repeat each other or add up to each other, so that covariances have no width but what the prior gives them: leave out a column")
+                shown = listed(
+                    [
+                        *involved[:MOST_SHOWN],
+                        *(
+                            [f"{len(involved) - MOST_SHOWN} more"]
+                            if len(involved) > MOST_SHOWN
+                            else []
+                        ),
+                    ]
+                )
+                found.append(
+                    f"columns {shown} repeat each other or add up to each other, so that"
+                    " covariances have no width but what the prior gives them: leave out a column"
+                )
         return (*found, *rests_on(few, counts))
 
 
@@ -115,13 +173,19 @@ class NormalLaw(FullLaw):
         missing = data.isnan()
         if not bool(missing.any()):
             return data, None
-        return torch.where(missing, data.nanmean(-2, keepdim=True).nan_to_num(0.0), data), (~missing).to(data)
+        return torch.where(missing, data.nanmean(-2, keepdim=True).nan_to_num(0.0), data), (
+            ~missing
+        ).to(data)
 
     def log_densities(self, params: Params, data: Tensor) -> Tensor:
         if bool(data.isnan().any()):
             if data.dim() == 3:
-                return torch.stack([self.log_densities(_at(params, r), rows) for r, rows in enumerate(data)])
-            law = RowNormal(params["means"].unsqueeze(-2), precision_matrix=params["precisions"].unsqueeze(-3))
+                return torch.stack(
+                    [self.log_densities(_at(params, r), rows) for r, rows in enumerate(data)]
+                )
+            law = RowNormal(
+                params["means"].unsqueeze(-2), precision_matrix=params["precisions"].unsqueeze(-3)
+            )
             return law.log_prob(data).mT
         factor = torch.linalg.cholesky(params["precisions"])  # Lambda = L L^T
         distance = whitened(factor, params["means"], data).square().sum(-1)
@@ -130,7 +194,9 @@ class NormalLaw(FullLaw):
             return (constant.unsqueeze(-1) - distance / 2).mT
         return (constant - distance / 2).movedim(0, -2)
 
-    def statistics(self, data: Tensor, responsibilities: Tensor, centre: Tensor, params: Params | None) -> NormalStatistics:
+    def statistics(
+        self, data: Tensor, responsibilities: Tensor, centre: Tensor, params: Params | None
+    ) -> NormalStatistics:
         t, weight = data - centre, responsibilities.mT  # (R, K, n)
         if not bool(data.isnan().any()):
             return NormalStatistics(weight @ t, outer_products(weight, t), centre)
@@ -138,14 +204,25 @@ class NormalLaw(FullLaw):
             t = t.nan_to_num(0.0)  # at a start: the middle of the column
             return NormalStatistics(weight @ t, outer_products(weight, t), centre)
         if data.dim() == 3:
-            parts = [self.statistics(rows, responsibilities[r : r + 1], centre[r], _at(params, r, keep=True)) for r, rows in enumerate(data)]
-            return NormalStatistics(torch.cat([part.sums for part in parts]), torch.cat([part.squares for part in parts]), centre)
+            parts = [
+                self.statistics(
+                    rows, responsibilities[r : r + 1], centre[r], _at(params, r, keep=True)
+                )
+                for r, rows in enumerate(data)
+            ]
+            return NormalStatistics(
+                torch.cat([part.sums for part in parts]),
+                torch.cat([part.squares for part in parts]),
+                centre,
+            )
         sums, squares = torch.zeros_like(params["means"]), torch.zeros_like(params["precisions"])
         for rows, seen in patterns_of(data.isnan()):
             filled, spread = _completed(params, data[rows], seen)
             own, x = weight[..., rows], filled - centre  # (R, K, n), (R, K, n, J)
             sums = sums + (own.unsqueeze(-2) @ x).squeeze(-2)
-            squares = squares + x.mT @ (own.unsqueeze(-1) * x) + own.sum(-1)[..., None, None] * spread
+            squares = (
+                squares + x.mT @ (own.unsqueeze(-1) * x) + own.sum(-1)[..., None, None] * spread
+            )
         return NormalStatistics(sums, squares, centre)
 
     def completed_rows(self, params: Params, shares: Tensor, data: Tensor) -> Tensor:
@@ -154,31 +231,53 @@ class NormalLaw(FullLaw):
             return out
         for rows, seen in patterns_of(data.isnan()):
             filled, _ = _completed(params, data[rows], seen)  # (K, n, J)
-            out[rows] = torch.where(seen, out[rows], torch.einsum("nk,knj->nj", shares[rows], filled))
+            out[rows] = torch.where(
+                seen, out[rows], torch.einsum("nk,knj->nj", shares[rows], filled)
+            )
         return out
 
     def normal_scales(self, params: Params) -> NormalScales:
-        """Variances of the columns, and those that are left when a column is regressed on the others, one over a precision."""
+        """Variances of the columns, and those that are left when a column is regressed on the
+        others, one over a precision.
+        """
         k, j = params["means"].shape
         number = torch.arange(k * j).reshape(k, j)
         precisions = torch.full((k, j, j), -1).diagonal_scatter(k * j + number, dim1=-2, dim2=-1)
         used = torch.ones(2, k * j)
         used[1] = j  # a mean, and coefficients of the other columns
-        return NormalScales(_variances, used.flatten(), {"means": number}, reciprocals={"precisions": precisions})
+        return NormalScales(
+            _variances, used.flatten(), {"means": number}, reciprocals={"precisions": precisions}
+        )
 
-    def m_step(self, statistics: NormalStatistics, counts: Tensor, params: Params, floor: Tensor) -> Params:
+    def m_step(
+        self, statistics: NormalStatistics, counts: Tensor, params: Params, floor: Tensor
+    ) -> Params:
         empty = (counts <= EMPTY).unsqueeze(-1)
         number = counts.clamp(min=EMPTY).unsqueeze(-1)
         centred = statistics.sums / number
-        means = torch.where(empty, params["means"], (centred + statistics.centre).clamp(*ends(self.about.limits, centred)))
-        scatter = statistics.squares - number.unsqueeze(-1) * centred.unsqueeze(-1) * centred.unsqueeze(-2)
+        means = torch.where(
+            empty,
+            params["means"],
+            (centred + statistics.centre).clamp(*ends(self.about.limits, centred)),
+        )
+        scatter = statistics.squares - number.unsqueeze(-1) * centred.unsqueeze(
+            -1
+        ) * centred.unsqueeze(-2)
         precisions = posterior_precisions(scatter, number, self.ridge(scatter))
-        return {"means": means, "precisions": torch.where(empty.unsqueeze(-1), params["precisions"], precisions)}
+        return {
+            "means": means,
+            "precisions": torch.where(empty.unsqueeze(-1), params["precisions"], precisions),
+        }
 
     def scores(self, params: Params, data: Tensor, rng: np.random.Generator) -> np.ndarray:
         if bool(data.isnan().any()):
-            raise ValueError("data: the noise of MultivariateNormal components is known of complete rows only, and some of these have gaps: drop these rows")
-        factor = torch.linalg.cholesky(params["precisions"])  # Lambda = L L^T, so L^T (x - mu) is standard
+            raise ValueError(
+                "data: the noise of MultivariateNormal components is known of complete rows only,"
+                " and some of these have gaps: drop these rows"
+            )
+        factor = torch.linalg.cholesky(
+            params["precisions"]
+        )  # Lambda = L L^T, so L^T (x - mu) is standard
         return torch.einsum("nkj,kji->nki", data.unsqueeze(-2) - params["means"], factor).numpy()
 
 
@@ -190,11 +289,15 @@ def _variances(params: Params) -> Tensor:
 
 def _at(params: Params, restart: int, keep: bool = False) -> Params:
     """The parameters of one restart, without the leading dim unless that is kept."""
-    return {name: value[restart : restart + 1] if keep else value[restart] for name, value in params.items()}
+    return {
+        name: value[restart : restart + 1] if keep else value[restart]
+        for name, value in params.items()
+    }
 
 
 def _completed(params: Params, data: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows of one pattern with conditional means in their gaps, (..., K, n, J), and the conditional covariances, zero elsewhere, (..., K, J, J).
+    """Rows of one pattern with conditional means in their gaps, (..., K, n, J), and the conditional
+    covariances, zero elsewhere, (..., K, J, J).
 
     Args:
         params: (..., K, ...); data: (n, J); seen: which entries are there, (J,).
@@ -206,7 +309,10 @@ def _completed(params: Params, data: Tensor, seen: Tensor) -> tuple[Tensor, Tens
         places = lost.nonzero().ravel()
         factor = torch.linalg.cholesky(precisions[..., lost, :][..., lost])
         off = data[:, seen] - means[..., seen]  # (..., K, n, O)
-        filled[..., lost] = means[..., lost] - torch.cholesky_solve(precisions[..., lost, :][..., seen] @ off.mT, factor).mT
+        filled[..., lost] = (
+            means[..., lost]
+            - torch.cholesky_solve(precisions[..., lost, :][..., seen] @ off.mT, factor).mT
+        )
         spread[..., places.unsqueeze(-1), places] = torch.cholesky_inverse(factor)
     return filled, spread
 
@@ -224,4 +330,7 @@ def posterior_precisions(scatter: Tensor, number: Tensor, ridge: Tensor) -> Tens
 
 def rests_on(few: Tensor, counts: Tensor) -> tuple[str, ...]:
     """Components of few rows, in words."""
-    return tuple(f"component {k} rests on {float(counts[k]):.2g} rows" for k in few.nonzero().ravel().tolist())
+    return tuple(
+        f"component {k} rests on {float(counts[k]):.2g} rows"
+        for k in few.nonzero().ravel().tolist()
+    )

@@ -1,9 +1,14 @@
-r"""Ordinal items under a link: one location a class and item, and thresholds that all classes share.
+r"""Ordinal items under a link: one location a class and item, and thresholds that all classes
+share.
 
-With expected counts :math:`n_{kh}` of category h in class k, :math:`Q = \sum_{kh} n_{kh} \log P_h(\eta_k, \tau)` is concave in locations and thresholds
-(log-concave links). A step of Fisher scoring solves :math:`I v = g` with
+With expected counts :math:`n_{kh}` of category h in class k, :math:`Q = \sum_{kh} n_{kh} \log
+P_h(\eta_k, \tau)` is concave in locations and thresholds (log-concave links). A step of Fisher
+scoring solves :math:`I v = g` with
 
-.. math:: g = \sum_{kh} n_{kh}\, s_{kh}, \qquad I = \sum_k n_k \sum_h P_{kh}\, s_{kh} s_{kh}^\top, \qquad s_{kh} = \partial \log P_h(\eta_k, \tau),
+.. math::
+
+    g = \sum_{kh} n_{kh}\, s_{kh}, \qquad I = \sum_k n_k \sum_h P_{kh}\, s_{kh} s_{kh}^\top, \qquad
+    s_{kh} = \partial \log P_h(\eta_k, \tau),
 
 which is Newton's for adjacent categories, and is halved until Q does not fall.
 """
@@ -24,8 +29,11 @@ RIDGE = 1e-9
 ROUNDING = 1e-14  # of a value, by which two may differ that are the same
 
 
-def maximise_ordinal(family: Ordinal, counts: Tensor, locations: Tensor, thresholds: Tensor, bound: float) -> tuple[Tensor, Tensor]:
-    """Locations (R, K, J) and thresholds (R, sum of C_j - 2), item by item at least as good as those given.
+def maximise_ordinal(
+    family: Ordinal, counts: Tensor, locations: Tensor, thresholds: Tensor, bound: float
+) -> tuple[Tensor, Tensor]:
+    """Locations (R, K, J) and thresholds (R, sum of C_j - 2), item by item at least as good as
+    those given.
 
     Args:
         family: of the items, with a link.
@@ -36,14 +44,18 @@ def maximise_ordinal(family: Ordinal, counts: Tensor, locations: Tensor, thresho
     found, gaps, entry, place = [], [], 0, 0
     for j, size in enumerate(family.sizes(locations.shape[-1])):
         own = slice(entry, entry + size), slice(place, place + size - 2)
-        location, threshold = _maximise_item(family, counts[..., own[0]], locations[..., j], thresholds[..., own[1]], bound)
+        location, threshold = _maximise_item(
+            family, counts[..., own[0]], locations[..., j], thresholds[..., own[1]], bound
+        )
         found.append(location)
         gaps.append(threshold)
         entry, place = own[0].stop, own[1].stop
     return torch.stack(found, -1), torch.cat(gaps, -1)
 
 
-def _maximise_item(family: Ordinal, counts: Tensor, location: Tensor, threshold: Tensor, bound: float) -> tuple[Tensor, Tensor]:
+def _maximise_item(
+    family: Ordinal, counts: Tensor, location: Tensor, threshold: Tensor, bound: float
+) -> tuple[Tensor, Tensor]:
     """One item: counts (R, K, C), location (R, K), threshold (R, C - 2)."""
     num_classes, low, high = location.shape[-1], *family.threshold_range
 
@@ -63,7 +75,9 @@ def _maximise_item(family: Ordinal, counts: Tensor, location: Tensor, threshold:
     for _ in range(MOST_STEPS):
         eta, own = split(point)
         slopes = family.slopes_of_item(eta, own.unsqueeze(-2))  # (R, K, C, 1 + C - 2)
-        weight = family.log_chances_of_item(eta, own.unsqueeze(-2)).exp() * counts.sum(-1, keepdim=True)  # (R, K, C)
+        weight = family.log_chances_of_item(eta, own.unsqueeze(-2)).exp() * counts.sum(
+            -1, keepdim=True
+        )  # (R, K, C)
         g = (counts.unsqueeze(-1) * slopes).sum(-2)  # (R, K, 1 + C - 2)
         gram = (weight.unsqueeze(-1) * slopes).mT @ slopes  # (R, K, 1 + C - 2, 1 + C - 2)
         gradient = torch.cat([g[..., 0], g[..., 1:].sum(-2)], -1)
@@ -72,8 +86,12 @@ def _maximise_item(family: Ordinal, counts: Tensor, location: Tensor, threshold:
         information = torch.cat([top, torch.cat([corner.mT, gram[..., 1:, 1:].sum(-3)], -1)], -2)
         ridge = RIDGE * information.diagonal(dim1=-2, dim2=-1).amax(-1).clamp(min=1e-30)
         information = information + torch.diag_embed(ridge.unsqueeze(-1).expand_as(gradient))
-        held = inside(point + gradient.sign()) == point  # on the end of an interval, and drawn beyond it
-        information = information.masked_fill(held.unsqueeze(-1) | held.unsqueeze(-2), 0.0) + torch.diag_embed(held.to(point))
+        held = (
+            inside(point + gradient.sign()) == point
+        )  # on the end of an interval, and drawn beyond it
+        information = information.masked_fill(
+            held.unsqueeze(-1) | held.unsqueeze(-2), 0.0
+        ) + torch.diag_embed(held.to(point))
         gradient = gradient.masked_fill(held, 0.0)
         step = torch.linalg.solve_ex(information, gradient.unsqueeze(-1))[0].squeeze(-1)
         moved = _halved(value, inside, point, step)
@@ -85,7 +103,9 @@ def _maximise_item(family: Ordinal, counts: Tensor, location: Tensor, threshold:
 
 
 def _halved(value, inside, point: Tensor, step: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
-    """The longest of the step and its halves that does not lower the value; the point itself where none does."""
+    """The longest of the step and its halves that does not lower the value; the point itself where
+    none does.
+    """
     before = value(point)
     before = before - ROUNDING * (1 + before.abs())
     best = inside(point + step.nan_to_num(0.0, 0.0, 0.0))
@@ -98,12 +118,20 @@ def _halved(value, inside, point: Tensor, step: Tensor) -> Tensor:  # type: igno
 
 
 def _guess(family: Ordinal, counts: Tensor) -> Tensor:
-    """Locations from the shares of the lowest category, thresholds from those of all classes together, (R, K + C - 2)."""
+    """Locations from the shares of the lowest category, thresholds from those of all classes
+    together, (R, K + C - 2).
+    """
     seen = counts + 0.5
     if family.link == "adjacent":
         location = (seen[..., 1] / seen[..., 0]).log()
         pooled = seen.sum(-2).log()
-        return torch.cat([location, -(pooled[..., 2:] - pooled[..., 1:-1]) + (pooled[..., 1:2] - pooled[..., :1])], -1)
+        return torch.cat(
+            [
+                location,
+                -(pooled[..., 2:] - pooled[..., 1:-1]) + (pooled[..., 1:2] - pooled[..., :1]),
+            ],
+            -1,
+        )
     location = (seen[..., 1:].sum(-1) / seen[..., 0]).log()
     below = seen.sum(-2).cumsum(-1)
     return torch.cat([location, torch.logit(below[..., :-1] / below[..., -1:]).diff(dim=-1)], -1)

@@ -1,9 +1,13 @@
-r"""Skew-normal components: EM by a latent half-normal of every row (S. Pyne et al. 2009, doi:10.1073/pnas.0903028106).
+r"""Skew-normal components: EM by a latent half-normal of every row (S. Pyne et al. 2009,
+doi:10.1073/pnas.0903028106).
 
-Given its component, :math:`x = \mu + \delta |u| + e`; with :math:`M^2 = 1/(1 + \delta^\top \Lambda \delta)`, :math:`m = M^2 \delta^\top \Lambda (x - \mu)`
-and :math:`h = \phi(m/M) / \Phi(m/M)` one expects :math:`m + M h` of :math:`|u|` and :math:`m^2 + M^2 + m M h` of its square. Location and skew
-are a regression of the rows on :math:`|u|`. Letting u have any variance :math:`\alpha^2`, whose maximum is the mean of the expected squares, is a larger model that says the
-same of the rows with :math:`\alpha \delta` for :math:`\delta` (the parameter expansion of Liu, Rubin and Wu 1998, doi:10.1093/biomet/85.4.755), and quicker.
+Given its component, :math:`x = \mu + \delta |u| + e`; with :math:`M^2 = 1/(1 + \delta^\top \Lambda
+\delta)`, :math:`m = M^2 \delta^\top \Lambda (x - \mu)` and :math:`h = \phi(m/M) / \Phi(m/M)` one
+expects :math:`m + M h` of :math:`|u|` and :math:`m^2 + M^2 + m M h` of its square. Location and
+skew are a regression of the rows on :math:`|u|`. Letting u have any variance :math:`\alpha^2`,
+whose maximum is the mean of the expected squares, is a larger model that says the same of the rows
+with :math:`\alpha \delta` for :math:`\delta` (the parameter expansion of Liu, Rubin and Wu 1998,
+doi:10.1093/biomet/85.4.755), and quicker.
 """
 
 from __future__ import annotations
@@ -15,7 +19,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from inference.base.component_laws.law import ends, log_diagonal, log_two_pi, outer_products, whitened
+from inference.base.component_laws.law import (
+    ends,
+    log_diagonal,
+    log_two_pi,
+    outer_products,
+    whitened,
+)
 from inference.base.component_laws.normal import EMPTY, FullLaw, posterior_precisions
 from inference.programs.program import Params
 
@@ -59,20 +69,33 @@ class SkewNormalLaw(FullLaw):
         shrink = 1 + d.square().sum(-1)
         along = (y * d).sum(-1)
         distance = y.square().sum(-1) - along.square() / shrink
-        constant = math.log(2) + log_diagonal(factor) - 0.5 * shrink.log() - log_two_pi(self.about.num_items, data)
-        return (constant - distance / 2 + torch.special.log_ndtr(along / shrink.sqrt())).movedim(0, -2)
+        constant = (
+            math.log(2)
+            + log_diagonal(factor)
+            - 0.5 * shrink.log()
+            - log_two_pi(self.about.num_items, data)
+        )
+        return (constant - distance / 2 + torch.special.log_ndtr(along / shrink.sqrt())).movedim(
+            0, -2
+        )
 
     def hidden(self, params: Params, data: Tensor) -> tuple[Tensor, Tensor]:
         """m and M of every row, each ([R], N, K)."""
-        direction = (params["precisions"] @ params["skews"].unsqueeze(-1)).squeeze(-1)  # ([R], K, J)
+        direction = (params["precisions"] @ params["skews"].unsqueeze(-1)).squeeze(
+            -1
+        )  # ([R], K, J)
         variance = 1 / (1 + (direction * params["skews"]).sum(-1))
         along = data @ direction.mT - (direction * params["locations"]).sum(-1).unsqueeze(-2)
         mean = variance.unsqueeze(-2) * along
         return mean, variance.sqrt().unsqueeze(-2).expand(mean.shape)
 
-    def statistics(self, data: Tensor, responsibilities: Tensor, centre: Tensor, params: Params | None) -> SkewStatistics:
+    def statistics(
+        self, data: Tensor, responsibilities: Tensor, centre: Tensor, params: Params | None
+    ) -> SkewStatistics:
         if params is None:
-            raise ValueError("skew-normal components start from moments, not from responsibilities alone")
+            raise ValueError(
+                "skew-normal components start from moments, not from responsibilities alone"
+            )
         mean, sd = self.hidden(params, data)
         z = mean / sd
         hazard = (-z.square() / 2 - 0.5 * math.log(2 * math.pi) - torch.special.log_ndtr(z)).exp()
@@ -80,9 +103,13 @@ class SkewNormalLaw(FullLaw):
         square = torch.maximum(mean.square() + sd.square() + mean * sd * hazard, size.square())
         t, share = data - centre, responsibilities.mT
         first, second = (responsibilities * size).mT, (responsibilities * square).mT  # (R, K, n)
-        return SkewStatistics(first.sum(-1), second.sum(-1), share @ t, first @ t, outer_products(share, t), centre)
+        return SkewStatistics(
+            first.sum(-1), second.sum(-1), share @ t, first @ t, outer_products(share, t), centre
+        )
 
-    def m_step(self, statistics: SkewStatistics, counts: Tensor, params: Params, floor: Tensor) -> Params:
+    def m_step(
+        self, statistics: SkewStatistics, counts: Tensor, params: Params, floor: Tensor
+    ) -> Params:
         s, (low, high) = statistics, ends(self.about.limits, statistics.sums)
         half = (high - low) / 2
         empty = (counts <= EMPTY).unsqueeze(-1)
@@ -97,8 +124,17 @@ class SkewNormalLaw(FullLaw):
             crossed = a.unsqueeze(-1) * b.unsqueeze(-2)
             return crossed + crossed.mT
 
-        own = number.unsqueeze(-1) * product(centred, centred) / 2 + two.unsqueeze(-1) * product(skews, skews) / 2
-        scatter = s.squares - product(centred, s.sums) - product(skews, s.slopes) + own + one.unsqueeze(-1) * product(skews, centred)
+        own = (
+            number.unsqueeze(-1) * product(centred, centred) / 2
+            + two.unsqueeze(-1) * product(skews, skews) / 2
+        )
+        scatter = (
+            s.squares
+            - product(centred, s.sums)
+            - product(skews, s.slopes)
+            + own
+            + one.unsqueeze(-1) * product(skews, centred)
+        )
         precisions = posterior_precisions(scatter, number, self.ridge(scatter))
         widened = (skews * (two / number).sqrt()).clamp(-half, half)
         return {
@@ -107,28 +143,44 @@ class SkewNormalLaw(FullLaw):
             "precisions": torch.where(empty.unsqueeze(-1), params["precisions"], precisions),
         }
 
-    def first(self, data: Tensor, responsibilities: Tensor, centre: Tensor, blank: Params, floor: Tensor) -> Params:
+    def first(
+        self, data: Tensor, responsibilities: Tensor, centre: Tensor, blank: Params, floor: Tensor
+    ) -> Params:
         """By the skewness of every column in every component, and its mean and covariance."""
         share, (low, high) = responsibilities.mT, ends(self.about.limits, centre)
         half = (high - low) / 2
         number = share.sum(-1).clamp(min=EMPTY).unsqueeze(-1)
         t = data - centre
         mean = share @ t / number
-        covariance = outer_products(share, t) / number.unsqueeze(-1) - mean.unsqueeze(-1) * mean.unsqueeze(-2)
+        covariance = outer_products(share, t) / number.unsqueeze(-1) - mean.unsqueeze(
+            -1
+        ) * mean.unsqueeze(-2)
         covariance = covariance + torch.diag(self.ridge(t)) / number.unsqueeze(-1)
         variance = covariance.diagonal(dim1=-2, dim2=-1)
         third = share @ t**3 / number - 3 * mean * (variance + mean.square()) + 2 * mean**3
         skewness = third / variance**1.5
-        skews = skewness.sign() * variance.sqrt() * (0.8 * skewness.abs() ** (1 / 3)).clamp(max=MOST_SKEW)
-        explained = (1 - HALF_NORMAL**2) * (skews * torch.linalg.solve(covariance, skews)).sum(-1, keepdim=True)
+        skews = (
+            skewness.sign()
+            * variance.sqrt()
+            * (0.8 * skewness.abs() ** (1 / 3)).clamp(max=MOST_SKEW)
+        )
+        explained = (1 - HALF_NORMAL**2) * (skews * torch.linalg.solve(covariance, skews)).sum(
+            -1, keepdim=True
+        )
         skews = skews * (MOST_SHARE / explained.clamp(min=MOST_SHARE)).sqrt()
         left = covariance - (1 - HALF_NORMAL**2) * skews.unsqueeze(-1) * skews.unsqueeze(-2)
         inverse = torch.linalg.inv(left)
         empty = (number <= EMPTY).expand_as(mean)
         return {
-            "locations": torch.where(empty, blank["locations"], mean + centre - HALF_NORMAL * skews).clamp(low, high),
+            "locations": (
+                torch.where(empty, blank["locations"], mean + centre - HALF_NORMAL * skews).clamp(
+                    low, high
+                )
+            ),
             "skews": torch.where(empty, blank["skews"], skews).clamp(-half, half),
-            "precisions": torch.where(empty.unsqueeze(-1), blank["precisions"], (inverse + inverse.mT) / 2),
+            "precisions": torch.where(
+                empty.unsqueeze(-1), blank["precisions"], (inverse + inverse.mT) / 2
+            ),
         }
 
     def means(self, params: Params) -> Tensor:
@@ -136,7 +188,9 @@ class SkewNormalLaw(FullLaw):
 
     def inverse_spread(self, params: Params) -> Tensor:
         skews = params["skews"]
-        covariance = torch.linalg.inv(params["precisions"]) + (1 - HALF_NORMAL**2) * skews.unsqueeze(-1) * skews.unsqueeze(-2)
+        covariance = torch.linalg.inv(params["precisions"]) + (
+            1 - HALF_NORMAL**2
+        ) * skews.unsqueeze(-1) * skews.unsqueeze(-2)
         return torch.linalg.inv(covariance)
 
     @property
@@ -152,7 +206,11 @@ class SkewNormalLaw(FullLaw):
         chance = np.log(rng.random(z.shape)) + log_ndtr(z)
         u = np.maximum(mean.numpy() - sd.numpy() * ndtri_exp(chance), 1e-300)
         of_u = -ndtri_exp(math.log(2) + log_ndtr(-u))
-        left = data.unsqueeze(-2) - params["locations"] - torch.as_tensor(u).unsqueeze(-1) * params["skews"]  # (N, K, J)
+        left = (
+            data.unsqueeze(-2)
+            - params["locations"]
+            - torch.as_tensor(u).unsqueeze(-1) * params["skews"]
+        )  # (N, K, J)
         factor = torch.linalg.cholesky(params["precisions"])
         e = torch.einsum("nkj,kji->nki", left, factor).numpy()
         return np.concatenate([of_u[..., None], e], -1)

@@ -1,11 +1,15 @@
-r"""Multivariate Student t components: ECME by a latent scale of every row (Peel and McLachlan 2000, doi:10.1023/A:1008981510081).
+r"""Multivariate Student t components: ECME by a latent scale of every row (Peel and McLachlan 2000,
+doi:10.1023/A:1008981510081).
 
-Given its component, a row is :math:`N(\mu, \Lambda^{-1} / u)` with :math:`u \sim \mathrm{Gamma}(\nu/2, \nu/2)`, so that with
-:math:`d = (x - \mu)^\top \Lambda (x - \mu)` one expects :math:`g = (\nu + J) / (\nu + d)` of u. Means are averages weighted by r g; the scatter
-about them gives a matrix of precisions :math:`\Lambda^* = N (S + \epsilon D)^{-1}`. Letting u have any mean :math:`\alpha` is a
-larger model that says the same of the rows at :math:`\Lambda = \alpha \Lambda^*` (the parameter expansion of Liu, Rubin and Wu 1998,
-doi:10.1093/biomet/85.4.755); the maximum over :math:`\alpha` solves :math:`\epsilon\, \mathrm{tr}(D \Lambda^*) \alpha^2 + N \nu \alpha - \nu \sum r g = 0`. The degrees of
-freedom then climb the density of the rows itself, u summed out, by Newton steps in :math:`\log \nu`, each halved until it does not fall.
+Given its component, a row is :math:`N(\mu, \Lambda^{-1} / u)` with :math:`u \sim
+\mathrm{Gamma}(\nu/2, \nu/2)`, so that with :math:`d = (x - \mu)^\top \Lambda (x - \mu)` one expects
+:math:`g = (\nu + J) / (\nu + d)` of u. Means are averages weighted by r g; the scatter about them
+gives a matrix of precisions :math:`\Lambda^* = N (S + \epsilon D)^{-1}`. Letting u have any mean
+:math:`\alpha` is a larger model that says the same of the rows at :math:`\Lambda = \alpha
+\Lambda^*` (the parameter expansion of Liu, Rubin and Wu 1998, doi:10.1093/biomet/85.4.755); the
+maximum over :math:`\alpha` solves :math:`\epsilon\, \mathrm{tr}(D \Lambda^*) \alpha^2 + N \nu
+\alpha - \nu \sum r g = 0`. The degrees of freedom then climb the density of the rows itself, u
+summed out, by Newton steps in :math:`\log \nu`, each halved until it does not fall.
 """
 
 from __future__ import annotations
@@ -67,21 +71,37 @@ class TLaw(FullLaw):
         each = log_tails(distance, params["freedom"].unsqueeze(-1), self.about.num_items)
         return (each + log_diagonal(factor).unsqueeze(-1)).mT
 
-    def statistics(self, data: Tensor, responsibilities: Tensor, centre: Tensor, params: Params | None) -> TStatistics:
+    def statistics(
+        self, data: Tensor, responsibilities: Tensor, centre: Tensor, params: Params | None
+    ) -> TStatistics:
         share, t = responsibilities.mT, data - centre  # (R, K, n)
         weight = share
         if params is not None:
             nu = params["freedom"].unsqueeze(-1)
             weight = share * (nu + self.about.num_items) / (nu + distances(params, data))
-        return TStatistics(weight.sum(-1), weight @ t, outer_products(weight, t), centre, data.mT, share)
+        return TStatistics(
+            weight.sum(-1), weight @ t, outer_products(weight, t), centre, data.mT, share
+        )
 
-    def m_step(self, statistics: TStatistics, counts: Tensor, params: Params, floor: Tensor) -> Params:
+    def m_step(
+        self, statistics: TStatistics, counts: Tensor, params: Params, floor: Tensor
+    ) -> Params:
         empty = (counts <= EMPTY).unsqueeze(-1)
-        number, weight = counts.clamp(min=EMPTY).unsqueeze(-1), statistics.weights.clamp(min=1e-300).unsqueeze(-1)
-        kept = (statistics.sums / weight + statistics.centre).clamp(*ends(self.about.limits, statistics.sums))
+        number, weight = (
+            counts.clamp(min=EMPTY).unsqueeze(-1),
+            statistics.weights.clamp(min=1e-300).unsqueeze(-1),
+        )
+        kept = (statistics.sums / weight + statistics.centre).clamp(
+            *ends(self.about.limits, statistics.sums)
+        )
         centred = kept - statistics.centre
         crossed = centred.unsqueeze(-1) * statistics.sums.unsqueeze(-2)
-        scatter = statistics.squares - crossed - crossed.mT + weight.unsqueeze(-1) * centred.unsqueeze(-1) * centred.unsqueeze(-2)
+        scatter = (
+            statistics.squares
+            - crossed
+            - crossed.mT
+            + weight.unsqueeze(-1) * centred.unsqueeze(-1) * centred.unsqueeze(-2)
+        )
         ridge = self.ridge(scatter)
         precisions = posterior_precisions(scatter, number, ridge)
         nu = params["freedom"].unsqueeze(-1)
@@ -93,23 +113,38 @@ class TLaw(FullLaw):
             "precisions": torch.where(empty.unsqueeze(-1), params["precisions"], precisions),
         }
         distance = distances(new, statistics.values.mT)
-        return new | {"freedom": maximise_freedom(distance, statistics.shares, params["freedom"], self.about.num_items)}
+        return new | {
+            "freedom": maximise_freedom(
+                distance, statistics.shares, params["freedom"], self.about.num_items
+            )
+        }
 
-    def first(self, data: Tensor, responsibilities: Tensor, centre: Tensor, blank: Params, floor: Tensor) -> Params:
-        return super().first(data, responsibilities, centre, blank | {"freedom": torch.full_like(blank["freedom"], FIRST_FREEDOM)}, floor)
+    def first(
+        self, data: Tensor, responsibilities: Tensor, centre: Tensor, blank: Params, floor: Tensor
+    ) -> Params:
+        return super().first(
+            data,
+            responsibilities,
+            centre,
+            blank | {"freedom": torch.full_like(blank["freedom"], FIRST_FREEDOM)},
+            floor,
+        )
 
     def inverse_spread(self, params: Params) -> Tensor:
         nu = params["freedom"]
         return params["precisions"] * ((nu - 2) / nu)[:, None, None]
 
     def at_bound(self, params: Params) -> list[str]:
-        """Of degrees of freedom the lower end alone: at the upper one the law is normal, which is no fault."""
+        """Of degrees of freedom the lower end alone: at the upper one the law is normal, which is
+        no fault.
+        """
         low = (params["freedom"] <= 1.001 * FREEDOM[0]).nonzero().tolist()
         return [*super().at_bound(params), *(f"freedom{index}" for index in low)]
 
     def scores(self, params: Params, data: Tensor, rng: np.random.Generator) -> np.ndarray:
-        r"""One column after the other (Rosenblatt 1952, doi:10.1214/aoms/1177729394): given those before it, a column of a t law is one of more degrees
-        of freedom, :math:`e_j \{(\nu + \sum_{i<j} e_i^2) / (\nu + j - 1)\}^{-1/2} \sim t_{\nu + j - 1}`.
+        r"""One column after the other (Rosenblatt 1952, doi:10.1214/aoms/1177729394): given those
+        before it, a column of a t law is one of more degrees of freedom, :math:`e_j \{(\nu +
+        \sum_{i<j} e_i^2) / (\nu + j - 1)\}^{-1/2} \sim t_{\nu + j - 1}`.
         """
         from scipy.special import ndtri, stdtr
 
@@ -132,14 +167,24 @@ def distances(params: Params, data: Tensor) -> Tensor:
     factor = torch.linalg.cholesky(params["precisions"])
     rows = max(1, BLOCK // max(1, factor[..., 0].numel()))
     if data.dim() == 3:
-        return torch.cat([whitened(factor, params["means"], part).square().sum(-1) for part in data.split(rows, 1)], -1)
-    return torch.cat([whitened(factor, params["means"], part).square().sum(-1) for part in data.split(rows)]).movedim(0, -1)
+        return torch.cat(
+            [
+                whitened(factor, params["means"], part).square().sum(-1)
+                for part in data.split(rows, 1)
+            ],
+            -1,
+        )
+    return torch.cat(
+        [whitened(factor, params["means"], part).square().sum(-1) for part in data.split(rows)]
+    ).movedim(0, -1)
 
 
 def log_tails(distance: Tensor, nu: Tensor, num_items: int) -> Tensor:
     """Log-density of a t law of unit scale, by squared distance and degrees of freedom."""
     half = (nu + num_items) / 2
-    constant = torch.lgamma(half) - torch.lgamma(nu / 2) - 0.5 * num_items * (nu.log() + math.log(math.pi))
+    constant = (
+        torch.lgamma(half) - torch.lgamma(nu / 2) - 0.5 * num_items * (nu.log() + math.log(math.pi))
+    )
     return constant - half * torch.log1p(distance / nu)
 
 
@@ -159,7 +204,11 @@ def maximise_freedom(distance: Tensor, shares: Tensor, freedom: Tensor, num_item
         both, half = nu + distance, (nu + num_items) / 2
         g = 2 * half / both
         slope = torch.digamma(half) - torch.digamma(nu / 2) - torch.log1p(distance / nu) + 1 - g
-        bend = (torch.polygamma(1, half) - torch.polygamma(1, nu / 2)) / 2 + distance / (nu * both) + (g - 1) / both
+        bend = (
+            (torch.polygamma(1, half) - torch.polygamma(1, nu / 2)) / 2
+            + distance / (nu * both)
+            + (g - 1) / both
+        )
         gradient = t.exp() * (shares * slope).sum(-1) / 2
         return gradient, gradient + t.exp().square() * (shares * bend).sum(-1) / 2
 

@@ -1,4 +1,6 @@
-"""Mixtures and hidden Markov models in units in which their real columns have mean 0 and width 1, where engines work, and the way back."""
+"""Mixtures and hidden Markov models in units in which their real columns have mean 0 and width 1,
+where engines work, and the way back.
+"""
 
 from __future__ import annotations
 
@@ -20,34 +22,56 @@ AT_ONCE = 2**20  # numbers of the rows
 
 
 def measured(model: Any, law: ComponentLaw, rows: Tensor, weights: Tensor | None = None) -> Any:
-    """The model in units that these rows (N, J), counted as often as weights (N,) say, suggest; itself where it has units, or takes none."""
-    names = {field.name for field in dataclasses.fields(model)} if dataclasses.is_dataclass(model) else set()
+    """The model in units that these rows (N, J), counted as often as weights (N,) say, suggest;
+    itself where it has units, or takes none.
+    """
+    names = (
+        {field.name for field in dataclasses.fields(model)}
+        if dataclasses.is_dataclass(model)
+        else set()
+    )
     units = law.about.measured(rows, weights) if "units" in names else None
     return model if units is None else dataclasses.replace(model, units=units)
 
 
-def standard(problem: Problem, law: ComponentLaw, structure: Callable[[Any], Structure]) -> Standard | None:
-    """The problem with standardised columns; None where its columns have no units, or a bound of the user's own is in those of the data.
+def standard(
+    problem: Problem, law: ComponentLaw, structure: Callable[[Any], Structure]
+) -> Standard | None:
+    """The problem with standardised columns; None where its columns have no units, or a bound of
+    the user's own is in those of the data.
 
     Args:
-        problem: whose data have the items in their last dim, NaN where missing, infinite where there is no row.
+        problem: whose data have the items in their last dim, NaN where missing, infinite where
+            there is no row.
         law: of the components or states.
         structure: of another model of this kind.
     """
     units = law.about.item_units
     if law.about.bound is not None or all(unit == STANDARD for unit in units):
         return None
-    centres, widths = (torch.tensor(part, dtype=torch.float64, device=problem.data.device) for part in zip(*units, strict=True))
+    centres, widths = (
+        torch.tensor(part, dtype=torch.float64, device=problem.data.device)
+        for part in zip(*units, strict=True)
+    )
     given: Any = problem.model
     model = dataclasses.replace(given, units=(STANDARD,) * len(units))
-    inner = problem.with_data(lambda data: (data.double() - centres).div_(widths).to(data), model, structure(model))
+    inner = problem.with_data(
+        lambda data: (data.double() - centres).div_(widths).to(data), model, structure(model)
+    )
 
     def seen(data: Tensor, weights: Tensor | None) -> Tensor:
         """How often every column has an entry, (J,)."""
         rows = data.flatten(0, -2)  # of steps, where rows are sequences
-        often = data.new_ones(1).expand(len(rows)) if weights is None else weights.repeat_interleave(len(rows) // len(weights))
+        often = (
+            data.new_ones(1).expand(len(rows))
+            if weights is None
+            else weights.repeat_interleave(len(rows) // len(weights))
+        )
         few = max(1, AT_ONCE // rows.shape[-1])
-        parts = [own.double() @ part.isfinite().double() for part, own in zip(rows.split(few), often.split(few), strict=True)]
+        parts = [
+            own.double() @ part.isfinite().double()
+            for part, own in zip(rows.split(few), often.split(few), strict=True)
+        ]
         return torch.stack(parts).sum(0)
 
     often = problem.summed(seen)
@@ -62,12 +86,21 @@ def standard(problem: Problem, law: ComponentLaw, structure: Callable[[Any], Str
 
 
 def _moved(law: ComponentLaw, params: Params, centres: Tensor, widths: Tensor) -> Params:
-    own = law.moved({name: value.double() if value.is_floating_point() else value for name, value in params.items()}, centres, widths)
+    own = law.moved(
+        {
+            name: value.double() if value.is_floating_point() else value
+            for name, value in params.items()
+        },
+        centres,
+        widths,
+    )
     return {name: value.to(params[name].dtype) for name, value in own.items()}
 
 
 def mixed_sizes(params: Params, apart: float) -> Params:
-    """Parameters whose dispersions lie ``apart`` times as far from their mean over the components: an M-step of a negative binomial item moves from there, and no other does."""
+    """Parameters whose dispersions lie ``apart`` times as far from their mean over the components:
+    an M-step of a negative binomial item moves from there, and no other does.
+    """
     if "dispersion" not in params:
         return params
     sizes = params["dispersion"]

@@ -1,4 +1,6 @@
-"""A model with covariates in units in which they have mean 0 and width 1, where engines work, and the way back."""
+"""A model with covariates in units in which they have mean 0 and width 1, where engines work, and
+the way back.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,14 @@ __all__ = ["SITE", "standard_covariates"]
 SITE = "coefficients"  # of all models with covariates: (..., Q), in the user's units
 
 
-def standard_covariates(problem: Problem, of_items: Standard | None, known: Covariates, structure: Callable[[Any], Structure]) -> Standard:
-    """The problem with standardised items and covariates, of which categories are columns of numbers.
+def standard_covariates(
+    problem: Problem,
+    of_items: Standard | None,
+    known: Covariates,
+    structure: Callable[[Any], Structure],
+) -> Standard:
+    """The problem with standardised items and covariates, of which categories are columns of
+    numbers.
 
     Args:
         problem: as the user gave it, the covariates in the last columns of its data.
@@ -30,10 +38,19 @@ def standard_covariates(problem: Problem, of_items: Standard | None, known: Cova
     items: Any = problem.data[:, :num_items] if of_items is None else of_items.problem.data
     model: Any = problem.model if of_items is None else of_items.problem.model
     terms = known.terms[1:]
-    own = dataclasses.replace(model, covariates=Covariates(terms, (), known.scale, ((0.0, 1.0),) * len(terms)))
+    own = dataclasses.replace(
+        model, covariates=Covariates(terms, (), known.scale, ((0.0, 1.0),) * len(terms))
+    )
     design = known.standardised_design(problem.data[:, num_items:].double())[:, 1:].to(items)
     names = (*problem.item_names[:num_items], *terms) if problem.item_names else ()
-    inner = dataclasses.replace(problem, model=own, data=torch.cat([items, design], -1), item_names=names, structure=structure(own), trial={})
+    inner = dataclasses.replace(
+        problem,
+        model=own,
+        data=torch.cat([items, design], -1),
+        item_names=names,
+        structure=structure(own),
+        trial={},
+    )
 
     def inward(params: Params) -> Params:
         moved = params if of_items is None else of_items.inward(params)

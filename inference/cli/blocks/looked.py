@@ -24,7 +24,8 @@ class Looked:
     """What stands for all rows where columns are judged.
 
     Args:
-        frame: a sample of the rows, and beside it rows that have a value, up to sixty a column, or a kind of value (negative, not whole, zero) that no other of them has.
+        frame: a sample of the rows, and beside it rows that have a value, up to sixty a column, or
+            a kind of value (negative, not whole, zero) that no other of them has.
         counting: columns that count the rows.
         num_rows: of the whole table.
     """
@@ -52,21 +53,34 @@ class _Column:
         steps = np.diff(numbers, prepend=[] if start == 0 else [self.last])
         self.counts, self.last = self.counts and bool((steps == 1).all()), float(numbers[-1])
         with np.errstate(invalid="ignore"):
-            kinds = {"negative": numbers < 0, "zero": numbers == 0, "no whole number": numbers != np.floor(numbers)}
-        rows = [int(has.argmax()) for kind, has in kinds.items() if kind not in self.kinds and (has & ~np.isnan(numbers)).any()]
+            kinds = {
+                "negative": numbers < 0,
+                "zero": numbers == 0,
+                "no whole number": numbers != np.floor(numbers),
+            }
+        rows = [
+            int(has.argmax())
+            for kind, has in kinds.items()
+            if kind not in self.kinds and (has & ~np.isnan(numbers)).any()
+        ]
         self.kinds |= {kind for kind, has in kinds.items() if has.any()}
         return rows + self._new_values(column)
 
     def _new_values(self, column: pd.Series) -> list[int]:
         if len(self.values) > MOST_VALUES:
             return []
-        new = column[column.notna() & ~column.isin(self.values)].drop_duplicates().head(MOST_VALUES + 1)
+        new = (
+            column[column.notna() & ~column.isin(self.values)]
+            .drop_duplicates()
+            .head(MOST_VALUES + 1)
+        )
         self.values += new.tolist()
         return [int(place) for place in column.index.get_indexer(new.index)]
 
 
 def look_through(blocks: RowBlocks, seed: int = 0) -> Looked:
-    """Read all rows once, block by block, for the commands that find out by themselves what columns are.
+    """Read all rows once, block by block, for the commands that find out by themselves what columns
+    are.
 
     Args:
         blocks: of frames; seed: of the sample.
@@ -86,7 +100,9 @@ def look_through(blocks: RowBlocks, seed: int = 0) -> Looked:
         for name in block:
             known = columns.setdefault(str(name), _Column())
             rows.update(known.new_rows(block[name], start))
-            numbers = [value for value in known.values if isinstance(value, str) and is_number(value)]
+            numbers = [
+                value for value in known.values if isinstance(value, str) and is_number(value)
+            ]
             if numbers:
                 misread = misread_numbers(known.values)
                 remedy = "save it as a column of numbers, or leave it out with --columns"
@@ -94,4 +110,8 @@ def look_through(blocks: RowBlocks, seed: int = 0) -> Looked:
                 raise ValueError(f"column {str(name)!r} holds {held}")
         parts.append(block.iloc[sorted(rows)].copy())
     frame = pd.concat(parts)
-    return Looked(frame, tuple(name for name, known in columns.items() if known.counts and len(blocks) > 2), len(blocks))
+    return Looked(
+        frame,
+        tuple(name for name, known in columns.items() if known.counts and len(blocks) > 2),
+        len(blocks),
+    )

@@ -1,4 +1,6 @@
-"""Mixtures: latent classes of categorical answers by their cells; all others by the information in the rows."""
+"""Mixtures: latent classes of categorical answers by their cells; all others by the information in
+the rows.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,12 @@ __all__: list[str] = []
 
 @report_of.register
 def _(structure: MixtureStructure, fit: FitRecord, data: Any) -> IdentifiabilityText | None:
-    sizes = None if structure.regresses else structure.law.answers()  # cells of the answers alone say nothing of how covariates enter
-    found = None if sizes is None else check_latent_classes(fit, sizes, not structure.threshold_names([""] * len(sizes)))
+    sizes = (
+        None if structure.regresses else structure.law.answers()
+    )  # cells of the answers alone say nothing of how covariates enter
+    found = (
+        None
+        if sizes is None
+        else check_latent_classes(fit, sizes, not structure.threshold_names([""] * len(sizes)))
+    )
     return found or report_of.dispatch(Structure)(structure, fit, data)

@@ -1,4 +1,6 @@
-"""Attributes in several groups: do the groups differ, which items function differently, and how surely rows of each group are classified."""
+"""Attributes in several groups: do the groups differ, which items function differently, and how
+surely rows of each group are classified.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,29 @@ from inference.plots.attribute_groups import plot_group_mastery, plot_item_score
 from inference.programs.data import checked
 from inference.report.attribute_findings import Refused, tried, without_rows
 from inference.report.page import number, picture
-from inference.report.parts import Equations, Finding, Note, Paragraph, Part, Section, Table, Verdict
+from inference.report.parts import (
+    Equations,
+    Finding,
+    Note,
+    Paragraph,
+    Part,
+    Section,
+    Table,
+    Verdict,
+)
 from inference.report.sections import Subject, cut_table, estimates, fitted, middle
 from inference.report.verdicts import listed, on_convergence, on_determination, verdict, verdict_of
-from inference.selection.attribute_groups import GroupComparison, ItemScores, compare_groups, item_scores
-from inference.selection.differential_items import DifferentialItems, differential_items, groups_of_fit
+from inference.selection.attribute_groups import (
+    GroupComparison,
+    ItemScores,
+    compare_groups,
+    item_scores,
+)
+from inference.selection.differential_items import (
+    DifferentialItems,
+    differential_items,
+    groups_of_fit,
+)
 from inference.structures.attribute_groups import AttributeGroupsStructure
 from ppl_models.parts.responses import Bernoulli
 from ppl_models.parts.showing import counted
@@ -39,13 +59,19 @@ def scored(subject: Subject) -> ItemScores | Refused:
 
 
 def apart(subject: Subject) -> DifferentialItems | Refused:
-    """The clearest of the items that function differently, each fitted with a version for each group."""
+    """The clearest of the items that function differently, each fitted with a version for each
+    group.
+    """
     found = subject.once(scored)
     if isinstance(found, Refused) or not found.different:
         return Refused("no item functions differently")
     model = groups_of_fit(subject.fit, "apart").model
     labels = model.model.item_names or tuple(str(j) for j in range(model.num_items))
-    return tried(lambda: differential_items(subject.fit, subject.data, [labels.index(name) for name in found.different[:MOST_FREED]]))
+    return tried(
+        lambda: differential_items(
+            subject.fit, subject.data, [labels.index(name) for name in found.different[:MOST_FREED]]
+        )
+    )
 
 
 def classified(subject: Subject) -> list[Classification] | Refused:
@@ -60,7 +86,13 @@ def classified(subject: Subject) -> list[Classification] | Refused:
         for g in range(len(structure.model.groups)):
             model, params = structure.of_group(subject.fit.params, g)
             rows = data[data[:, -1] == g][:, :-1]
-            out.append(classify_rows(dataclasses.replace(subject.fit, model=model, params=params, item_names=()), rows, num_replicates=0))
+            out.append(
+                classify_rows(
+                    dataclasses.replace(subject.fit, model=model, params=params, item_names=()),
+                    rows,
+                    num_replicates=0,
+                )
+            )
         return out
 
     return tried(ask)
@@ -76,7 +108,10 @@ def _(structure: AttributeGroupsStructure, subject: Subject) -> Verdict:
         _on_items,
         _on_classification,
     )
-    step = "Whether the model fits is not looked at here: fit it to the rows of one group by themselves, and read that page."
+    step = (
+        "Whether the model fits is not looked at here: fit it to the rows of one group by"
+        " themselves, and read that page."
+    )
     return verdict_of((ask(subject) for ask in questions), step)
 
 
@@ -84,10 +119,25 @@ def _on_model(subject: Subject) -> Finding | None:
     model = groups_of_fit(subject.fit, "verdict").model
     names = _names(subject)
     sizes = _sizes(subject)
-    groups = ", ".join(f"{label} ({counted(size, 'row')})" for label, size in zip(model.groups, sizes, strict=True)) if sizes else ", ".join(model.groups)
+    groups = (
+        ", ".join(
+            f"{label} ({counted(size, 'row')})"
+            for label, size in zip(model.groups, sizes, strict=True)
+        )
+        if sizes
+        else ", ".join(model.groups)
+    )
     labels = _labels(subject)
-    free = f"; {listed([labels[j] for j in model.free_items])} {'has' if len(model.free_items) == 1 else 'have'} parameters of their own in each group" if model.free_items else ""
-    words = f"{len(model.groups)} groups, {groups}, answered {model.num_items} items that ask for {len(names)} attributes ({listed(names)}). Items mean the same in every group{free}."
+    free = (
+        f"; {listed([labels[j] for j in model.free_items])}"
+        f" {'has' if len(model.free_items) == 1 else 'have'} parameters of their own in each group"
+        if model.free_items
+        else ""
+    )
+    words = (
+        f"{len(model.groups)} groups, {groups}, answered {model.num_items} items that ask for"
+        f" {len(names)} attributes ({listed(names)}). Items mean the same in every group{free}."
+    )
     return Finding("", "What was fitted?", words)
 
 
@@ -95,7 +145,11 @@ def _on_groups(subject: Subject) -> Finding | None:
     found = subject.once(compared)
     if isinstance(found, Refused):
         return Finding("", "Do the groups differ?", f"That is not worked out: {found.reason}.")
-    worth = "By BIC laws of their own are worth their numbers." if found.bic_gain > 0 else "By BIC one law for all groups does as well."
+    worth = (
+        "By BIC laws of their own are worth their numbers."
+        if found.bic_gain > 0
+        else "By BIC one law for all groups does as well."
+    )
     return Finding("", "Do the groups differ?", f"{found.text()} {worth}")
 
 
@@ -108,8 +162,10 @@ def _on_items(subject: Subject) -> Finding | None:
         return Finding("good", question, found.text())
     first = found.different[0]
     step = (
-        f"Read the wording of {listed(found.different)}. Then give {first}, the clearest, parameters of its own in each group (free_items=({first!r},), or on the command line --free {first!r}), "
-        "fit again, and see whether the others still stand out: one item that differs can make others look as if they did."
+        f"Read the wording of {listed(found.different)}. Then give {first}, the clearest,"
+        f" parameters of its own in each group (free_items=({first!r},), or on the command line"
+        f" --free {first!r}), fit again, and see whether the others still stand out: one item that"
+        " differs can make others look as if they did."
     )
     return Finding("care", question, found.text(), step)
 
@@ -119,12 +175,24 @@ def _on_classification(subject: Subject) -> Finding | None:
     if isinstance(found, Refused):
         return None
     model, names = groups_of_fit(subject.fit, "verdict").model, _names(subject)
-    words = "; ".join(f"{label}: {100 * own.accuracy:.0f} %" for label, own in zip(model.groups, found, strict=True))
-    doubtful = [f"{names[k]} in {label}" for label, own in zip(model.groups, found, strict=True) for k in np.flatnonzero(own.attribute_accuracy < LEAST_ACCURACY)]
+    words = "; ".join(
+        f"{label}: {100 * own.accuracy:.0f} %"
+        for label, own in zip(model.groups, found, strict=True)
+    )
+    doubtful = [
+        f"{names[k]} in {label}"
+        for label, own in zip(model.groups, found, strict=True)
+        for k in np.flatnonzero(own.attribute_accuracy < LEAST_ACCURACY)
+    ]
     text = f"Rows whose whole profile is expected to be right, {words}."
     if not doubtful:
         return Finding("good", "How surely are rows classified?", text)
-    return Finding("care", "How surely are rows classified?", f"{text} Below four in five on a single attribute: {listed(doubtful)}.", f"Do not report single rows on {listed(doubtful)}.")
+    return Finding(
+        "care",
+        "How surely are rows classified?",
+        f"{text} Below four in five on a single attribute: {listed(doubtful)}.",
+        f"Do not report single rows on {listed(doubtful)}.",
+    )
 
 
 def _names(subject: Subject) -> list[str]:
@@ -148,8 +216,14 @@ def _sizes(subject: Subject) -> list[int]:
 
 @fitted.register
 def _(structure: AttributeGroupsStructure, subject: Subject) -> list[Part]:
-    words = "Each group has a law of its own of the attributes; given its attributes, a row's answers to the items do not depend on its group, but for items that are free."
-    lines = ("α | g ~ P_{g}, a law for each group g", "x_{j} | α ~ F_{j}(η_{j}(α)), the same for all groups; F_{jg}(η_{jg}(α)) for free items")
+    words = (
+        "Each group has a law of its own of the attributes; given its attributes, a row's answers"
+        " to the items do not depend on its group, but for items that are free."
+    )
+    lines = (
+        "α | g ~ P_{g}, a law for each group g",
+        "x_{j} | α ~ F_{j}(η_{j}(α)), the same for all groups; F_{jg}(η_{jg}(α)) for free items",
+    )
     return [Paragraph(words), Equations(lines)]
 
 
@@ -171,7 +245,14 @@ def _groups(subject: Subject) -> Iterator[Part]:
         yield Note(f"Not worked out: {found.reason}.")
         return
     rows = [
-        [name, *(_with_error(found.mastery[g, k], found.errors[g, k]) for g in range(len(found.groups))), _chance(found.p_adjusted[k])]
+        [
+            name,
+            *(
+                _with_error(found.mastery[g, k], found.errors[g, k])
+                for g in range(len(found.groups))
+            ),
+            _chance(found.p_adjusted[k]),
+        ]
         for k, name in enumerate(_names(subject))
     ]
     yield Table(("attribute", *found.groups, "p of no difference, all attributes (Holm)"), rows)
@@ -189,7 +270,12 @@ def _profiles(subject: Subject) -> Iterator[Part]:
     rows = []
     for c in order:
         has = [name for name, bit in zip(names, found.profiles[c], strict=True) if bit]
-        rows.append(["none" if not has else "all" if len(has) == len(names) else ", ".join(has), *(f"{share:.3f}" for share in found.shares[:, c])])
+        rows.append(
+            [
+                "none" if not has else "all" if len(has) == len(names) else ", ".join(has),
+                *(f"{share:.3f}" for share in found.shares[:, c]),
+            ]
+        )
     yield Table(("attributes that a row has", *found.groups), rows)
     if len(order) < found.shares.shape[1]:
         yield Note(f"The {len(order)} most common of {found.shares.shape[1]:,} profiles.")
@@ -202,33 +288,77 @@ def _differential(subject: Subject) -> Iterator[Part]:
         return
     yield Paragraph(found.text())
     order = np.argsort(np.nan_to_num(found.p_value, nan=1.0), kind="stable")
-    lines = [[found.items[i], number(float(found.statistic[i]), 1), f"{found.degrees[i]:.0f}", _chance(found.p_value[i]), _chance(found.p_adjusted[i])] for i in order[:MOST_PROFILES]]
-    yield Table(("item", "score statistic", "degrees of freedom", "p", "p, all items (Holm)"), lines)
+    lines = [
+        [
+            found.items[i],
+            number(float(found.statistic[i]), 1),
+            f"{found.degrees[i]:.0f}",
+            _chance(found.p_value[i]),
+            _chance(found.p_adjusted[i]),
+        ]
+        for i in order[:MOST_PROFILES]
+    ]
+    yield Table(
+        ("item", "score statistic", "degrees of freedom", "p", "p, all items (Holm)"), lines
+    )
     yield picture(lambda: plot_item_scores(found), "evidence that items function differently")
     tests = subject.once(apart)
     if isinstance(tests, Refused):
         return
-    yield Paragraph("The clearest, fitted with a version for each group, all other items as anchors. The effect is the largest difference between groups of the expected answer, over all profiles.")
+    yield Paragraph(
+        "The clearest, fitted with a version for each group, all other items as anchors. The effect"
+        " is the largest difference between groups of the expected answer, over all profiles."
+    )
     lines = [
-        [name, _chance(tests.p_value[i]), _chance(tests.uniform_p[i]), _chance(tests.non_uniform_p[i]), f"{tests.effect[i]:.3f}"]
+        [
+            name,
+            _chance(tests.p_value[i]),
+            _chance(tests.uniform_p[i]),
+            _chance(tests.non_uniform_p[i]),
+            f"{tests.effect[i]:.3f}",
+        ]
         for i, name in enumerate(tests.items)
     ]
-    yield Table(("item", "p (likelihood ratio)", "p, equally for all profiles", "p, in what attributes do", "effect"), lines)
+    yield Table(
+        (
+            "item",
+            "p (likelihood ratio)",
+            "p, equally for all profiles",
+            "p, in what attributes do",
+            "effect",
+        ),
+        lines,
+    )
 
 
 def _items(structure: AttributeGroupsStructure, subject: Subject) -> Iterator[Part]:
-    """What is expected of those with none and with all of an item's attributes, version by version."""
+    """What is expected of those with none and with all of an item's attributes, version by
+    version.
+    """
     model, layer, names = structure.model, structure.model.layer(), _names(subject)
-    corners = next(iter(subject.fit.params.values())).new_tensor([[0.0], [1.0]]).expand(2, layer.num_parents)
+    corners = (
+        next(iter(subject.fit.params.values()))
+        .new_tensor([[0.0], [1.0]])
+        .expand(2, layer.num_parents)
+    )
     none, everything = model.expected_responses(subject.fit.params, corners)
     labels = model.entry_names["item"]
     rows = []
     for v, (j, _) in enumerate(model.versions):
-        asked = ", ".join(name for name, bit in zip(names, model.model.q_matrix[j], strict=True) if bit)
+        asked = ", ".join(
+            name for name, bit in zip(names, model.model.q_matrix[j], strict=True) if bit
+        )
         rows.append([labels[v], asked, f"{float(none[v]):.3f}", f"{float(everything[v]):.3f}"])
-    if all(isinstance(family, Bernoulli) for family, _, _ in layer.response.blocks(layer.num_children)):
-        yield Paragraph("What is expected with none of an item's attributes is its guessing; one minus what is expected with all of them is its slipping.")
-    yield from cut_table(("item (group)", "asks for", "expected with none of it", "with all of it"), rows, MOST_ITEMS)
+    if all(
+        isinstance(family, Bernoulli) for family, _, _ in layer.response.blocks(layer.num_children)
+    ):
+        yield Paragraph(
+            "What is expected with none of an item's attributes is its guessing; one minus what is"
+            " expected with all of them is its slipping."
+        )
+    yield from cut_table(
+        ("item (group)", "asks for", "expected with none of it", "with all of it"), rows, MOST_ITEMS
+    )
 
 
 def _classification(subject: Subject) -> Iterator[Part]:
@@ -237,9 +367,18 @@ def _classification(subject: Subject) -> Iterator[Part]:
         yield Note(f"Not worked out: {found.reason}.")
         return
     groups = groups_of_fit(subject.fit, "page").model.groups
-    rows = [[name, *(f"{own.attribute_accuracy[k]:.3f}" for own in found)] for k, name in enumerate(_names(subject))]
-    yield Table(("attribute", *groups), [*rows, ["whole profile", *(f"{own.accuracy:.3f}" for own in found)]])
-    yield Note("Shares of rows that are expected to be classified rightly, by the posterior of the rows; with few rows a little too high, since parameters were estimated from the same rows.")
+    rows = [
+        [name, *(f"{own.attribute_accuracy[k]:.3f}" for own in found)]
+        for k, name in enumerate(_names(subject))
+    ]
+    yield Table(
+        ("attribute", *groups),
+        [*rows, ["whole profile", *(f"{own.accuracy:.3f}" for own in found)]],
+    )
+    yield Note(
+        "Shares of rows that are expected to be classified rightly, by the posterior of the rows;"
+        " with few rows a little too high, since parameters were estimated from the same rows."
+    )
 
 
 def _with_error(value: float, error: float) -> str:

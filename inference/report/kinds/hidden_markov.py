@@ -1,4 +1,6 @@
-"""Hidden Markov models: the model in equations, the states and how they follow each other, the decoded path, residuals."""
+"""Hidden Markov models: the model in equations, the states and how they follow each other, the
+decoded path, residuals.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,33 @@ import torch
 from inference.base.structure import Structure
 from inference.fitting.showing import rows_in_words
 from inference.inspection.hidden_markov import chain_times, pseudo_residuals, viterbi_states
-from inference.plots.hidden_markov import plot_decoded_path, plot_dwell_times, plot_transitions, state_names
+from inference.plots.hidden_markov import (
+    plot_decoded_path,
+    plot_dwell_times,
+    plot_transitions,
+    state_names,
+)
 from inference.report.mixture_findings import meanings_of
 from inference.report.page import number, picture
-from inference.report.parts import Equations, Finding, Note, Paragraph, Part, Section, Table, Verdict
-from inference.report.sections import NEEDS_DATA, Subject, estimates, fitted, middle, parameters, predictive
+from inference.report.parts import (
+    Equations,
+    Finding,
+    Note,
+    Paragraph,
+    Part,
+    Section,
+    Table,
+    Verdict,
+)
+from inference.report.sections import (
+    NEEDS_DATA,
+    Subject,
+    estimates,
+    fitted,
+    middle,
+    parameters,
+    predictive,
+)
 from inference.report.verdicts import (
     on_convergence,
     on_determination,
@@ -35,7 +59,10 @@ MOVES = {
     "initial": "chance of each state at the first step of a sequence",
     "transitions": "chance of each next state (column) from each state (row)",
 }
-FIRST = {"stationary": "follows the share of time of the states in the long run", "uniform": "has every state with the same chance"}
+FIRST = {
+    "stationary": "follows the share of time of the states in the long run",
+    "uniform": "has every state with the same chance",
+}
 MOST_NAMED = 5  # items whose residuals are named in the verdict
 OUTLYING = 3.5  # size of a residual that stands out among thousands
 CLEAR = 0.1  # of a spread from 1, or of a correlation from 0: less is not worth words
@@ -57,9 +84,21 @@ class Residuals:
     def faults(self) -> list[str]:
         """What is not as a right model has it by more than three standard errors, in words."""
         far = FAR_BY_CHANCE * self.num
-        out = [f"spread {self.spread:.2f} (1 is right)"] if abs(self.spread - 1) > max(CLEAR, 3 / math.sqrt(2 * self.num)) else []
-        out += [f"correlation {self.memory:.2f} with the step before (0 is right)"] if abs(self.memory) > max(CLEAR, 3 / math.sqrt(self.num)) else []
-        return out + ([f"{counted(self.num_far, 'step')} far from all that was expected"] if self.num_far > 1 + far + 3 * math.sqrt(far) else [])
+        out = (
+            [f"spread {self.spread:.2f} (1 is right)"]
+            if abs(self.spread - 1) > max(CLEAR, 3 / math.sqrt(2 * self.num))
+            else []
+        )
+        out += (
+            [f"correlation {self.memory:.2f} with the step before (0 is right)"]
+            if abs(self.memory) > max(CLEAR, 3 / math.sqrt(self.num))
+            else []
+        )
+        return out + (
+            [f"{counted(self.num_far, 'step')} far from all that was expected"]
+            if self.num_far > 1 + far + 3 * math.sqrt(far)
+            else []
+        )
 
 
 def residuals_of(subject: Subject) -> list[Residuals] | str:
@@ -77,15 +116,30 @@ def residuals_of(subject: Subject) -> list[Residuals] | str:
         both = ~(np.isnan(first) | np.isnan(second))
         steady = both.sum() > 2 and first[both].std() > 0 and second[both].std() > 0
         memory = float(np.corrcoef(first[both], second[both])[0, 1]) if steady else math.nan
-        out.append(Residuals(name, float(own.mean()), float(own.std()), memory, len(own), int((np.abs(own) > OUTLYING).sum())))
+        out.append(
+            Residuals(
+                name,
+                float(own.mean()),
+                float(own.std()),
+                memory,
+                len(own),
+                int((np.abs(own) > OUTLYING).sum()),
+            )
+        )
     return out
 
 
 @verdict.register
 def _(structure: HiddenMarkovStructure, subject: Subject) -> Verdict:
     about, fit = structure.about, subject.fit
-    words = f"{rows_in_words(fit)}; {counted(about.emission.num_items, 'item')}, as {about.num_states} hidden states that follow one another."
-    step = "Ask whether this is the right number of states: fit one less and one more, and compare (fit.bic, smaller is better; inference.compare for what they predict)."
+    words = (
+        f"{rows_in_words(fit)}; {counted(about.emission.num_items, 'item')}, as {about.num_states}"
+        " hidden states that follow one another."
+    )
+    step = (
+        "Ask whether this is the right number of states: fit one less and one more, and compare"
+        " (fit.bic, smaller is better; inference.compare for what they predict)."
+    )
     asked = (on_convergence, on_determination, on_latents, _on_residuals, on_prediction)
     return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
 
@@ -97,8 +151,13 @@ def _on_residuals(subject: Subject) -> Finding | None:
     question = "Are steps predicted from those before as well as the model says?"
     off = [f"{own.item}: {', '.join(own.faults)}" for own in found if own.faults]
     if not off:
-        return Finding("good", question, "Yes: the residuals of every item are as those of a right model.")
-    step = "Try another law of the items, or more states; look at steps that are far from all that was expected before anything else."
+        return Finding(
+            "good", question, "Yes: the residuals of every item are as those of a right model."
+        )
+    step = (
+        "Try another law of the items, or more states; look at steps that are far from all that was"
+        " expected before anything else."
+    )
     return Finding("care", question, f"Not all. {'; '.join(off[:MOST_NAMED])}.", step)
 
 
@@ -107,18 +166,26 @@ def _(structure: HiddenMarkovStructure, subject: Subject) -> Iterator[Part]:
     about = structure.about
     first = FIRST.get(str(about.initial), "is estimated" if about.initial == "free" else "is given")
     yield Paragraph(
-        f"At every step of a sequence a hidden state s, one of {about.num_states}, is on; it moves from step to step by the transitions and decides the law of the "
-        f"{about.emission.num_items} item{'s' if about.emission.num_items > 1 else ''} x. The first state {first}. States are numbered in the order of falling share "
-        "of time, and their numbers carry no meaning: name them by what is typical of them."
+        f"At every step of a sequence a hidden state s, one of {about.num_states}, is on; it moves"
+        " from step to step by the transitions and decides the law of the"
+        f" {about.emission.num_items} item{'s' if about.emission.num_items > 1 else ''} x. The"
+        f" first state {first}. States are numbered in the order of falling share of time, and"
+        " their numbers carry no meaning: name them by what is typical of them."
     )
     law = structure.law.equation.replace("component", "state")
-    yield Equations(("s_{t} | s_{t-1} = k ~ Categorical(transitions_{k})", f"x_{{t}} | s_{{t}} = k ~ {law}"))
+    yield Equations(
+        ("s_{t} | s_{t-1} = k ~ Categorical(transitions_{k})", f"x_{{t}} | s_{{t}} = k ~ {law}")
+    )
     yield parameters(subject, {**MOVES, **meanings_of("state")})
 
 
 @middle.register
 def _(structure: HiddenMarkovStructure, subject: Subject) -> list[Section]:
-    return [Section("states", "States and moves", _states(subject)), Section("path", "Decoded path", _path(subject)), estimates(subject)]
+    return [
+        Section("states", "States and moves", _states(subject)),
+        Section("path", "Decoded path", _path(subject)),
+        estimates(subject),
+    ]
 
 
 def _states(subject: Subject) -> Iterator[Part]:
@@ -128,19 +195,29 @@ def _states(subject: Subject) -> Iterator[Part]:
     rows = []
     for k, label in enumerate(labels):
         dwell = float(times.dwell[k])
-        row = [label, f"{100 * float(times.shares[k]):.1f} %", f"{dwell:.3g} steps" if math.isfinite(dwell) else "never left"]
+        row = [
+            label,
+            f"{100 * float(times.shares[k]):.1f} %",
+            f"{dwell:.3g} steps" if math.isfinite(dwell) else "never left",
+        ]
         if path is not None:
             row += [f"{int((path == k).sum()):,}", f"{int(_visits(path, k)):,}"]
         rows.append(row)
     head = ["state", "share of time in the long run", "a visit lasts, on average"]
     head += [] if path is None else ["steps on the most probable path", "visits on it"]
     yield Table(head, rows)
-    yield picture(lambda: plot_transitions(fit, subject.names), "chance of every next state from every state")
-    yield Paragraph("A row is a state, and its entries the chances of the next one; they add up to one. A dash is a move that cannot be.")
+    yield picture(
+        lambda: plot_transitions(fit, subject.names), "chance of every next state from every state"
+    )
+    yield Paragraph(
+        "A row is a state, and its entries the chances of the next one; they add up to one. A dash"
+        " is a move that cannot be."
+    )
     yield picture(lambda: plot_dwell_times(fit, subject.names), "how long visits last")
     yield Paragraph(
-        "In this model visits last for geometric times: the chance to leave does not depend on how long a visit has lasted. Where that is not so in your field, "
-        "compare the lengths of decoded visits with these curves."
+        "In this model visits last for geometric times: the chance to leave does not depend on how"
+        " long a visit has lasted. Where that is not so in your field, compare the lengths of"
+        " decoded visits with these curves."
     )
 
 
@@ -154,10 +231,15 @@ def _path(subject: Subject) -> Iterator[Part]:
     if subject.data is None:
         yield NEEDS_DATA
         return
-    yield picture(lambda: plot_decoded_path(subject.fit, subject.data, names=subject.names), "the first sequence and its decoded states")
+    yield picture(
+        lambda: plot_decoded_path(subject.fit, subject.data, names=subject.names),
+        "the first sequence and its decoded states",
+    )
     yield Paragraph(
-        "The first sequence (its first 500 steps and four items, where it has more); the colours behind it are the most probable path of states, and the panel below shows "
-        "how sure each state is at each step, given the whole sequence. Where two colours share the height, the data do not decide."
+        "The first sequence (its first 500 steps and four items, where it has more); the colours"
+        " behind it are the most probable path of states, and the panel below shows how sure each"
+        " state is at each step, given the whole sequence. Where two colours share the height, the"
+        " data do not decide."
     )
 
 
@@ -170,9 +252,31 @@ def _(structure: HiddenMarkovStructure, subject: Subject) -> Iterator[Part]:
     if isinstance(found, str):
         yield Note(f"No pseudo-residuals: {found}.")
         return
-    yield Paragraph("Pseudo-residuals, each step judged from the steps before it: standard normal and without memory where the model is right.")
-    rows = [[own.item, *(number(value, 3) for value in (own.mean, own.spread, own.memory)), f"{own.num_far:,}"] for own in found]
-    yield Table(("item", "mean (0)", "standard deviation (1)", "correlation with the step before (0)", f"beyond {OUTLYING:g}"), rows)
+    yield Paragraph(
+        "Pseudo-residuals, each step judged from the steps before it: standard normal and without"
+        " memory where the model is right."
+    )
+    rows = [
+        [
+            own.item,
+            *(number(value, 3) for value in (own.mean, own.spread, own.memory)),
+            f"{own.num_far:,}",
+        ]
+        for own in found
+    ]
+    yield Table(
+        (
+            "item",
+            "mean (0)",
+            "standard deviation (1)",
+            "correlation with the step before (0)",
+            f"beyond {OUTLYING:g}",
+        ),
+        rows,
+    )
     off = [f"{own.item}: {', '.join(own.faults)}" for own in found if own.faults]
     if off:
-        yield Paragraph(f"Not as a right model has them: {'; '.join(off)}. Another response, or more states, may describe it better; look at steps that are far out first.")
+        yield Paragraph(
+            f"Not as a right model has them: {'; '.join(off)}. Another response, or more states,"
+            " may describe it better; look at steps that are far out first."
+        )

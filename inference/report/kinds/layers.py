@@ -9,11 +9,34 @@ from inference.base.structure import Structure
 from inference.fitting.names import dims_of, labels_of
 from inference.fitting.result import Fit
 from inference.plots._common import present_edges
-from inference.plots.layers import plot_latent_graph, plot_loading_images, plot_loadings, plot_reconstructions
+from inference.plots.layers import (
+    plot_latent_graph,
+    plot_loading_images,
+    plot_loadings,
+    plot_reconstructions,
+)
 from inference.report.odds_ratios import odds_ratios
 from inference.report.page import number, picture
-from inference.report.parts import Equations, Finding, Note, Paragraph, Part, Section, Table, Verdict
-from inference.report.sections import Subject, estimates, explained, fitted, middle, predictive, settings, shape_text
+from inference.report.parts import (
+    Equations,
+    Finding,
+    Note,
+    Paragraph,
+    Part,
+    Section,
+    Table,
+    Verdict,
+)
+from inference.report.sections import (
+    Subject,
+    estimates,
+    explained,
+    fitted,
+    middle,
+    predictive,
+    settings,
+    shape_text,
+)
 from inference.report.verdicts import (
     listed,
     on_convergence,
@@ -28,7 +51,15 @@ from inference.report.verdicts import (
 from inference.structures.layers.structure import LayeredStructure
 from ppl_models.descriptions.layers import GeneralizedLinearLayer
 from ppl_models.parts.categorical import Categorical, Ordinal
-from ppl_models.parts.responses import Bernoulli, LogNormal, NegativeBinomial, Normal, Poisson, ResponseFamily, sizes
+from ppl_models.parts.responses import (
+    Bernoulli,
+    LogNormal,
+    NegativeBinomial,
+    Normal,
+    Poisson,
+    ResponseFamily,
+    sizes,
+)
 from ppl_models.parts.showing import counted
 
 __all__: list[str] = []
@@ -42,27 +73,57 @@ def _(structure: LayeredStructure, subject: Subject) -> Verdict:
     sizes = " under ".join(counted(layer.num_parents, "yes-no latent") for layer in layers)
     words = f"{counted(fit.num_rows, 'row')} of {layers[0].num_items} items, which rest on {sizes}."
     if structure.covariates is not None:
-        words += f" How likely the {'latents' if len(layers) == 1 else 'deepest latents'} are to be 1 depends on {listed(list(structure.covariates.names))}."
+        words += (
+            f" How likely the {'latents' if len(layers) == 1 else 'deepest latents'} are to be 1"
+            f" depends on {listed(list(structure.covariates.names))}."
+        )
     if fit.choice is not None:
-        words += f" Which items depend on which latents was found in this fit: {sum(int(graph.sum()) for graph in fit.graphs.values())} edges."
-    step = "Ask whether this is the right number of latents: fit several numbers and compare them (ppl-models select dde, or inference.selection.select_dimension)."
+        words += (
+            " Which items depend on which latents was found in this fit:"
+            f" {sum(int(graph.sum()) for graph in fit.graphs.values())} edges."
+        )
+    step = (
+        "Ask whether this is the right number of latents: fit several numbers and compare them"
+        " (ppl-models select dde, or inference.selection.select_dimension)."
+    )
     asked = (on_convergence, on_determination, on_latents, _on_edges, on_prediction)
     return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
 
 
 def _on_edges(subject: Subject) -> Finding | None:
-    loose = [f"{layer.parent}[{label}]" for layer in subject.fit.structure.layers for label in _loose(subject, layer)[0]]
+    loose = [
+        f"{layer.parent}[{label}]"
+        for layer in subject.fit.structure.layers
+        for label in _loose(subject, layer)[0]
+    ]
     if not loose:
         return None
     words = f"No: {listed(loose)} {'is' if len(loose) == 1 else 'are'} tied to nothing below."
-    return Finding("care", "Does each latent bear on an item?", words, "Fit fewer latents: one that bears on nothing is only noise.")
+    return Finding(
+        "care",
+        "Does each latent bear on an item?",
+        words,
+        "Fit fewer latents: one that bears on nothing is only noise.",
+    )
 
 
 def _loose(subject: Subject, layer: GeneralizedLinearLayer) -> tuple[list[str], float]:
-    """Latents of a layer without an edge to anything below, and the size of a loading that counts as one."""
+    """Latents of a layer without an edge to anything below, and the size of a loading that counts
+    as one.
+    """
     fit = subject.fit
-    present, cut = present_edges(layer, layer.effects(layer.coefficients(fit.params[layer.intercepts], fit.params[layer.loadings])[1]).detach().cpu().numpy())
-    labels = labels_of(fit, dims_of(fit, layer.parent, (layer.num_parents,))[0], layer.num_parents, subject.names)
+    present, cut = present_edges(
+        layer,
+        layer.effects(
+            layer.coefficients(fit.params[layer.intercepts], fit.params[layer.loadings])[1]
+        )
+        .detach()
+        .cpu()
+        .numpy(),
+    )
+    labels = labels_of(
+        fit, dims_of(fit, layer.parent, (layer.num_parents,))[0], layer.num_parents, subject.names
+    )
     return [str(label) for label, tied in zip(labels, present.sum(0), strict=True) if not tied], cut
 
 
@@ -74,10 +135,29 @@ def _(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
     each = root.law.replace("_k", "_{k}")
     lines = [f"a_{{{depth},k}} ~ {each}" if "_k" in root.law else f"a_{{{depth}}} ~ {each}"]
     own = root.sites()
-    rows = [["π" if len(own) == 1 else "", name, shape_text(shape), "probabilities" if len(own) == 1 else f"of the law of a_{depth}"] for name, shape in own.items()]
+    rows = [
+        [
+            "π" if len(own) == 1 else "",
+            name,
+            shape_text(shape),
+            "probabilities" if len(own) == 1 else f"of the law of a_{depth}",
+        ]
+        for name, shape in own.items()
+    ]
     if structure.covariates is not None:
         terms = ", ".join(structure.covariates.terms)
-        rows = [["β", name, shape_text(shape), f"log-odds: {terms}; N(0, {structure.covariates.scale:g}²), covariates in standard deviations"] for name, shape in own.items()]
+        rows = [
+            [
+                "β",
+                name,
+                shape_text(shape),
+                (
+                    f"log-odds: {terms}; N(0, {structure.covariates.scale:g}²), covariates in"
+                    " standard deviations"
+                ),
+            ]
+            for name, shape in own.items()
+        ]
     for d in range(depth, 0, -1):
         layer = layers[d - 1]
         eta = f"b_{{{d},j}} + Σ_{{k}} W_{{{d},jk}} a_{{{d},k}}"
@@ -90,35 +170,70 @@ def _(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
         prior, bounds = _priors(layer)
         if layer.graph is not None:
             found = "were found to be edges" if layer.estimated else "are free"
-            prior += f"; {int(layer.graph.sum())} of {layer.graph.numel()} {found}, the others are zero"
-        rows.append([f"W, layer {d}", layer.loadings, shape_text((layer.num_children, layer.num_features)), prior])
+            prior += (
+                f"; {int(layer.graph.sum())} of {layer.graph.numel()} {found}, the others are zero"
+            )
+        rows.append(
+            [
+                f"W, layer {d}",
+                layer.loadings,
+                shape_text((layer.num_children, layer.num_features)),
+                prior,
+            ]
+        )
         rows.append([f"b, layer {d}", layer.intercepts, shape_text((layer.num_children,)), bounds])
         if layer.thresholds is not None:
-            rows.append(["τ", layer.thresholds, shape_text(fit.params[layer.thresholds].shape), _between(layer)])
+            rows.append(
+                [
+                    "τ",
+                    layer.thresholds,
+                    shape_text(fit.params[layer.thresholds].shape),
+                    _between(layer),
+                ]
+            )
         if layer.dispersion is not None:
-            rows.append(["γ", layer.dispersion, shape_text(fit.params[layer.dispersion].shape), _spreads(layer)])
+            rows.append(
+                [
+                    "γ",
+                    layer.dispersion,
+                    shape_text(fit.params[layer.dispersion].shape),
+                    _spreads(layer),
+                ]
+            )
     numbers = " and ".join(str(layer.num_parents) for layer in layers)
     yield Paragraph(
-        f"{layers[0].num_items} items x rest on {depth} layer{'s' if depth > 1 else ''} of binary latents a, "
-        f"with {numbers} latents from the bottom up; σ is the logistic function."
+        f"{layers[0].num_items} items x rest on {depth} layer{'s' if depth > 1 else ''} of binary"
+        f" latents a, with {numbers} latents from the bottom up; σ is the logistic function."
     )
     yield Equations(lines)
     if structure.covariates is not None:
-        yield Paragraph(f"The deepest latents depend on the covariates z: {listed(list(structure.covariates.names))}. Given the latents, the items do not depend on them.")
+        yield Paragraph(
+            "The deepest latents depend on the covariates z:"
+            f" {listed(list(structure.covariates.names))}. Given the latents, the items do not"
+            " depend on them."
+        )
     yield Table(("symbol", "name", "size", "prior or range"), rows)
 
 
 def _between(layer: GeneralizedLinearLayer) -> str:
     """What the thresholds of a layer are."""
     kinds = {"cumulative": "gaps between neighbouring thresholds", "adjacent": "steps"}
-    own = {family.link: family.threshold_range for family, _, _ in layer.response.blocks(layer.num_items) if isinstance(family, Ordinal) and family.link is not None}
-    return "; ".join(f"{kinds[link]}, flat on [{low:g}, {high:g}]" for link, (low, high) in own.items())
+    own = {
+        family.link: family.threshold_range
+        for family, _, _ in layer.response.blocks(layer.num_items)
+        if isinstance(family, Ordinal) and family.link is not None
+    }
+    return "; ".join(
+        f"{kinds[link]}, flat on [{low:g}, {high:g}]" for link, (low, high) in own.items()
+    )
 
 
 def _spreads(layer: GeneralizedLinearLayer) -> str:
     """What the dispersions of a layer are."""
     is_size = sizes(layer.response, layer.num_items)
-    words = (["variances"] if not is_size.all() else []) + (["sizes of negative binomial items"] if is_size.any() else [])
+    words = (["variances"] if not is_size.all() else []) + (
+        ["sizes of negative binomial items"] if is_size.any() else []
+    )
     return " and ".join(words)
 
 
@@ -126,19 +241,41 @@ def _priors(layer: GeneralizedLinearLayer) -> tuple[str, str]:
     """Those of loadings and intercepts, in words."""
     if layer.prior is None:
         widths = sorted(set(layer.item_bounds or (layer.bound,)))
-        interval = " or ".join(f"[-{width:g}, {width:g}]" for width in widths) + (", by item" if len(widths) > 1 else "")
+        interval = " or ".join(f"[-{width:g}, {width:g}]" for width in widths) + (
+            ", by item" if len(widths) > 1 else ""
+        )
         flat = f"flat on {interval}"
-        return flat if layer.penalty is None else f"∝ exp(-penalty) on {interval}, {settings(layer.penalty)}", flat
+        return (
+            (
+                flat
+                if layer.penalty is None
+                else f"∝ exp(-penalty) on {interval}, {settings(layer.penalty)}"
+            ),
+            flat,
+        )
     effects, levels = (sorted(set(values)) for values in (layer.prior.effect, layer.prior.level))
     by_item = ", by item" if len(effects) > 1 else ""
     effect = " or ".join(f"N(0, {value:g}²)" for value in effects) + by_item
     level = " or ".join(f"N(-ΣW/2, {value:g}²)" for value in levels) + by_item
     if layer.terms is not None:
-        effect, level = f"normal: effects of about {effects[-1]:g} at most", f"normal: mean predictor N(0, {levels[-1]:g}²)"
+        effect, level = (
+            f"normal: effects of about {effects[-1]:g} at most",
+            f"normal: mean predictor N(0, {levels[-1]:g}²)",
+        )
         effect += "; no attribute lowers an item" if layer.rising else ""
         if layer.curved:
-            effect, level = (f"{words}; additive and reduced chances: half a row in each cell" for words in (effect, level))
-    return effect if layer.penalty is None else f"{effect} times exp(-penalty), {settings(layer.penalty)}", level
+            effect, level = (
+                f"{words}; additive and reduced chances: half a row in each cell"
+                for words in (effect, level)
+            )
+    return (
+        (
+            effect
+            if layer.penalty is None
+            else f"{effect} times exp(-penalty), {settings(layer.penalty)}"
+        ),
+        level,
+    )
 
 
 def _responses(layer: Any, eta: str) -> list[str]:
@@ -172,7 +309,15 @@ def _law(family: ResponseFamily) -> str:
 
 @middle.register
 def _(structure: LayeredStructure, subject: Subject) -> list[Section]:
-    covariates = [] if structure.covariates is None else [Section("covariates", "What the deepest latents depend on", _covariates(structure, subject))]
+    covariates = (
+        []
+        if structure.covariates is None
+        else [
+            Section(
+                "covariates", "What the deepest latents depend on", _covariates(structure, subject)
+            )
+        ]
+    )
     return [
         *covariates,
         Section("loadings", "Loadings", _loadings(structure, subject)),
@@ -183,8 +328,10 @@ def _(structure: LayeredStructure, subject: Subject) -> list[Section]:
 
 def _covariates(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
     yield Paragraph(
-        "How many times larger the odds are that a latent is 1 where a covariate is larger by one and all others are the same: an odds ratio of 1 says that the covariate makes no "
-        "difference. What 1 means, the loadings say: a latent with positive loadings raises what depends on it."
+        "How many times larger the odds are that a latent is 1 where a covariate is larger by one"
+        " and all others are the same: an odds ratio of 1 says that the covariate makes no"
+        " difference. What 1 means, the loadings say: a latent with positive loadings raises what"
+        " depends on it."
     )
     yield odds_ratios(subject, lambda latent: f"{structure.layers[-1].parent}[{latent}]")
 
@@ -197,8 +344,13 @@ def _loadings(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
             yield picture(lambda: plot_loading_images(fit, shape, names=subject.names), alt)
         else:
             site = layer.loadings
-            yield picture(lambda site=site: plot_loadings(fit, site, names=subject.names), f"heat map of {site}")  # type: ignore[misc]
-    yield Paragraph("Red raises, blue lowers the chance (or mean) of an item or latent below; white is none.")
+            yield picture(
+                lambda site=site: plot_loadings(fit, site, names=subject.names),  # type: ignore[misc]
+                f"heat map of {site}",
+            )
+    yield Paragraph(
+        "Red raises, blue lowers the chance (or mean) of an item or latent below; white is none."
+    )
     yield Paragraph(_units(structure, subject))
 
 
@@ -219,9 +371,15 @@ def _units(structure: LayeredStructure, subject: Subject) -> str:
     for part in layer.parts():
         words = next(words for families, words in SCALES if isinstance(part.family, families))
         found.setdefault(words, []).extend(items[part.items])
-    said = [f"in {words}" if len(found) == 1 else f"of {listed(own)} in {words}" for words, own in found.items()]
+    said = [
+        f"in {words}" if len(found) == 1 else f"of {listed(own)} in {words}"
+        for words, own in found.items()
+    ]
     deeper = " Those of deeper layers are in log-odds." if len(structure.layers) > 1 else ""
-    return f"A loading of layer 1 is what a latent adds that is 1 in the place of 0: {'; '.join(said)}.{deeper}"
+    return (
+        "A loading of layer 1 is what a latent adds that is 1 in the place of 0:"
+        f" {'; '.join(said)}.{deeper}"
+    )
 
 
 def _graph(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
@@ -232,7 +390,10 @@ def _graph(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
     for layer in structure.layers:
         loose, cut = _loose(subject, layer)
         if loose:
-            yield Paragraph(f"In {layer.parent}, tied to nothing below (no loading over {cut:.3g}): {', '.join(loose)}.")
+            yield Paragraph(
+                f"In {layer.parent}, tied to nothing below (no loading over {cut:.3g}):"
+                f" {', '.join(loose)}."
+            )
 
 
 def _choice(fit: Fit) -> Iterator[Part]:
@@ -242,32 +403,67 @@ def _choice(fit: Fit) -> Iterator[Part]:
         return
     edges = sum(int(graph.sum()) for graph in fit.graphs.values())
     yield Paragraph(
-        "The graph was found in this fit. Under each penalty below a graph was read off the loadings, and the model was fitted again "
-        "on it without shrinkage; the smallest EBIC (log-likelihood against number of parameters) was kept. From there edges were added "
-        f"and taken away as long as EBIC fell; {edges} are left. Standard errors and intervals on this page take the "
-        "graph as given: that it was chosen with the same rows is not in them."
+        "The graph was found in this fit. Under each penalty below a graph was read off the"
+        " loadings, and the model was fitted again on it without shrinkage; the smallest EBIC"
+        " (log-likelihood against number of parameters) was kept. From there edges were added and"
+        f" taken away as long as EBIC fell; {edges} are left. Standard errors and intervals on this"
+        " page take the graph as given: that it was chosen with the same rows is not in them."
     )
     rows = [
-        [settings(choice.penalties[which]), f"{edges:,}", number(value), number(score), "yes" if i == choice.best else ""]
+        [
+            settings(choice.penalties[which]),
+            f"{edges:,}",
+            number(value),
+            number(score),
+            "yes" if i == choice.best else "",
+        ]
         for i, (which, edges, value, score) in enumerate(
-            zip(*(column.tolist() for column in (choice.penalty, choice.num_edges, choice.log_likelihood, choice.ebic)), strict=True)
+            zip(
+                *(
+                    column.tolist()
+                    for column in (
+                        choice.penalty,
+                        choice.num_edges,
+                        choice.log_likelihood,
+                        choice.ebic,
+                    )
+                ),
+                strict=True,
+            )
         )
     ]
     yield Table(("penalty", "edges", "log-likelihood", "EBIC (smaller is better)", "kept"), rows)
 
 
 def _edges(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
-    """Each layer's graph as a table of zeros and ones, where it says something and fits on a page."""
+    """Each layer's graph as a table of zeros and ones, where it says something and fits on a
+    page.
+    """
     fit = subject.fit
     for layer in structure.layers:
         graph = fit.graphs[layer.loadings]
         if bool(graph.all()) or max(graph.shape) > MOST_EDGES_SHOWN:
             continue
-        dim = dims_of(fit, layer.intercepts, (layer.num_children,))[0] if layer.items is None else "item"
+        dim = (
+            dims_of(fit, layer.intercepts, (layer.num_children,))[0]
+            if layer.items is None
+            else "item"
+        )
         children = labels_of(fit, dim, layer.num_items, subject.names)
-        parents = labels_of(fit, dims_of(fit, layer.parent, (layer.num_parents,))[0], layer.num_parents, subject.names)
-        rows = [[str(child), *("1" if edge else "0" for edge in line)] for child, line in zip(children, graph.tolist(), strict=True)]
-        yield Paragraph(f"Edges of {layer.loadings}: 1 where what stands on the left depends on the latent above.")
+        parents = labels_of(
+            fit,
+            dims_of(fit, layer.parent, (layer.num_parents,))[0],
+            layer.num_parents,
+            subject.names,
+        )
+        rows = [
+            [str(child), *("1" if edge else "0" for edge in line)]
+            for child, line in zip(children, graph.tolist(), strict=True)
+        ]
+        yield Paragraph(
+            f"Edges of {layer.loadings}: 1 where what stands on the left depends on the latent"
+            " above."
+        )
         yield Table(("", *map(str, parents)), rows)
 
 
@@ -277,10 +473,13 @@ def _(structure: LayeredStructure, subject: Subject) -> list[Part]:
         return []
     return [
         Note(
-            "An item is exclusive to a latent if it depends on no other one. Condition A asks for two exclusive items for every latent. B asks that the items beside these tell "
-            "any two configurations of the latents apart. C, weaker than A, asks for three items for every latent that depend on it, two of which stand for no other latent. "
-            "With A and B every parameter is determined (strict), with C every one but for special values (generic); without either nothing is known. Which latent is which, and "
-            "which of its values is called 1, is never determined."
+            "An item is exclusive to a latent if it depends on no other one. Condition A asks for"
+            " two exclusive items for every latent. B asks that the items beside these tell any two"
+            " configurations of the latents apart. C, weaker than A, asks for three items for every"
+            " latent that depend on it, two of which stand for no other latent. With A and B every"
+            " parameter is determined (strict), with C every one but for special values (generic);"
+            " without either nothing is known. Which latent is which, and which of its values is"
+            " called 1, is never determined."
         )
     ]
 

@@ -43,8 +43,14 @@ def filtered(subject: Subject) -> LatentFilter:
 @verdict.register
 def _(structure: NoisyOrStructure, subject: Subject) -> Verdict:
     about = structure.causes
-    words = f"{counted(subject.fit.num_rows, 'row')} of {about.num_items} yes-no items, by {counted(about.num_causes, 'latent')}, each of which may switch items on."
-    step = "Ask whether this is the right number of latents: fit several numbers and compare them (inference.selection.select_dimension)."
+    words = (
+        f"{counted(subject.fit.num_rows, 'row')} of {about.num_items} yes-no items, by"
+        f" {counted(about.num_causes, 'latent')}, each of which may switch items on."
+    )
+    step = (
+        "Ask whether this is the right number of latents: fit several numbers and compare them"
+        " (inference.selection.select_dimension)."
+    )
     asked = (on_convergence, on_determination, _on_filter, on_latents, on_prediction)
     return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
 
@@ -58,28 +64,50 @@ def _on_filter(subject: Subject) -> Finding:
     words += f" Switching on what another does: {listed(doubles)}." if doubles else ""
     if not lost and not doubles:
         return Finding("good", question, words)
-    return Finding("care", question, words, "Leave out the latents that say nothing, or the same, and fit again (inference.inspection.filter_merge_refit).")
+    return Finding(
+        "care",
+        question,
+        words,
+        "Leave out the latents that say nothing, or the same, and fit again"
+        " (inference.inspection.filter_merge_refit).",
+    )
 
 
 @fitted.register
 def _(structure: NoisyOrStructure, subject: Subject) -> Iterator[Part]:
     about, fit = structure.causes, subject.fit
     yield Paragraph(
-        f"{about.num_items} yes-no items x rest on {about.num_causes} binary latents a, each of which may switch every item on; "
-        "an item stays off only if its leak and every latent that is on fail to switch it on."
+        f"{about.num_items} yes-no items x rest on {about.num_causes} binary latents a, each of"
+        " which may switch every item on; an item stays off only if its leak and every latent that"
+        " is on fail to switch it on."
     )
-    yield Equations(("a_{k} ~ Bernoulli(π_{k})", "P(x_{j} = 0 | a) = (1 - l_{j}) Π_{k: a_{k} = 1} f_{kj}"))
+    yield Equations(
+        ("a_{k} ~ Bernoulli(π_{k})", "P(x_{j} = 0 | a) = (1 - l_{j}) Π_{k: a_{k} = 1} f_{kj}")
+    )
     rows = [
         ["π", about.prior, shape_text(fit.params[about.prior].shape), "how often the latent is on"],
-        ["f", about.failure, shape_text(fit.params[about.failure].shape), "chance that the latent, being on, does not switch the item on"],
-        ["l", about.leak, shape_text(fit.params[about.leak].shape), "chance that the item is on without any latent"],
+        [
+            "f",
+            about.failure,
+            shape_text(fit.params[about.failure].shape),
+            "chance that the latent, being on, does not switch the item on",
+        ],
+        [
+            "l",
+            about.leak,
+            shape_text(fit.params[about.leak].shape),
+            "chance that the item is on without any latent",
+        ],
     ]
     yield Table(("symbol", "name", "size", "meaning"), rows)
 
 
 @middle.register
 def _(structure: NoisyOrStructure, subject: Subject) -> list[Section]:
-    return [Section("loadings", "Latents and what they switch on", _switches(structure, subject)), estimates(subject)]
+    return [
+        Section("loadings", "Latents and what they switch on", _switches(structure, subject)),
+        estimates(subject),
+    ]
 
 
 def _switches(structure: NoisyOrStructure, subject: Subject) -> Iterator[Part]:
@@ -87,18 +115,39 @@ def _switches(structure: NoisyOrStructure, subject: Subject) -> Iterator[Part]:
     params = {"prior": fit.params[about.prior], "failure": fit.params[about.failure]}
     found = subject.once(filtered)
     if shape is not None:
-        yield picture(lambda: plot_latents(params, shape, found), "each latent as an image of what it switches on")
+        yield picture(
+            lambda: plot_latents(params, shape, found),
+            "each latent as an image of what it switches on",
+        )
     else:
         yield picture(lambda: plot_failures(params, fit.item_names), "heat map of 1 - failure")
     rows = []
     for i, (prior, failure) in enumerate(zip(params["prior"], params["failure"], strict=True)):
-        word = "discarded" if i in found.discarded else f"double of {found.doubles[i]}" if i in found.doubles else "kept"
+        word = (
+            "discarded"
+            if i in found.discarded
+            else f"double of {found.doubles[i]}"
+            if i in found.doubles
+            else "kept"
+        )
         strong = failure.argsort()[: int((failure < 0.5).sum())].tolist()
         shown = ", ".join(fit.item_names[j] if fit.item_names else str(j) for j in strong[:12])
-        rows.append([str(i), number(float(prior), 4), str(len(strong)), shown + (", ..." if len(strong) > 12 else ""), word])
+        rows.append(
+            [
+                str(i),
+                number(float(prior), 4),
+                str(len(strong)),
+                shown + (", ..." if len(strong) > 12 else ""),
+                word,
+            ]
+        )
     yield Paragraph("Black: the latent, being on, always switches the item on; white: never.")
     yield Paragraph(
-        "The prior is how often a latent is on. The filter discards a latent that is on in less than 2 % of the rows or switches no item on with a chance above 0.2, and calls "
-        "one a double that switches on what a latent above it does."
+        "The prior is how often a latent is on. The filter discards a latent that is on in less"
+        " than 2 % of the rows or switches no item on with a chance above 0.2, and calls one a"
+        " double that switches on what a latent above it does."
     )
-    yield Table(("latent", "prior", "items with failure below 0.5", "the surest first", "by the filter"), rows[:MOST_LATENTS])
+    yield Table(
+        ("latent", "prior", "items with failure below 0.5", "the surest first", "by the filter"),
+        rows[:MOST_LATENTS],
+    )

@@ -41,10 +41,18 @@ MEANINGS = {
     "termination": "chance that each option ends in each new state",
     "choice": "chance of each option in each new state where one has ended",
     "environment": "chance of each next state after each action in each state",
-    "low_weights": "how the log-odds of each action against action 0 change with the state, option by option",
-    "low_intercepts": "log-odds of each action against action 0 in the state zero, option by option",
-    "high_weights": "how the log-odds of each other option against keeping one's own change with the new state",
-    "high_intercepts": "log-odds of each other option against keeping one's own in the new state zero",
+    "low_weights": (
+        "how the log-odds of each action against action 0 change with the state, option by option"
+    ),
+    "low_intercepts": (
+        "log-odds of each action against action 0 in the state zero, option by option"
+    ),
+    "high_weights": (
+        "how the log-odds of each other option against keeping one's own change with the new state"
+    ),
+    "high_intercepts": (
+        "log-odds of each other option against keeping one's own in the new state zero"
+    ),
 }
 SHORT = 2.0  # steps: options that last less long are hardly options
 
@@ -53,8 +61,15 @@ SHORT = 2.0  # steps: options that last less long are hardly options
 @verdict.register(ContinuousOptionsStructure)
 def _(structure: OptionsStructure | ContinuousOptionsStructure, subject: Subject) -> Verdict:
     about, fit = structure.about, subject.fit
-    words = f"{rows_in_words(fit)}; {counted(about.num_actions, 'action')}, taken by {counted(about.num_options, 'hidden option')}, each a way to act that is kept for a while."
-    step = "Ask whether this is the right number of options: fit several numbers and compare them (inference.selection.select_dimension)."
+    words = (
+        f"{rows_in_words(fit)}; {counted(about.num_actions, 'action')}, taken by"
+        f" {counted(about.num_options, 'hidden option')}, each a way to act that is kept for a"
+        " while."
+    )
+    step = (
+        "Ask whether this is the right number of options: fit several numbers and compare them"
+        " (inference.selection.select_dimension)."
+    )
     asked = (on_convergence, _on_theorem, _on_names, on_latents, _on_length, on_prediction)
     return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
 
@@ -65,11 +80,17 @@ def _on_theorem(subject: Subject) -> Finding:
         return on_determination(subject)
     question = "Do the data determine the options?"
     if record["identified"]:
-        words = "Yes: the law of three successive steps, which a large sample tells, determines them up to their names."
+        words = (
+            "Yes: the law of three successive steps, which a large sample tells, determines them up"
+            " to their names."
+        )
         return beside_rows(
             subject, Finding("good", question, words), "The law of three successive steps would."
         )
-    words = f"That is not shown: {record['reason']}. The argument looks at three successive steps; longer stretches may determine the options."
+    words = (
+        f"That is not shown: {record['reason']}. The argument looks at three successive steps;"
+        " longer stretches may determine the options."
+    )
     step = "Compare the options of several starts before you interpret them."
     return beside_rows(subject, Finding("care", question, words, step), words)
 
@@ -79,10 +100,19 @@ def _on_names(subject: Subject) -> Finding | None:
     fit, structure = subject.fit, subject.fit.structure
     if subject.data is None or not isinstance(structure, OptionsStructure):
         return None
-    words = structure.unlike_names(checked(fit.model, subject.data)[0], labels_of(fit, "state", structure.about.num_states, subject.names))
+    words = structure.unlike_names(
+        checked(fit.model, subject.data)[0],
+        labels_of(fit, "state", structure.about.num_states, subject.names),
+    )
     if not words:
         return None
-    return Finding("care", "Do the options mean the same in all states?", f"The data cannot tell: {words}. They are named so that they last longest.", "Compare an option between these groups of states with care, or say by stickiness= that options are kept, where you know that.")
+    return Finding(
+        "care",
+        "Do the options mean the same in all states?",
+        f"The data cannot tell: {words}. They are named so that they last longest.",
+        "Compare an option between these groups of states with care, or say by stickiness= that"
+        " options are kept, where you know that.",
+    )
 
 
 def _on_length(subject: Subject) -> Finding | None:
@@ -92,33 +122,57 @@ def _on_length(subject: Subject) -> Finding | None:
     (use,) = subject.once(latent_use)
     most = use.on.argmax(-1)
     length = len(most) / (1 + int((most[1:] != most[:-1]).sum()))
-    words = f"An option is kept for {length:.3g} steps on average (the end of a sequence counts as a change where the next one begins with another)."
+    words = (
+        f"An option is kept for {length:.3g} steps on average (the end of a sequence counts as a"
+        " change where the next one begins with another)."
+    )
     if length >= SHORT:
         return Finding("good", "Are the options kept for a while?", words)
-    return Finding("care", "Are the options kept for a while?", words, "Options that change at nearly every step are only a mixture of ways to act: try fewer, or look at what they do in each state.")
+    return Finding(
+        "care",
+        "Are the options kept for a while?",
+        words,
+        "Options that change at nearly every step are only a mixture of ways to act: try fewer, or"
+        " look at what they do in each state.",
+    )
 
 
 @fitted.register(OptionsStructure)
 @fitted.register(ContinuousOptionsStructure)
 def _(structure: OptionsStructure | ContinuousOptionsStructure, subject: Subject) -> list[Part]:
-    first = "chance of each option at the first step" + (", with each first state" if isinstance(structure, OptionsStructure) else "")
+    first = "chance of each option at the first step" + (
+        ", with each first state" if isinstance(structure, OptionsStructure) else ""
+    )
     return [Equations(EQUATIONS), parameters(subject, {"initial": first, **MEANINGS})]
 
 
 @middle.register
 def _(structure: OptionsStructure, subject: Subject) -> list[Section]:
     pictures = [
-        picture(lambda: plot_policy_tables(subject.fit, subject.names or ()), "what every option does"),
-        picture(lambda: plot_option_switches(subject.fit, names=subject.names), "where options are kept and where they end"),
+        picture(
+            lambda: plot_policy_tables(subject.fit, subject.names or ()), "what every option does"
+        ),
+        picture(
+            lambda: plot_option_switches(subject.fit, names=subject.names),
+            "where options are kept and where they end",
+        ),
     ]
-    return [Section("policies", "Policies", pictures), Section("time", "Options over time", _times(subject)), estimates(subject)]
+    return [
+        Section("policies", "Policies", pictures),
+        Section("time", "Options over time", _times(subject)),
+        estimates(subject),
+    ]
 
 
 @middle.register
 def _(structure: ContinuousOptionsStructure, subject: Subject) -> list[Section]:
     names = subject.fit.item_names[:-1]
     drawn = picture(lambda: plot_policy_tables(subject.fit, names), "what every option does")
-    return [Section("policies", "Policies", [drawn]), Section("time", "Options over time", _times(subject)), estimates(subject)]
+    return [
+        Section("policies", "Policies", [drawn]),
+        Section("time", "Options over time", _times(subject)),
+        estimates(subject),
+    ]
 
 
 def _times(subject: Subject) -> Iterator[Part]:
@@ -126,7 +180,9 @@ def _times(subject: Subject) -> Iterator[Part]:
     if data is None:
         yield NEEDS_DATA
         return
-    yield picture(lambda: plot_option_occupancy(fit, data, sequence=0), "options over the first sequence")
+    yield picture(
+        lambda: plot_option_occupancy(fit, data, sequence=0), "options over the first sequence"
+    )
     if fit.num_rows > 1:
         yield picture(lambda: plot_option_occupancy(fit, data), "share of every option over time")
         yield Paragraph(f"Above the first sequence, below the average over all {fit.num_rows:,}.")

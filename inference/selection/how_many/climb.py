@@ -1,12 +1,15 @@
-r"""Climbing from a number of components while one more gains clearly more than it does in tables that have none to find.
+r"""Climbing from a number of components while one more gains clearly more than it does in tables
+that have none to find.
 
-B tables are drawn from the fit of :math:`K_1` components and fitted again with :math:`K_1` and with :math:`K_1 + 1`; with :math:`g_0` the mean gain in
-deviance of the superfluous component, and :math:`g(K)` that of the data's K-th,
+B tables are drawn from the fit of :math:`K_1` components and fitted again with :math:`K_1` and with
+:math:`K_1 + 1`; with :math:`g_0` the mean gain in deviance of the superfluous component, and
+:math:`g(K)` that of the data's K-th,
 
 .. math:: \hat K = \min \{ K \ge K_1 : g(K + 1) < 1.4 \, g_0 \} .
 
-What noise alone gains is taken from these tables and not from the edge of a matrix of unit noise, below which it lies where activities are sparse: the parametric
-bootstrap of a likelihood ratio (McLachlan 1987, doi:10.2307/2347790), whose mean is read off instead of a tail, for B is small.
+What noise alone gains is taken from these tables and not from the edge of a matrix of unit noise,
+below which it lies where activities are sparse: the parametric bootstrap of a likelihood ratio
+(McLachlan 1987, doi:10.2307/2347790), whose mean is read off instead of a tail, for B is small.
 """
 
 from __future__ import annotations
@@ -40,7 +43,8 @@ class Climb:
         num_components: where it stopped.
         start: the fit that the tables were drawn from.
         null_gains: what a component more gained in deviance in each table, (B,).
-        tables: (N, J) each, missing where the data are; fits: to them, of as many components as the start.
+        tables: (N, J) each, missing where the data are; fits: to them, of as many components as the
+            start.
         at_end: whether the grid ended first.
     """
 
@@ -58,7 +62,15 @@ class Climb:
 
 
 def climb_from(
-    law: Law, start: int, fits: Mapping[int, Fit], data: Tensor, num_tables: int, num_random: int, seed: int, method: Factorize, progress: Progress
+    law: Law,
+    start: int,
+    fits: Mapping[int, Fit],
+    data: Tensor,
+    num_tables: int,
+    num_random: int,
+    seed: int,
+    method: Factorize,
+    progress: Progress,
 ) -> Climb:
     """Draw the tables, fit them, and climb.
 
@@ -66,7 +78,8 @@ def climb_from(
         law: whose components are counted; start: number from which to climb.
         fits: of this law, by number.
         data: (N, J), NaN where missing.
-        num_tables: B; num_random: random starts of each of their fits; seed: of both; method: settings of every fit.
+        num_tables: B; num_random: random starts of each of their fits; seed: of both; method:
+            settings of every fit.
         progress: told of every table.
     """
     tables, smaller, gains = [], [], []
@@ -81,11 +94,14 @@ def climb_from(
         progress.update(b + 1, objective=small.objective, active=num_tables - b - 1)
     deviance = {k: -2 * one.log_likelihood for k, one in fits.items()}
     stop = stop_of(deviance, start, float(np.mean(gains)))
-    return Climb(stop, fits[start], np.array(gains), tuple(tables), tuple(smaller), stop == max(fits))
+    return Climb(
+        stop, fits[start], np.array(gains), tuple(tables), tuple(smaller), stop == max(fits)
+    )
 
 
 def stop_of(deviance: Mapping[int, float], start: int, null_gain: float) -> int:
-    """The first number from ``start`` on whose successor gains less than 1.4 times ``null_gain``; of a grid with gaps, by the mean of the components between.
+    """The first number from ``start`` on whose successor gains less than 1.4 times ``null_gain``;
+    of a grid with gaps, by the mean of the components between.
 
     Args:
         deviance: by number; start: one of these numbers.

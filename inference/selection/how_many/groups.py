@@ -1,4 +1,6 @@
-"""Components of a mixture that overlap are one group: merged by how often rows would be assigned to the wrong one, or by what a merger saves in entropy."""
+"""Components of a mixture that overlap are one group: merged by how often rows would be assigned to
+the wrong one, or by what a merger saves in entropy.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,15 @@ from torch import Tensor
 
 from ppl_models.parts.showing import shows_briefly
 
-__all__ = ["CHECKED", "SEPARATED", "Groups", "entropy", "groups_of", "merged_by_entropy", "misclassified"]
+__all__ = [
+    "CHECKED",
+    "SEPARATED",
+    "Groups",
+    "entropy",
+    "groups_of",
+    "merged_by_entropy",
+    "misclassified",
+]
 
 SEPARATED = 0.05  # chance of a wrong assignment from which two components are one group
 CHECKED = 0.10  # the same, for being sure that components are groups
@@ -22,11 +32,15 @@ class Groups:
 
     Args:
         num_fitted: K, components of the fit.
-        separated: components of each group, merged while one of a pair has a chance of at least 5 % to be taken for the other.
+        separated: components of each group, merged while one of a pair has a chance of at least 5 %
+            to be taken for the other.
         clear: the same at 10 %.
-        misclassified: :math:`q_{ij}`, the estimated chance that a row of component i is assigned to j, (K, K) (Hennig 2010, doi:10.1007/s11634-010-0058-3).
-        entropies: number of groups -> entropy of the assignments, in nats, where at every step the pair is merged that saves most (Baudry, Raftery,
-            Celeux, Lo and Gottardo 2010, doi:10.1198/jcgs.2010.08111). A last step that saves much says that there are more groups.
+        misclassified: :math:`q_{ij}`, the estimated chance that a row of component i is assigned to
+            j, (K, K) (Hennig 2010, doi:10.1007/s11634-010-0058-3).
+        entropies: number of groups -> entropy of the assignments, in nats, where at every step the
+            pair is merged that saves most (Baudry, Raftery, Celeux, Lo and Gottardo 2010,
+            doi:10.1198/jcgs.2010.08111). A last step that saves much says that there are more
+            groups.
     """
 
     num_fitted: int
@@ -57,7 +71,13 @@ def groups_of(shares: Tensor) -> Groups:
     while own.shape[1] > 1:
         own = merged_by_entropy(own, own.shape[1] - 1)
         entropies[own.shape[1]] = entropy(own)
-    return Groups(shares.shape[1], _merged(shares, SEPARATED), _merged(shares, CHECKED), misclassified(shares), entropies)
+    return Groups(
+        shares.shape[1],
+        _merged(shares, SEPARATED),
+        _merged(shares, CHECKED),
+        misclassified(shares),
+        entropies,
+    )
 
 
 def misclassified(shares: Tensor) -> Tensor:
@@ -77,7 +97,9 @@ def merged_by_entropy(shares: Tensor, num: int) -> Tensor:
         each = torch.special.xlogy(shares, shares).sum(0)
         pairs = [(i, j) for i in range(shares.shape[1]) for j in range(i)]
         both = torch.stack([shares[:, i] + shares[:, j] for i, j in pairs])
-        saved = torch.special.xlogy(both, both).sum(-1) - torch.stack([each[i] + each[j] for i, j in pairs])
+        saved = torch.special.xlogy(both, both).sum(-1) - torch.stack(
+            [each[i] + each[j] for i, j in pairs]
+        )
         shares = _joined(shares, *pairs[int(saved.argmax())])
     return shares
 

@@ -1,5 +1,6 @@
-"""Every law at every number of components of a mixture, or states of a hidden Markov model: starts by k-means++, from the number below with each of its components split,
-from the first law's groups, and from more components of the first law merged.
+"""Every law at every number of components of a mixture, or states of a hidden Markov model: starts
+by k-means++, from the number below with each of its components split, from the first law's groups,
+and from more components of the first law merged.
 """
 
 from __future__ import annotations
@@ -26,20 +27,30 @@ __all__ = ["finalists", "fit_groups", "shares_of"]
 
 SHORT = 25  # iterations, after which starts are compared
 FINALISTS = 3  # that go on to the end
-CONTAINED = 2.0  # nats that a law may stay below one that it contains, whose limit lies beyond its interval
+CONTAINED = (
+    2.0  # nats that a law may stay below one that it contains, whose limit lies beyond its interval
+)
 MOST_MERGED = 3  # components beyond the number, that are merged
 
 
 def fit_groups(
-    laws: Sequence[Law], sizes: Sequence[int], data: Any, num_restarts: int, seed: int, method: EM, progress: Progress
+    laws: Sequence[Law],
+    sizes: Sequence[int],
+    data: Any,
+    num_restarts: int,
+    seed: int,
+    method: EM,
+    progress: Progress,
 ) -> Paths:
-    """One fit for each law and number; a log-likelihood that falls with the number, or below the first law's, is fitted again from more starts.
+    """One fit for each law and number; a log-likelihood that falls with the number, or below the
+    first law's, is fitted again from more starts.
 
     Args:
         laws: those of more parameters after those of fewer.
         sizes: numbers, rising.
         data: the rows.
-        num_restarts: starts by k-means++ and at random; twice as many for skewed laws, half for other laws after the first.
+        num_restarts: starts by k-means++ and at random; twice as many for skewed laws, half for
+            other laws after the first.
         seed: of the starts.
         method: settings of every fit.
         progress: told of every fit.
@@ -48,9 +59,22 @@ def fit_groups(
     groups: dict[int, Tensor] = {}  # of the first law
     for law in laws:
         is_first = law is laws[0]
-        num = num_restarts if is_first else 2 * num_restarts if law.is_skewed else max(2, num_restarts // 2)
+        num = (
+            num_restarts
+            if is_first
+            else 2 * num_restarts
+            if law.is_skewed
+            else max(2, num_restarts // 2)
+        )
         for k in sizes:
-            shares = [] if is_first else [groups[k], *(merged_by_entropy(groups[n], k) for n in groups if k < n <= k + MOST_MERGED)]
+            shares = (
+                []
+                if is_first
+                else [
+                    groups[k],
+                    *(merged_by_entropy(groups[n], k) for n in groups if k < n <= k + MOST_MERGED),
+                ]
+            )
             smaller = fits.get((law.name, k - 1))
             best = _best(law, k, data, shares, smaller, num, seed, method)
             known = [] if smaller is None else [smaller.log_likelihood]
@@ -61,7 +85,9 @@ def fit_groups(
             fits[law.name, k] = best
             if is_first:
                 groups[k] = shares_of(best, data)
-            progress.update(len(fits), objective=best.objective, active=len(laws) * len(sizes) - len(fits))
+            progress.update(
+                len(fits), objective=best.objective, active=len(laws) * len(sizes) - len(fits)
+            )
     return fits
 
 
@@ -75,7 +101,14 @@ def shares_of(one: Fit, data: Any) -> Tensor:
 
 
 def _best(
-    law: Law, k: int, data: Any, shares: Sequence[Tensor], smaller: Fit | None, num_random: int, seed: int, method: EM
+    law: Law,
+    k: int,
+    data: Any,
+    shares: Sequence[Tensor],
+    smaller: Fit | None,
+    num_random: int,
+    seed: int,
+    method: EM,
 ) -> Fit:
     def starts(problem: Any) -> dict[str, Tensor]:
         structure: MixtureStructure | HiddenMarkovStructure = problem.structure
@@ -92,6 +125,10 @@ def _best(
 
 def finalists(problem: Any, every: dict[str, Tensor], method: EM) -> dict[str, Tensor]:
     """The best of many starts (R, ...) after a few iterations, where these have brought them."""
-    short = replace(method, max_iterations=min(SHORT, method.max_iterations)).run(problem, every, NoProgress(), None)
-    order = short.objective.nan_to_num(nan=-torch.inf).argsort(descending=True, stable=True)[:FINALISTS]
+    short = replace(method, max_iterations=min(SHORT, method.max_iterations)).run(
+        problem, every, NoProgress(), None
+    )
+    order = short.objective.nan_to_num(nan=-torch.inf).argsort(descending=True, stable=True)[
+        :FINALISTS
+    ]
     return {name: value[order] for name, value in short.params.items()}

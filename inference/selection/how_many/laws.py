@@ -1,4 +1,6 @@
-"""Which laws are offered beside the one that was asked for: one with a dispersion more costs one parameter, and nothing if it is not needed."""
+"""Which laws are offered beside the one that was asked for: one with a dispersion more costs one
+parameter, and nothing if it is not needed.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,15 @@ from ppl_models.parts.responses import Bernoulli, NegativeBinomial, Normal, Pois
 __all__ = ["Law", "has_rule", "law_of", "laws_of"]
 
 NAMES: dict[type, str] = {
-    Normal: "normal", MultivariateNormal: "normal", MultivariateT: "Student t", SkewNormal: "skew-normal", Poisson: "Poisson",
-    NegativeBinomial: "negative binomial", Bernoulli: "Bernoulli", Categorical: "categorical",
-}  # fmt: skip
+    Normal: "normal",
+    MultivariateNormal: "normal",
+    MultivariateT: "Student t",
+    SkewNormal: "skew-normal",
+    Poisson: "Poisson",
+    NegativeBinomial: "negative binomial",
+    Bernoulli: "Bernoulli",
+    Categorical: "categorical",
+}
 
 
 NUMBERS = {"chain": "num_states", "options": "num_options"}  # fields that hold the number
@@ -42,7 +50,9 @@ class Law:
 
     @property
     def kind(self) -> Literal["mixture", "chain", "options", "factorization"]:
-        """What its components are: those of a mixture, each row of one of them; states of a hidden Markov model; hidden options; or terms of a factorization."""
+        """What its components are: those of a mixture, each row of one of them; states of a hidden
+        Markov model; hidden options; or terms of a factorization.
+        """
         match structure_of(self.model):
             case MixtureStructure():
                 return "mixture"
@@ -56,7 +66,13 @@ class Law:
     def of_rows(self) -> Any:
         """The law of the rows of a component or state; None for factorizations."""
         about = structure_of(self.model).about
-        return about.component if self.kind == "mixture" else about.emission.component if self.kind == "chain" else None
+        return (
+            about.component
+            if self.kind == "mixture"
+            else about.emission.component
+            if self.kind == "chain"
+            else None
+        )
 
     @property
     def is_skewed(self) -> bool:
@@ -65,7 +81,9 @@ class Law:
 
     @property
     def of_whole_rows(self) -> bool:
-        """Whether rows with a part of their entries missing are refused, and tables of no more rows than columns."""
+        """Whether rows with a part of their entries missing are refused, and tables of no more rows
+        than columns.
+        """
         return isinstance(self.of_rows, RowLaw)
 
     def at(self, num_components: int) -> Any:
@@ -86,8 +104,11 @@ def law_of(model: Any) -> Law:
     """
     if not has_rule(model):
         raise ValueError(
-            "select_components: a factorization of counts was expected, such as PoissonFactorization, a mixture or hidden Markov model whose components' noise is known, or hidden options of states that are whole numbers, got "
-            f"{type(model).__name__}; select_dimension(..., criterion='bic') chooses by a criterion that you name"
+            "select_components: a factorization of counts was expected, such as"
+            " PoissonFactorization, a mixture or hidden Markov model whose components' noise is"
+            " known, or hidden options of states that are whole numbers, got"
+            f" {type(model).__name__}; select_dimension(..., criterion='bic') chooses by a"
+            " criterion that you name"
         )
     structure = structure_of(model)
     if isinstance(structure, MixtureStructure):
@@ -97,20 +118,28 @@ def law_of(model: Any) -> Law:
     if isinstance(structure, OptionsStructure):
         return Law("options", model)
     variance = structure.about.variance
-    return Law("Poisson", model) if variance is None else Law(f"negative binomial with {variance} variance", model, 1)
+    return (
+        Law("Poisson", model)
+        if variance is None
+        else Law(f"negative binomial with {variance} variance", model, 1)
+    )
 
 
 def _name(about: MixtureComponents) -> str:
     if type(about.component) is Normal and about.num_items > 1:
         return "normal with independent columns"
     if isinstance(about.component, Blocks):
-        *others, last = dict.fromkeys(NAMES.get(type(part), type(part).__name__) for part, _, _ in about.component.blocks(about.num_items))
+        *others, last = dict.fromkeys(
+            NAMES.get(type(part), type(part).__name__)
+            for part, _, _ in about.component.blocks(about.num_items)
+        )
         return f"{', '.join(others)} and {last}" if others else last
     return NAMES.get(type(about.component), type(about.component).__name__)
 
 
 def laws_of(model: Any) -> tuple[Law, ...]:
-    """The laws that are offered where ``model`` is asked for, the first of which the others contain.
+    """The laws that are offered where ``model`` is asked for, the first of which the others
+    contain.
 
     Raises:
         ValueError: as :func:`law_of`.

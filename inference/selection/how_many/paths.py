@@ -1,4 +1,6 @@
-"""Every law at every number of components, from starts that no number is ahead by: random ones, the smaller fit grown, the first law's fit."""
+"""Every law at every number of components, from starts that no number is ahead by: random ones, the
+smaller fit grown, the first law's fit.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +26,24 @@ Paths = dict[tuple[str, int], Fit]
 
 
 def fit_paths(
-    laws: Sequence[Law], grid: Sequence[int], data: Tensor, num_restarts: int, seed: int, method: Factorize, progress: Progress, source: Any = None
+    laws: Sequence[Law],
+    grid: Sequence[int],
+    data: Tensor,
+    num_restarts: int,
+    seed: int,
+    method: Factorize,
+    progress: Progress,
+    source: Any = None,
 ) -> Paths:
-    """One fit for each law and number; a log-likelihood that falls with the number is fitted again from more starts.
+    """One fit for each law and number; a log-likelihood that falls with the number is fitted again
+    from more starts.
 
     Args:
         laws: the first is contained in the others.
         grid: numbers, rising.
         data: (N, J).
-        num_restarts: random starts of the first law; a later law has a third of them, for it starts at the first's fit too.
+        num_restarts: random starts of the first law; a later law has a third of them, for it starts
+            at the first's fit too.
         seed: of the starts.
         method: settings of every fit.
         progress: told of every fit.
@@ -53,15 +64,21 @@ def fit_paths(
                 again = _best(law, k, named, given, MORE_STARTS, seed + 1, method)
                 best = max((best, again), key=lambda one: one.log_likelihood)
             fits[law.name, k] = best
-            progress.update(len(fits), objective=best.objective, active=len(laws) * len(grid) - len(fits))
+            progress.update(
+                len(fits), objective=best.objective, active=len(laws) * len(grid) - len(fits)
+            )
     return fits
 
 
-def fit_next(law: Law, near: Fit, data: Tensor, num_random: int, seed: int, method: Factorize) -> tuple[Fit, Fit]:
-    """Fits of as many components as a fit has that is close to the data, and of one more; the larger does not end below the smaller.
+def fit_next(
+    law: Law, near: Fit, data: Tensor, num_random: int, seed: int, method: Factorize
+) -> tuple[Fit, Fit]:
+    """Fits of as many components as a fit has that is close to the data, and of one more; the
+    larger does not end below the smaller.
 
     Args:
-        law: of both; near: a fit of this law, from whose factors the smaller starts beside random ones.
+        law: of both; near: a fit of this law, from whose factors the smaller starts beside random
+            ones.
         data: (N, J); num_random: random starts of each; seed: of them; method: settings.
     """
     k = near.model.num_components  # type: ignore[attr-defined]
@@ -84,30 +101,55 @@ def too_low(value: float, bound: float) -> bool:
 
 
 def grown(smaller: Fit, data: Tensor) -> dict[str, Tensor]:
-    """Factors with one component more: the leading positive part of what the smaller fit leaves, (1, ...)."""
+    """Factors with one component more: the leading positive part of what the smaller fit leaves,
+    (1, ...).
+    """
     assert smaller.local is not None
     z, phi = smaller.local["activities"], smaller.params["signatures"]
     left = data - z @ phi
     own, signature = nndsvd(torch.where(left.isnan(), 0.0, left).clamp(min=0), 1, 0)
-    return {"activities": torch.cat([z, own], 1)[None], "signatures": torch.cat([phi, signature])[None]}
+    return {
+        "activities": torch.cat([z, own], 1)[None],
+        "signatures": torch.cat([phi, signature])[None],
+    }
 
 
 def _factors(fit: Fit) -> dict[str, Tensor]:
     assert fit.local is not None
-    return {"activities": fit.local["activities"][None], "signatures": fit.params["signatures"][None]}
+    return {
+        "activities": fit.local["activities"][None],
+        "signatures": fit.params["signatures"][None],
+    }
 
 
 def _best(
-    law: Law, k: int, data: Any, given: Sequence[Mapping[str, Tensor]], num_random: int, seed: int, method: Factorize
+    law: Law,
+    k: int,
+    data: Any,
+    given: Sequence[Mapping[str, Tensor]],
+    num_random: int,
+    seed: int,
+    method: Factorize,
 ) -> Fit:
     def starts(problem: Any) -> dict[str, Tensor]:
         drawn = problem.structure.start(problem, "spectral", num_random)
-        return {name: torch.cat([*(start[name] if name in start else value[:1] for start in given), value]) for name, value in drawn.items()}
+        return {
+            name: torch.cat(
+                [*(start[name] if name in start else value[:1] for start in given), value]
+            )
+            for name, value in drawn.items()
+        }
 
     return fit_from(law.at(k), data, method, starts, seed)
 
 
 def _bounds(fits: Paths, laws: Sequence[Law], law: Law, k: int) -> float | None:
-    """The log-likelihood that this fit must reach: that of the number below, and of the first law, which it contains."""
-    known = [fits[name, n].log_likelihood for name, n in ((law.name, k - 1), (laws[0].name, k)) if (name, n) in fits]
+    """The log-likelihood that this fit must reach: that of the number below, and of the first law,
+    which it contains.
+    """
+    known = [
+        fits[name, n].log_likelihood
+        for name, n in ((law.name, k - 1), (laws[0].name, k))
+        if (name, n) in fits
+    ]
     return max(known, default=None)

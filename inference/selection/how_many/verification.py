@@ -1,4 +1,6 @@
-"""Do the data contradict the law of a fit? The noise of its components beside that of tables drawn from the fit and fitted again."""
+"""Do the data contradict the law of a fit? The noise of its components beside that of tables drawn
+from the fit and fitted again.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,12 @@ FEW_ROWS = 50  # that use a component: fewer do not test its law
 
 
 def misfit_of(one: Fit, data: Any, seed: int, climb: Climb | None = None) -> tuple[float, float]:
-    """Largest misfit of a component in standard deviations of exact noise, and the rows that use the component with the fewest.
+    """Largest misfit of a component in standard deviations of exact noise, and the rows that use
+    the component with the fewest.
 
-    The tables of a climb that started from this fit are taken for the null, where they are enough. A misfit that would contradict the law, and is not plain, is measured
-    again with other draws and more tables, and that counts: on the same data the first moves by one or two from seed to seed.
+    The tables of a climb that started from this fit are taken for the null, where they are enough.
+    A misfit that would contradict the law, and is not plain, is measured again with other draws and
+    more tables, and that counts: on the same data the first moves by one or two from seed to seed.
     """
     known = () if climb is None or climb.start is not one else climb.tables
     if climb is not None and len(known) >= ENOUGH:
@@ -37,13 +41,19 @@ def misfit_of(one: Fit, data: Any, seed: int, climb: Climb | None = None) -> tup
     return misfit, used
 
 
-def _measured(one: Fit, data: Any, seed: int, null: BootstrapNull | FittedNull, num_null: int) -> tuple[float, float]:
-    """The null's mean is that of refits; its deviation the table's, times the ratio of the two over all components, for each alone rests on few refits."""
+def _measured(
+    one: Fit, data: Any, seed: int, null: BootstrapNull | FittedNull, num_null: int
+) -> tuple[float, float]:
+    """The null's mean is that of refits; its deviation the table's, times the ratio of the two over
+    all components, for each alone rests on few refits.
+    """
     k = one.model.num_components  # type: ignore[attr-defined]
     refitted = acdc({k: one}, data, calibrate=null, seed=seed)
     exact = acdc({k: one}, data, calibrate=Table(), seed=seed)
     ratio = refitted.null_sd[k] / exact.null_sd[k]
     size = float(np.sqrt(np.nanmean(ratio**2))) if np.isfinite(ratio).any() else 1.0
-    scores = (refitted.raw[k] - refitted.null_mean[k]) / (size * exact.null_sd[k] * math.sqrt(1 + 1 / num_null))
+    scores = (refitted.raw[k] - refitted.null_mean[k]) / (
+        size * exact.null_sd[k] * math.sqrt(1 + 1 / num_null)
+    )
     finite = scores[np.isfinite(scores)]
     return float(finite.max(initial=0.0)), float(exact.num_used[k].min())

@@ -14,7 +14,12 @@ from inference.structures.classifiers.costs import (
 )
 from inference.structures.classifiers.kernels import KernelEM, KernelMixture, kernel_em
 from inference.structures.classifiers.structure import ClassifierStructure
-from inference.structures.classifiers.terms import CrossTotalCorrelation, EvenWeights, KnownWeights, Labels
+from inference.structures.classifiers.terms import (
+    CrossTotalCorrelation,
+    EvenWeights,
+    KnownWeights,
+    Labels,
+)
 from inference.structures.classifiers.train import TrainClassifiers
 
 __all__ = [

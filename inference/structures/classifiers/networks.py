@@ -1,8 +1,10 @@
-"""Networks while they are trained: all weights of all restarts in one vector, outputs and gradients of many rows at once.
+"""Networks while they are trained: all weights of all restarts in one vector, outputs and gradients
+of many rows at once.
 
-A training step of a small network on few rows is ruled by the number of operations and not by their size. The dense networks that most
-models have are therefore evaluated and differentiated by hand, all variates and restarts as one batch of matrix products, and their gradient is
-written in place. Any other network goes through automatic differentiation, and gives the same numbers.
+A training step of a small network on few rows is ruled by the number of operations and not by their
+size. The dense networks that most models have are therefore evaluated and differentiated by hand,
+all variates and restarts as one batch of matrix products, and their gradient is written in place.
+Any other network goes through automatic differentiation, and gives the same numbers.
 """
 
 from __future__ import annotations
@@ -39,11 +41,14 @@ class TrainedNetworks(Protocol):
         """Log-outputs (R, V, n, C); ``keep`` what a gradient needs."""
         ...
 
-    def add_gradient(self, slope: Tensor, log_scores: Tensor, scores: Tensor, gradient: Tensor, add: bool) -> None:
+    def add_gradient(
+        self, slope: Tensor, log_scores: Tensor, scores: Tensor, gradient: Tensor, add: bool
+    ) -> None:
         """The gradient with respect to the weights, into or on top of ``gradient`` (P,).
 
         Args:
-            slope: with respect to the log-outputs of the rows last evaluated, (R, V, n, C); log_scores, scores: these outputs.
+            slope: with respect to the log-outputs of the rows last evaluated, (R, V, n, C);
+                log_scores, scores: these outputs.
         """
         ...
 
@@ -60,7 +65,9 @@ class TrainedNetworks(Protocol):
         ...
 
 
-def networks_of(about: ClassifierDescription, start: Params, by_hand: bool = True) -> TrainedNetworks:
+def networks_of(
+    about: ClassifierDescription, start: Params, by_hand: bool = True
+) -> TrainedNetworks:
     """The networks of a model with their weights from ``start`` (R, ...).
 
     Args:
@@ -82,14 +89,22 @@ class DenseNetworks:
     def __init__(self, about: ClassifierDescription, start: Params) -> None:
         self.about, group = about, about.groups[0]
         first = start["layer_1_weights"]
-        self.num_restarts, self.num_networks, self.num_variates = len(first), group.num_networks, about.num_variates
+        self.num_restarts, self.num_networks, self.num_variates = (
+            len(first),
+            group.num_networks,
+            about.num_variates,
+        )
         self.num_layers = len(group.shapes) // 2
         batch = self.num_restarts * self.num_networks
         owner = []
         self.shapes: list[tuple[int, ...]] = []
         for value in self._pieces(start):
             self.shapes.append((batch, *value.shape[-2:]))
-            owner.append(torch.arange(self.num_restarts, device=first.device).repeat_interleave(value[0].numel()))
+            owner.append(
+                torch.arange(self.num_restarts, device=first.device).repeat_interleave(
+                    value[0].numel()
+                )
+            )
         self.theta, self.owner = self.packed(start), torch.cat(owner)
         self._layers = self._views(self.theta)
         self._of_gradient: tuple[Tensor, list[Tensor]] | None = None
@@ -98,13 +113,25 @@ class DenseNetworks:
     def _pieces(self, params: Params) -> list[Tensor]:
         """Matrices in the order in which they stand in the vector."""
         layers = range(1, self.num_layers + 1)
-        return [value for layer in layers for value in (params[f"layer_{layer}_weights"].mT, params[f"layer_{layer}_intercepts"].unsqueeze(-2))]
+        return [
+            value
+            for layer in layers
+            for value in (
+                params[f"layer_{layer}_weights"].mT,
+                params[f"layer_{layer}_intercepts"].unsqueeze(-2),
+            )
+        ]
 
     def packed(self, params: Params) -> Tensor:
         return torch.cat([value.reshape(-1) for value in self._pieces(params)])
 
     def _views(self, theta: Tensor) -> list[Tensor]:
-        return [part.view(shape) for part, shape in zip(theta.split([math.prod(shape) for shape in self.shapes]), self.shapes, strict=True)]
+        return [
+            part.view(shape)
+            for part, shape in zip(
+                theta.split([math.prod(shape) for shape in self.shapes]), self.shapes, strict=True
+            )
+        ]
 
     def prepare(self, inputs: Sequence[Tensor]) -> Tensor:
         width = self.shapes[0][1]
@@ -126,13 +153,19 @@ class DenseNetworks:
             kept.append(hidden)
         logits = torch.baddbmm(layers[-1], hidden, layers[-2])
         self._kept = kept if keep else []
-        return logits.view(self.num_restarts, self.num_variates, -1, logits.shape[-1]).log_softmax(-1)
+        return logits.view(self.num_restarts, self.num_variates, -1, logits.shape[-1]).log_softmax(
+            -1
+        )
 
-    def add_gradient(self, slope: Tensor, log_scores: Tensor, scores: Tensor, gradient: Tensor, add: bool) -> None:
+    def add_gradient(
+        self, slope: Tensor, log_scores: Tensor, scores: Tensor, gradient: Tensor, add: bool
+    ) -> None:
         if self._of_gradient is None or self._of_gradient[0] is not gradient:
             self._of_gradient = (gradient, self._views(gradient))
         places = self._of_gradient[1]
-        upstream = torch.addcmul(slope, scores, slope.sum(-1, keepdim=True), value=-1)  # with respect to the logits
+        upstream = torch.addcmul(
+            slope, scores, slope.sum(-1, keepdim=True), value=-1
+        )  # with respect to the logits
         upstream = upstream.view(len(self._layers[0]), -1, upstream.shape[-1])
         for layer in range(2 * self.num_layers - 2, -1, -2):
             hidden = self._kept[layer // 2]
@@ -153,7 +186,9 @@ class DenseNetworks:
         for layer in range(self.num_layers):
             weights, intercepts = layers[2 * layer], layers[2 * layer + 1]
             lead = (self.num_restarts, self.num_networks)
-            out[f"layer_{layer + 1}_weights"] = weights.mT.reshape(*lead, weights.shape[2], weights.shape[1])
+            out[f"layer_{layer + 1}_weights"] = weights.mT.reshape(
+                *lead, weights.shape[2], weights.shape[1]
+            )
             out[f"layer_{layer + 1}_intercepts"] = intercepts.reshape(*lead, intercepts.shape[2])
         return out
 
@@ -171,7 +206,12 @@ class AnyNetworks:
         values = [start[site] for site in about.network_sites]
         num = len(values[0])
         self.theta = self.packed(start)
-        self.owner = torch.cat([torch.arange(num, device=value.device).repeat_interleave(value[0].numel()) for value in values])
+        self.owner = torch.cat(
+            [
+                torch.arange(num, device=value.device).repeat_interleave(value[0].numel())
+                for value in values
+            ]
+        )
         self._leaf: Tensor | None = None
         self._output: Tensor | None = None
 
@@ -191,13 +231,19 @@ class AnyNetworks:
     def _evaluate(self, theta: Tensor, prepared: list[Tensor]) -> Tensor:
         params, out = self.params(theta), list(prepared)
         for group in self.about.groups:
-            weights: Mapping[str, Tensor] = {name: params[site] for site, name in group.sites.items()}
-            log_scores = group.network.logits([prepared[v] for v in group.variates], weights).log_softmax(-1)
+            weights: Mapping[str, Tensor] = {
+                name: params[site] for site, name in group.sites.items()
+            }
+            log_scores = group.network.logits(
+                [prepared[v] for v in group.variates], weights
+            ).log_softmax(-1)
             for place, v in enumerate(group.variates):
                 out[v] = log_scores[:, place]
         return torch.stack(out, 1)
 
-    def add_gradient(self, slope: Tensor, log_scores: Tensor, scores: Tensor, gradient: Tensor, add: bool) -> None:
+    def add_gradient(
+        self, slope: Tensor, log_scores: Tensor, scores: Tensor, gradient: Tensor, add: bool
+    ) -> None:
         if self._leaf is None or self._output is None:
             raise RuntimeError("a gradient was asked for of outputs that were not kept")
         (own,) = torch.autograd.grad(self._output, self._leaf, slope)
@@ -208,7 +254,10 @@ class AnyNetworks:
 
     def params(self, theta: Tensor) -> Params:
         parts = theta.split([math.prod(shape) for shape in self.shapes.values()])
-        return {site: part.view(shape) for (site, shape), part in zip(self.shapes.items(), parts, strict=True)}
+        return {
+            site: part.view(shape)
+            for (site, shape), part in zip(self.shapes.items(), parts, strict=True)
+        }
 
     def packed(self, params: Params) -> Tensor:
         return torch.cat([params[site].reshape(-1) for site in self.about.network_sites])
@@ -217,10 +266,15 @@ class AnyNetworks:
         return _features(self.about, prepared, self.params(self.theta))
 
 
-def _features(about: ClassifierDescription, prepared: Sequence[Tensor] | Tensor, params: Params) -> list[Tensor]:
+def _features(
+    about: ClassifierDescription, prepared: Sequence[Tensor] | Tensor, params: Params
+) -> list[Tensor]:
     out: list[Tensor] = [params[about.network_sites[0]]] * about.num_variates
     for group in about.groups:
-        found = group.network.features([prepared[v] for v in group.variates], {name: params[site] for site, name in group.sites.items()})
+        found = group.network.features(
+            [prepared[v] for v in group.variates],
+            {name: params[site] for site, name in group.sites.items()},
+        )
         if found is None:
             raise RuntimeError("features were asked for of networks that do not know theirs")
         for place, v in enumerate(group.variates):

@@ -1,20 +1,29 @@
-r"""Newton's method for the output layers of trained classifiers, on all rows: the end of a training.
+r"""Newton's method for the output layers of trained classifiers, on all rows: the end of a
+training.
 
-Weights of components that overlap much hang on the data by a thread: along one direction of the parameters the log-likelihood is a thousand times flatter than along others,
-and steps on mini-batches, whose noise is larger than its slope there, end at random places of it. With the hidden layers held, the logits are linear in known features h,
-:math:`b_v = \log\mathrm{softmax}(A_v h_v)`, and few parameters are left. The score of a row with posterior r of the components is
+Weights of components that overlap much hang on the data by a thread: along one direction of the
+parameters the log-likelihood is a thousand times flatter than along others, and steps on
+mini-batches, whose noise is larger than its slope there, end at random places of it. With the
+hidden layers held, the logits are linear in known features h, :math:`b_v = \log\mathrm{softmax}(A_v
+h_v)`, and few parameters are left. The score of a row with posterior r of the components is
 
 .. math::
-    \frac{\partial s_n}{\partial A_v^{(j)}} = \bigl(r_{nj} - \beta_v^{(j)}(x_{nv})\bigr) h_{nv} - \sum_i r_{ni} D_{vij}
+    \frac{\partial s_n}{\partial A_v^{(j)}} = \bigl(r_{nj} - \beta_v^{(j)}(x_{nv})\bigr) h_{nv} -
+    \sum_i r_{ni} D_{vij}
     + \frac1V \Bigl( \sum_i r_{ni} D_{vij} - \sum_i w_i D_{vij} \Bigr), \qquad
-    D_{vij} = \frac{\partial \log \phi_v^{(i)}}{\partial A_v^{(j)}} = \frac{E[\beta_v^{(i)} (\delta_{ij} - \beta_v^{(j)}) h_v]}{\phi_v^{(i)}}
+    D_{vij} = \frac{\partial \log \phi_v^{(i)}}{\partial A_v^{(j)}} = \frac{E[\beta_v^{(i)}
+    (\delta_{ij} - \beta_v^{(j)}) h_v]}{\phi_v^{(i)}}
 
-(the bracket only where weights are geometric means; free weights have the score r - w). The mean outer product F of the scores is the Fisher information, and a step goes along
-:math:`(F + \lambda)^{-1}` times the mean score, halved until the log-likelihood of all training rows rises (scoring with the damping of Levenberg).
+(the bracket only where weights are geometric means; free weights have the score r - w). The mean
+outer product F of the scores is the Fisher information, and a step goes along :math:`(F +
+\lambda)^{-1}` times the mean score, halved until the log-likelihood of all training rows rises
+(scoring with the damping of Levenberg).
 
-Not every slope is worth a step: at the optimum of all possible rows, the mean score of N of them along an axis of F with eigenvalue f still has the variance f/N, and hundreds of such
-steps together fit noise. Of a slope :math:`s` with :math:`z^2 = N s^2 / f` the share that is no noise is about :math:`(1 - 1/z^2)_+`, and so much of the step is taken (the positive part
-of the estimate of Wiener's filter, as W. James and C. Stein 1961 shrink means).
+Not every slope is worth a step: at the optimum of all possible rows, the mean score of N of them
+along an axis of F with eigenvalue f still has the variance f/N, and hundreds of such steps together
+fit noise. Of a slope :math:`s` with :math:`z^2 = N s^2 / f` the share that is no noise is about
+:math:`(1 - 1/z^2)_+`, and so much of the step is taken (the positive part of the estimate of
+Wiener's filter, as W. James and C. Stein 1961 shrink means).
 """
 
 from __future__ import annotations
@@ -75,13 +84,20 @@ class OutputLayers:
     def usable(self) -> bool:
         """Whether all networks have known features, and few enough parameters behind them."""
         found = self._outputs(self.networks.params(self.networks.theta))
-        return found is not None and sum(slopes[0].numel() + intercepts[0].numel() for slopes, intercepts in found) <= MOST_PARAMETERS
+        return (
+            found is not None
+            and sum(slopes[0].numel() + intercepts[0].numel() for slopes, intercepts in found)
+            <= MOST_PARAMETERS
+        )
 
-    def direction(self, index: Tensor, balance: Balance, log_weights: Tensor, prior_precision: float) -> Direction:
+    def direction(
+        self, index: Tensor, balance: Balance, log_weights: Tensor, prior_precision: float
+    ) -> Direction:
         """The step from where the networks are.
 
         Args:
-            index: training rows; balance, log_weights: their statistics and the weights, (R, V, C) and (R, C).
+            index: training rows; balance, log_weights: their statistics and the weights, (R, V, C)
+                and (R, C).
             prior_precision: of every weight of a network, a row.
         """
         params = self.networks.params(self.networks.theta)
@@ -91,32 +107,47 @@ class OutputLayers:
         slopes, score = self._first_pass(index, balance, log_weights)
         num_restarts, size = score.shape
         some = index[:: max(1, len(index) // max(LEAST_ROWS, ROWS_A_PARAMETER * size))]
-        information = torch.zeros(num_restarts, size, size, dtype=torch.float64, device=score.device)
+        information = torch.zeros(
+            num_restarts, size, size, dtype=torch.float64, device=score.device
+        )
         for own in self._row_scores(some, balance, log_weights, slopes, size):
             information += (own.mT @ own).double()
         information /= len(some)
-        values = torch.cat([torch.cat([a, b.unsqueeze(-1)], -1).flatten(1) for a, b in outputs], 1).double()  # (R, P without free weights)
+        values = torch.cat(
+            [torch.cat([a, b.unsqueeze(-1)], -1).flatten(1) for a, b in outputs], 1
+        ).double()  # (R, P without free weights)
         score[:, : values.shape[1]] -= prior_precision * values
         ridge = prior_precision + DAMPING * information.diagonal(dim1=1, dim2=2).mean(-1)
         curvature, axes = torch.linalg.eigh(information)  # (R, P), (R, P, P) with axes in columns
         along = (axes.mT @ score.unsqueeze(-1)).squeeze(-1)
         step = along / (curvature.clamp(min=0) + ridge.unsqueeze(-1))
-        step = step * (1 - 1 / (len(index) * along * step).clamp(min=1e-30)).clamp(min=0)  # N s^2 / lambda is the squared z-score
+        step = step * (1 - 1 / (len(index) * along * step).clamp(min=1e-30)).clamp(
+            min=0
+        )  # N s^2 / lambda is the squared z-score
         gain = 0.5 * (step * along).sum(-1)
         step = (axes @ step.unsqueeze(-1)).squeeze(-1)
         logits = step[:, values.shape[1] :] if size > values.shape[1] else None
         changes: Params = {}
         begin = 0
         for group, (a, b) in zip(self.about.groups, outputs, strict=True):
-            own = step[:, begin : begin + a[0].numel() + b[0].numel()].reshape(*a.shape[:-1], -1).to(a)
+            own = (
+                step[:, begin : begin + a[0].numel() + b[0].numel()]
+                .reshape(*a.shape[:-1], -1)
+                .to(a)
+            )
             begin += a[0].numel() + b[0].numel()
             zero = {name: torch.zeros_like(params[site]) for site, name in group.sites.items()}
-            moved = group.network.with_outputs(zero, own[..., :-1].contiguous(), own[..., -1].contiguous())
+            moved = group.network.with_outputs(
+                zero, own[..., :-1].contiguous(), own[..., -1].contiguous()
+            )
             changes |= {site: moved[name] for site, name in group.sites.items()}
         return Direction(changes, logits, gain)
 
     def _outputs(self, params: Params) -> list[tuple[Tensor, Tensor]] | None:
-        found = [group.network.outputs({name: params[site] for site, name in group.sites.items()}) for group in self.about.groups]
+        found = [
+            group.network.outputs({name: params[site] for site, name in group.sites.items()})
+            for group in self.about.groups
+        ]
         known = [own for own in found if own is not None]
         return known if len(known) == len(found) else None
 
@@ -129,8 +160,12 @@ class OutputLayers:
                 begin += 0 if group.is_shared and place < len(group.variates) - 1 else sizes[v]
         return out
 
-    def _evaluated(self, index: Tensor, balance: Balance, log_weights: Tensor, chunk: int) -> Iterator[tuple[Tensor, Tensor, list[Tensor], Tensor]]:
-        """Outputs (R, V, n, C), posteriors (R, n, C), features and a one of every variate (R, n, F + 1), and which variates are there (V, n, 1)."""
+    def _evaluated(
+        self, index: Tensor, balance: Balance, log_weights: Tensor, chunk: int
+    ) -> Iterator[tuple[Tensor, Tensor, list[Tensor], Tensor]]:
+        """Outputs (R, V, n, C), posteriors (R, n, C), features and a one of every variate (R, n, F
+        + 1), and which variates are there (V, n, 1).
+        """
         log_phi = balance.phi.log()
         for prepared, terms, _ in self.rows.batches(index, chunk):
             log_scores = self.networks.log_scores(prepared, False)
@@ -138,10 +173,15 @@ class OutputLayers:
             if terms.seen is not None:
                 log_scores, scores = log_scores * seen, scores * seen
             posterior = self.objective.joint(log_scores, log_phi, log_weights, terms).softmax(-1)
-            features = [torch.nn.functional.pad(own, (0, 1), value=1.0) for own in self.networks.features(prepared)]
+            features = [
+                torch.nn.functional.pad(own, (0, 1), value=1.0)
+                for own in self.networks.features(prepared)
+            ]
             yield scores, posterior, features, seen
 
-    def _first_pass(self, index: Tensor, balance: Balance, log_weights: Tensor) -> tuple[list[Tensor], Tensor]:
+    def _first_pass(
+        self, index: Tensor, balance: Balance, log_weights: Tensor
+    ) -> tuple[list[Tensor], Tensor]:
         """The slopes D of every variate, (R, C, C, F + 1), and the mean score, (R, P)."""
         about, num = self.about, len(index)
         pulled: list[Tensor] = []
@@ -149,10 +189,16 @@ class OutputLayers:
         second: list[Tensor] = []
         shares: Tensor | float = 0.0
         total: Tensor | float = 0.0
-        for scores, posterior, features, seen in self._evaluated(index, balance, log_weights, self.chunk):
+        for scores, posterior, features, seen in self._evaluated(
+            index, balance, log_weights, self.chunk
+        ):
             for v, h in enumerate(features):
                 beta, there = scores[:, v], seen[v]
-                own = (((posterior - beta) * there).mT @ h, beta.mT @ h, ((beta.unsqueeze(-1) * beta.unsqueeze(-2)).flatten(-2)).mT @ h)
+                own = (
+                    ((posterior - beta) * there).mT @ h,
+                    beta.mT @ h,
+                    ((beta.unsqueeze(-1) * beta.unsqueeze(-2)).flatten(-2)).mT @ h,
+                )
                 for kept, part in zip((pulled, first, second), own, strict=True):
                     if len(kept) == v:
                         kept.append(part.double())
@@ -164,7 +210,10 @@ class OutputLayers:
         slopes, parts = [], []
         for v in range(about.num_variates):
             count = num if balance.seen_share is None else num * float(balance.seen_share[v])
-            slope = (torch.diag_embed(first[v].movedim(1, -1)).movedim(1, -1) - second[v].unflatten(1, (c, c))) / (count * balance.phi[:, v, :, None, None].double())
+            slope = (
+                torch.diag_embed(first[v].movedim(1, -1)).movedim(1, -1)
+                - second[v].unflatten(1, (c, c))
+            ) / (count * balance.phi[:, v, :, None, None].double())
             slopes.append(slope)  # (R, i, j, F + 1)
             pull = -shares[:, v] / num  # type: ignore[index]
             if balance.log_weights is None:
@@ -179,17 +228,23 @@ class OutputLayers:
             score[:, size:] = total / num - log_weights.double().exp()
         return slopes, score
 
-    def _row_scores(self, index: Tensor, balance: Balance, log_weights: Tensor, slopes: list[Tensor], size: int) -> Iterator[Tensor]:
+    def _row_scores(
+        self, index: Tensor, balance: Balance, log_weights: Tensor, slopes: list[Tensor], size: int
+    ) -> Iterator[Tensor]:
         """Scores of some rows, (R, n, P)."""
         num_variates = self.about.num_variates
         blocks = self._blocks([slope[0, 0].numel() for slope in slopes])
         chunk = max(1, min(self.chunk, MOST_NUMBERS // (size * len(log_weights))))
         weights = log_weights.exp().unsqueeze(1)
-        for scores, posterior, features, seen in self._evaluated(index, balance, log_weights, chunk):
+        for scores, posterior, features, seen in self._evaluated(
+            index, balance, log_weights, chunk
+        ):
             out = posterior.new_zeros(*posterior.shape[:2], size)
             for v, (h, block, slope) in enumerate(zip(features, blocks, slopes, strict=True)):
                 of_phi = slope.flatten(2).to(posterior)  # (R, i, j (F + 1))
-                own = ((posterior - scores[:, v]).unsqueeze(-1) * h.unsqueeze(-2)).flatten(2) - posterior @ of_phi
+                own = ((posterior - scores[:, v]).unsqueeze(-1) * h.unsqueeze(-2)).flatten(
+                    2
+                ) - posterior @ of_phi
                 out[..., block] += own * seen[v]
                 if balance.log_weights is None:
                     out[..., block] += (posterior - weights) @ of_phi / num_variates
@@ -205,4 +260,8 @@ def _end(blocks: list[slice]) -> int:
 
 def _seen(terms: RowTerms, like: Tensor) -> Tensor:
     """Which variates are there, 1 or 0, (V, n, 1)."""
-    return like.new_ones(like.shape[1], like.shape[2], 1) if terms.seen is None else terms.seen.unsqueeze(-1)
+    return (
+        like.new_ones(like.shape[1], like.shape[2], 1)
+        if terms.seen is None
+        else terms.seen.unsqueeze(-1)
+    )

@@ -1,4 +1,6 @@
-"""Rows on their way to the networks: standardised, in batches, on the device; those that lie in a file stay there until it is their turn."""
+"""Rows on their way to the networks: standardised, in batches, on the device; those that lie in a
+file stay there until it is their turn.
+"""
 
 from __future__ import annotations
 
@@ -34,16 +36,26 @@ class Rows:
     """
 
     def __init__(
-        self, about: ClassifierDescription, data: Any, statistics: Params, networks: TrainedNetworks, labels: Tensor | None, like: Tensor,
+        self,
+        about: ClassifierDescription,
+        data: Any,
+        statistics: Params,
+        networks: TrainedNetworks,
+        labels: Tensor | None,
+        like: Tensor,
         most_resident: int = MOST_RESIDENT,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.about, self.networks, self.like = about, networks, like
         self.parts = rows_of(data, about.shapes)
         self.width = sum(math.prod(shape) for shape in about.shapes)
-        self.statistics = {name: value.to(like) for name, value in statistics.items()} | {"pseudo_weights": like}
+        self.statistics = {name: value.to(like) for name, value in statistics.items()} | {
+            "pseudo_weights": like
+        }
         self.labels = None if labels is None else labels.to(like.device)
         self.is_resident = self.num_rows * self.width <= most_resident
-        self._whole: tuple[list[Tensor], Tensor | None] | None = self._standardised(slice(None)) if self.is_resident else None
+        self._whole: tuple[list[Tensor], Tensor | None] | None = (
+            self._standardised(slice(None)) if self.is_resident else None
+        )
 
     @property
     def num_rows(self) -> int:
@@ -56,13 +68,17 @@ class Rows:
         return max(1, BLOCK // self.width)
 
     def _standardised(self, index: Tensor | slice) -> tuple[list[Tensor], Tensor | None]:
-        inputs, seen = self.about.standardised([x[index].to(self.like.device) for x in self.parts], self.statistics)
+        inputs, seen = self.about.standardised(
+            [x[index].to(self.like.device) for x in self.parts], self.statistics
+        )
         return inputs, None if seen is None else seen.to(self.like)
 
     def seen(self, index: Tensor) -> Tensor:
         """Which variates of some rows are there, 1 or 0, (V, n)."""
         terms = self.fetch(index)[1]
-        whole = torch.ones(len(self.parts), len(index), dtype=self.like.dtype, device=self.like.device)
+        whole = torch.ones(
+            len(self.parts), len(index), dtype=self.like.dtype, device=self.like.device
+        )
         return whole if terms.seen is None else terms.seen
 
     def fetch(self, index: Tensor) -> tuple[Any, RowTerms]:
@@ -80,11 +96,16 @@ class Rows:
             inputs, seen = [x[back] for x in inputs], None if seen is None else seen[:, back]
         else:
             place = index.to(self.like.device)
-            inputs, seen = [x[place] for x in self._whole[0]], None if self._whole[1] is None else self._whole[1][:, place]
+            inputs, seen = (
+                [x[place] for x in self._whole[0]],
+                None if self._whole[1] is None else self._whole[1][:, place],
+            )
         return self.networks.prepare(inputs), RowTerms(seen, labels)
 
     def batches(self, index: Tensor, size: int) -> Iterator[tuple[Any, RowTerms, slice]]:
-        """Consecutive batches of the rows of ``index``, with their places in it; the last one may be smaller."""
+        """Consecutive batches of the rows of ``index``, with their places in it; the last one may
+        be smaller.
+        """
         step = max(size, self.block_rows // size * size)
         for begin in range(0, len(index), step):
             block = index[begin : begin + step]
@@ -94,18 +115,28 @@ class Rows:
                 continue
             for first in range(0, len(block), size):
                 last = min(first + size, len(block))
-                yield self.networks.some(prepared, first, last), _some(terms, first, last), slice(begin + first, begin + last)
+                yield (
+                    self.networks.some(prepared, first, last),
+                    _some(terms, first, last),
+                    slice(begin + first, begin + last),
+                )
 
 
 def _some(terms: RowTerms, begin: int, end: int) -> RowTerms:
     if terms.seen is None and terms.labels is None:
         return terms
-    return RowTerms(None if terms.seen is None else terms.seen[:, begin:end], None if terms.labels is None else terms.labels[begin:end])
+    return RowTerms(
+        None if terms.seen is None else terms.seen[:, begin:end],
+        None if terms.labels is None else terms.labels[begin:end],
+    )
 
 
 def input_statistics(about: ClassifierDescription, data: Any, like: Tensor) -> Params:
-    """Means and standard deviations by which columns are standardised: of each column, of an image (and of all variates of a shared network)
-    one for all its entries; 0 and 1 for networks that take rows as they are. Of more than 100,000 rows, of so many evenly spaced ones.
+    """Means and standard deviations by which columns are standardised: of each column, of an image
+    (and of all variates of a shared network) one for all its entries; 0 and 1 for networks that
+    take rows as they are.
+
+    Of more than 100,000 rows, of so many evenly spaced ones.
 
     Args:
         about: the model's description; data: as the model checks it; like: for dtype and device.
@@ -127,4 +158,10 @@ def input_statistics(about: ClassifierDescription, data: Any, like: Tensor) -> P
         scales.append(torch.where(spread > 0, spread, torch.ones_like(spread)).nan_to_num(nan=1.0))
     if not looked:
         return {}
-    return dict(zip(about.scaling_sites, (torch.cat(centres).to(like), torch.cat(scales).to(like)), strict=True))
+    return dict(
+        zip(
+            about.scaling_sites,
+            (torch.cat(centres).to(like), torch.cat(scales).to(like)),
+            strict=True,
+        )
+    )

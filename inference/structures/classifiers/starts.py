@@ -1,13 +1,16 @@
 r"""A start from what the variates have in common.
 
-Given the component the variates are independent, so functions of two variates are correlated only as far as they tell components apart: the
-leading canonical directions of the variates span the space of their classifiers (C - 1 of them beside the constant). Here these directions are sought
-among the features that the random hidden layers of a network have at the start, by generalised canonical correlation (the eigenvectors of the
-whitened covariances between variates); rows are clustered by their mean canonical scores, and the output layers set to the classifiers of
-spherical clusters. Training from plain random outputs begins with networks that disagree, which first unlearn what they say and only then
-learn something.
+Given the component the variates are independent, so functions of two variates are correlated only
+as far as they tell components apart: the leading canonical directions of the variates span the
+space of their classifiers (C - 1 of them beside the constant). Here these directions are sought
+among the features that the random hidden layers of a network have at the start, by generalised
+canonical correlation (the eigenvectors of the whitened covariances between variates); rows are
+clustered by their mean canonical scores, and the output layers set to the classifiers of spherical
+clusters. Training from plain random outputs begins with networks that disagree, which first unlearn
+what they say and only then learn something.
 
-Source: J. R. Kettenring (1971), Canonical analysis of several sets of variables, doi:10.1093/biomet/58.3.433 (the correlation); the rest is ours.
+Source: J. R. Kettenring (1971), Canonical analysis of several sets of variables,
+doi:10.1093/biomet/58.3.433 (the correlation); the rest is ours.
 """
 
 from __future__ import annotations
@@ -28,14 +31,18 @@ __all__ = ["common_start"]
 
 MOST_ROWS = 20_000  # evenly spaced, that correlations are computed from
 RIDGE = 3e-2  # of the mean variance of a variate's features
-STEEPNESSES = tuple(0.05 * 2**k for k in range(10))  # inverse variances of a score within a cluster that are tried
+STEEPNESSES = tuple(
+    0.05 * 2**k for k in range(10)
+)  # inverse variances of a score within a cluster that are tried
 
 
 def common_start(about: ClassifierDescription, data: Any, params: Params, seed: int) -> Params:
-    """Random starts whose output layers agree between variates; the starts as they are where networks have no known features.
+    """Random starts whose output layers agree between variates; the starts as they are where
+    networks have no known features.
 
     Args:
-        about: the model's description; data: as the model checks it; params: starts (R, ...) by site.
+        about: the model's description; data: as the model checks it; params: starts (R, ...) by
+            site.
         seed: of the clusters.
     """
     found = _features(about, data, params)
@@ -47,38 +54,59 @@ def common_start(about: ClassifierDescription, data: Any, params: Params, seed: 
     slopes, intercepts = [], []
     for r in range(num_starts):
         directions = _directions([part[r] for part in features], size, about.is_shared)
-        scores = torch.stack([part[r] @ a for part, a in zip(features, directions, strict=True)])  # (V, n, size)
+        scores = torch.stack(
+            [part[r] @ a for part, a in zip(features, directions, strict=True)]
+        )  # (V, n, size)
         centres, share = _clusters(scores, c, seed + r)
         steepness = _steepness(scores, centres, share)
         slopes.append([steepness * centres @ a.mT for a in directions])
         constant = share.log() - 0.5 * steepness * centres.square().sum(-1)
-        intercepts.append([constant - slope @ mean[r] for slope, mean in zip(slopes[-1], means, strict=True)])
+        intercepts.append(
+            [constant - slope @ mean[r] for slope, mean in zip(slopes[-1], means, strict=True)]
+        )
     out = dict(params)
     for group in about.groups:
         members = group.variates[: group.num_networks]
         own = {name: params[site] for site, name in group.sites.items()}
         new = group.network.with_outputs(
             own,
-            torch.stack([torch.stack([row[v] for v in members]) for row in slopes]).to(params["weights"]),
-            torch.stack([torch.stack([row[v] for v in members]) for row in intercepts]).to(params["weights"]),
+            torch.stack([torch.stack([row[v] for v in members]) for row in slopes]).to(
+                params["weights"]
+            ),
+            torch.stack([torch.stack([row[v] for v in members]) for row in intercepts]).to(
+                params["weights"]
+            ),
         )
         out |= {site: new[name].contiguous() for site, name in group.sites.items()}
     return out
 
 
-def _features(about: ClassifierDescription, data: Any, params: Params) -> tuple[list[Tensor], list[Tensor]] | None:
-    """Centred features of every variate, (R, n, F), and their means, (R, F); in double precision."""
+def _features(
+    about: ClassifierDescription, data: Any, params: Params
+) -> tuple[list[Tensor], list[Tensor]] | None:
+    """Centred features of every variate, (R, n, F), and their means, (R, F); in double
+    precision.
+    """
     parts = rows_of(data, about.shapes)
     step = max(1, -(-len(parts[0]) // MOST_ROWS))
-    scaling = {name: params[name][0] for name in about.scaling_sites} | {"pseudo_weights": params["pseudo_weights"]}
+    scaling = {name: params[name][0] for name in about.scaling_sites} | {
+        "pseudo_weights": params["pseudo_weights"]
+    }
     inputs, seen = about.standardised([x[::step] for x in parts], scaling)
-    whole = torch.ones(len(inputs[0]), dtype=torch.bool, device=inputs[0].device) if seen is None else seen.all(0)
+    whole = (
+        torch.ones(len(inputs[0]), dtype=torch.bool, device=inputs[0].device)
+        if seen is None
+        else seen.all(0)
+    )
     if int(whole.sum()) < 2 * about.num_components:
         return None
     found: list[Tensor | None] = [None] * about.num_variates
     with torch.no_grad():
         for group in about.groups:
-            own = group.network.features([inputs[v][whole] for v in group.variates], {name: params[site] for site, name in group.sites.items()})
+            own = group.network.features(
+                [inputs[v][whole] for v in group.variates],
+                {name: params[site] for site, name in group.sites.items()},
+            )
             if own is None:
                 return None
             for place, v in enumerate(group.variates):
@@ -91,7 +119,9 @@ def _features(about: ClassifierDescription, data: Any, params: Params) -> tuple[
 
 
 def _directions(features: list[Tensor], size: int, is_shared: bool) -> list[Tensor]:
-    """Canonical directions of each variate's features, (F, size), whose scores have unit variance on average over variates."""
+    """Canonical directions of each variate's features, (F, size), whose scores have unit variance
+    on average over variates.
+    """
     num = len(features[0])
     if is_shared:
         total = sum(features[1:], features[0])
@@ -109,7 +139,10 @@ def _directions(features: list[Tensor], size: int, is_shared: bool) -> list[Tens
         between[begin : begin + own, begin : begin + own] = 0.0
         begin += own
     vectors = torch.linalg.eigh(between).eigenvectors[:, -size:].flip(-1)
-    return [root @ part * len(features) ** 0.5 for root, part in zip(roots, vectors.split(sizes), strict=True)]
+    return [
+        root @ part * len(features) ** 0.5
+        for root, part in zip(roots, vectors.split(sizes), strict=True)
+    ]
 
 
 def _inverse_root(covariance: Tensor) -> Tensor:
@@ -124,13 +157,22 @@ def _clusters(scores: Tensor, num_clusters: int, seed: int) -> tuple[Tensor, Ten
     from scipy.cluster.vq import kmeans2
 
     with quiet():  # of clusters that are empty
-        centres, owner = kmeans2(scores.mean(0).cpu().numpy(), num_clusters, minit="++", seed=np.random.default_rng(seed))
+        centres, owner = kmeans2(
+            scores.mean(0).cpu().numpy(), num_clusters, minit="++", seed=np.random.default_rng(seed)
+        )
     count = torch.from_numpy(np.bincount(owner, minlength=num_clusters)).to(scores)
-    return torch.from_numpy(np.nan_to_num(centres)).to(scores), (count + 1) / (count.sum() + num_clusters)
+    return torch.from_numpy(np.nan_to_num(centres)).to(scores), (count + 1) / (
+        count.sum() + num_clusters
+    )
 
 
 def _steepness(scores: Tensor, centres: Tensor, share: Tensor) -> float:
-    """How sharply the clusters are told apart by one variate: what of a few values has the least cost."""
+    """How sharply the clusters are told apart by one variate: what of a few values has the least
+    cost.
+    """
     exponent = scores @ centres.mT - 0.5 * centres.square().sum(-1)  # (V, n, C)
-    costs = [float(neg_ctc((steepness * exponent + share.log()).log_softmax(-1))) for steepness in STEEPNESSES]
+    costs = [
+        float(neg_ctc((steepness * exponent + share.log()).log_softmax(-1)))
+        for steepness in STEEPNESSES
+    ]
     return STEEPNESSES[int(np.argmin(costs))]

@@ -1,4 +1,6 @@
-"""What fits need of independent classifiers: starts, names of components, rows drawn by reweighting, what the numbers are relative to."""
+"""What fits need of independent classifiers: starts, names of components, rows drawn by
+reweighting, what the numbers are relative to.
+"""
 
 from __future__ import annotations
 
@@ -58,29 +60,44 @@ class ClassifierStructure(Structure):
         """
         if isinstance(method, EM | SAEM | SVI | NUTS | Laplace):
             raise ValueError(
-                f"{type(method).__name__} cannot fit {type(self.model).__name__}: the pseudo-weights are means over all rows, which it would take for "
-                "parameters. Leave the method out, or give TrainClassifiers()"
+                f"{type(method).__name__} cannot fit {type(self.model).__name__}: the"
+                " pseudo-weights are means over all rows, which it would take for parameters."
+                " Leave the method out, or give TrainClassifiers()"
             )
 
     def stand_in(self) -> Params:
-        return {f"variate_{v}": torch.zeros(1, *shape, dtype=torch.float64) for v, shape in enumerate(self.about.shapes)}
+        return {
+            f"variate_{v}": torch.zeros(1, *shape, dtype=torch.float64)
+            for v, shape in enumerate(self.about.shapes)
+        }
 
     def observed_sites(self) -> tuple[str, ...]:
         return tuple(f"variate_{v}" for v in range(self.about.num_variates))
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
-        """Random networks; "spectral": with outputs that agree between variates (:mod:`inference.structures.classifiers.starts`) in the first
-        half of the starts. These are near an optimum at once, but where directions that variates share are weak it need not be the best one."""
+        """Random networks; "spectral": with outputs that agree between variates
+        (:mod:`inference.structures.classifiers.starts`) in the first half of the starts.
+
+        These are near an optimum at once, but where directions that variates share are weak it need
+        not be the best one.
+        """
         about = self.about
         like = next(iter(problem.program_of_one_row().draw_prior(1, problem.seed).values()))
         generator = torch.Generator().manual_seed(problem.seed)
         v, c = about.num_variates, about.num_components
         statistics = input_statistics(about, problem.data, like)
-        known = torch.full((c,), 1.0 / c) if isinstance(about.weights, str) else torch.tensor(about.weights, dtype=torch.float64)
+        known = (
+            torch.full((c,), 1.0 / c)
+            if isinstance(about.weights, str)
+            else torch.tensor(about.weights, dtype=torch.float64)
+        )
         out: Params = {
             "pseudo_weights": torch.full((num_restarts, v, c), 1.0 / c).to(like),
             "weights": known.to(like).expand(num_restarts, c).clone(),
-        } | {name: value.expand(num_restarts, *value.shape).clone() for name, value in statistics.items()}
+        } | {
+            name: value.expand(num_restarts, *value.shape).clone()
+            for name, value in statistics.items()
+        }
         for group in about.groups:
             shapes = [about.shapes[v] for v in group.variates]
             drawn = group.network.start(shapes, c, group.num_networks, num_restarts, generator)
@@ -88,11 +105,15 @@ class ClassifierStructure(Structure):
         if init != "spectral":
             return out
         half = -(-num_restarts // 2)
-        common = common_start(about, problem.data, {name: value[:half] for name, value in out.items()}, problem.seed)
+        common = common_start(
+            about, problem.data, {name: value[:half] for name, value in out.items()}, problem.seed
+        )
         return {name: torch.cat([common[name], value[half:]]) for name, value in out.items()}
 
     def complete_start(self, problem: Problem, params: Params) -> Params:
-        """Statistics as they were given, also in the starts nearby; the engine computes the pseudo-weights itself."""
+        """Statistics as they were given, also in the starts nearby; the engine computes the
+        pseudo-weights itself.
+        """
         out = dict(params)
         for name in (*self.about.scaling_sites, "pseudo_weights", "weights"):
             out[name] = params[name][:1].expand_as(params[name]).clone()
@@ -106,16 +127,20 @@ class ClassifierStructure(Structure):
         if small:
             shown = ", ".join(f"{i} (weight {float(weights[i]):.2g})" for i in small)
             out.append(
-                f"components with hardly any rows: {shown}. The data may have fewer than num_components = {len(weights)}, or training ended in a poor optimum: "
-                "fit fewer components and compare the held-out objective, raise num_restarts, or, where the components of some rows are known, tell them to "
-                "the fit by TrainClassifiers(labels=Labels(...)) instead of only starting from them"
+                f"components with hardly any rows: {shown}. The data may have fewer than"
+                f" num_components = {len(weights)}, or training ended in a poor optimum: fit fewer"
+                " components and compare the held-out objective, raise num_restarts, or, where the"
+                " components of some rows are known, tell them to the fit by"
+                " TrainClassifiers(labels=Labels(...)) instead of only starting from them"
             )
         told = self.told(problem.data, params)
         silent = [v for v, share in enumerate(told.tolist()) if share < SILENT]
         if silent:
             out.append(
-                f"variates that say next to nothing about the component of a row: {', '.join(self._variate_name(v, float(told[v])) for v in silent)}. They are independent of "
-                "the other variates, as far as these components go, and do not help to find them; "
+                "variates that say next to nothing about the component of a row:"
+                f" {', '.join(self._variate_name(v, float(told[v])) for v in silent)}. They are"
+                " independent of the other variates, as far as these components go, and do not"
+                " help to find them; "
                 + (
                     "without three variates that do, weights and components are not determined"
                     if len(told) - len(silent) < 3
@@ -129,7 +154,9 @@ class ClassifierStructure(Structure):
         return f"{v + 1 if names is None else names[v]} ({share:.1%} of what there is to know)"
 
     def told(self, data: Any, params: Params) -> Tensor:
-        """How much each variate alone says of the component of a row: their mutual information over the entropy of the weights, (V,), between 0 and 1."""
+        """How much each variate alone says of the component of a row: their mutual information over
+        the entropy of the weights, (V,), between 0 and 1.
+        """
         log_weights = params["weights"].double().log()
         step = max(1, len(rows_of(data, self.about.shapes)[0]) // TOLD_ROWS)
         rows = {f"variate_{v}": x[::step] for v, x in enumerate(rows_of(data, self.about.shapes))}
@@ -153,23 +180,33 @@ class ClassifierStructure(Structure):
 
     def _joint(self, params: Params, data: Any) -> Tensor:
         with torch.no_grad():
-            joint: Tensor = self.model.log_ratios(data, params).sum(-3) + params["weights"].log().unsqueeze(-2)
+            joint: Tensor = self.model.log_ratios(data, params).sum(-3) + params[
+                "weights"
+            ].log().unsqueeze(-2)
         return joint
 
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params:
-        """As many rows as there are, drawn from the fit: a component for each, then for every variate a row of ``data`` with weights
-        :math:`\\beta / \\phi`; the empirical marginals are those of ``data``."""
+        """As many rows as there are, drawn from the fit: a component for each, then for every
+        variate a row of ``data`` with weights :math:`\\beta / \\phi`; the empirical marginals are
+        those of ``data``.
+        """
         tensors = checked(self.model, data)[0]
         parts = rows_of(tensors, self.about.shapes)
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             log_ratios = self.model.log_ratios(tensors, params).cpu()  # (V, N, C)
         num_rows = log_ratios.shape[1]
-        components = torch.multinomial(params["weights"].cpu(), num_rows, replacement=True, generator=generator)
+        components = torch.multinomial(
+            params["weights"].cpu(), num_rows, replacement=True, generator=generator
+        )
         out = {}
         for v, x in enumerate(parts):
             picked = torch.empty(num_rows, dtype=torch.long)
-            chances = log_ratios[v].masked_fill(x.flatten(1).isnan().any(1, keepdim=True).cpu(), -torch.inf).softmax(0)
+            chances = (
+                log_ratios[v]
+                .masked_fill(x.flatten(1).isnan().any(1, keepdim=True).cpu(), -torch.inf)
+                .softmax(0)
+            )
             for i in range(chances.shape[1]):
                 own = (components == i).nonzero().ravel()
                 edges = chances[:, i].double().cumsum(0)
@@ -179,39 +216,63 @@ class ClassifierStructure(Structure):
         return out
 
     def why_no_standard_errors(self, params: Params) -> str:
-        return "weights of networks have no standard errors that mean anything (other weights give the same classifiers); intervals come from ensembles on resampled rows"
+        return (
+            "weights of networks have no standard errors that mean anything (other weights give the"
+            " same classifiers); intervals come from ensembles on resampled rows"
+        )
 
     def why_no_criteria(self, params: Params) -> str | None:
         return (
-            "AIC, BIC and their like charge for every free parameter, and the weights of networks are none in that sense: training that stops early uses few of them. Choose the "
-            "number of components by the cost of held-out rows, inference.selection.saturation(...), and compare two fits by fit.log_likelihood_rows(new_rows)"
+            "AIC, BIC and their like charge for every free parameter, and the weights of networks"
+            " are none in that sense: training that stops early uses few of them. Choose the number"
+            " of components by the cost of held-out rows, inference.selection.saturation(...), and"
+            " compare two fits by fit.log_likelihood_rows(new_rows)"
         )
 
     def unlisted_sites(self) -> tuple[tuple[str, ...], str]:
         """Weights of networks, and what scales their inputs."""
         about = self.about
-        return (*about.network_sites, *about.scaling_sites), (
-            "The weights of the networks say nothing one by one and are left out; they are in fit.params. What they say of a row: "
-            "inference.inspection.read_classifiers(fit, data)."
+        return (
+            (*about.network_sites, *about.scaling_sites),
+            (
+                "The weights of the networks say nothing one by one and are left out; they are in"
+                " fit.params. What they say of a row: inference.inspection.read_classifiers(fit,"
+                " data)."
+            ),
         )
 
     def labels(self) -> tuple[Labels, ...]:
-        """Components may exchange names, where their networks and weights can; each is recognised by its classifiers at probes of the variates."""
+        """Components may exchange names, where their networks and weights can; each is recognised
+        by its classifiers at probes of the variates.
+        """
         if not self._exchangeable:
             return ()
-        return (Labels("components", self._at_probes, lambda params, order, flips: self._renamed(params, order)),)
+        return (
+            Labels(
+                "components",
+                self._at_probes,
+                lambda params, order, flips: self._renamed(params, order),
+            ),
+        )
 
     @property
     def _exchangeable(self) -> bool:
         about = self.about
-        return isinstance(about.weights, str) and all(group.output_dims is not None for group in about.groups)
+        return isinstance(about.weights, str) and all(
+            group.output_dims is not None for group in about.groups
+        )
 
     def _renamed(self, params: Params, order: Tensor) -> Params:
-        """The same law with new component l the old component ``order[l]``; whatever dims stand in front."""
+        """The same law with new component l the old component ``order[l]``; whatever dims stand in
+        front.
+        """
         dims = {"weights": -1, "pseudo_weights": -1}
         for group in self.about.groups:
             dims |= group.output_dims or {}
-        return {name: value.index_select(dims[name], order.to(value.device)) if name in dims else value for name, value in params.items()}
+        return {
+            name: value.index_select(dims[name], order.to(value.device)) if name in dims else value
+            for name, value in params.items()
+        }
 
     def _at_probes(self, params: Params) -> Tensor:
         """Classifiers of every component at fixed values of the variates, (D, C, V * probes)."""
@@ -220,24 +281,38 @@ class ClassifierStructure(Structure):
         for v, (shape, size) in enumerate(zip(about.shapes, about.scaled_sizes, strict=True)):
             x = torch.randn(NUM_PROBES, *shape, generator=generator, dtype=torch.float64).to(like)
             if size:
-                centre, scale = (params[name][0, begin : begin + size].reshape(shape) for name in about.scaling_sites)
+                centre, scale = (
+                    params[name][0, begin : begin + size].reshape(shape)
+                    for name in about.scaling_sites
+                )
                 x, begin = centre + scale * x, begin + size
-            parts.append(next(group.network for group in about.groups if v in group.variates).probes(x))
+            parts.append(
+                next(group.network for group in about.groups if v in group.variates).probes(x)
+            )
         rows = {f"variate_{v}": x for v, x in enumerate(parts)}
         with torch.no_grad():
-            log_ratios = self.model.log_ratios(rows, params) + params["weights"].log()[:, None, None, :]  # (D, V, probes, C)
+            log_ratios = (
+                self.model.log_ratios(rows, params) + params["weights"].log()[:, None, None, :]
+            )  # (D, V, probes, C)
         return log_ratios.softmax(-1).movedim(-1, 1).flatten(2)
 
     def canonical(self, params: Params) -> Params:
         """Components in the order of falling weight."""
-        return self._renamed(params, params["weights"].argsort(descending=True, stable=True)) if self._exchangeable else params
+        return (
+            self._renamed(params, params["weights"].argsort(descending=True, stable=True))
+            if self._exchangeable
+            else params
+        )
 
     def num_free(self, params: Params) -> int:
         """Weights of the networks, and free weights without their sum."""
         about = self.about
         networks = sum(params[site].numel() for site in about.network_sites)
         unused = sum(
-            group.network.num_unused([about.shapes[v] for v in group.variates], about.num_components, group.num_networks) for group in about.groups
+            group.network.num_unused(
+                [about.shapes[v] for v in group.variates], about.num_components, group.num_networks
+            )
+            for group in about.groups
         )
         return networks - unused + (about.num_components - 1 if about.weights == "free" else 0)
 
@@ -245,5 +320,11 @@ class ClassifierStructure(Structure):
         return num_items
 
     def recommended(self, problem: Problem) -> Recommendation:
-        """Mini-batches of a fortieth of the rows, 50 to 500 of them, from four starts side by side."""
-        return Recommendation(TrainClassifiers(batch_size=min(500, max(50, problem.num_rows // 40))), "spectral", NUM_STARTS)
+        """Mini-batches of a fortieth of the rows, 50 to 500 of them, from four starts side by
+        side.
+        """
+        return Recommendation(
+            TrainClassifiers(batch_size=min(500, max(50, problem.num_rows // 40))),
+            "spectral",
+            NUM_STARTS,
+        )

@@ -1,4 +1,6 @@
-"""The engine of independent classifiers: gradients of sums over rows, on all rows at once or on mini-batches without bias."""
+"""The engine of independent classifiers: gradients of sums over rows, on all rows at once or on
+mini-batches without bias.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,13 @@ from inference.structures.classifiers.rows import MOST_RESIDENT, Rows
 from inference.structures.classifiers.slopes import FLOOR, Balance, Objective, RowTerms
 from inference.structures.classifiers.terms import CrossTotalCorrelation, Labels, WeightPenalty
 from ppl_models.descriptions.classifiers import ClassifierDescription
-from ppl_models.parts.validation import check_flag, check_kind, check_number, check_size, plain_fields
+from ppl_models.parts.validation import (
+    check_flag,
+    check_kind,
+    check_number,
+    check_size,
+    plain_fields,
+)
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -38,39 +46,52 @@ LEAST_STEPS = 20  # of an epoch, however few the rows
 CHUNK = 2**21  # rows times variates times units times restarts in one evaluation
 MOST_STORED = 2**27  # numbers of a pass over the rows that are kept for its second half
 LEAST_HELD = 50  # held-out rows that say whether there are components at all
-LEAST_GAIN = 0.1  # of the log-likelihood of all rows that a last step is worth: a weight off by half of its standard error costs as much
+# of the log-likelihood of all rows that a last step is worth: a weight off by half of its standard
+# error costs as much
+LEAST_GAIN = 0.1
 MOST_HALVINGS = 8  # of a last step
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 
 
 @dataclass(frozen=True)
 class TrainClassifiers:
-    r"""Trains independent classifiers by gradient descent on the cross total correlation, all restarts as one batch.
+    r"""Trains independent classifiers by gradient descent on the cross total correlation, all
+    restarts as one batch.
 
-    The cost of all rows has their means :math:`\phi` inside logarithms, so the cost of a mini-batch by itself is biased, the more the smaller the
-    batch and the more components there are. Given :math:`\phi` and the mean posterior r of the components, a surrogate that is linear in the rows has the
-    gradient of the cost of all rows (:func:`~inference.structures.classifiers.costs.linear_surrogate`). These means are computed from all rows
-    after every epoch, at weights :math:`\tilde\theta`, and followed from step to step by one of
+    The cost of all rows has their means :math:`\phi` inside logarithms, so the cost of a mini-batch
+    by itself is biased, the more the smaller the batch and the more components there are. Given
+    :math:`\phi` and the mean posterior r of the components, a surrogate that is linear in the rows
+    has the gradient of the cost of all rows
+    (:func:`~inference.structures.classifiers.costs.linear_surrogate`). These means are computed
+    from all rows after every epoch, at weights :math:`\tilde\theta`, and followed from step to step
+    by one of
 
-    - "anchored": that of the batch, corrected by what is known of all rows at :math:`\tilde\theta`, as far as the outputs there still go with those now: a control variate,
-      without delay (:mod:`inference.structures.classifiers.anchor`);
-    - "moving": an average over about the last ``memory_batches`` batches. Its delay can feed on itself while the networks move fast: with 50 batches of 50 rows
-      two normals collapsed into one component, with 5 and 10 they did not. Also what stands in for "anchored" where the outputs for all rows are too many to keep
-      (more than 2^27 numbers: two million rows of three variates, four components and four starts);
+    - "anchored": that of the batch, corrected by what is known of all rows at :math:`\tilde\theta`,
+      as far as the outputs there still go with those now: a control variate, without delay
+      (:mod:`inference.structures.classifiers.anchor`);
+    - "moving": an average over about the last ``memory_batches`` batches. Its delay can feed on
+      itself while the networks move fast: with 50 batches of 50 rows two normals collapsed into one
+      component, with 5 and 10 they did not. Also what stands in for "anchored" where the outputs
+      for all rows are too many to keep (more than 2^27 numbers: two million rows of three variates,
+      four components and four starts);
     - "batch": the means of the batch, which is the biased cost of the batch by itself.
 
     With ``batch_size=None`` every step takes all rows, in two passes.
 
-    A share of the rows is held out. After every epoch (one pass through the other rows, and at least 20 steps) their
-    log-likelihood ratio is looked at; a restart keeps its best weights, learns more slowly after ``patience`` epochs without a gain, and stops after
-    ``num_decays`` of these. Steps are Adam's (Kingma and Ba 2015). Then the output layers are taken to the optimum by Newton's method
-    (:mod:`inference.structures.classifiers.output_layers`) as far as held-out rows do not clearly lose by it: components that overlap much leave a direction so flat that steps on
+    A share of the rows is held out. After every epoch (one pass through the other rows, and at
+    least 20 steps) their log-likelihood ratio is looked at; a restart keeps its best weights,
+    learns more slowly after ``patience`` epochs without a gain, and stops after ``num_decays`` of
+    these. Steps are Adam's (Kingma and Ba 2015). Then the output layers are taken to the optimum by
+    Newton's method (:mod:`inference.structures.classifiers.output_layers`) as far as held-out rows
+    do not clearly lose by it: components that overlap much leave a direction so flat that steps on
     batches end at random places of it. At the end :math:`\phi` is computed once from all rows.
 
-    Components are named by their weights, the largest first; where there are labels, or parameters to start from, these name them.
+    Components are named by their weights, the largest first; where there are labels, or parameters
+    to start from, these name them.
 
-    ``fit.objective`` is the held-out log-likelihood ratio per row of the reported restart, ``fit.trace.objective`` its course, and
-    ``fit.trace.log_likelihood`` the log-likelihood ratio of the training rows beside it.
+    ``fit.objective`` is the held-out log-likelihood ratio per row of the reported restart,
+    ``fit.trace.objective`` its course, and ``fit.trace.log_likelihood`` the log-likelihood ratio of
+    the training rows beside it.
 
     Args:
         cost: :class:`CrossTotalCorrelation`; None to learn from ``labels`` alone.
@@ -80,24 +101,29 @@ class TrainClassifiers:
         estimates: "anchored", "moving" or "batch".
         memory_batches: batches that moving averages remember.
         max_epochs: at most so many.
-        patience: epochs without a gain of the held-out objective; None trains ``max_epochs`` and keeps the last weights.
+        patience: epochs without a gain of the held-out objective; None trains ``max_epochs`` and
+            keeps the last weights.
         num_decays: times that the learning rate is cut to a fifth before a restart stops.
         tolerance: what counts as a gain, in nats a row.
         validation_share: of the rows; 0 holds none out, and looks at the training rows instead.
         learning_rate: of Adam.
-        average: look at, and keep, averages of the weights over about the last epoch's steps, which have lost the noise of the batches; not where
-            every step takes all rows.
-        frozen_responsibilities: hold the posterior of the components fixed for an epoch and fit each network to it, a generalised EM: the
-            gradient of a batch is then unbiased by itself.
-        last_steps: steps of Newton's method for the output layers, on all rows, that end the training (at most; until the log-likelihood of all training rows
-            would gain less than 0.1, or ``tolerance`` a row); 0 leaves
-            them out. Weights of components that overlap much hang on these. Where there are labels or penalties, or networks do not know what their outputs are linear
-            in, there are none.
+        average: look at, and keep, averages of the weights over about the last epoch's steps, which
+            have lost the noise of the batches; not where every step takes all rows.
+        frozen_responsibilities: hold the posterior of the components fixed for an epoch and fit
+            each network to it, a generalised EM: the gradient of a batch is then unbiased by
+            itself.
+        last_steps: steps of Newton's method for the output layers, on all rows, that end the
+            training (at most; until the log-likelihood of all training rows would gain less than
+            0.1, or ``tolerance`` a row); 0 leaves them out. Weights of components that overlap much
+            hang on these. Where there are labels or penalties, or networks do not know what their
+            outputs are linear in, there are none.
         device: where the networks run, such as "cuda"; that of the data if None.
-        most_resident: numbers of the data kept on the device; more are fetched from memory or file block by block.
+        most_resident: numbers of the data kept on the device; more are fetched from memory or file
+            block by block.
 
     Raises:
-        ValueError: for settings out of range; at ``fit``, for labels or weights that do not fit the rows or components.
+        ValueError: for settings out of range; at ``fit``, for labels or weights that do not fit the
+            rows or components.
     """
 
     cost: CrossTotalCorrelation | None = CrossTotalCorrelation()
@@ -122,14 +148,19 @@ class TrainClassifiers:
         owner = "TrainClassifiers"
         plain_fields(self)
         if self.cost is not None:
-            check_kind(owner, "cost", self.cost, CrossTotalCorrelation, "CrossTotalCorrelation() or None")
+            check_kind(
+                owner, "cost", self.cost, CrossTotalCorrelation, "CrossTotalCorrelation() or None"
+            )
         elif self.labels is None:
             raise ValueError(f"{owner}: without a cost there must be labels to learn from")
         if not isinstance(self.penalties, tuple):
             object.__setattr__(self, "penalties", (self.penalties,))
         for penalty in self.penalties:
             if isinstance(penalty, type) or not isinstance(penalty, WeightPenalty):
-                raise ValueError(f"{owner}: penalties must be EvenWeights() or KnownWeights(...), got {penalty!r}")
+                raise ValueError(
+                    f"{owner}: penalties must be EvenWeights() or KnownWeights(...), got"
+                    f" {penalty!r}"
+                )
         if self.labels is not None:
             check_kind(owner, "labels", self.labels, Labels, "Labels(...) or None")
         for name in ("batch_size", "patience"):
@@ -140,14 +171,23 @@ class TrainClassifiers:
         for name in ("memory_batches", "max_epochs"):
             check_size(owner, name, getattr(self, name))
         check_number(owner, "tolerance", self.tolerance, "be 0 or more", least=0)
-        check_number(owner, "validation_share", self.validation_share, "lie in [0, 1)", least=0, below=1)
+        check_number(
+            owner, "validation_share", self.validation_share, "lie in [0, 1)", least=0, below=1
+        )
         check_number(owner, "learning_rate", self.learning_rate, "be positive and finite", above=0)
         if self.estimates not in ("anchored", "moving", "batch"):
-            raise ValueError(f"{owner}: estimates must be 'anchored', 'moving' or 'batch', got {self.estimates!r}")
+            raise ValueError(
+                f"{owner}: estimates must be 'anchored', 'moving' or 'batch', got"
+                f" {self.estimates!r}"
+            )
         check_flag(owner, "average", self.average)
         check_flag(owner, "frozen_responsibilities", self.frozen_responsibilities)
-        if self.frozen_responsibilities and (self.labels is not None or self.penalties or self.cost is None or self.cost.consistency):
-            raise ValueError(f"{owner}: frozen_responsibilities goes without labels, penalties and consistency")
+        if self.frozen_responsibilities and (
+            self.labels is not None or self.penalties or self.cost is None or self.cost.consistency
+        ):
+            raise ValueError(
+                f"{owner}: frozen_responsibilities goes without labels, penalties and consistency"
+            )
         self._check_device(owner)
 
     def _check_device(self, owner: str) -> None:
@@ -158,7 +198,9 @@ class TrainClassifiers:
         except RuntimeError:  # a name that torch does not know
             known = False
         if not known:
-            raise ValueError(f"{owner}: device must be a name such as 'cuda', or None, got {self.device!r}")
+            raise ValueError(
+                f"{owner}: device must be a name such as 'cuda', or None, got {self.device!r}"
+            )
 
     @property
     def max_iterations(self) -> int:
@@ -168,31 +210,55 @@ class TrainClassifiers:
     @property
     def objective_name(self) -> str:
         """What is maximised, per row."""
-        what = "log-likelihood ratio to independence" if self.cost is not None else "log-probability of the labels"
+        what = (
+            "log-likelihood ratio to independence"
+            if self.cost is not None
+            else "log-probability of the labels"
+        )
         what += " and of the labels" if self.cost is not None and self.labels is not None else ""
         return f"{'held-out ' if self.validation_share else ''}{what} per row"
 
-    def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
+    def run(
+        self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None
+    ) -> Outcome:
         """Train every restart from ``start`` (R, ...)."""
         about = problem.structure.about
         if not isinstance(about, ClassifierDescription):
-            raise ValueError(f"TrainClassifiers: a model of independent classifiers was expected, got {type(problem.model).__name__}")
-        store = None if checkpoint is None else Checkpoint(checkpoint, problem.fingerprint(self, start), every=1)
+            raise ValueError(
+                "TrainClassifiers: a model of independent classifiers was expected, got"
+                f" {type(problem.model).__name__}"
+            )
+        store = (
+            None
+            if checkpoint is None
+            else Checkpoint(checkpoint, problem.fingerprint(self, start), every=1)
+        )
         with torch.no_grad(), isolated(problem.seed):
             training = _Training(self, about, problem, start)
             course = training.optimise(progress, store)
-            outcome = replace(training.outcome(course, start), is_named=self.labels is not None or problem.start_given)
+            outcome = replace(
+                training.outcome(course, start),
+                is_named=self.labels is not None or problem.start_given,
+            )
             best = int(outcome.objective.nan_to_num(nan=-math.inf).argmax())
             gain, error = training.held_out_gain(course, best)
         if gain < 2 * error:
             warnings.warn(
-                f"the {len(training.held):,} held-out rows are not clearly likelier under these components than if the variates were independent ({gain:.2g} nats a row, standard "
-                f"error {error:.2g}). Then weights and components may mean nothing: inference.selection.total_correlation(data) tests whether the variates depend on each "
-                "other at all; where they do, train on more rows or with smaller networks", EstimateWarning, stacklevel=3,
-            )  # fmt: skip
+                f"the {len(training.held):,} held-out rows are not clearly "
+                "likelier under these components than if the variates were "
+                f"independent ({gain:.2g} nats a row, standard "
+                f"error {error:.2g}). Then weights and components may mean "
+                "nothing: inference.selection.total_correlation(data) tests "
+                "whether the variates depend on each "
+                "other at all; where they do, train on more rows or with smaller networks",
+                EstimateWarning,
+                stacklevel=3,
+            )
         if self.patience is not None and not outcome.converged[best]:
             warnings.warn(
-                f"the best restart still gained after {self.max_epochs} epochs: raise max_epochs", ConvergenceWarning, stacklevel=3
+                f"the best restart still gained after {self.max_epochs} epochs: raise max_epochs",
+                ConvergenceWarning,
+                stacklevel=3,
             )
         return outcome
 
@@ -211,8 +277,14 @@ def on_rows(method: Any, index: Tensor) -> Any:
 def _on(device: str, tensor: Tensor) -> Tensor:
     try:
         moved = tensor.to(device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:  # no such name, or none in this machine
-        raise ValueError(f"TrainClassifiers: device={device!r} cannot be used here: {str(error).splitlines()[0]}") from error
+    except (
+        RuntimeError,
+        AssertionError,
+        NotImplementedError,
+    ) as error:  # no such name, or none in this machine
+        raise ValueError(
+            f"TrainClassifiers: device={device!r} cannot be used here: {str(error).splitlines()[0]}"
+        ) from error
     if moved.is_meta:
         raise ValueError("TrainClassifiers: device must hold numbers, got 'meta'")
     return moved
@@ -222,14 +294,23 @@ class _Training:
     """The state of a run that follows from its arguments, and the work of an epoch.
 
     Args:
-        method: the settings; about: the model's description; problem: with the data; start: (R, ...).
+        method: the settings; about: the model's description; problem: with the data; start: (R,
+            ...).
     """
 
-    def __init__(self, method: TrainClassifiers, about: ClassifierDescription, problem: Problem, start: Params) -> None:
+    def __init__(
+        self,
+        method: TrainClassifiers,
+        about: ClassifierDescription,
+        problem: Problem,
+        start: Params,
+    ) -> None:
         self.method, self.about = method, about
         home = start["weights"]
         like = home if method.device is None else _on(method.device, home)
-        self.networks = networks_of(about, {site: start[site].to(like.device) for site in about.network_sites})
+        self.networks = networks_of(
+            about, {site: start[site].to(like.device) for site in about.network_sites}
+        )
         statistics = {name: start[name][0] for name in about.scaling_sites}
         labels = method.labels
         num_rows = problem.num_rows
@@ -238,11 +319,26 @@ class _Training:
         for penalty in method.penalties:
             penalty.check(about.num_components)
         if method.cost is not None and method.cost.consistency and about.weights != "geometric":
-            raise ValueError("CrossTotalCorrelation: consistency is for weights='geometric', which follow from the pseudo-weights")
-        self.rows = Rows(about, problem.data, statistics, self.networks, None if labels is None else labels.values, like, method.most_resident)
+            raise ValueError(
+                "CrossTotalCorrelation: consistency is for weights='geometric', which follow from"
+                " the pseudo-weights"
+            )
+        self.rows = Rows(
+            about,
+            problem.data,
+            statistics,
+            self.networks,
+            None if labels is None else labels.values,
+            like,
+            method.most_resident,
+        )
         generator = torch.Generator().manual_seed(problem.seed)
         order = torch.randperm(num_rows, generator=generator)
-        num_held = min(num_rows - 1, max(1, round(method.validation_share * num_rows))) if method.validation_share else 0
+        num_held = (
+            min(num_rows - 1, max(1, round(method.validation_share * num_rows)))
+            if method.validation_share
+            else 0
+        )
         self.held, self.kept = order[:num_held].sort().values, order[num_held:].sort().values
         self.generator = generator
         num_labelled = 0 if labels is None else int((labels.values[self.kept] >= 0).sum())
@@ -253,15 +349,36 @@ class _Training:
         )  # fmt: skip
         self.start, self.num_restarts = start, len(home)
         self.gradient = torch.zeros_like(self.networks.theta)
-        self.batch = len(self.kept) if method.batch_size is None else min(method.batch_size, len(self.kept))
+        self.batch = (
+            len(self.kept) if method.batch_size is None else min(method.batch_size, len(self.kept))
+        )
         self.is_full = self.batch == len(self.kept)
         self.averages = method.average and not self.is_full
         self.steps_an_epoch = max(LEAST_STEPS, len(self.kept) // self.batch)
-        width = max([about.num_components, *(math.prod(shape[1:-1]) for group in about.groups for shape in group.shapes.values() if len(shape) > 2)])
+        width = max(
+            [
+                about.num_components,
+                *(
+                    math.prod(shape[1:-1])
+                    for group in about.groups
+                    for shape in group.shapes.values()
+                    if len(shape) > 2
+                ),
+            ]
+        )
         self.chunk = max(1, CHUNK // (width * about.num_variates * self.num_restarts))
-        numbers = self.num_restarts * (about.num_variates + 1) * len(self.kept) * about.num_components
-        self.is_anchored = method.estimates == "anchored" and numbers <= MOST_STORED and not self.is_full and not method.frozen_responsibilities
-        self.rate = 1.0 if self.is_anchored or method.estimates == "batch" else 1.0 / method.memory_batches
+        numbers = (
+            self.num_restarts * (about.num_variates + 1) * len(self.kept) * about.num_components
+        )
+        self.is_anchored = (
+            method.estimates == "anchored"
+            and numbers <= MOST_STORED
+            and not self.is_full
+            and not method.frozen_responsibilities
+        )
+        self.rate = (
+            1.0 if self.is_anchored or method.estimates == "batch" else 1.0 / method.memory_batches
+        )
         self.anchor: Anchor | None = None
 
     # ---------------------------------------------------------------- passes over rows
@@ -270,19 +387,36 @@ class _Training:
         """Log-weights of a model whose weights do not follow from its pseudo-weights, (R, C)."""
         return course.omega.log_softmax(-1) if self.about.weights != "geometric" else None
 
-    def balance(self, course: Course, index: Tensor, drop_anchor: bool = False) -> tuple[Balance, Tensor]:
-        """The statistics of all rows of ``index``, and the objective of a row, (R,); an anchor for the steps that follow, if asked for."""
+    def balance(
+        self, course: Course, index: Tensor, drop_anchor: bool = False
+    ) -> tuple[Balance, Tensor]:
+        """The statistics of all rows of ``index``, and the objective of a row, (R,); an anchor for
+        the steps that follow, if asked for.
+        """
         outputs: list[Tensor] | None = [] if drop_anchor and self.is_anchored else None
         log_weights = self.logits(course)
         total: Tensor | float = 0.0
         seen: Tensor | None = None
-        stored: list[Tensor] | None = [] if len(index) * self.num_restarts * self.about.num_components <= MOST_STORED else None
+        stored: list[Tensor] | None = (
+            []
+            if len(index) * self.num_restarts * self.about.num_components <= MOST_STORED
+            else None
+        )
         for prepared, terms, _ in self.rows.batches(index, self.chunk):
             log_scores, scores = self._scores(prepared, terms, keep=False)
             total = total + scores.sum(2)
             if outputs is not None:
                 outputs.append(scores)
-            own = torch.full((self.about.num_variates,), float(scores.shape[2]), dtype=scores.dtype, device=scores.device) if terms.seen is None else terms.seen.sum(1)
+            own = (
+                torch.full(
+                    (self.about.num_variates,),
+                    float(scores.shape[2]),
+                    dtype=scores.dtype,
+                    device=scores.device,
+                )
+                if terms.seen is None
+                else terms.seen.sum(1)
+            )
             seen = own if seen is None else seen + own
             if self.objective.labels is not None or terms.seen is not None:
                 stored = None  # the second half needs more than sums over variates
@@ -292,14 +426,28 @@ class _Training:
             raise ValueError("TrainClassifiers: no rows were given")
         phi = (total / seen[:, None]).clamp(min=FLOOR)
         share = None if bool((seen == len(index)).all()) else (seen / len(index)).unsqueeze(-1)
-        balance = Balance(phi, phi.new_zeros(self.num_restarts, 1, self.about.num_components), log_weights, share)
+        balance = Balance(
+            phi, phi.new_zeros(self.num_restarts, 1, self.about.num_components), log_weights, share
+        )
         pulls: list[Tensor] | None = None if outputs is None else []
         value = self._second_pass(balance, index, stored, pulls)
-        self.anchor = None if outputs is None or pulls is None else Anchor(torch.cat(outputs, 2), torch.cat(pulls, 1), phi, balance.pull)
+        self.anchor = (
+            None
+            if outputs is None or pulls is None
+            else Anchor(torch.cat(outputs, 2), torch.cat(pulls, 1), phi, balance.pull)
+        )
         return balance, value
 
-    def _second_pass(self, balance: Balance, index: Tensor, stored: list[Tensor] | None, pulls: list[Tensor] | None = None) -> Tensor:
-        """The pulls of all rows, in place, and their objective; ``pulls`` keeps those of each row."""
+    def _second_pass(
+        self,
+        balance: Balance,
+        index: Tensor,
+        stored: list[Tensor] | None,
+        pulls: list[Tensor] | None = None,
+    ) -> Tensor:
+        """The pulls of all rows, in place, and their objective; ``pulls`` keeps those of each
+        row.
+        """
         log_phi = balance.phi.log()
         log_weights = self.objective.log_weights(balance, log_phi)
         pull: Tensor | float = 0.0
@@ -315,7 +463,9 @@ class _Training:
                 pulls.append(own)
             pull = pull + self.objective.total_pull(own, terms) * (joint.shape[1] / len(index))
             values = self.objective.values(joint, log_scores, terms)
-            ratio, label, labelled = (a + b.cpu() for a, b in zip((ratio, label, labelled), values, strict=True))
+            ratio, label, labelled = (
+                a + b.cpu() for a, b in zip((ratio, label, labelled), values, strict=True)
+            )
         balance.pull = pull  # type: ignore[assignment]
         out = torch.zeros_like(ratio)
         if self.objective.cost is not None:
@@ -346,7 +496,9 @@ class _Training:
         return value
 
     def held_out_gain(self, course: Course, restart: int) -> tuple[float, float]:
-        """The mean log-likelihood ratio of the held-out rows in one restart, and its standard error; 0 and 0 where they are too few to say."""
+        """The mean log-likelihood ratio of the held-out rows in one restart, and its standard
+        error; 0 and 0 where they are too few to say.
+        """
         if self.method.cost is None or len(self.held) < LEAST_HELD:
             return 0.0, 0.0
         balance, _ = self.balance(course, self.kept)
@@ -365,7 +517,13 @@ class _Training:
         """Epochs until every restart has stopped."""
         course = store.load(Course) if store is not None else None
         if course is None:
-            course = Course.begin(self.networks.theta, self.start, self.num_restarts, self.method.learning_rate, self.generator)
+            course = Course.begin(
+                self.networks.theta,
+                self.start,
+                self.num_restarts,
+                self.method.learning_rate,
+                self.generator,
+            )
         course = course.to(self.gradient)
         self.networks.theta.copy_(course.theta)
         self.generator.set_state(course.generator)
@@ -380,10 +538,20 @@ class _Training:
             with self._at_average(course):
                 balance, value = self.balance(course, self.kept, drop_anchor=True)
                 held = self.held_out(course, balance) if len(self.held) else value
-                own = (self.networks.theta, course.omega, held, value * len(self.kept), self.networks.owner)
+                own = (
+                    self.networks.theta,
+                    course.omega,
+                    held,
+                    value * len(self.kept),
+                    self.networks.owner,
+                )
                 course.look(*own, method.tolerance, method.patience, method.num_decays)
             balance.log_weights = self.logits(course)
-            progress.update(len(course.history), objective=float(course.best.max()), active=int(course.active.sum()))
+            progress.update(
+                len(course.history),
+                objective=float(course.best.max()),
+                active=int(course.active.sum()),
+            )
             if store is not None and len(course.history) % store.every == 0:
                 course.theta, course.generator = self.networks.theta, self.generator.get_state()
                 store.save(course)
@@ -414,22 +582,44 @@ class _Training:
         while steps < LEAST_STEPS:
             order = torch.randperm(len(self.kept), generator=self.generator)
             for begin, end in self._stretches(course, balance, order):
-                for prepared, terms, place in self.rows.batches(self.kept[order[begin:end]], self.batch):
+                for prepared, terms, place in self.rows.batches(
+                    self.kept[order[begin:end]], self.batch
+                ):
                     chosen = order[begin + place.start : begin + place.stop]
                     if responsibilities is not None:
-                        terms = replace(terms, responsibilities=responsibilities[:, chosen.to(responsibilities.device)])
-                    shift = None if self.anchor is None else self.anchor.shift(chosen.to(self.gradient.device), balance.seen_share, terms.seen)
+                        terms = replace(
+                            terms,
+                            responsibilities=responsibilities[
+                                :, chosen.to(responsibilities.device)
+                            ],
+                        )
+                    shift = (
+                        None
+                        if self.anchor is None
+                        else self.anchor.shift(
+                            chosen.to(self.gradient.device), balance.seen_share, terms.seen
+                        )
+                    )
                     self._step(course, balance, prepared, terms, rate, shift)
                     steps += 1
 
-    def _stretches(self, course: Course, balance: Balance, order: Tensor) -> Iterator[tuple[int, int]]:
-        """The batches of one pass in stretches, as places in ``order``. In the first pass the networks move fast, and the anchor is dropped again after 32, 64, 128, ... steps.
+    def _stretches(
+        self, course: Course, balance: Balance, order: Tensor
+    ) -> Iterator[tuple[int, int]]:
+        """The batches of one pass in stretches, as places in ``order``.
+
+        In the first pass the networks move fast, and the anchor is dropped again after 32, 64, 128,
+        ... steps.
 
         Too few rows for a step are left out; another order will have them.
         """
         whole, begin = len(order) // self.batch, 0
         while begin < whole:
-            end = min(whole, max(2 * begin, FIRST_STRETCH)) if self.is_anchored and course.step < whole else whole
+            end = (
+                min(whole, max(2 * begin, FIRST_STRETCH))
+                if self.is_anchored and course.step < whole
+                else whole
+            )
             if begin:
                 fresh, _ = self.balance(course, self.kept, drop_anchor=True)
                 balance.phi, balance.pull = fresh.phi, fresh.pull
@@ -442,19 +632,35 @@ class _Training:
         parts = self._joints(self.kept, log_phi, self.objective.log_weights(balance, log_phi))
         return torch.cat([joint.softmax(-1) for joint, _, _ in parts], 1)
 
-    def _step(self, course: Course, balance: Balance, prepared: Any, terms: RowTerms, rate: Tensor, shift: Shift | None) -> None:
+    def _step(
+        self,
+        course: Course,
+        balance: Balance,
+        prepared: Any,
+        terms: RowTerms,
+        rate: Tensor,
+        shift: Shift | None,
+    ) -> None:
         """One step on a batch."""
         objective = self.objective
         log_scores, scores = self._scores(prepared, terms, keep=True)
         own = scores.mean(2) if balance.seen_share is None else scores.mean(2) / balance.seen_share
-        balance.phi = (balance.phi.lerp(own, self.rate) if shift is None else shift.phi_of(scores, own)).clamp_(min=FLOOR)
+        balance.phi = (
+            balance.phi.lerp(own, self.rate) if shift is None else shift.phi_of(scores, own)
+        ).clamp_(min=FLOOR)
         log_phi = balance.phi.log()
         log_weights = objective.log_weights(balance, log_phi)
         pull = objective.row_pulls(objective.joint(log_scores, log_phi, log_weights, terms), terms)
         mean_pull = objective.total_pull(pull, terms)
-        balance.pull = balance.pull.lerp(mean_pull, self.rate) if shift is None else shift.pull_of(pull, mean_pull)
+        balance.pull = (
+            balance.pull.lerp(mean_pull, self.rate)
+            if shift is None
+            else shift.pull_of(pull, mean_pull)
+        )
         slope = objective.slope(log_scores, scores, pull, balance, log_weights, terms)
-        self.networks.add_gradient(slope.mul_(1.0 / log_scores.shape[2]), log_scores, scores, self.gradient, add=False)
+        self.networks.add_gradient(
+            slope.mul_(1.0 / log_scores.shape[2]), log_scores, scores, self.gradient, add=False
+        )
         self._descend(course, balance, log_weights, rate)
 
     def _full_step(self, course: Course, rate: Tensor) -> None:
@@ -469,13 +675,19 @@ class _Training:
         for number, (prepared, terms, place) in enumerate(self.rows.batches(self.kept, self.chunk)):
             log_scores, scores = self._scores(prepared, terms, keep=True)
             terms = terms if frozen is None else replace(terms, responsibilities=frozen[:, place])
-            pull = self.objective.row_pulls(self.objective.joint(log_scores, log_phi, log_weights, terms), terms)
+            pull = self.objective.row_pulls(
+                self.objective.joint(log_scores, log_phi, log_weights, terms), terms
+            )
             slope = self.objective.slope(log_scores, scores, pull, balance, log_weights, terms)
-            self.networks.add_gradient(slope.mul_(1.0 / len(self.kept)), log_scores, scores, self.gradient, add=number > 0)
+            self.networks.add_gradient(
+                slope.mul_(1.0 / len(self.kept)), log_scores, scores, self.gradient, add=number > 0
+            )
         self._descend(course, balance, log_weights, rate)
 
     def _descend(self, course: Course, balance: Balance, log_weights: Tensor, rate: Tensor) -> None:
-        """One step of Adam along the gradient of the cost, and of the prior of the networks, in place."""
+        """One step of Adam along the gradient of the cost, and of the prior of the networks, in
+        place.
+        """
         theta, gradient = self.networks.theta, self.gradient
         gradient.add_(theta, alpha=1.0 / (self.about.prior_scale**2 * len(self.kept)))
         course.step += 1
@@ -493,10 +705,12 @@ class _Training:
     # ---------------------------------------------------------------- the end
 
     def _last_steps(self, course: Course, objective: Tensor) -> Tensor:
-        """Newton's method for the output layers, from where the networks are; the objective, (R,), of the weights that every restart keeps is returned.
+        """Newton's method for the output layers, from where the networks are; the objective, (R,),
+        of the weights that every restart keeps is returned.
 
-        They are the last whose held-out rows are not less likely than before the first step by more than the standard error of the difference: the epoch that they start
-        from was chosen by these rows, and is a little lucky with them.
+        They are the last whose held-out rows are not less likely than before the first step by more
+        than the standard error of the difference: the epoch that they start from was chosen by
+        these rows, and is a little lucky with them.
         """
         method, networks = self.method, self.networks
         layers = OutputLayers(self.objective, networks, self.rows, self.chunk)
@@ -507,7 +721,9 @@ class _Training:
         first = self._held_out_ratios(balance) if len(self.held) else None
         for _ in range(method.last_steps):
             log_weights = self.objective.log_weights(balance, balance.phi.log())
-            step = layers.direction(self.kept, balance, log_weights, 1.0 / (self.about.prior_scale**2 * len(self.kept)))
+            step = layers.direction(
+                self.kept, balance, log_weights, 1.0 / (self.about.prior_scale**2 * len(self.kept))
+            )
             if float(step.gain.max()) < min(method.tolerance, LEAST_GAIN / len(self.kept)):
                 break
             before = value
@@ -517,7 +733,9 @@ class _Training:
             else:
                 rows = self._held_out_ratios(balance)
                 held, change = rows.mean(1), rows - first
-                better = (value > before).cpu() & (change.mean(1) >= -change.std(1) / math.sqrt(change.shape[1]))
+                better = (value > before).cpu() & (
+                    change.mean(1) >= -change.std(1) / math.sqrt(change.shape[1])
+                )
             objective, moved = torch.where(better, held, objective), better.to(owner.device)
             best_theta = torch.where(moved[owner], networks.theta, best_theta)
             best_omega = torch.where(moved[:, None], course.omega, best_omega)
@@ -528,7 +746,9 @@ class _Training:
         return objective
 
     def _along(self, course: Course, step: Direction, before: Tensor) -> tuple[Balance, Tensor]:
-        """Statistics and objective of all training rows after a step of every restart: halved until its objective rises, left out where it never does."""
+        """Statistics and objective of all training rows after a step of every restart: halved until
+        its objective rises, left out where it never does.
+        """
         owner, theta, omega = self.networks.owner, self.networks.theta.clone(), course.omega
         change, size = self.networks.packed(step.networks), torch.ones_like(before)
         for halvings in range(MOST_HALVINGS + 1):
@@ -561,17 +781,35 @@ class _Training:
         ratio = torch.zeros(self.num_restarts, dtype=torch.float64)
         for joint, _, _ in self._joints(every, log_phi, log_weights):
             ratio = ratio + joint.logsumexp(-1).double().sum(-1).cpu()
-        params = {"pseudo_weights": balance.phi / balance.phi.sum(-1, keepdim=True), "weights": log_weights.exp()}
-        params |= {name: start[name][:1].expand_as(start[name]) for name in self.about.scaling_sites}
+        params = {
+            "pseudo_weights": balance.phi / balance.phi.sum(-1, keepdim=True),
+            "weights": log_weights.exp(),
+        }
+        params |= {
+            name: start[name][:1].expand_as(start[name]) for name in self.about.scaling_sites
+        }
         params |= self.networks.params(self.networks.theta)
         params = {name: params[name].to(home).clone() for name in start}
         iterations = torch.full((self.num_restarts,), len(course.history), dtype=torch.long)
         converged = ~course.active if not keep_last else torch.ones_like(course.active)
-        return Outcome(params, objective.clone(), self.method.objective_name, ratio, course.history, course.history_train, converged, iterations)
+        return Outcome(
+            params,
+            objective.clone(),
+            self.method.objective_name,
+            ratio,
+            course.history,
+            course.history_train,
+            converged,
+            iterations,
+        )
 
 
-def _adam(theta: Tensor, gradient: Tensor, first: Tensor, second: Tensor, step: int, rate: Tensor) -> None:
-    """Adam's step, in place; written out, for torch's own optimisers cost more than a step of a small network."""
+def _adam(
+    theta: Tensor, gradient: Tensor, first: Tensor, second: Tensor, step: int, rate: Tensor
+) -> None:
+    """Adam's step, in place; written out, for torch's own optimisers cost more than a step of a
+    small network.
+    """
     first.lerp_(gradient, 1 - BETAS[0])
     second.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
     scale = math.sqrt(1 - BETAS[1] ** step)

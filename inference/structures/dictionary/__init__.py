@@ -11,7 +11,13 @@ from inference.structures.dictionary.codes import (
     random_dictionary,
     unit_columns,
 )
-from inference.structures.dictionary.decoders import BackwardElimination, Decoder, HardThresholding, Pursuit, Shrinkage
+from inference.structures.dictionary.decoders import (
+    BackwardElimination,
+    Decoder,
+    HardThresholding,
+    Pursuit,
+    Shrinkage,
+)
 from inference.structures.dictionary.structure import DictionaryStructure
 
 __all__ = [

@@ -1,4 +1,6 @@
-"""Alternating minimisation for sparse coding: codes for the dictionary, the dictionary for the codes, restarts as one batch."""
+"""Alternating minimisation for sparse coding: codes for the dictionary, the dictionary for the
+codes, restarts as one batch.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,20 @@ from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import Outcome
 from inference.base.progress import Progress
 from inference.programs.program import Params
-from inference.structures.dictionary.codes import codes_of, decode, finished, objectives, unit_columns
-from inference.structures.dictionary.decoders import BackwardElimination, Decoder, HardThresholding, Pursuit, Shrinkage
+from inference.structures.dictionary.codes import (
+    codes_of,
+    decode,
+    finished,
+    objectives,
+    unit_columns,
+)
+from inference.structures.dictionary.decoders import (
+    BackwardElimination,
+    Decoder,
+    HardThresholding,
+    Pursuit,
+    Shrinkage,
+)
 from ppl_models.descriptions.components import DictionaryDescription
 from ppl_models.parts.validation import check_number, check_size, plain_fields
 
@@ -41,7 +55,10 @@ def _check(owner: object, **least: float) -> None:
 def _described(owner: object, problem: Problem) -> DictionaryDescription:
     about = problem.structure.about
     if not isinstance(about, DictionaryDescription):
-        raise ValueError(f"{type(owner).__name__}: a sparse coding was expected, got {type(problem.model).__name__}")
+        raise ValueError(
+            f"{type(owner).__name__}: a sparse coding was expected, got"
+            f" {type(problem.model).__name__}"
+        )
     return about
 
 
@@ -50,7 +67,8 @@ class Alternation:
     """Where the restarts are, so that an interrupted run goes on from there.
 
     Args:
-        dictionary: (R, J, m); codes: (R, N, m); error: squared, (R,); rounds, converged: of each restart, (R,).
+        dictionary: (R, J, m); codes: (R, N, m); error: squared, (R,); rounds, converged: of each
+            restart, (R,).
         active: indices of the restarts still running; history: of ``error``, (T, R).
     """
 
@@ -68,12 +86,22 @@ class Alternation:
         dictionary, codes = start["dictionary"].clone(), start["codes"].clone()
         error = _errors(data, dictionary, codes).sum(-1)
         rounds = torch.zeros(len(dictionary), dtype=torch.long)
-        return cls(dictionary, codes, error, rounds, rounds.bool(), torch.arange(len(dictionary)), error.new_zeros(0, len(error)))
+        return cls(
+            dictionary,
+            codes,
+            error,
+            rounds,
+            rounds.bool(),
+            torch.arange(len(dictionary)),
+            error.new_zeros(0, len(error)),
+        )
 
 
 @dataclass(eq=False)
 class Epochs:
-    """The same for passes over the rows: dictionary (R, J, m), state of the generator, minus squared errors (T, R)."""
+    """The same for passes over the rows: dictionary (R, J, m), state of the generator, minus
+    squared errors (T, R).
+    """
 
     dictionary: Tensor
     generator: Tensor
@@ -82,14 +110,17 @@ class Epochs:
 
 @dataclass(frozen=True)
 class AlternatingMinimization:
-    """Codes by a small-support decoder, then the dictionary by least squares over all rows (Engan, Aase and Husoy 1999).
+    """Codes by a small-support decoder, then the dictionary by least squares over all rows (Engan,
+    Aase and Husoy 1999).
 
-    A row keeps its old codes where the new ones fit worse, so the squared error never grows. A column that nobody uses starts
-    anew at the row explained worst. A restart stops when the error falls relatively less than ``tolerance`` an iteration, or
-    below 1e-16 of the data's sum of squares.
+    A row keeps its old codes where the new ones fit worse, so the squared error never grows. A
+    column that nobody uses starts anew at the row explained worst. A restart stops when the error
+    falls relatively less than ``tolerance`` an iteration, or below 1e-16 of the data's sum of
+    squares.
 
     Args:
-        decoder: a record of :mod:`inference.structures.dictionary.decoders`; :class:`~inference.structures.dictionary.decoders.BackwardElimination` measures best.
+        decoder: a record of :mod:`inference.structures.dictionary.decoders`;
+            :class:`~inference.structures.dictionary.decoders.BackwardElimination` measures best.
         max_iterations: at most.
         tolerance: relative fall of the squared error.
 
@@ -104,16 +135,25 @@ class AlternatingMinimization:
     def __post_init__(self) -> None:
         if not isinstance(self.decoder, BackwardElimination | HardThresholding | Pursuit):
             raise ValueError(
-                f"AlternatingMinimization: a decoder that keeps to the sparsity was expected, got {self.decoder!r}"
+                "AlternatingMinimization: a decoder that keeps to the sparsity was expected, got"
+                f" {self.decoder!r}"
             )
         _check(self, max_iterations=1, tolerance=0.0)
 
-    def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
+    def run(
+        self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None
+    ) -> Outcome:
         """Run every restart from ``start`` (R, ...) until it stops."""
         about, data = _described(self, problem), problem.data
-        store = Checkpoint(checkpoint, problem.fingerprint(self, start)) if checkpoint is not None else None
+        store = (
+            Checkpoint(checkpoint, problem.fingerprint(self, start))
+            if checkpoint is not None
+            else None
+        )
         floor = SMALLEST_RESIDUAL * data.square().sum()
-        course = (store.load(Alternation) if store is not None else None) or Alternation.begin(data, start)
+        course = (store.load(Alternation) if store is not None else None) or Alternation.begin(
+            data, start
+        )
         while len(course.active) and len(course.history) < self.max_iterations:
             active = course.active
             a, h = refitted(data, course.dictionary[active], course.codes[active])
@@ -129,14 +169,20 @@ class AlternatingMinimization:
             course.converged[active] = done
             course.active = active[~done]
             course.history = torch.cat([course.history, course.error[None]])
-            progress.update(len(course.history), -float(course.error.min()), len(course.active), float((gain / least).max()))
+            progress.update(
+                len(course.history),
+                -float(course.error.min()),
+                len(course.active),
+                float((gain / least).max()),
+            )
             if store is not None and len(course.history) % store.every == 0:
                 store.save(course)
         if not course.converged[course.error.argmin()]:
             from inference.base.outcome import ConvergenceWarning
 
             warnings.warn(
-                f"the best restart did not converge in {self.max_iterations} iterations: raise max_iterations",
+                f"the best restart did not converge in {self.max_iterations} iterations: raise"
+                " max_iterations",
                 ConvergenceWarning,
                 stacklevel=3,
             )
@@ -144,9 +190,16 @@ class AlternatingMinimization:
         log_likelihood, objective = objectives(about, problem, params)
         errors = course.history.double().cpu()
         return Outcome(
-            params, objective, OBJECTIVE, log_likelihood, -errors, torch.full_like(errors, torch.nan), course.converged, course.rounds,
+            params,
+            objective,
+            OBJECTIVE,
+            log_likelihood,
+            -errors,
+            torch.full_like(errors, torch.nan),
+            course.converged,
+            course.rounds,
             trace_name="minus squared error",
-        )  # fmt: skip
+        )
 
 
 def _errors(data: Tensor, dictionary: Tensor, codes: Tensor) -> Tensor:
@@ -155,12 +208,16 @@ def _errors(data: Tensor, dictionary: Tensor, codes: Tensor) -> Tensor:
 
 
 def refitted(data: Tensor, dictionary: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
-    """The best dictionary (R, J, m) for the codes (R, N, m), columns of length 1, and the codes in its scale."""
+    """The best dictionary (R, J, m) for the codes (R, N, m), columns of length 1, and the codes in
+    its scale.
+    """
     gram = codes.mT @ codes
     new = (data.mT @ codes) @ torch.linalg.pinv(gram, rtol=1e-12, hermitian=True)
     length = new.norm(dim=-2)
     dead = length <= 1e-9 * data.norm(dim=-1).max().clamp(min=1e-300)
-    dead |= gram.diagonal(dim1=-2, dim2=-1) <= 1e-24 * gram.diagonal(dim1=-2, dim2=-1).amax(-1, keepdim=True)
+    dead |= gram.diagonal(dim1=-2, dim2=-1) <= 1e-24 * gram.diagonal(dim1=-2, dim2=-1).amax(
+        -1, keepdim=True
+    )
     safe = torch.where(dead, 1.0, length)
     new, codes = new / safe.unsqueeze(-2), codes * safe.unsqueeze(-2)
     for r in dead.any(-1).nonzero().ravel().tolist():
@@ -179,11 +236,13 @@ def refitted(data: Tensor, dictionary: Tensor, codes: Tensor) -> tuple[Tensor, T
 
 @dataclass(frozen=True)
 class GradientAlternation:
-    r"""The alternating minimisation of Buhai et al. (2020, arXiv:1907.00030), with the constants of their released code.
+    r"""The alternating minimisation of Buhai et al. (2020, arXiv:1907.00030), with the constants of
+    their released code.
 
-    For every batch of rows: codes by ``decoder``, then :math:`A \leftarrow A - \eta\, \mathrm{mean}\, (A h - x) h^\top`, columns
-    back to length 1. Every restart has its own order of the rows. Reported codes are those of the model (at most
-    ``sparsity`` entries), not the decoder's.
+    For every batch of rows: codes by ``decoder``, then :math:`A \leftarrow A - \eta\,
+    \mathrm{mean}\, (A h - x) h^\top`, columns back to length 1. Every restart has its own order of
+    the rows. Reported codes are those of the model (at most ``sparsity`` entries), not the
+    decoder's.
 
     Args:
         decoder: of a batch.
@@ -199,14 +258,25 @@ class GradientAlternation:
     num_epochs: int = 2000
 
     def __post_init__(self) -> None:
-        if isinstance(self.decoder, type | bytes) or not callable(getattr(self.decoder, "decode", None)):
-            raise ValueError(f"GradientAlternation: decoder must be a decoder such as HardThresholding(), got {self.decoder!r}")
+        if isinstance(self.decoder, type | bytes) or not callable(
+            getattr(self.decoder, "decode", None)
+        ):
+            raise ValueError(
+                "GradientAlternation: decoder must be a decoder such as HardThresholding(), got"
+                f" {self.decoder!r}"
+            )
         _check(self, step=0.0, batch_size=1, num_epochs=1)
 
-    def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
+    def run(
+        self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None
+    ) -> Outcome:
         """Run every restart from ``start`` (R, ...) for all epochs."""
         about, data = _described(self, problem), problem.data
-        store = Checkpoint(checkpoint, problem.fingerprint(self, start)) if checkpoint is not None else None
+        store = (
+            Checkpoint(checkpoint, problem.fingerprint(self, start))
+            if checkpoint is not None
+            else None
+        )
         dictionary = start["dictionary"].clone()
         num_restarts, sparsity = len(dictionary), about.sparsity
         generator = torch.Generator().manual_seed(problem.seed)
@@ -221,7 +291,9 @@ class GradientAlternation:
                 rows = data[batch]  # (R, B, J)
                 codes = self._codes(rows, dictionary, sparsity)
                 residual = codes @ dictionary.mT - rows
-                dictionary = unit_columns(dictionary - self.step * (residual.mT @ codes) / batch.shape[1])
+                dictionary = unit_columns(
+                    dictionary - self.step * (residual.mT @ codes) / batch.shape[1]
+                )
                 total += residual.square().sum((-2, -1)).double().cpu()
             history = torch.cat([history, -total[None]])
             progress.update(epoch + 1, objective=float(-total.min()), active=num_restarts)
@@ -230,15 +302,25 @@ class GradientAlternation:
         params = finished(about, dictionary, codes_of(about, data, dictionary), data)
         log_likelihood, objective = objectives(about, problem, params)
         return Outcome(
-            params, objective, OBJECTIVE, log_likelihood, history, torch.full_like(history, torch.nan),
-            torch.ones(num_restarts, dtype=torch.bool), torch.full((num_restarts,), self.num_epochs),
+            params,
+            objective,
+            OBJECTIVE,
+            log_likelihood,
+            history,
+            torch.full_like(history, torch.nan),
+            torch.ones(num_restarts, dtype=torch.bool),
+            torch.full((num_restarts,), self.num_epochs),
             trace_name="minus squared error of the decoder over an epoch",
-        )  # fmt: skip
+        )
 
     def _codes(self, rows: Tensor, dictionary: Tensor, sparsity: int) -> Tensor:
         cross, gram = rows @ dictionary, dictionary.mT @ dictionary
-        if isinstance(self.decoder, Shrinkage):  # Cholesky is ten times as quick as the pseudoinverse
+        if isinstance(
+            self.decoder, Shrinkage
+        ):  # Cholesky is ten times as quick as the pseudoinverse
             factor, failed = torch.linalg.cholesky_ex(gram)
             if not bool(failed.any()):
-                return (torch.cholesky_solve(cross.mT, factor).mT - self.decoder.threshold).clamp(min=0)
+                return (torch.cholesky_solve(cross.mT, factor).mT - self.decoder.threshold).clamp(
+                    min=0
+                )
         return self.decoder.decode(cross, gram, sparsity)

@@ -39,7 +39,9 @@ def decode(decoder: Any, data: Tensor, dictionary: Tensor, sparsity: int) -> Ten
     """
     gram = dictionary.mT @ dictionary
     rows = max(1, CHUNK_ELEMENTS // (len(dictionary) * max(dictionary.shape[-1], 4 * sparsity**2)))
-    return torch.cat([decoder.decode(part @ dictionary, gram, sparsity) for part in data.split(rows)], 1)
+    return torch.cat(
+        [decoder.decode(part @ dictionary, gram, sparsity) for part in data.split(rows)], 1
+    )
 
 
 def unit_columns(dictionary: Tensor) -> Tensor:
@@ -47,20 +49,27 @@ def unit_columns(dictionary: Tensor) -> Tensor:
     return dictionary / dictionary.norm(dim=-2, keepdim=True).clamp(min=1e-300)
 
 
-def random_dictionary(data: Tensor, num_columns: int, num_restarts: int, generator: Generator) -> Tensor:
+def random_dictionary(
+    data: Tensor, num_columns: int, num_restarts: int, generator: Generator
+) -> Tensor:
     """Gaussian columns in the span of the rows, of length 1, (R, J, m)."""
     rank, _, right = _span(data)
-    noise = torch.randn(num_restarts, rank, num_columns, generator=generator, dtype=torch.float64).to(data)
+    noise = torch.randn(
+        num_restarts, rank, num_columns, generator=generator, dtype=torch.float64
+    ).to(data)
     return unit_columns(right[:rank].mT @ noise)
 
 
-def fourth_moment_start(data: Tensor, num_columns: int, generator: Generator, num_steps: int = 200) -> Tensor:
+def fourth_moment_start(
+    data: Tensor, num_columns: int, generator: Generator, num_steps: int = 200
+) -> Tensor:
     r"""The rotation of the whitened rows with the heaviest tails, (J, min(m, rank)).
 
-    Rows are whitened by their second moments about zero (codes that sum to one have no full covariance), so
-    :math:`x = h Q^\top S V` with an orthogonal Q, found by :math:`Q \leftarrow \mathrm{polar}(Y^\top (YQ)^3)`: every step raises
-    the sum of fourth moments (Zhai, Yang, Liao, Wright and Ma 2020, Journal of Machine Learning Research 21). The sign of a
-    column makes the third moment of its codes positive. Exact for independent centred codes; a start for others.
+    Rows are whitened by their second moments about zero (codes that sum to one have no full
+    covariance), so :math:`x = h Q^\top S V` with an orthogonal Q, found by :math:`Q \leftarrow
+    \mathrm{polar}(Y^\top (YQ)^3)`: every step raises the sum of fourth moments (Zhai, Yang, Liao,
+    Wright and Ma 2020, Journal of Machine Learning Research 21). The sign of a column makes the
+    third moment of its codes positive. Exact for independent centred codes; a start for others.
     """
     rank, (left, size), right = _span(data)
     rank = min(rank, num_columns)
@@ -87,7 +96,9 @@ def codes_of(about: DictionaryDescription, data: Tensor, dictionary: Tensor) -> 
     return decode(BackwardElimination(), data, dictionary, about.sparsity).clamp(max=about.bound)
 
 
-def finished(about: DictionaryDescription, dictionary: Tensor, codes: Tensor, data: Tensor) -> Params:
+def finished(
+    about: DictionaryDescription, dictionary: Tensor, codes: Tensor, data: Tensor
+) -> Params:
     """Parameters and codes by site, the noise at its best where it is estimated."""
     params = {"dictionary": dictionary, "codes": codes}
     if about.noise is None:
@@ -96,7 +107,9 @@ def finished(about: DictionaryDescription, dictionary: Tensor, codes: Tensor, da
     return params
 
 
-def objectives(about: DictionaryDescription, problem: Problem, params: Params) -> tuple[Tensor, Tensor]:
+def objectives(
+    about: DictionaryDescription, problem: Problem, params: Params
+) -> tuple[Tensor, Tensor]:
     """Log-likelihood given the codes, and log-joint density of data, codes and parameters, (R,)."""
     likelihood = conditional_rows(about, params, problem.data).sum(-1).double().cpu()
     prior = problem.program().log_prior(params).detach().double().cpu()

@@ -1,7 +1,9 @@
-r"""Sparse non-negative codes of rows for a given dictionary A, from :math:`A^\top x` and :math:`A^\top A` alone.
+r"""Sparse non-negative codes of rows for a given dictionary A, from :math:`A^\top x` and
+:math:`A^\top A` alone.
 
-Every decoder is a frozen record with ``decode(cross, gram, sparsity)``: cross (R, N, m), gram (R, m, m) to codes (R, N, m).
-All but :class:`Shrinkage` return at most ``sparsity`` entries that are not zero, and the best amounts on that support.
+Every decoder is a frozen record with ``decode(cross, gram, sparsity)``: cross (R, N, m), gram (R,
+m, m) to codes (R, N, m). All but :class:`Shrinkage` return at most ``sparsity`` entries that are
+not zero, and the best amounts on that support.
 """
 
 from __future__ import annotations
@@ -32,17 +34,23 @@ def least_squares(cross: Tensor, gram: Tensor) -> Tensor:
 
 
 def amounts_on(chosen: Tensor, cross: Tensor, gram: Tensor) -> tuple[Tensor, Tensor]:
-    """Least squares on supports (R, N, s): amounts (R, N, s), and what dropping each costs in squared error, (R, N, s)."""
+    """Least squares on supports (R, N, s): amounts (R, N, s), and what dropping each costs in
+    squared error, (R, N, s).
+    """
     size, m = chosen.shape[-1], gram.shape[-1]
     pairs = chosen.unsqueeze(-1) * m + chosen.unsqueeze(-2)  # (R, N, s, s)
     block = gram.flatten(1).gather(1, pairs.flatten(1)).reshape(pairs.shape)
-    inverse = torch.linalg.inv(block + RIDGE * torch.eye(size, dtype=gram.dtype, device=gram.device))
+    inverse = torch.linalg.inv(
+        block + RIDGE * torch.eye(size, dtype=gram.dtype, device=gram.device)
+    )
     amounts = (inverse @ cross.gather(-1, chosen).unsqueeze(-1)).squeeze(-1)
     return amounts, amounts.square() / inverse.diagonal(dim1=-2, dim2=-1).clamp(min=1e-300)
 
 
 def _on_support(chosen: Tensor, cross: Tensor, gram: Tensor) -> Tensor:
-    """Codes with the best amounts on a support; where one is negative it is left out and the others are solved for again."""
+    """Codes with the best amounts on a support; where one is negative it is left out and the others
+    are solved for again.
+    """
     amounts, _ = amounts_on(chosen, cross, gram)
     eye = torch.eye(chosen.shape[-1], dtype=gram.dtype, device=gram.device)
     out = amounts < 0
@@ -63,7 +71,8 @@ def _on_support(chosen: Tensor, cross: Tensor, gram: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Shrinkage:
-    r""":math:`\max(0, A^+ x - \alpha)`, the decoder of Buhai et al. (2020, arXiv:1907.00030); it does not use the sparsity.
+    r""":math:`\max(0, A^+ x - \alpha)`, the decoder of Buhai et al. (2020, arXiv:1907.00030); it
+    does not use the sparsity.
 
     Args:
         threshold: :math:`\alpha`, in units of the data.
@@ -76,7 +85,9 @@ class Shrinkage:
 
     def __post_init__(self) -> None:
         plain_fields(self)
-        check_number("Shrinkage", "threshold", self.threshold, "not be negative, and be finite", least=0)
+        check_number(
+            "Shrinkage", "threshold", self.threshold, "not be negative, and be finite", least=0
+        )
 
     def decode(self, cross: Tensor, gram: Tensor, sparsity: int) -> Tensor:
         """Codes (R, N, m)."""
@@ -85,7 +96,8 @@ class Shrinkage:
 
 @dataclass(frozen=True)
 class BackwardElimination:
-    """Non-negative least squares over all columns; of its largest entries the cheapest is dropped until ``sparsity`` are left.
+    """Non-negative least squares over all columns; of its largest entries the cheapest is dropped
+    until ``sparsity`` are left.
 
     Args:
         num_sweeps: passes of coordinate descent from the clamped pseudoinverse.
@@ -107,7 +119,9 @@ class BackwardElimination:
         for _ in range(self.num_sweeps):
             for i in range(codes.shape[-1]):
                 slope = cross[..., i] - (codes @ gram[..., i : i + 1]).squeeze(-1)
-                codes[..., i] = (codes[..., i] + slope / gram[:, i, i].clamp(min=RIDGE)[:, None]).clamp(min=0)
+                codes[..., i] = (
+                    codes[..., i] + slope / gram[:, i, i].clamp(min=RIDGE)[:, None]
+                ).clamp(min=0)
         chosen = codes.topk(min(self.width * sparsity, codes.shape[-1]), -1).indices
         while chosen.shape[-1] > sparsity:
             amounts, cost = amounts_on(chosen, cross, gram)
@@ -119,7 +133,9 @@ class BackwardElimination:
 
 @dataclass(frozen=True)
 class Pursuit:
-    """Orthogonal matching pursuit (Pati, Rezaiifar and Krishnaprasad 1993) with columns of positive correlation."""
+    """Orthogonal matching pursuit (Pati, Rezaiifar and Krishnaprasad 1993) with columns of positive
+    correlation.
+    """
 
     def decode(self, cross: Tensor, gram: Tensor, sparsity: int) -> Tensor:
         """Codes (R, N, m)."""
@@ -134,7 +150,8 @@ class Pursuit:
 
 @dataclass(frozen=True)
 class HardThresholding:
-    """Iterative hard thresholding (Blumensath and Davies 2009) from the pseudoinverse, least squares on every support.
+    """Iterative hard thresholding (Blumensath and Davies 2009) from the pseudoinverse, least
+    squares on every support.
 
     Args:
         num_steps: gradient steps.

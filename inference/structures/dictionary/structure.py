@@ -1,4 +1,6 @@
-"""What fits need of a dictionary: a start from fourth moments, codes of rows, densities, an order of the columns."""
+"""What fits need of a dictionary: a start from fourth moments, codes of rows, densities, an order
+of the columns.
+"""
 
 from __future__ import annotations
 
@@ -48,9 +50,13 @@ class DictionaryStructure(Structure):
         return cls(model) if hasattr(model, "dictionary") else None
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
-        """Random columns; "spectral": in the first restart fourth moments, as far as the rank of the data goes."""
+        """Random columns; "spectral": in the first restart fourth moments, as far as the rank of
+        the data goes.
+        """
         generator = torch.Generator().manual_seed(problem.seed)
-        dictionary = random_dictionary(problem.data, self.about.num_columns, num_restarts, generator)
+        dictionary = random_dictionary(
+            problem.data, self.about.num_columns, num_restarts, generator
+        )
         if init == "spectral":
             found = fourth_moment_start(problem.data, self.about.num_columns, generator)
             dictionary[0, :, : found.shape[1]] = found
@@ -59,12 +65,18 @@ class DictionaryStructure(Structure):
     def _with_noise(self, dictionary: Tensor) -> Params:
         if self.about.noise is not None:
             return {"dictionary": dictionary}
-        return {"dictionary": dictionary, "noise": dictionary.new_ones(len(dictionary), 1)}  # replaced by the engine
+        return {
+            "dictionary": dictionary,
+            "noise": dictionary.new_ones(len(dictionary), 1),
+        }  # replaced by the engine
 
     def complete_start(self, problem: Problem, params: Params) -> Params:
         """Codes for parameters (R, ...) that came without them; columns of length 1."""
         dictionary = unit_columns(params["dictionary"])
-        return params | {"dictionary": dictionary, "codes": codes_of(self.about, problem.data, dictionary)}
+        return params | {
+            "dictionary": dictionary,
+            "codes": codes_of(self.about, problem.data, dictionary),
+        }
 
     def conditional_rows(self, params: Params, data: Tensor) -> Tensor:
         return conditional_rows(self.about, params, data)
@@ -77,7 +89,10 @@ class DictionaryStructure(Structure):
     def canonical(self, params: Params) -> Params:
         """Columns in the order of falling total code."""
         order = params["codes"].sum(-2).argsort(descending=True, stable=True)
-        return params | {"dictionary": params["dictionary"][:, order], "codes": params["codes"][:, order]}
+        return params | {
+            "dictionary": params["dictionary"][:, order],
+            "codes": params["codes"][:, order],
+        }
 
     def at_bound(self, params: Params) -> list[str]:
         """The noise where it is estimated, and codes, by column."""
@@ -87,53 +102,77 @@ class DictionaryStructure(Structure):
         return ["noise[0]"] * noise + [f"codes[..., {i}]" for i in high]
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
-        """Columns that no row uses or that repeat each other, and residuals that the stated noise does not explain."""
+        """Columns that no row uses or that repeat each other, and residuals that the stated noise
+        does not explain.
+        """
         dictionary, codes = unit_columns(params["dictionary"]), params["codes"]
         used = (codes > 0).any(0)
-        cosines = (dictionary.mT @ dictionary).masked_fill(~(used.unsqueeze(-1) & used), 0.0).triu(1)
+        cosines = (
+            (dictionary.mT @ dictionary).masked_fill(~(used.unsqueeze(-1) & used), 0.0).triu(1)
+        )
         found = []
         if not bool(used.all()):
             which = listed(list(map(str, (~used).nonzero().ravel().tolist())))
-            found.append(f"no row uses columns {which} of the dictionary: {int(used.sum())} of the {len(used)} columns say all that the fit says. Fit fewer columns")
+            found.append(
+                f"no row uses columns {which} of the dictionary: {int(used.sum())} of the"
+                f" {len(used)} columns say all that the fit says. Fit fewer columns"
+            )
         if len(copies := (cosines > SAME).nonzero().tolist()):
-            found.append(f"columns {_pairs(copies)} of the dictionary are copies of each other. Fit fewer columns")
+            found.append(
+                f"columns {_pairs(copies)} of the dictionary are copies of each other. Fit fewer"
+                " columns"
+            )
         return [*found, *self._misfit(problem, params)]
 
     def _misfit(self, problem: Problem, params: Params) -> list[str]:
         r"""Where residuals are larger than the stated noise s lets them be.
 
-        At the truth :math:`\sum (x - A h)^2 / s^2` is chi-square with a degree of freedom an entry, and at the best estimate it is no larger.
+        At the truth :math:`\sum (x - A h)^2 / s^2` is chi-square with a degree of freedom an entry,
+        and at the best estimate it is no larger.
         """
         from scipy.special import chdtri
 
         noise, k = self.about.noise, self.about.sparsity
         residuals = problem.data - params["codes"] @ params["dictionary"].mT
         number = residuals.numel()
-        if noise is None or float(residuals.double().square().sum()) <= noise**2 * float(chdtri(number, CHANCE)):
+        if noise is None or float(residuals.double().square().sum()) <= noise**2 * float(
+            chdtri(number, CHANCE)
+        ):
             return []
         return [
-            f"the residuals contradict the model: their standard deviation is {float(residuals.square().mean().sqrt()):.3g}, but noise = {noise:g} was stated, so the log-likelihood and what "
-            f"is read from it mean nothing. Either no start found the dictionary (try more starts, such as num_restarts=30), or the rows are not sums of at most {k} "
-            f"column{'s' * (k > 1)} with codes of at least zero (codes of both signs need a column for each sign), or their noise is larger: noise=None estimates it"
+            "the residuals contradict the model: their standard deviation is"
+            f" {float(residuals.square().mean().sqrt()):.3g}, but noise = {noise:g} was stated, so"
+            " the log-likelihood and what is read from it mean nothing. Either no start found the"
+            " dictionary (try more starts, such as num_restarts=30), or the rows are not sums of"
+            f" at most {k} column{'s' * (k > 1)} with codes of at least zero (codes of both signs"
+            " need a column for each sign), or their noise is larger: noise=None estimates it"
         ]
 
     def num_densities(self, num_items: int) -> int:
         return num_items
 
     def num_free(self, params: Params) -> int:
-        """Columns without their length, codes that are not zero, and the noise where it is estimated."""
+        """Columns without their length, codes that are not zero, and the noise where it is
+        estimated.
+        """
         j, m = params["dictionary"].shape
         codes = int((params["codes"] != 0).sum()) if "codes" in params else 0
         return m * (j - 1) + codes + ("noise" in params)
 
     def recommended(self, problem: Problem) -> Recommendation:
-        """One start from moments where the columns can be independent; several where they cannot."""
+        """One start from moments where the columns can be independent; several where they
+        cannot.
+        """
         from inference.structures.dictionary.alternating import AlternatingMinimization
 
         rank, _, _ = _span(problem.data)
-        return Recommendation(AlternatingMinimization(), "spectral", 1 if self.about.num_columns <= rank else 8)
+        return Recommendation(
+            AlternatingMinimization(), "spectral", 1 if self.about.num_columns <= rank else 8
+        )
 
 
 def _pairs(pairs: list[list[int]]) -> str:
     """Pairs of columns, the first of many."""
-    return ", ".join(f"{i} and {j}" for i, j in pairs[:MOST_PAIRS]) + (f" and {len(pairs) - MOST_PAIRS} more pairs" if len(pairs) > MOST_PAIRS else "")
+    return ", ".join(f"{i} and {j}" for i, j in pairs[:MOST_PAIRS]) + (
+        f" and {len(pairs) - MOST_PAIRS} more pairs" if len(pairs) > MOST_PAIRS else ""
+    )

@@ -1,4 +1,6 @@
-"""Alternating updates of factorizations: rows' own factors given the shared ones, and the shared ones from sums over rows."""
+"""Alternating updates of factorizations: rows' own factors given the shared ones, and the shared
+ones from sums over rows.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,12 @@ Sums = dict[str, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Alternating:
-    """Updates of activities z (R, N, K) and signatures phi (R, K, J), of rows in memory or in blocks.
+    """Updates of activities z (R, N, K) and signatures phi (R, K, J), of rows in memory or in
+    blocks.
 
-    Where rows come in blocks, z are those of this process's rows, which stay with it, and sums over rows are those of all processes. A subclass says
-    of rows in memory what their activities, sums and values are.
+    Where rows come in blocks, z are those of this process's rows, which stay with it, and sums over
+    rows are those of all processes. A subclass says of rows in memory what their activities, sums
+    and values are.
 
     Args:
         rows: all rows, where they come in blocks; None where they are in memory.
@@ -64,7 +68,9 @@ class Alternating:
         return phi.new_zeros(len(phi))
 
     def summed(self, of_part: Callable[[slice, Self], Sums], like: Sums | None = None) -> Sums:
-        """What a function makes of places of rows and their updates, added up over all rows; ``like`` as :meth:`CheckedRows.summed_at` has it."""
+        """What a function makes of places of rows and their updates, added up over all rows;
+        ``like`` as :meth:`CheckedRows.summed_at` has it.
+        """
         if self.rows is not None:
             return self.rows.summed_at(lambda place, data: of_part(place, self.on(data)), like)
         total = RunningSum[Sums]()
@@ -85,7 +91,11 @@ class Alternating:
             return part.pulls(own, phi)
 
         z, phi = self.moved(new, phi, self.summed(of_part))
-        return z, phi if self.rows is None else self.rows.processes.params_of_first({"signatures": phi})["signatures"]
+        return z, (
+            phi
+            if self.rows is None
+            else self.rows.processes.params_of_first({"signatures": phi})["signatures"]
+        )
 
     def varying(self, z: Tensor, phi: Tensor) -> Tensor:
         """The objective up to a constant, (R,)."""

@@ -18,20 +18,25 @@ if TYPE_CHECKING:
 __all__ = ["BLOCK_ELEMENTS", "FLOOR", "Counts"]
 
 FLOOR = 1e-12  # of an expected count
-BLOCK_ELEMENTS = 2**17  # entries of the table times restarts at once: beyond, they leave the processor's cache
+BLOCK_ELEMENTS = (
+    2**17
+)  # entries of the table times restarts at once: beyond, they leave the processor's cache
 
 
 @dataclass(frozen=True, eq=False)
 class Counts(Alternating):
-    r"""Updates of a Poisson factorization: EM with the components' shares of each count as missing data.
+    r"""Updates of a Poisson factorization: EM with the components' shares of each count as missing
+    data.
 
-    :math:`E[y_{nkj} \mid x] = x_{nj} z_{nk} \phi_{kj} / \mu_{nj}`; a missing entry is missing data as well, so every update
-    keeps :math:`\sum_j \phi_{kj} = 1` and never lowers the log-posterior. With flat priors and complete data these are the
-    multiplicative updates of Lee and Seung (2001) for the Kullback-Leibler divergence.
+    :math:`E[y_{nkj} \mid x] = x_{nj} z_{nk} \phi_{kj} / \mu_{nj}`; a missing entry is missing data
+    as well, so every update keeps :math:`\sum_j \phi_{kj} = 1` and never lowers the log-posterior.
+    With flat priors and complete data these are the multiplicative updates of Lee and Seung (2001)
+    for the Kullback-Leibler divergence.
 
     Args:
         x: (N, J) counts; mask: (N, J), 0 where missing, or None.
-        concentration: of the signatures' Dirichlet prior; shape, rate: of the activities' Gamma prior (1, 0 for flat).
+        concentration: of the signatures' Dirichlet prior; shape, rate: of the activities' Gamma
+            prior (1, 0 for flat).
     """
 
     x: Tensor
@@ -68,7 +73,9 @@ class Counts(Alternating):
     def moved(self, z: Tensor, phi: Tensor, pulls: Sums) -> tuple[Tensor, Tensor]:
         new = phi * pulls["pulls"] + (self.concentration - 1)
         total = new.sum(-1, keepdim=True)
-        return z, torch.where(total > 0, new / total.clamp(min=1e-300), phi)  # a component that nobody uses stays as it is
+        return z, torch.where(
+            total > 0, new / total.clamp(min=1e-300), phi
+        )  # a component that nobody uses stays as it is
 
     def log_likelihood_rows(self, z: Tensor, phi: Tensor) -> Tensor:
         """Given the activities, (R, N)."""
@@ -86,7 +93,11 @@ class Counts(Alternating):
         return total
 
     def log_prior(self, phi: Tensor) -> Tensor:
-        return (self.concentration - 1) * phi.clamp(min=1e-300).log().sum((-2, -1)) if self.concentration > 1 else phi.new_zeros(len(phi))
+        return (
+            (self.concentration - 1) * phi.clamp(min=1e-300).log().sum((-2, -1))
+            if self.concentration > 1
+            else phi.new_zeros(len(phi))
+        )
 
     @cached_property
     def parts(self) -> list[tuple[slice, Self]]:
@@ -94,4 +105,7 @@ class Counts(Alternating):
         size = max(1, BLOCK_ELEMENTS // self.x.shape[1])
         places = [slice(start, start + size) for start in range(0, len(self.x), size)]
         mask = self.mask
-        return [(rows, replace(self, x=self.x[rows], mask=None if mask is None else mask[rows])) for rows in places]
+        return [
+            (rows, replace(self, x=self.x[rows], mask=None if mask is None else mask[rows]))
+            for rows in places
+        ]

@@ -18,17 +18,20 @@ __all__ = ["DispersedCounts", "LinearlyDispersedCounts"]
 
 DISPERSION = (1e-6, 1e3)
 LARGE = 1e4
-SETTLED = 1e-6  # of the logarithm of a dispersion: a shorter step is not tried again, for its gain is rounding
+# of the logarithm of a dispersion: a shorter step is not tried again, for its gain is rounding
+SETTLED = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
 class DispersedCounts(Counts):
-    r"""Updates of a negative binomial factorization, variance :math:`\mu + \delta \mu^2` (Gouvert, Oberlin and Fevotte 2020).
+    r"""Updates of a negative binomial factorization, variance :math:`\mu + \delta \mu^2` (Gouvert,
+    Oberlin and Fevotte 2020).
 
-    Missing data are the components' shares y and a factor :math:`a \sim \mathrm{Gamma}(1/\delta, 1/\delta)` of every cell, given
-    which counts are :math:`\mathrm{Poisson}(a \mu)`. The split does not depend on a, and
-    :math:`w = E[a \mid x] = (x + 1/\delta) / (\mu + 1/\delta)`, so EM multiplies z by
-    :math:`\sum_j \phi x/\mu \, / \sum_j \phi w`, and :math:`\phi` likewise. Missing entries drop out.
+    Missing data are the components' shares y and a factor :math:`a \sim \mathrm{Gamma}(1/\delta,
+    1/\delta)` of every cell, given which counts are :math:`\mathrm{Poisson}(a \mu)`. The split does
+    not depend on a, and :math:`w = E[a \mid x] = (x + 1/\delta) / (\mu + 1/\delta)`, so EM
+    multiplies z by :math:`\sum_j \phi x/\mu \, / \sum_j \phi w`, and :math:`\phi` likewise. Missing
+    entries drop out.
 
     Args:
         size: :math:`1/\delta`, (R, 1, 1) or (1, 1).
@@ -61,15 +64,22 @@ class DispersedCounts(Counts):
         new = phi * pulls["ratio"] / pulls["weight"].clamp(min=1e-300)
         total = new.sum(-1, keepdim=True)
         alive = total > 0  # a component that nobody uses stays as it is
-        return torch.where(alive.mT, z * total.mT, z), torch.where(alive, new / total.clamp(min=1e-300), phi)
+        return torch.where(alive.mT, z * total.mT, z), torch.where(
+            alive, new / total.clamp(min=1e-300), phi
+        )
 
     def log_likelihood_rows(self, z: Tensor, phi: Tensor) -> Tensor:
         """Given the activities, (R, N)."""
-        return self._seen(self._terms((z @ phi).clamp_(min=FLOOR), self.size) - torch.lgamma(self.x + 1)).sum(-1)
+        return self._seen(
+            self._terms((z @ phi).clamp_(min=FLOOR), self.size) - torch.lgamma(self.x + 1)
+        ).sum(-1)
 
     def values(self, z: Tensor, phi: Tensor) -> Tensor:
         """Log-likelihood of each row up to a constant, (R, N)."""
-        return self._seen(self._of_mean((z @ phi).clamp_(min=FLOOR), self.size)).sum(-1) + self._own_fixed
+        return (
+            self._seen(self._of_mean((z @ phi).clamp_(min=FLOOR), self.size)).sum(-1)
+            + self._own_fixed
+        )
 
     def _seen(self, terms: Tensor) -> Tensor:
         return terms if self.mask is None else terms * self.mask
@@ -101,11 +111,16 @@ class DispersedCounts(Counts):
         return size * first, size * first + size.square() * second
 
     def dispersed(self, z: Tensor, phi: Tensor) -> tuple[Self, Tensor]:
-        """With the dispersion moved by a Newton step of its logarithm, shortened until it gains; and the new objective."""
+        """With the dispersion moved by a Newton step of its logarithm, shortened until it gains;
+        and the new objective.
+        """
 
         def slopes(place: slice, part: Self) -> Sums:
             mu = (z[:, place] @ phi).clamp_(min=FLOOR)
-            slope, bend = (part._seen(value).sum((-2, -1), keepdim=True) for value in part._derivatives(mu, self.size))
+            slope, bend = (
+                part._seen(value).sum((-2, -1), keepdim=True)
+                for value in part._derivatives(mu, self.size)
+            )
             return {"slope": slope, "bend": bend}
 
         found = self.summed(slopes)
@@ -115,7 +130,11 @@ class DispersedCounts(Counts):
         def totals(*sizes: Tensor) -> Tensor:
             def of_part(place: slice, part: Self) -> Sums:
                 mu = (z[:, place] @ phi).clamp_(min=FLOOR)
-                return {"values": torch.stack([part._seen(part._terms(mu, one)).sum((-2, -1)) for one in sizes])}
+                return {
+                    "values": torch.stack(
+                        [part._seen(part._terms(mu, one)).sum((-2, -1)) for one in sizes]
+                    )
+                }
 
             return self.summed(of_part)["values"]
 
@@ -125,7 +144,10 @@ class DispersedCounts(Counts):
         trial = shortened(1.0)
         before, value = totals(self.size, trial)
         better = value > before
-        now, size = torch.where(better, value, before), torch.where(better[:, None, None], trial, self.size)
+        now, size = (
+            torch.where(better, value, before),
+            torch.where(better[:, None, None], trial, self.size),
+        )
         done = better | (step.abs()[:, 0, 0] < SETTLED)
         for shrink in (0.25, 0.0625):
             if bool(done.all()):
@@ -133,7 +155,10 @@ class DispersedCounts(Counts):
             trial = shortened(shrink)
             value = totals(trial)[0]
             better = ~done & (value > now)
-            now, size = torch.where(better, value, now), torch.where(better[:, None, None], trial, size)
+            now, size = (
+                torch.where(better, value, now),
+                torch.where(better[:, None, None], trial, size),
+            )
             done = done | better
         return replace(self, size=size), now
 
@@ -142,29 +167,39 @@ class DispersedCounts(Counts):
 class LinearlyDispersedCounts(DispersedCounts):
     r"""Updates of a negative binomial factorization of variance :math:`(1 + \theta) \mu`.
 
-    With :math:`m = \mu / \theta`, :math:`\log\Gamma(x + m) - \log\Gamma(m) = \sum_{i < x} \log(m + i)` and
-    :math:`m = \sum_k m_k`; Jensen's inequality on each term, with shares :math:`m_k / (m + i)` and :math:`i / (m + i)`, leaves
-    :math:`\sum_k m_k \{\psi(x + m) - \psi(m)\} \log m_k`, so EM multiplies z by :math:`\sum_j \phi w / \sum_j \phi` and :math:`\phi` by
-    :math:`\sum_n z w / \sum_n z`,
+    With :math:`m = \mu / \theta`, :math:`\log\Gamma(x + m) - \log\Gamma(m) = \sum_{i < x} \log(m +
+    i)` and :math:`m = \sum_k m_k`; Jensen's inequality on each term, with shares :math:`m_k / (m +
+    i)` and :math:`i / (m + i)`, leaves :math:`\sum_k m_k \{\psi(x + m) - \psi(m)\} \log m_k`, so EM
+    multiplies z by :math:`\sum_j \phi w / \sum_j \phi` and :math:`\phi` by :math:`\sum_n z w /
+    \sum_n z`,
 
     .. math:: w = \{\psi(x + m) - \psi(m)\} / \log(1 + \theta),
 
-    which is :math:`x / \mu` as :math:`\theta \to 0` (Lee and Seung). The missing data are how many tables of a Chinese restaurant with
-    strength m each count fills. Missing entries drop out.
+    which is :math:`x / \mu` as :math:`\theta \to 0` (Lee and Seung). The missing data are how many
+    tables of a Chinese restaurant with strength m each count fills. Missing entries drop out.
 
     Args:
         size: :math:`1/\theta`, (R, 1, 1) or (1, 1).
     """
 
     def _parts(self, z: Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
-        """w (R, N, J), 0 where missing, and where an entry was seen, (N, J) or (1, J) if all were."""
+        """w (R, N, J), 0 where missing, and where an entry was seen, (N, J) or (1, J) if all
+        were.
+        """
         m = (z @ phi).clamp_(min=FLOOR).mul_(self.size)
         weight = (self.x + m).digamma_().sub_(m.digamma_()).div_(self.size.reciprocal().log1p())
-        return (weight, weight.new_ones(1, weight.shape[-1])) if self.mask is None else (weight.mul_(self.mask), self.mask)
+        return (
+            (weight, weight.new_ones(1, weight.shape[-1]))
+            if self.mask is None
+            else (weight.mul_(self.mask), self.mask)
+        )
 
     def pulls(self, z: Tensor, phi: Tensor) -> Sums:
         weight, seen = self._parts(z, phi)
-        return {"ratio": z.mT @ weight, "weight": z.mT @ seen if self.mask is not None else z.sum(-2).unsqueeze(-1) * seen}
+        return {
+            "ratio": z.mT @ weight,
+            "weight": z.mT @ seen if self.mask is not None else z.sum(-2).unsqueeze(-1) * seen,
+        }
 
     @property
     def _own_fixed(self) -> Tensor:
@@ -183,11 +218,15 @@ class LinearlyDispersedCounts(DispersedCounts):
         bend = torch.special.polygamma(1, self.x + m) - torch.special.polygamma(1, m)
         gap, rate = (self.x - mu) / (1 + theta), theta.log1p()
         first = m * (psi - rate) - gap
-        return first, m * (psi - rate) + m.square() * bend + mu / (1 + theta) - theta * gap / (1 + theta)
+        return first, m * (psi - rate) + m.square() * bend + mu / (1 + theta) - theta * gap / (
+            1 + theta
+        )
 
 
 def _log_rising(x: Tensor, m: Tensor) -> Tensor:
-    r""":math:`\log\Gamma(x + m) - \log\Gamma(m) - x \log m`; by Stirling's series where m is large, for the difference would drown in rounding."""
+    r""":math:`\log\Gamma(x + m) - \log\Gamma(m) - x \log m`; by Stirling's series where m is large,
+    for the difference would drown in rounding.
+    """
     far = m > LARGE
     if bool(far.all()):
         return _rising_far(x, m)
@@ -198,11 +237,15 @@ def _log_rising(x: Tensor, m: Tensor) -> Tensor:
 
 def _rising_far(x: Tensor, m: Tensor) -> Tensor:
     high = x + m
-    return (high - 0.5) * torch.log1p(x / m) - x - x / (12 * m * high)  # the next term is below 1 / (360 LARGE^3)
+    return (
+        (high - 0.5) * torch.log1p(x / m) - x - x / (12 * m * high)
+    )  # the next term is below 1 / (360 LARGE^3)
 
 
 def _log_gamma_ratio(x: Tensor, m: Tensor) -> Tensor:
-    r""":math:`\log\Gamma(x + m) - \log\Gamma(m)` by Stirling's series eight steps higher, in half the time of two logarithms of gamma; error below 1e-13 of the larger."""
+    r""":math:`\log\Gamma(x + m) - \log\Gamma(m)` by Stirling's series eight steps higher, in half
+    the time of two logarithms of gamma; error below 1e-13 of the larger.
+    """
     high = x + m
     return (_eight(m) / _eight(high)).log() + (_stirling(high + 8) - _stirling(m + 8))
 
@@ -217,5 +260,7 @@ def _stirling(y: Tensor) -> Tensor:
     r""":math:`\log\Gamma(y) - \log(2 \pi) / 2` of :math:`y \ge 8`."""
     inverse = y.reciprocal()
     square = inverse * inverse
-    series = inverse * (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square * (1 / 1680 - square / 1188))))
+    series = inverse * (
+        1 / 12 - square * (1 / 360 - square * (1 / 1260 - square * (1 / 1680 - square / 1188)))
+    )
     return (y - 0.5) * y.log() - y + series

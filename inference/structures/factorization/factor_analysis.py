@@ -1,11 +1,17 @@
-r"""Factor analysis: EM with the activities integrated in closed form, entries missing at will, many restarts at once.
+r"""Factor analysis: EM with the activities integrated in closed form, entries missing at will, many
+restarts at once.
 
 With the observed items of a row, :math:`G_n = I + \sum_j \phi_j \phi_j^T / \sigma_j^2` and
-:math:`b_n = \sum_j \phi_j (x_{nj} - \mu_j) / \sigma_j^2`, the activities are :math:`N(G_n^{-1} b_n, G_n^{-1})` and
+:math:`b_n = \sum_j \phi_j (x_{nj} - \mu_j) / \sigma_j^2`, the activities are :math:`N(G_n^{-1} b_n,
+G_n^{-1})` and
 
-.. math:: \log p(x_n) = -\tfrac12 \Big\{ \sum_j \log 2 \pi \sigma_j^2 + \log |G_n| + \sum_j (x_{nj} - \mu_j)^2 / \sigma_j^2 - b_n^T G_n^{-1} b_n \Big\} .
+.. math::
 
-The M-step regresses every item on (1, z) with the second moments of z expected (Rubin and Thayer 1982).
+    \log p(x_n) = -\tfrac12 \Big\{ \sum_j \log 2 \pi \sigma_j^2 + \log |G_n| + \sum_j (x_{nj} -
+    \mu_j)^2 / \sigma_j^2 - b_n^T G_n^{-1} b_n \Big\} .
+
+The M-step regresses every item on (1, z) with the second moments of z expected (Rubin and Thayer
+1982).
 """
 
 from __future__ import annotations
@@ -52,7 +58,10 @@ class Posterior:
 
 def posterior(params: Params, x: Tensor, mask: Tensor | None) -> Posterior:
     """Of every row; x is (N, J), mask (N, J) 0 where missing, or None."""
-    phi, precision = params["signatures"], params["scales"].square().reciprocal()  # (R, K, J), (R, J)
+    phi, precision = (
+        params["signatures"],
+        params["scales"].square().reciprocal(),
+    )  # (R, K, J), (R, J)
     residual = x - params["intercepts"].unsqueeze(-2)  # (R, N, J)
     residual = residual if mask is None else residual * mask
     scaled = phi * precision.unsqueeze(-2)
@@ -109,7 +118,9 @@ class FactorSteps(Steps):
             total = total + value
         return parts.total(), total, self.program.log_prior(params)
 
-    def _sums(self, params: Params, x: Tensor, mask: Tensor | None) -> tuple[FactorStatistics, Tensor]:
+    def _sums(
+        self, params: Params, x: Tensor, mask: Tensor | None
+    ) -> tuple[FactorStatistics, Tensor]:
         """Of some rows: expected moments, and the log-likelihood (R,)."""
         found = posterior(params, x, mask)
         design = torch.nn.functional.pad(found.mean, (1, 0), value=1.0)  # (R, N, K + 1)
@@ -130,7 +141,11 @@ class FactorSteps(Steps):
         fitted = (beta.unsqueeze(-2) @ cross @ beta.unsqueeze(-1)).flatten(-3)
         variance = (squares - 2 * (beta * with_x).sum(-1) + fitted) / cross[..., 0, 0]
         scales = variance.clamp(min=0).sqrt().clamp(*SCALE_RANGE)
-        return {"signatures": beta[..., 1:].mT.contiguous(), "intercepts": beta[..., 0], "scales": scales}
+        return {
+            "signatures": beta[..., 1:].mT.contiguous(),
+            "intercepts": beta[..., 0],
+            "scales": scales,
+        }
 
 
 class FactorAnalysisStructure(Structure):
@@ -150,7 +165,9 @@ class FactorAnalysisStructure(Structure):
         return cls(model) if hasattr(model, "factors") else None
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
-        """Principal components of the correlations with half of every variance left to noise ("spectral"), or random ones."""
+        """Principal components of the correlations with half of every variance left to noise
+        ("spectral"), or random ones.
+        """
         about, generator = self.about, torch.Generator().manual_seed(problem.seed)
         x, mask = filled(Normal(), problem.data)
         number = len(x) if mask is None else mask.sum(0)
@@ -158,43 +175,72 @@ class FactorAnalysisStructure(Structure):
         centred = x - mean if mask is None else (x - mean).mul_(mask)
         sd = (centred.square().sum(0) / number).sqrt().clamp(min=1e-3 * float(centred.std()) + 1e-6)
         shape = (num_restarts, about.num_components, about.num_items)
-        phi = torch.randn(shape, generator=generator, dtype=torch.float64).to(x) / about.num_items**0.5
+        phi = (
+            torch.randn(shape, generator=generator, dtype=torch.float64).to(x)
+            / about.num_items**0.5
+        )
         if init == "spectral":
             scaled = centred.div_(sd)
             values, vectors = torch.linalg.eigh(scaled.mT @ scaled)  # ascending
             k = min(about.num_components, *x.shape)
-            phi[0, :k] = vectors.mT.flip(0)[:k] * (values.flip(0)[:k, None].clamp(min=0) / len(x)).sqrt()
+            phi[0, :k] = (
+                vectors.mT.flip(0)[:k] * (values.flip(0)[:k, None].clamp(min=0) / len(x)).sqrt()
+            )
         own = (1 - phi.square().sum(-2)).clamp(min=0.5).sqrt()
         scales = (sd * own).clamp(*SCALE_RANGE)
-        return {"signatures": phi * sd, "intercepts": mean.expand(num_restarts, -1).clone(), "scales": scales}
+        return {
+            "signatures": phi * sd,
+            "intercepts": mean.expand(num_restarts, -1).clone(),
+            "scales": scales,
+        }
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> FactorSteps:
-        return FactorSteps(self.about, problem.program_of_one_row(), *filled(Normal(), problem.data))
+        return FactorSteps(
+            self.about, problem.program_of_one_row(), *filled(Normal(), problem.data)
+        )
 
     def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor]:
         rows = _some_rows(*filled(Normal(), problem.data))
-        likelihood = torch.stack([posterior(params, x, mask).log_likelihood.sum(-1) for x, mask in rows]).sum(0).double().cpu()
-        return likelihood, likelihood + problem.program_of_one_row().log_prior(params).double().cpu()
+        likelihood = (
+            torch.stack([posterior(params, x, mask).log_likelihood.sum(-1) for x, mask in rows])
+            .sum(0)
+            .double()
+            .cpu()
+        )
+        return (
+            likelihood,
+            likelihood + problem.program_of_one_row().log_prior(params).double().cpu(),
+        )
 
     def canonical(self, params: Params) -> Params:
-        """Rotated so that signatures are orthogonal in units of the noise, the largest first, with positive sums; as they are where that leaves their bound."""
+        """Rotated so that signatures are orthogonal in units of the noise, the largest first, with
+        positive sums; as they are where that leaves their bound.
+        """
         left, _, _ = torch.linalg.svd(params["signatures"] / params["scales"], full_matrices=False)
         phi = left.mT @ params["signatures"]
         if float(phi.abs().max()) > self.about.bound:
             return params
-        return params | {"signatures": phi * torch.where(phi.sum(-1, keepdim=True) < 0, -1.0, 1.0).to(phi)}
+        return params | {
+            "signatures": phi * torch.where(phi.sum(-1, keepdim=True) < 0, -1.0, 1.0).to(phi)
+        }
 
     def at_bound(self, params: Params) -> list[str]:
         """Scales at an end of their interval, and signatures and intercepts at theirs."""
         low, high = SCALE_RANGE
         off = (params["scales"] <= low / ON_BOUND) | (params["scales"] >= ON_BOUND * high)
         found = [f"scales[{j}]" for j in off.nonzero().ravel().tolist()]
-        return found + [f"{name}{place}" for name in ("signatures", "intercepts") for place in (params[name].abs() >= ON_BOUND * self.about.bound).nonzero().tolist()]
+        return found + [
+            f"{name}{place}"
+            for name in ("signatures", "intercepts")
+            for place in (params[name].abs() >= ON_BOUND * self.about.bound).nonzero().tolist()
+        ]
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
-        r"""Heywood cases: items whose noise is next to nothing of their variance, :math:`\sigma_j^2 < 0.005 \, (\sigma_j^2 + \sum_k \phi_{kj}^2)`.
+        r"""Heywood cases: items whose noise is next to nothing of their variance, :math:`\sigma_j^2
+        < 0.005 \, (\sigma_j^2 + \sum_k \phi_{kj}^2)`.
 
-        Source of the limit: K. G. Joreskog (1967), Some contributions to maximum likelihood factor analysis, doi:10.1007/BF02289658.
+        Source of the limit: K. G. Joreskog (1967), Some contributions to maximum likelihood factor
+        analysis, doi:10.1007/BF02289658.
         """
         noise = params["scales"].square()
         shares = noise / (noise + params["signatures"].square().sum(0))
@@ -205,9 +251,11 @@ class FactorAnalysisStructure(Structure):
         shown = ", ".join(f"{items[j]} ({float(shares[j]):.2g})" for j in worst[:MOST_SHOWN])
         more = f" and {len(worst) - MOST_SHOWN} more" if len(worst) > MOST_SHOWN else ""
         return [
-            f"a Heywood case: the noise is next to nothing of the variance (share of it in brackets) of {shown}{more}. The components reproduce these columns without error, the solution is "
-            "improper, and loadings and activities follow these columns alone. Fit fewer components, leave out one of columns that nearly repeat each other or add up to others, or "
-            "collect more rows"
+            "a Heywood case: the noise is next to nothing of the variance (share of it in"
+            f" brackets) of {shown}{more}. The components reproduce these columns without error,"
+            " the solution is improper, and loadings and activities follow these columns alone."
+            " Fit fewer components, leave out one of columns that nearly repeat each other or add"
+            " up to others, or collect more rows"
         ]
 
     def num_densities(self, num_items: int) -> int:
@@ -233,10 +281,16 @@ class FactorAnalysisStructure(Structure):
         from inference.engines.em import EM
 
         # entries creep along near-flat directions for long after the density has settled
-        return Recommendation(EM(max_iterations=5000, tolerance=1e-8, parameter_tolerance=1.0), "spectral", 3)
+        return Recommendation(
+            EM(max_iterations=5000, tolerance=1e-8, parameter_tolerance=1.0), "spectral", 3
+        )
 
-    def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> NoiseDraws:
-        """Splits of the residual at posterior draws of the activities, by the shares of the noise; missing entries are drawn."""
+    def component_noise(
+        self, params: Params, data: Tensor, generator: Generator, num_draws: int
+    ) -> NoiseDraws:
+        """Splits of the residual at posterior draws of the activities, by the shares of the noise;
+        missing entries are drawn.
+        """
         phi, scales = params["signatures"], params["scales"]
         data = data.to(phi)
         found = posterior(_one(params), *filled(Normal(), data))
@@ -245,20 +299,27 @@ class FactorAnalysisStructure(Structure):
         own = share.sqrt().unsqueeze(-1) * scales  # (K, J)
         scores = []
         for _ in range(num_draws):
-            noise, other = (torch.randn(shape, generator=generator, dtype=torch.float64).to(phi) for shape in (found.mean[0].shape, data.shape))
+            noise, other = (
+                torch.randn(shape, generator=generator, dtype=torch.float64).to(phi)
+                for shape in (found.mean[0].shape, data.shape)
+            )
             z = found.mean[0] + (factor @ noise.unsqueeze(-1)).squeeze(-1)
             residual = data - params["intercepts"] - z @ phi
             residual = torch.where(residual.isnan(), other * scales, residual)
             scores.append(gaussian_split(residual, own, generator, 1)[0])
         stacked = torch.stack(scores).numpy()
         power = (phi / scales).square().sum(-1)
-        return NoiseDraws(stacked, np.ones(stacked.shape[:3], dtype=bool), (power / power.sum()).numpy())
+        return NoiseDraws(
+            stacked, np.ones(stacked.shape[:3], dtype=bool), (power / power.sum()).numpy()
+        )
 
 
 def _some_rows(x: Tensor, mask: Tensor | None) -> list[tuple[Tensor, Tensor | None]]:
     """A table and its mask, so many rows at a time."""
     parts = x.split(max(1, AT_ONCE // x.shape[1]))
-    return list(zip(parts, [None] * len(parts) if mask is None else mask.split(len(parts[0])), strict=True))
+    return list(
+        zip(parts, [None] * len(parts) if mask is None else mask.split(len(parts[0])), strict=True)
+    )
 
 
 def _one(params: Params) -> Params:

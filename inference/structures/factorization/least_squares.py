@@ -14,7 +14,8 @@ __all__ = ["LeastSquares"]
 
 @dataclass(frozen=True, eq=False)
 class LeastSquares(Alternating):
-    """Updates of a non-negative factorization by least squares, one component at a time (Cichocki and Phan 2009).
+    """Updates of a non-negative factorization by least squares, one component at a time (Cichocki
+    and Phan 2009).
 
     Args:
         x: (N, J).
@@ -37,7 +38,9 @@ class LeastSquares(Alternating):
         return {"cross": self.x.mT @ z, "gram": z.mT @ z, "used": z.sum(-2)}
 
     def moved(self, z: Tensor, phi: Tensor, pulls: Sums) -> tuple[Tensor, Tensor]:
-        """Signatures of length 1; an unused component starts anew at the row that is explained worst."""
+        """Signatures of length 1; an unused component starts anew at the row that is explained
+        worst.
+        """
         phi = _coordinate_pass(phi.mT, pulls["cross"], pulls["gram"]).mT
         length = phi.norm(dim=-1, keepdim=True)
         dead = (length.squeeze(-1) <= 1e-12) | (pulls["used"] <= 1e-12)
@@ -62,7 +65,10 @@ class LeastSquares(Alternating):
         self.summed(of_part, {})
         if self.rows is None:
             return left
-        sizes, found = (torch.stack(parts) for parts in zip(*self.rows.processes.gathered((largest, left)), strict=True))
+        sizes, found = (
+            torch.stack(parts)
+            for parts in zip(*self.rows.processes.gathered((largest, left)), strict=True)
+        )
         return found[sizes.argmax(0), torch.arange(len(z))]
 
     def values(self, z: Tensor, phi: Tensor) -> Tensor:
@@ -71,7 +77,9 @@ class LeastSquares(Alternating):
 
 
 def _coordinate_pass(z: Tensor, cross: Tensor, gram: Tensor) -> Tensor:
-    """Minimise over each column of z >= 0 in turn: |x - z phi|^2 with cross = x phi^T, gram = phi phi^T."""
+    """Minimise over each column of z >= 0 in turn: |x - z phi|^2 with cross = x phi^T, gram = phi
+    phi^T.
+    """
     z = z.clone()
     for k in range(z.shape[-1]):
         own = gram[:, k, k].clamp(min=1e-300)[:, None]

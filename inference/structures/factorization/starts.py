@@ -1,4 +1,6 @@
-"""Where factorizations start: random positive factors, and non-negative double singular value decomposition."""
+"""Where factorizations start: random positive factors, and non-negative double singular value
+decomposition.
+"""
 
 from __future__ import annotations
 
@@ -15,23 +17,34 @@ if TYPE_CHECKING:
 __all__ = ["nndsvd", "random_factors", "truncated_svd"]
 
 
-def random_factors(x: Tensor, num_components: int, num_restarts: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Positive activities (R, N, K) whose sums are the row totals, and signatures (R, K, J) on the simplex around the mean row.
+def random_factors(
+    x: Tensor, num_components: int, num_restarts: int, seed: int
+) -> tuple[Tensor, Tensor]:
+    """Positive activities (R, N, K) whose sums are the row totals, and signatures (R, K, J) on the
+    simplex around the mean row.
 
     Args:
         x: (N, J), not negative, complete.
     """
     generator = torch.Generator().manual_seed(seed)
     n, j = x.shape
-    z = torch.rand(num_restarts, n, num_components, generator=generator, dtype=torch.float64).to(x) + 0.1
+    z = (
+        torch.rand(num_restarts, n, num_components, generator=generator, dtype=torch.float64).to(x)
+        + 0.1
+    )
     z = z * (x.sum(-1)[:, None] / z.sum(-1, keepdim=True)).clamp(min=1e-6)
-    phi = -torch.rand(num_restarts, num_components, j, generator=generator, dtype=torch.float64).log().to(x)
+    phi = (
+        -torch.rand(num_restarts, num_components, j, generator=generator, dtype=torch.float64)
+        .log()
+        .to(x)
+    )
     phi = (phi + 0.01) * (x.mean(0) + 1e-3 * x.mean() + 1e-12)
     return z, phi / phi.sum(-1, keepdim=True)
 
 
 def nndsvd(x: Tensor, num_components: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Boutsidis and Gallopoulos (2008, doi:10.1016/j.patcog.2007.09.010), zeros filled by small random numbers.
+    """Boutsidis and Gallopoulos (2008, doi:10.1016/j.patcog.2007.09.010), zeros filled by small
+    random numbers.
 
     Returns:
         Activities (N, K), and signatures (K, J) on the simplex; all positive, for zeros absorb.
@@ -41,7 +54,10 @@ def nndsvd(x: Tensor, num_components: int, seed: int) -> tuple[Tensor, Tensor]:
     z, phi = x.new_zeros(len(x), num_components), x.new_zeros(num_components, x.shape[1])
     for k in range(num_components):
         left, right = u[:, k], vt[k]
-        parts = [(left.clamp(min=0), right.clamp(min=0)), ((-left).clamp(min=0), (-right).clamp(min=0))]
+        parts = [
+            (left.clamp(min=0), right.clamp(min=0)),
+            ((-left).clamp(min=0), (-right).clamp(min=0)),
+        ]
         a, b = max(parts, key=lambda pair: float(pair[0].norm() * pair[1].norm()))
         size = (a.norm() * b.norm()).clamp(min=1e-300)
         z[:, k] = (s[k] * size).sqrt() * a / a.norm().clamp(min=1e-300)
@@ -55,7 +71,8 @@ def nndsvd(x: Tensor, num_components: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def truncated_svd(problem: Problem, num_components: int, num_restarts: int) -> Params:
-    """The exact least-squares factors (R, N, K), (R, K, J), the same for every restart; signatures sum to a positive number.
+    """The exact least-squares factors (R, N, K), (R, K, J), the same for every restart; signatures
+    sum to a positive number.
 
     Of rows in blocks from the sum of their products, J x J.
     """
@@ -75,4 +92,7 @@ def truncated_svd(problem: Problem, num_components: int, num_restarts: int) -> P
 
         problem.rows.summed_at(of_rows, {})
     sign = torch.where(phi.sum(-1) < 0, -1.0, 1.0).to(phi)
-    return {"signatures": (phi * sign[:, None]).repeat(num_restarts, 1, 1), "activities": (z * sign).repeat(num_restarts, 1, 1)}
+    return {
+        "signatures": (phi * sign[:, None]).repeat(num_restarts, 1, 1),
+        "activities": (z * sign).repeat(num_restarts, 1, 1),
+    }

@@ -1,4 +1,6 @@
-"""Factorizations with binary usage: starts, statistics of draws, and noise of the components that a row uses."""
+"""Factorizations with binary usage: starts, statistics of draws, and noise of the components that a
+row uses.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,12 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from inference.base.component_noise import NoiseDraws, numpy_generator, poisson_scores, poisson_split
+from inference.base.component_noise import (
+    NoiseDraws,
+    numpy_generator,
+    poisson_scores,
+    poisson_split,
+)
 from inference.base.draw_steps import Averages
 from inference.base.gibbs import Latents
 from inference.base.progress import NoProgress
@@ -29,8 +36,11 @@ if TYPE_CHECKING:
 __all__ = ["UsageStructure", "UsageDraws"]
 
 NUM_STARTS = 10  # of the factorization without usage from which a fit begins
-SMOOTHED = 0.1  # share of the mean row in the signatures that a fit starts from: their zeros would stay
-PRESENT = 0.01  # share of a row's counts from which a component of that factorization is held to be present
+SMOOTHED = (
+    0.1  # share of the mean row in the signatures that a fit starts from: their zeros would stay
+)
+# share of a row's counts from which a component of that factorization is held to be present
+PRESENT = 0.01
 SHARE_LIMIT = 1e-3  # proportions stay so far from 0 and 1
 NUM_BURN_IN, NUM_BETWEEN = 30, 5  # sweeps before the first draw of noise, and from one to the next
 
@@ -39,9 +49,9 @@ NUM_BURN_IN, NUM_BETWEEN = 30, 5  # sweeps before the first draw of noise, and f
 class UsageDraws:
     r"""Both halves of stochastic-approximation EM.
 
-    Given a draw the shares of a count are :math:`E[y_{nkj}] = x_{nj} b_{nk} z_{nk} \phi_{kj} / \mu_{nj}`, and
-    :math:`b_{nk} z_{nk} \phi_{kj}` where it is missing. Their sums give the signatures, the chances of presence the
-    proportions, the amounts where present their mean.
+    Given a draw the shares of a count are :math:`E[y_{nkj}] = x_{nj} b_{nk} z_{nk} \phi_{kj} /
+    \mu_{nj}`, and :math:`b_{nk} z_{nk} \phi_{kj}` where it is missing. Their sums give the
+    signatures, the chances of presence the proportions, the amounts where present their mean.
 
     Args:
         gibbs: the sampler, which holds the data.
@@ -49,10 +59,14 @@ class UsageDraws:
 
     gibbs: UsageGibbs
 
-    def statistics(self, params: Params, latents: Latents, chances: Latents) -> tuple[Averages, Tensor]:
+    def statistics(
+        self, params: Params, latents: Latents, chances: Latents
+    ) -> tuple[Averages, Tensor]:
         phi, z = params["signatures"], (latents["usage"] * latents["activities"]).mT
         ratio = self.gibbs.x / (z @ phi).clamp(min=1e-12)
-        ratio = ratio if self.gibbs.mask is None else ratio * self.gibbs.mask + (1 - self.gibbs.mask)
+        ratio = (
+            ratio if self.gibbs.mask is None else ratio * self.gibbs.mask + (1 - self.gibbs.mask)
+        )
         num = len(self.gibbs.x)
         averages = {
             "shares": phi * (z.mT @ ratio) / num,
@@ -65,7 +79,11 @@ class UsageDraws:
         return self.gibbs.log_joint_rows(params, latents).sum(-1)
 
     def average(self, old: Averages | None, new: Averages, rate: float) -> Averages:
-        return new if old is None else {name: torch.lerp(old[name], value, rate) for name, value in new.items()}
+        return (
+            new
+            if old is None
+            else {name: torch.lerp(old[name], value, rate) for name, value in new.items()}
+        )
 
     def maximise(self, averages: Averages, params: Params) -> Params:
         about = self.gibbs.about
@@ -75,7 +93,11 @@ class UsageDraws:
         presence = averages["presence"]
         amounts = (averages["amount"] / presence.clamp(min=1e-300)).clamp(1e-6, about.bound)
         amounts = torch.where(presence > SHARE_LIMIT / 10, amounts, params["amounts"])
-        return {"signatures": phi, "proportions": presence.clamp(SHARE_LIMIT, 1 - SHARE_LIMIT), "amounts": amounts}
+        return {
+            "signatures": phi,
+            "proportions": presence.clamp(SHARE_LIMIT, 1 - SHARE_LIMIT),
+            "amounts": amounts,
+        }
 
     def maximise_draw(self, params: Params, latents: Latents, chances: Latents) -> Params:
         return self.maximise(self.statistics(params, latents, chances)[0], params)
@@ -101,7 +123,9 @@ class UsageStructure(Structure):
         return cls(model) if hasattr(model, "usage") else None
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
-        """From the best of several factorizations without usage ("spectral"), or random signatures."""
+        """From the best of several factorizations without usage ("spectral"), or random
+        signatures.
+        """
         about, num = self.about, num_restarts if init == "random" else max(NUM_STARTS, num_restarts)
         x = problem.data.nan_to_num(nan=float(problem.data.nanmean()))
         z, phi = random_factors(x, about.num_components, num, problem.seed)
@@ -116,8 +140,10 @@ class UsageStructure(Structure):
         present = (z > PRESENT * z.sum(-1, keepdim=True)).to(z)
         amounts = (present * z).sum(-2) / present.sum(-2).clamp(min=1)
         return {
-            "signatures": phi, "proportions": present.mean(-2).clamp(0.05, 0.95), "amounts": amounts.clamp(1e-3, about.bound),
-        }  # fmt: skip
+            "signatures": phi,
+            "proportions": present.mean(-2).clamp(0.05, 0.95),
+            "amounts": amounts.clamp(1e-3, about.bound),
+        }
 
     def draw_steps(self, problem: Problem) -> UsageDraws:
         return UsageDraws(UsageGibbs.build(self.about, problem.data))
@@ -131,12 +157,18 @@ class UsageStructure(Structure):
     def canonical(self, params: Params) -> Params:
         """Components in the order of falling expected counts a row."""
         order = (params["proportions"] * params["amounts"]).argsort(descending=True, stable=True)
-        return {name: value[..., order] if name == "activities" else value[order] for name, value in params.items()}
+        return {
+            name: value[..., order] if name == "activities" else value[order]
+            for name, value in params.items()
+        }
 
     def labels(self) -> tuple[Labels, ...]:
         def rename(params: Params, order: Tensor, flips: Tensor) -> Params:
             # drawn activities are (D, N, K), the parameters (D, K, ...)
-            return {name: value[..., order] if name == "activities" else value[:, order] for name, value in params.items()}
+            return {
+                name: value[..., order] if name == "activities" else value[:, order]
+                for name, value in params.items()
+            }
 
         return (Labels("usage", lambda params: params["signatures"], rename),)
 
@@ -146,15 +178,22 @@ class UsageStructure(Structure):
         return k * (j + 1)
 
     def why_no_standard_errors(self, params: Params) -> str:
-        return "amounts of the rows are continuous and drawn with their presence, so the likelihood has no curvature at hand"
+        return (
+            "amounts of the rows are continuous and drawn with their presence, so the likelihood"
+            " has no curvature at hand"
+        )
 
     def recommended(self, problem: Problem) -> Recommendation:
         from inference.engines.saem import SAEM
 
         return Recommendation(SAEM(), "spectral", 1)
 
-    def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> NoiseDraws:
-        """Splits of every entry at posterior draws of usage and activities: a row counts where a draw uses the component."""
+    def component_noise(
+        self, params: Params, data: Tensor, generator: Generator, num_draws: int
+    ) -> NoiseDraws:
+        """Splits of every entry at posterior draws of usage and activities: a row counts where a
+        draw uses the component.
+        """
         gibbs, one = (
             UsageGibbs.build(self.about, data.to(params["signatures"])),
             {n: v.unsqueeze(0) for n, v in params.items()},
@@ -166,7 +205,9 @@ class UsageStructure(Structure):
         for draw in range(num_draws):
             for _ in range(NUM_BETWEEN if draw else NUM_BURN_IN):
                 latents, chances = gibbs.sweep(one, latents, generator)
-            rates = (latents["usage"] * latents["activities"])[0].mT.numpy()[..., None] * phi  # (N, K, J)
+            rates = (latents["usage"] * latents["activities"])[0].mT.numpy()[
+                ..., None
+            ] * phi  # (N, K, J)
             whole = np.where(missing, rng.poisson(rates.sum(1)), counts)
             scores.append(poisson_scores(poisson_split(whole, rates, rng), rates, rng))
             used.append(latents["usage"][0].mT.numpy() > 0)

@@ -14,7 +14,8 @@ __all__ = ["Block", "Cut", "cut_of"]
 
 SHORTEST = 8  # steps of a piece
 IN_CACHE = 2**17  # numbers that matrices of all pieces may be, a K x K of them a piece
-DEAR = 250_000  # what a step of all sequences costs by matrices, from which on going step by step is quicker
+# what a step of all sequences costs by matrices, from which on going step by step is quicker
+DEAR = 250_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,15 +74,21 @@ class Cut:
         each = -(-lengths // length)
         begin = each.cumsum(0) - each
         sequence, step = seen.nonzero(as_tuple=True)
-        return cls(packed[seen], begin[sequence] * length + step, lengths, begin, int(each.sum()), length)
+        return cls(
+            packed[seen], begin[sequence] * length + step, lengths, begin, int(each.sum()), length
+        )
 
     def at_steps(self, rows: Tensor) -> Tensor:
-        """What rows with entries say, (R, N, K), at the steps of all pieces, (R, Q L, K), zeros elsewhere."""
+        """What rows with entries say, (R, N, K), at the steps of all pieces, (R, Q L, K), zeros
+        elsewhere.
+        """
         return spread(rows, self.place, self.num_pieces * self.length)
 
     @property
     def step_places(self) -> tuple[Tensor, Tensor]:
-        """Which steps the sequences have, bool (B, T), and their places among the steps of all pieces, (N,)."""
+        """Which steps the sequences have, bool (B, T), and their places among the steps of all
+        pieces, (N,).
+        """
         step = torch.arange(int(self.lengths.max()), device=self.rows.device)
         inside = step < self.lengths.unsqueeze(-1)
         return inside, (self.begin.unsqueeze(-1) * self.length + step)[inside]
@@ -94,17 +101,35 @@ class Cut:
     def blocks(self, most_steps: int) -> list[Block]:
         """All pieces in blocks of about so many steps."""
         size = max(1, most_steps // self.length)
-        owner = torch.repeat_interleave(torch.arange(len(self.lengths), device=self.rows.device), self.num_each)
-        left = self.lengths[owner] - (torch.arange(self.num_pieces, device=self.rows.device) - self.begin[owner]) * self.length  # (Q,)
+        owner = torch.repeat_interleave(
+            torch.arange(len(self.lengths), device=self.rows.device), self.num_each
+        )
+        left = (
+            self.lengths[owner]
+            - (torch.arange(self.num_pieces, device=self.rows.device) - self.begin[owner])
+            * self.length
+        )  # (Q,)
         out = []
         for start in range(0, self.num_pieces, size):
             stop = min(start + size, self.num_pieces)
             ends = torch.tensor([start * self.length, stop * self.length], device=self.place.device)
             low, high = torch.searchsorted(self.place, ends).tolist()
             own = left[start:stop]
-            inside = None if bool((own >= self.length).all()) else torch.arange(self.length, device=own.device) < own.unsqueeze(-1)
+            inside = (
+                None
+                if bool((own >= self.length).all())
+                else torch.arange(self.length, device=own.device) < own.unsqueeze(-1)
+            )
             is_first = self.begin[owner[start:stop]] == torch.arange(start, stop, device=own.device)
-            out.append(Block(slice(start, stop), self.rows[low:high], self.place[low:high] - start * self.length, inside, is_first))
+            out.append(
+                Block(
+                    slice(start, stop),
+                    self.rows[low:high],
+                    self.place[low:high] - start * self.length,
+                    inside,
+                    is_first,
+                )
+            )
         return out
 
 
@@ -115,8 +140,14 @@ def cut_of(packed: Tensor, num_states: int) -> Cut:
 
 def spread(rows: Tensor, place: Tensor, num: int) -> Tensor:
     """Rows (R, n, K) put where ``place``, rising, (n,) says, (R, num, K), zeros elsewhere."""
-    if len(place) and int(place[-1]) == len(place) - 1:  # one after the other, as everywhere but in gaps
-        return rows if len(place) == num else torch.nn.functional.pad(rows, (0, 0, 0, num - len(place)))
+    if (
+        len(place) and int(place[-1]) == len(place) - 1
+    ):  # one after the other, as everywhere but in gaps
+        return (
+            rows
+            if len(place) == num
+            else torch.nn.functional.pad(rows, (0, 0, 0, num - len(place)))
+        )
     out = rows.new_zeros(rows.shape[0], num, rows.shape[2])
     out[:, place] = rows
     return out

@@ -1,4 +1,6 @@
-"""Both halves of EM for hidden Markov models, many restarts at once: posteriors of the states, and counts over counts."""
+"""Both halves of EM for hidden Markov models, many restarts at once: posteriors of the states, and
+counts over counts.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,27 @@ from inference.structures.hidden_markov.forward_backward import smoothed_blocks
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
 from ppl_models.sequences.hidden_chain import stationary_law
 
-__all__ = ["CHAIN_SITES", "HiddenMarkovSteps", "MoveCounts", "emission_of", "excess_of", "initial_of", "weights_of_steps"]
+__all__ = [
+    "CHAIN_SITES",
+    "HiddenMarkovSteps",
+    "MoveCounts",
+    "emission_of",
+    "excess_of",
+    "initial_of",
+    "weights_of_steps",
+]
 
 CHAIN_SITES = ("initial", "transitions")
-ROUNDS, HALVINGS = 3, 40  # of a step towards transitions whose stationary law is that of the first states
-LARGER = (2, 8)  # blocks than those of a mixture: a block takes as many operations one after the other, however small it is, and large ones leave the cache
+ROUNDS, HALVINGS = (
+    3,
+    40,
+)  # of a step towards transitions whose stationary law is that of the first states
+# blocks than those of a mixture: a block takes as many operations one after the other, however
+# small it is, and large ones leave the cache
+LARGER = (
+    2,
+    8,
+)
 AT_A_STEP = 2**13  # numbers that an operation has at least, where the larger blocks have as many
 NEAREST = 0.95  # of the way to the end of the simplex
 
@@ -64,7 +82,9 @@ def initial_of(about: HiddenMarkovDescription, params: Params) -> Tensor:
 def excess_of(about: HiddenMarkovDescription, like: Tensor) -> tuple[Tensor, Tensor]:
     """What the priors add to counts of moves, (K, K), and which moves are possible, bool (K, K)."""
     k = about.num_states
-    graph = torch.ones(k, k, dtype=torch.bool) if about.allowed is None else torch.tensor(about.allowed)
+    graph = (
+        torch.ones(k, k, dtype=torch.bool) if about.allowed is None else torch.tensor(about.allowed)
+    )
     excess = about.concentration - 1 + about.stickiness * torch.eye(k).to(like)
     return excess * graph.to(like.device), graph.to(like.device)
 
@@ -73,13 +93,16 @@ def excess_of(about: HiddenMarkovDescription, like: Tensor) -> tuple[Tensor, Ten
 class HiddenMarkovSteps(Steps):
     r"""Expectation-maximisation (Baum, Petrie, Soules and Weiss 1970, doi:10.1214/aoms/1177697196).
 
-    With :math:`\gamma` the posterior of states and :math:`\xi` the expected moves, initial and transitions are counts over counts, and the law of a row is
-    maximised as that of a mixture with :math:`\gamma` for its responsibilities. Where the first state has the stationary law :math:`\delta(A)`, transitions climb
+    With :math:`\gamma` the posterior of states and :math:`\xi` the expected moves, initial and
+    transitions are counts over counts, and the law of a row is maximised as that of a mixture with
+    :math:`\gamma` for its responsibilities. Where the first state has the stationary law
+    :math:`\delta(A)`, transitions climb
 
     .. math:: \sum_{kl} (\xi_{kl} + a_{kl}) \log A_{kl} + \sum_k \gamma_{1k} \log \delta_k(A)
 
-    along :math:`A_{kl} (g_{kl} - \sum_m A_{km} g_{km}) / \sum_m (\xi_{km} + a_{km})`, g the slope, which leads to the counts over counts but for the second term; a step is
-    halved until the sum does not fall.
+    along :math:`A_{kl} (g_{kl} - \sum_m A_{km} g_{km}) / \sum_m (\xi_{km} + a_{km})`, g the slope,
+    which leads to the counts over counts but for the second term; a step is halved until the sum
+    does not fall.
 
     Args:
         about: the model's description.
@@ -100,11 +123,16 @@ class HiddenMarkovSteps(Steps):
     weights: Tensor | None = None
 
     def on(self, data: Tensor) -> HiddenMarkovSteps:
-        """Sums stay about the same centre, or they could not be added. Each of these sequences counts once."""
+        """Sums stay about the same centre, or they could not be added.
+
+        Each of these sequences counts once.
+        """
         return self.weighted(data, None)
 
     def weighted(self, data: Tensor, weights: Tensor | None) -> HiddenMarkovSteps:
-        return replace(self, data=data, given_centre=self.centre, given_floor=self.floor, weights=weights)
+        return replace(
+            self, data=data, given_centre=self.centre, given_floor=self.floor, weights=weights
+        )
 
     @property
     def cut(self) -> Cut:
@@ -129,14 +157,33 @@ class HiddenMarkovSteps(Steps):
         return self.law.centre(self.cut.rows) if self.given_centre is None else self.given_centre
 
     def e_step(self, params: Params) -> tuple[MoveCounts, Tensor, Tensor]:
-        own, initial, transitions = emission_of(params), initial_of(self.about, params), params["transitions"]
+        own, initial, transitions = (
+            emission_of(params),
+            initial_of(self.about, params),
+            params["transitions"],
+        )
         restarts = len(transitions)
         least, largest = (times * self.chunk_elements for times in LARGER)
         numbers = min(max(least, AT_A_STEP * self.cut.length), largest)  # of a block
-        most = max(1, min(numbers // (restarts * self.about.num_states), self.chunk_elements // max(1, self.law.width - 1)))
-        parts, total = RunningSum[MoveCounts](), torch.zeros(restarts, dtype=torch.float64, device=transitions.device)
-        often = None if self.weights is None else self.weights.double().repeat_interleave(self.cut.num_each)  # of every piece
-        for smoothed in smoothed_blocks(self.cut, initial, transitions, self.law.log_densities, own, most, self.weights):
+        most = max(
+            1,
+            min(
+                numbers // (restarts * self.about.num_states),
+                self.chunk_elements // max(1, self.law.width - 1),
+            ),
+        )
+        parts, total = (
+            RunningSum[MoveCounts](),
+            torch.zeros(restarts, dtype=torch.float64, device=transitions.device),
+        )
+        often = (
+            None
+            if self.weights is None
+            else self.weights.double().repeat_interleave(self.cut.num_each)
+        )  # of every piece
+        for smoothed in smoothed_blocks(
+            self.cut, initial, transitions, self.law.log_densities, own, most, self.weights
+        ):
             block = smoothed.block
             share = smoothed.of_rows
             statistics = self.law.statistics(block.rows, share, self.centre, own)
@@ -146,13 +193,19 @@ class HiddenMarkovSteps(Steps):
         return parts.total(), total.to(transitions), self.program.log_prior(params)
 
     def m_step(self, statistics: MoveCounts, params: Params) -> Params:
-        new = params | self.law.m_step(statistics.of_law, statistics.counts, emission_of(params), self.floor)
+        new = params | self.law.m_step(
+            statistics.of_law, statistics.counts, emission_of(params), self.floor
+        )
         if self.about.initial == "free":
-            new["initial"] = _shares(statistics.first + self.about.concentration - 1, params["initial"])
+            new["initial"] = _shares(
+                statistics.first + self.about.concentration - 1, params["initial"]
+            )
         excess, _ = excess_of(self.about, params["transitions"])
         counts = statistics.moves + excess
         if self.about.initial == "stationary":
-            return new | {"transitions": _stationary_step(counts, statistics.first, params["transitions"])}
+            return new | {
+                "transitions": _stationary_step(counts, statistics.first, params["transitions"])
+            }
         return new | {"transitions": _shares(counts, params["transitions"])}
 
     def first(self, share: Tensor, blank: Params) -> Params:
@@ -175,12 +228,16 @@ class HiddenMarkovSteps(Steps):
         transitions = 0.9 * _shares(moves * graph, even.expand_as(moves)) + 0.1 * even
         new = blank | law | {"transitions": transitions}
         if self.about.initial == "free":
-            new["initial"] = 0.5 * _shares(steps[:, :, 0].sum(1), new["initial"]) + 0.5 / self.about.num_states
+            new["initial"] = (
+                0.5 * _shares(steps[:, :, 0].sum(1), new["initial"]) + 0.5 / self.about.num_states
+            )
         return new
 
 
 def weights_of_steps(packed: Tensor, weights: Tensor | None) -> Tensor | None:
-    """How often each step with entries counts, (N,), where its sequence (B,) does; None for once."""
+    """How often each step with entries counts, (N,), where its sequence (B,) does; None for
+    once.
+    """
     return None if weights is None else weights[packed.isfinite().any(-1).nonzero()[:, 0]]
 
 
@@ -191,11 +248,15 @@ def _shares(weights: Tensor, otherwise: Tensor) -> Tensor:
 
 
 def _stationary_step(counts: Tensor, first: Tensor, transitions: Tensor) -> Tensor:
-    """Transitions (R, K, K) with a higher sum than before, where the first states have their stationary law."""
+    """Transitions (R, K, K) with a higher sum than before, where the first states have their
+    stationary law.
+    """
 
     def bound(moves: Tensor) -> Tensor:
         law = stationary_law(moves).clamp(min=1e-300 if moves.dtype == torch.float64 else 1e-38)
-        return torch.special.xlogy(counts, moves).sum((-2, -1)) + torch.special.xlogy(first, law).sum(-1)
+        return torch.special.xlogy(counts, moves).sum((-2, -1)) + torch.special.xlogy(
+            first, law
+        ).sum(-1)
 
     total = counts.sum(-1, keepdim=True)
     own = transitions
@@ -206,7 +267,9 @@ def _stationary_step(counts: Tensor, first: Tensor, transitions: Tensor) -> Tens
             (slope,) = torch.autograd.grad((first * law.log()).sum(), leaf)
         ahead = counts + own * (slope - (own * slope).sum(-1, keepdim=True))
         way = torch.where(total > 0, ahead / torch.where(total > 0, total, 1.0) - own, 0.0)
-        room = (-way / own.clamp(min=1e-300 if own.dtype == torch.float64 else 1e-38)).amax((-2, -1))
+        room = (-way / own.clamp(min=1e-300 if own.dtype == torch.float64 else 1e-38)).amax(
+            (-2, -1)
+        )
         size = (NEAREST / room.clamp(min=NEAREST)).clamp(max=1.0)  # (R,)
         before = bound(own)
         for _ in range(HALVINGS):
@@ -216,5 +279,7 @@ def _stationary_step(counts: Tensor, first: Tensor, transitions: Tensor) -> Tens
                 break
             size = torch.where(fine, size, size / 2)
         moved = own + size[:, None, None] * way
-        own = torch.where((bound(moved) >= before)[:, None, None], moved / moved.sum(-1, keepdim=True), own)
+        own = torch.where(
+            (bound(moved) >= before)[:, None, None], moved / moved.sum(-1, keepdim=True), own
+        )
     return own

@@ -1,14 +1,21 @@
-r"""Noise of hidden states, for ACDC: what the law of a state's rows and its duration leave to chance, on a known scale.
+r"""Noise of hidden states, for ACDC: what the law of a state's rows and its duration leave to
+chance, on a known scale.
 
-Paths of states are drawn from their exact posterior. Given a path, these are standard normal if the model is right:
+Paths of states are drawn from their exact posterior. Given a path, these are standard normal if the
+model is right:
 
-- *rows*: the scores :math:`e_t` of every row with entries under the law of its state, a column an item;
-- *pairs*: :math:`(e_{t-1} + e_t) / \sqrt 2` of the first and second, third and fourth, ... row of a visit to a state: its variance is
-  one plus the correlation that two rows of a visit still have. States have to explain it all; where they do not, more states are taken for it;
-- *duration*: of every visit, by its length, geometric under the model (:func:`~inference.base.component_noise.duration_noise`).
+- *rows*: the scores :math:`e_t` of every row with entries under the law of its state, a column an
+  item;
+- *pairs*: :math:`(e_{t-1} + e_t) / \sqrt 2` of the first and second, third and fourth, ... row of a
+  visit to a state: its variance is one plus the correlation that two rows of a visit still have.
+  States have to explain it all; where they do not, more states are taken for it;
+- *duration*: of every visit, by its length, geometric under the model
+  (:func:`~inference.base.component_noise.duration_noise`).
 
-As with options (:mod:`inference.structures.options.noise`), discrepancies are in nats a visit. What is judged here, the law of the rows, their independence within a
-state and the geometric durations, is what makes criteria choose too many states where it does not hold (J. Pohle et al. 2017, doi:10.1007/s13253-017-0283-8).
+As with options (:mod:`inference.structures.options.noise`), discrepancies are in nats a visit. What
+is judged here, the law of the rows, their independence within a state and the geometric durations,
+is what makes criteria choose too many states where it does not hold (J. Pohle et al. 2017,
+doi:10.1007/s13253-017-0283-8).
 """
 
 from __future__ import annotations
@@ -31,9 +38,14 @@ __all__ = ["state_noise"]
 
 
 def state_noise(
-    about: HiddenMarkovDescription, params: Params, packed: Tensor, generator: torch.Generator, num_draws: int
+    about: HiddenMarkovDescription,
+    params: Params,
+    packed: Tensor,
+    generator: torch.Generator,
+    num_draws: int,
 ) -> NoiseDraws:
-    """Draws of the noise of every state; rows are the steps of all sequences, NaN where a step has no such noise.
+    """Draws of the noise of every state; rows are the steps of all sequences, NaN where a step has
+    no such noise.
 
     Args:
         params: without restarts; packed: (B, T, J).
@@ -43,18 +55,26 @@ def state_noise(
 
     law, rng = law_of(about.emission), numpy_generator(generator)
     inside, seen = inside_of(packed).cpu().numpy(), packed.isfinite().any(-1).cpu().numpy()
-    paths = path_draws(about, params, packed, num_draws, int(rng.integers(2**31))).numpy()  # (M, B, T)
+    paths = path_draws(
+        about, params, packed, num_draws, int(rng.integers(2**31))
+    ).numpy()  # (M, B, T)
     state = np.maximum(paths, 0)
     rows = packed[torch.from_numpy(seen).to(packed.device)].to(params["transitions"]).cpu()
     own = {name: value.cpu() for name, value in emission_of(params).items()}
     width = law.num_scores
     scores = np.full((*paths.shape, 2 * width + 1), np.nan)
     for m in range(num_draws):
-        scores[m, seen, :width] = np.take_along_axis(law.scores(own, rows, rng), state[m, seen][:, None, None], 1)[:, 0]
+        scores[m, seen, :width] = np.take_along_axis(
+            law.scores(own, rows, rng), state[m, seen][:, None, None], 1
+        )[:, 0]
     second = _second_of_pairs(paths)[..., None]
-    before = np.concatenate([np.full_like(scores[:, :, :1, :width], np.nan), scores[:, :, :-1, :width]], 2)
+    before = np.concatenate(
+        [np.full_like(scores[:, :, :1, :width], np.nan), scores[:, :, :-1, :width]], 2
+    )
     scores[..., width:-1] = np.where(second, (before + scores[..., :width]) / math.sqrt(2), np.nan)
-    stay = np.broadcast_to(params["transitions"].diagonal().cpu().numpy(), (*inside.shape, about.num_states))
+    stay = np.broadcast_to(
+        params["transitions"].diagonal().cpu().numpy(), (*inside.shape, about.num_states)
+    )
     duration = duration_noise(stay, inside.sum(1), state, rng)
     scores[..., -1] = ndtri(np.clip(duration, 1e-300, 1 - 1e-16))
     kept, chosen = scores[:, inside], state[:, inside]  # (M, N, D), (M, N)
@@ -67,7 +87,9 @@ def state_noise(
 def _second_of_pairs(paths: np.ndarray) -> np.ndarray:
     """Which steps are the second, fourth, ... of a visit, (M, B, T)."""
     step = np.arange(paths.shape[2])
-    starts = np.concatenate([np.ones_like(paths[..., :1], dtype=bool), paths[..., 1:] != paths[..., :-1]], -1)
+    starts = np.concatenate(
+        [np.ones_like(paths[..., :1], dtype=bool), paths[..., 1:] != paths[..., :-1]], -1
+    )
     since = step - np.maximum.accumulate(np.where(starts, step, 0), -1)
     found: np.ndarray = since % 2 == 1
     return found

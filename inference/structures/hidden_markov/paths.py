@@ -1,4 +1,6 @@
-"""What sequences say of the states of their steps: smoothing, filtering, the most probable path, draws of paths."""
+"""What sequences say of the states of their steps: smoothing, filtering, the most probable path,
+draws of paths.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,15 @@ from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
 from ppl_models.parts.showing import shows_briefly
 from ppl_models.sequences.item_sequences import inside_of
 
-__all__ = ["Filtered", "MostProbablePath", "densities_of", "filtered_states", "most_probable_path", "path_draws", "smoothed_states"]
+__all__ = [
+    "Filtered",
+    "MostProbablePath",
+    "densities_of",
+    "filtered_states",
+    "most_probable_path",
+    "path_draws",
+    "smoothed_states",
+]
 
 MOST_STEPS = 2**18  # of sequences that are worked on together
 
@@ -58,13 +68,18 @@ def densities_of(about: HiddenMarkovDescription, params: Params, packed: Tensor)
     Args:
         params: without leading dims; packed: (B, T, J).
     """
-    law, own = law_of(about.emission), {name: value.unsqueeze(0) for name, value in emission_of(params).items()}
+    law, own = (
+        law_of(about.emission),
+        {name: value.unsqueeze(0) for name, value in emission_of(params).items()},
+    )
     seen = packed.isfinite().any(-1)
     out = params["transitions"].new_zeros(*packed.shape[:2], about.num_states)
     rows = packed[seen]
     if len(rows):
         step = max(1, MOST_STEPS // about.num_states)
-        out[seen] = torch.cat([law.log_densities(own, part).reshape(len(part), -1) for part in rows.split(step)]).to(out)
+        out[seen] = torch.cat(
+            [law.log_densities(own, part).reshape(len(part), -1) for part in rows.split(step)]
+        ).to(out)
     return out
 
 
@@ -73,7 +88,12 @@ def smoothed_states(about: HiddenMarkovDescription, params: Params, packed: Tens
     cut = Cut.build(packed, about.num_states, all_steps=True)
     one = {name: value.unsqueeze(0) for name, value in params.items()}
     blocks = smoothed_blocks(
-        cut, initial_of(about, one), one["transitions"], law_of(about.emission).log_densities, emission_of(one), max(1, MOST_STEPS // about.num_states)
+        cut,
+        initial_of(about, one),
+        one["transitions"],
+        law_of(about.emission).log_densities,
+        emission_of(one),
+        max(1, MOST_STEPS // about.num_states),
     )
     flat = torch.cat([block.state[0] for block in blocks])
     inside, place = cut.step_places
@@ -87,7 +107,9 @@ def filtered_states(about: HiddenMarkovDescription, params: Params, packed: Tens
 
     One step at a time, with logarithms, so that impossible moves do no harm.
     """
-    initial, transitions = (value.double().cpu().numpy() for value in (initial_of(about, params), params["transitions"]))
+    initial, transitions = (
+        value.double().cpu().numpy() for value in (initial_of(about, params), params["transitions"])
+    )
     densities = densities_of(about, params, packed).double().cpu().numpy()
     inside = inside_of(packed).cpu().numpy()
     with np.errstate(divide="ignore"):
@@ -103,13 +125,24 @@ def filtered_states(about: HiddenMarkovDescription, params: Params, packed: Tens
         total = np.logaddexp.reduce(alpha, axis=1, keepdims=True)
         state[:, t], value[:, t] = np.exp(alpha - total), total[:, 0]
     kept = np.where(inside, 1.0, 0.0)
-    return Filtered(torch.from_numpy(state * kept[..., None]), torch.from_numpy(ahead * kept[..., None]), torch.from_numpy(value * kept))
+    return Filtered(
+        torch.from_numpy(state * kept[..., None]),
+        torch.from_numpy(ahead * kept[..., None]),
+        torch.from_numpy(value * kept),
+    )
 
 
-def most_probable_path(about: HiddenMarkovDescription, params: Params, packed: Tensor) -> MostProbablePath:
-    """The most probable path of every sequence (Viterbi 1967, doi:10.1109/TIT.1967.1054010); ties go to the smaller index."""
+def most_probable_path(
+    about: HiddenMarkovDescription, params: Params, packed: Tensor
+) -> MostProbablePath:
+    """The most probable path of every sequence (Viterbi 1967, doi:10.1109/TIT.1967.1054010); ties
+    go to the smaller index.
+    """
     with np.errstate(divide="ignore"):
-        score, moves = (np.log(value.double().cpu().numpy()) for value in (initial_of(about, params), params["transitions"]))
+        score, moves = (
+            np.log(value.double().cpu().numpy())
+            for value in (initial_of(about, params), params["transitions"])
+        )
     densities = densities_of(about, params, packed).double().cpu().numpy()
     inside = inside_of(packed).cpu().numpy()
     num, steps, size = densities.shape
@@ -129,7 +162,9 @@ def most_probable_path(about: HiddenMarkovDescription, params: Params, packed: T
     return MostProbablePath(torch.from_numpy(path), torch.from_numpy(best.max(1)))
 
 
-def path_draws(about: HiddenMarkovDescription, params: Params, packed: Tensor, num_draws: int, seed: int) -> Tensor:
+def path_draws(
+    about: HiddenMarkovDescription, params: Params, packed: Tensor, num_draws: int, seed: int
+) -> Tensor:
     """Exact joint draws of the states of every sequence, (M, B, T); -1 after the end."""
     filtered = filtered_states(about, params, packed).state.numpy()
     transitions = params["transitions"].double().cpu().numpy()
@@ -141,7 +176,10 @@ def path_draws(about: HiddenMarkovDescription, params: Params, packed: Tensor, n
         goes_on = inside[:, t + 1] if t + 1 < inside.shape[1] else np.zeros(len(inside), dtype=bool)
         weight = filtered[:, t] * np.where(goes_on[:, None], transitions.T[now], 1.0)
         total = weight.cumsum(-1)
-        drawn = np.minimum((generator.random((*now.shape, 1)) * total[..., -1:] >= total).sum(-1), transitions.shape[0] - 1)
+        drawn = np.minimum(
+            (generator.random((*now.shape, 1)) * total[..., -1:] >= total).sum(-1),
+            transitions.shape[0] - 1,
+        )
         now = np.where(inside[:, t], drawn, now)
         out[:, :, t] = np.where(inside[:, t], now, -1)
     return torch.from_numpy(out)

@@ -1,4 +1,6 @@
-"""Hidden Markov models as engines see them: starts, labels by falling share of time, what makes a solution no proper optimum."""
+"""Hidden Markov models as engines see them: starts, labels by falling share of time, what makes a
+solution no proper optimum.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,11 @@ from inference.programs.coordinates import NormalScales
 from inference.programs.data import checked
 from inference.programs.program import Params, Program
 from inference.programs.replicates import replicate
-from inference.structures.hidden_markov.em_steps import HiddenMarkovSteps, emission_of, weights_of_steps
+from inference.structures.hidden_markov.em_steps import (
+    HiddenMarkovSteps,
+    emission_of,
+    weights_of_steps,
+)
 from inference.structures.hidden_markov.noise import state_noise
 from inference.structures.hidden_markov.paths import most_probable_path, smoothed_states
 from inference.structures.hidden_markov.starts import near_rows, near_windows
@@ -40,7 +46,8 @@ __all__ = ["HiddenMarkovStructure", "renamings"]
 
 SEARCH = StartSearch(batch=12, short_iterations=30, finalists=4, least=4, cap=96, budget=3e8)
 MOST_STATES = 7  # whose renamings are listed where some moves are impossible
-NO_MEMORY = 0.05  # second singular value of the transitions, below which a state says next to nothing of the next one
+# second singular value of the transitions, below which a state says next to nothing of the next one
+NO_MEMORY = 0.05
 CHUNK = 2**18
 
 
@@ -68,7 +75,11 @@ class HiddenMarkovStructure(Structure):
 
     @classmethod
     def of(cls, model: Callable[..., Any]) -> HiddenMarkovStructure | None:
-        return cls(model) if isinstance(getattr(model, "hidden_chain", lambda: None)(), HiddenMarkovDescription) else None
+        return (
+            cls(model)
+            if isinstance(getattr(model, "hidden_chain", lambda: None)(), HiddenMarkovDescription)
+            else None
+        )
 
     def observed_sites(self) -> tuple[str, ...]:
         return ("sequences",)
@@ -76,16 +87,26 @@ class HiddenMarkovStructure(Structure):
     # ---------------------------------------------------------------- fitting
 
     def measured(self, data: Any, weights: Tensor | None = None) -> Any:
-        return measured(self.model, self.law, data[data.isfinite().any(-1)], weights_of_steps(data, weights))
+        return measured(
+            self.model, self.law, data[data.isfinite().any(-1)], weights_of_steps(data, weights)
+        )
 
     def standard(self, problem: Problem) -> Standard | None:
         return standard(problem, self.law, type(self))
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> HiddenMarkovSteps:
-        return HiddenMarkovSteps(self.about, problem.program_of_one_row(), problem.data, chunk_elements, weights=problem.weights)
+        return HiddenMarkovSteps(
+            self.about,
+            problem.program_of_one_row(),
+            problem.data,
+            chunk_elements,
+            weights=problem.weights,
+        )
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
-        """Rows near one of K rows that k-means++ picks, and every second time windows of three steps, for "spectral"; else near random rows."""
+        """Rows near one of K rows that k-means++ picks, and every second time windows of three
+        steps, for "spectral"; else near random rows.
+        """
         num = 0 if init != "spectral" else num_restarts // 2
         return self._starts(problem, [num_restarts - num, num], init == "spectral")
 
@@ -101,39 +122,63 @@ class HiddenMarkovStructure(Structure):
     def _starts(self, problem: Problem, numbers: Sequence[int], spread: bool) -> Params:
         steps, k = self.steps(problem, CHUNK, 1), self.about.num_states
         generator = torch.Generator().manual_seed(problem.seed)
-        parts = [near_rows(self.law, steps.cut, k, numbers[0], spread, generator)] if numbers[0] else []
+        parts = (
+            [near_rows(self.law, steps.cut, k, numbers[0], spread, generator)] if numbers[0] else []
+        )
         parts += [near_windows(self.law, steps.cut, k, numbers[1], generator)] if numbers[1] else []
         return self.start_from(problem, torch.cat(parts))
 
     def start_from(self, problem: Problem, share: Tensor) -> Params:
-        """Parameters (R, ...) where the steps with entries have these chances of each state, (R, N, K)."""
-        blank = {name: value.expand(len(share), *value.shape[1:]) for name, value in problem.program_of_one_row().draw_prior(1, 0).items()}
+        """Parameters (R, ...) where the steps with entries have these chances of each state, (R, N,
+        K).
+        """
+        blank = {
+            name: value.expand(len(share), *value.shape[1:])
+            for name, value in problem.program_of_one_row().draw_prior(1, 0).items()
+        }
         return self.steps(problem, CHUNK, 1).first(share, blank)
 
     def drawn_together(self, problem: Problem, params: Params, apart: float) -> Params:
-        """Laws of rows from chances of the states that are mixed with even ones; moves mixed with even ones among those that are possible."""
+        """Laws of rows from chances of the states that are mixed with even ones; moves mixed with
+        even ones among those that are possible.
+        """
         share = smoothed_states(self.about, params, problem.data)[problem.data.isfinite().any(-1)]
         share = apart * share + (1 - apart) / self.about.num_states
         blank = {name: value.unsqueeze(0) for name, value in mixed_sizes(params, apart).items()}
-        new = {name: value[0] for name, value in self.steps(problem, CHUNK, 1).first(share.unsqueeze(0), blank).items()}
+        new = {
+            name: value[0]
+            for name, value in (
+                self.steps(problem, CHUNK, 1).first(share.unsqueeze(0), blank).items()
+            )
+        }
         moves = params["transitions"]
-        even = torch.ones_like(moves) if self.about.allowed is None else torch.tensor(self.about.allowed).to(moves)
+        even = (
+            torch.ones_like(moves)
+            if self.about.allowed is None
+            else torch.tensor(self.about.allowed).to(moves)
+        )
         kept = {"transitions": apart * moves + (1 - apart) * even / even.sum(-1, keepdim=True)}
         return new | kept | {name: params[name] for name in ("initial",) if name in params}
 
     def split_starts(self, problem: Problem, smaller: Params) -> Params:
-        """A start for each state of a model with one state less, which is cut in two across the direction in which its rows spread most."""
+        """A start for each state of a model with one state less, which is cut in two across the
+        direction in which its rows spread most.
+        """
         k, seen = self.about.num_states - 1, problem.data.isfinite().any(-1)
         before = replace(self.about, emission=replace(self.about.emission, num_components=k))
         share = smoothed_states(before, smaller, problem.data)[seen]
         statistic, mask = self.law.statistic(problem.data[seen])
-        return self.start_from(problem, torch.stack([split_share(share, one, statistic, mask) for one in range(k)]))
+        return self.start_from(
+            problem, torch.stack([split_share(share, one, statistic, mask) for one in range(k)])
+        )
 
     def complete_start(self, problem: Problem, params: Params) -> Params:
         """Variances at or above their floor, below which the objective of EM is not defined."""
         if "dispersion" not in params:
             return params
-        return params | {"dispersion": torch.maximum(params["dispersion"], self.steps(problem, CHUNK, 1).floor)}
+        return params | {
+            "dispersion": torch.maximum(params["dispersion"], self.steps(problem, CHUNK, 1).floor)
+        }
 
     def recommended(self, problem: Problem) -> Recommendation:
         """EM; of several states, from as many starts as it takes to find the best optimum again."""
@@ -144,33 +189,52 @@ class HiddenMarkovStructure(Structure):
         return Recommendation(EM(), "spectral", 10, SEARCH)
 
     def degenerate(self, problem: Problem, params: Params) -> tuple[str, ...]:
-        """States that are empty, copies of each other, or have shrunk onto a few rows or equal values."""
-        steps, often = self.steps(problem, CHUNK, 1), weights_of_steps(problem.data, problem.weights)
+        """States that are empty, copies of each other, or have shrunk onto a few rows or equal
+        values.
+        """
+        steps, often = (
+            self.steps(problem, CHUNK, 1),
+            weights_of_steps(problem.data, problem.weights),
+        )
 
         def sums(packed: Tensor, weights: Tensor | None) -> Tensor:
-            return value_sums(smoothed_states(self.about, params, packed)[packed.isfinite().any(-1)], weights_of_steps(packed, weights))
+            return value_sums(
+                smoothed_states(self.about, params, packed)[packed.isfinite().any(-1)],
+                weights_of_steps(packed, weights),
+            )
 
         found = problem.summed(sums)
         names = problem.item_names or [str(j) for j in range(self.about.emission.num_items)]
-        spikes = self.law.faults(steps.cut.rows, emission_of(params), found[:, 0], steps.floor, names, often)
-        return (*(words.replace("component", "state") for words in spikes), *shared_words(found, "state"))
+        spikes = self.law.faults(
+            steps.cut.rows, emission_of(params), found[:, 0], steps.floor, names, often
+        )
+        return (
+            *(words.replace("component", "state") for words in spikes),
+            *shared_words(found, "state"),
+        )
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
-        """A chain without memory: the state says nothing of the next one, so that a mixture says as much."""
+        """A chain without memory: the state says nothing of the next one, so that a mixture says as
+        much.
+        """
         if self.about.num_states == 1 or self.about.allowed is not None:
             return []
         second = float(torch.linalg.svdvals(params["transitions"])[1])
         if second > NO_MEMORY:
             return []
         return [
-            f"the rows of the transition matrix are nearly equal (second singular value {second:.2g}): a state says next to nothing of the one that follows, so "
-            "a mixture of as many components, which takes the steps for independent, describes the sequences as well with fewer parameters. Compare the two by BIC"
+            "the rows of the transition matrix are nearly equal (second singular value"
+            f" {second:.2g}): a state says next to nothing of the one that follows, so a mixture of"
+            " as many components, which takes the steps for independent, describes the sequences"
+            " as well with fewer parameters. Compare the two by BIC"
         ]
 
     # ---------------------------------------------------------------- labels
 
     def labels(self) -> tuple[Labels, ...]:
-        """Any two states may exchange names where all moves are allowed; where not, see :meth:`align`."""
+        """Any two states may exchange names where all moves are allowed; where not, see
+        :meth:`align`.
+        """
         if renamings(self.about) is not None:
             return ()
 
@@ -178,22 +242,36 @@ class HiddenMarkovStructure(Structure):
             return _features(self.law, params)
 
         def rename(params: Params, order: Tensor, flips: Tensor) -> Params:
-            return _renamed({name: value.transpose(0, 1) for name, value in params.items()}, order, True)
+            return _renamed(
+                {name: value.transpose(0, 1) for name, value in params.items()}, order, True
+            )
 
         return (Labels("states", features, rename),)
 
-    def align(self, params: Params, reference: Mapping[str, Tensor], signs: bool = True) -> Alignment | None:
+    def align(
+        self, params: Params, reference: Mapping[str, Tensor], signs: bool = True
+    ) -> Alignment | None:
         orders = renamings(self.about)
         if orders is None:
             return super().align(params, reference, signs)
-        target = _features(self.law, {name: reference[name].unsqueeze(0).to(value) for name, value in params.items()})[0]
+        target = _features(
+            self.law,
+            {name: reference[name].unsqueeze(0).to(value) for name, value in params.items()},
+        )[0]
         own = _features(self.law, {name: value.unsqueeze(0) for name, value in params.items()})[0]
         costs = [float((own[list(order)] - target).square().sum()) for order in orders]
         best = torch.tensor(orders[min(range(len(orders)), key=costs.__getitem__)])
-        return Alignment(_renamed(params, best), {"states": best}, {"states": torch.zeros(len(best), dtype=torch.bool)}, min(costs))
+        return Alignment(
+            _renamed(params, best),
+            {"states": best},
+            {"states": torch.zeros(len(best), dtype=torch.bool)},
+            min(costs),
+        )
 
     def canonical(self, params: Params) -> Params:
-        """States in the order of falling share of time in the long run, as far as impossible moves allow it."""
+        """States in the order of falling share of time in the long run, as far as impossible moves
+        allow it.
+        """
         weights = [round(w, 9) for w in limit_law(params["transitions"]).tolist()]
         orders = renamings(self.about)
         if orders is None:
@@ -205,9 +283,15 @@ class HiddenMarkovStructure(Structure):
     # ---------------------------------------------------------------- counts
 
     def num_free(self, params: Params) -> int:
-        """Rows of possible moves and the first state's law without their sums, and what the law of a row counts."""
+        """Rows of possible moves and the first state's law without their sums, and what the law of
+        a row counts.
+        """
         about = self.about
-        rows = [about.num_states] * about.num_states if about.allowed is None else [sum(row) for row in about.allowed]
+        rows = (
+            [about.num_states] * about.num_states
+            if about.allowed is None
+            else [sum(row) for row in about.allowed]
+        )
         first = about.num_states - 1 if about.initial == "free" else 0
         return first + sum(n - 1 for n in rows) + self.law.num_free(emission_of(params))
 
@@ -216,7 +300,9 @@ class HiddenMarkovStructure(Structure):
 
         def counted(packed: Tensor, weights: Tensor | None) -> Tensor:
             often = weights_of_steps(packed, weights)
-            return packed.isfinite().any(-1).sum().double() if often is None else often.double().sum()
+            return (
+                packed.isfinite().any(-1).sum().double() if often is None else often.double().sum()
+            )
 
         return num_counted(problem.summed(counted))
 
@@ -256,7 +342,9 @@ class HiddenMarkovStructure(Structure):
 
     def expected_rows(self, program: Program, params: Params) -> Tensor:
         """Of every step, (B, T, J); NaN after the end of a sequence."""
-        expected = self.law.expected_rows(emission_of(params), self.latent_means(program, params)["states"])
+        expected = self.law.expected_rows(
+            emission_of(params), self.latent_means(program, params)["states"]
+        )
         return expected.masked_fill(~inside_of(program.args[0]).unsqueeze(-1), torch.nan)
 
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params:
@@ -268,14 +356,21 @@ class HiddenMarkovStructure(Structure):
     def laws(self) -> tuple[Any, ...]:
         return tuple(self.model.laws()) if self.law.knows_noise else ()
 
-    def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> NoiseDraws:
+    def component_noise(
+        self, params: Params, data: Tensor, generator: Generator, num_draws: int
+    ) -> NoiseDraws:
         return state_noise(self.about, params, data, generator, num_draws)
 
     def as_tables(self, program: Program, values: Params) -> dict[str, Tensor]:
-        """The steps one after the other, and of each item the product of every step and the one before it, about the mean of the data: how it goes on."""
+        """The steps one after the other, and of each item the product of every step and the one
+        before it, about the mean of the data: how it goes on.
+        """
         given = program.args[0].double()
         inside = inside_of(given)
-        rows, seen = (self.as_numbers(torch.where(part.isfinite(), part, torch.nan)) for part in (values["sequences"], given))
+        rows, seen = (
+            self.as_numbers(torch.where(part.isfinite(), part, torch.nan))
+            for part in (values["sequences"], given)
+        )
         centre = seen.flatten(0, 1).nanmean(0)
         pairs = ((rows[:, 1:] - centre) * (rows[:, :-1] - centre))[inside[:, 1:]]
         beside = {"each item times itself a step before": pairs} if len(pairs) else {}
@@ -283,7 +378,9 @@ class HiddenMarkovStructure(Structure):
 
 
 def _features(law: ComponentLaw, params: Params) -> Tensor:
-    """What states are recognised by, (D, K, F): where their law lies and how wide it is, and how long they last."""
+    """What states are recognised by, (D, K, F): where their law lies and how wide it is, and how
+    long they last.
+    """
     parts = [law.features(params), params["transitions"].diagonal(dim1=-2, dim2=-1).unsqueeze(-1)]
     if "dispersion" in params:
         parts.append(params["dispersion"].sqrt())
@@ -293,17 +390,26 @@ def _features(law: ComponentLaw, params: Params) -> Tensor:
 
 
 def _renamed(params: Params, order: Tensor, with_draws: bool = False) -> Params:
-    """New state l is old state ``order[l]``; parameters (K, ...), or (K, D, ...) with draws, which come back as (D, K, ...)."""
+    """New state l is old state ``order[l]``; parameters (K, ...), or (K, D, ...) with draws, which
+    come back as (D, K, ...).
+    """
     if with_draws:
         out = {name: value[order].transpose(0, 1) for name, value in params.items()}
         out["transitions"] = out["transitions"][..., order]
         return out
-    return {name: value[order][:, order] if name == "transitions" else value[order] for name, value in params.items()}
+    return {
+        name: value[order][:, order] if name == "transitions" else value[order]
+        for name, value in params.items()
+    }
 
 
 def renamings(about: HiddenMarkovDescription) -> tuple[tuple[int, ...], ...] | None:
-    """The renamings of states that change neither which moves are possible nor a given first law; None where all are."""
-    return _renamings(about.num_states, about.allowed, about.initial if isinstance(about.initial, tuple) else None)
+    """The renamings of states that change neither which moves are possible nor a given first law;
+    None where all are.
+    """
+    return _renamings(
+        about.num_states, about.allowed, about.initial if isinstance(about.initial, tuple) else None
+    )
 
 
 @functools.lru_cache(maxsize=64)
@@ -318,7 +424,9 @@ def _renamings(
         return (same,)
     found = []
     for order in itertools.permutations(same):
-        fits = allowed is None or all(allowed[order[k]][order[m]] == allowed[k][m] for k in same for m in same)
+        fits = allowed is None or all(
+            allowed[order[k]][order[m]] == allowed[k][m] for k in same for m in same
+        )
         if fits and (initial is None or all(initial[order[k]] == initial[k] for k in same)):
             found.append(order)
     return tuple(found)

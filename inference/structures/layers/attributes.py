@@ -1,4 +1,6 @@
-"""One layer of named attributes whose items have expected responses: what such a model is asked beyond its layer."""
+"""One layer of named attributes whose items have expected responses: what such a model is asked
+beyond its layer.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,14 @@ MOST_NAMED = 8
 ON_EDGE = 1e-9  # a step of the predictor that is no more is zero
 PAIR = (0, 1)
 ItemRule = Literal["additive", "conjunctive", "disjunctive", "saturated"]
-RULE_NAMES: dict[type, str] = {Additive: "additive", ACDM: "ACDM", RRUM: "R-RUM", ExpDINA: "DINA", ExpDINO: "DINO", ExpGDM: "saturated"}
+RULE_NAMES: dict[type, str] = {
+    Additive: "additive",
+    ACDM: "ACDM",
+    RRUM: "R-RUM",
+    ExpDINA: "DINA",
+    ExpDINO: "DINO",
+    ExpGDM: "saturated",
+}
 
 
 def _rule_of(bottom: Bottom) -> ItemRule:
@@ -40,11 +49,17 @@ def _rule_of(bottom: Bottom) -> ItemRule:
 
 
 class AttributeStructure(LayeredStructure):
-    """A model that offers ``expected_responses(params, profiles)`` beside ``layers()`` and ``root_law()``."""
+    """A model that offers ``expected_responses(params, profiles)`` beside ``layers()`` and
+    ``root_law()``.
+    """
 
     @classmethod
     def of(cls, model: Callable[..., Any]) -> AttributeStructure | None:
-        return cls(model) if hasattr(model, "expected_responses") and LayeredStructure.of(model) is not None else None
+        return (
+            cls(model)
+            if hasattr(model, "expected_responses") and LayeredStructure.of(model) is not None
+            else None
+        )
 
     def expected_responses(self, params: Params, profiles: Tensor) -> Tensor:
         """E[item | profile], (..., C, J), of profiles (C, K)."""
@@ -61,11 +76,15 @@ class AttributeStructure(LayeredStructure):
         return profiles[:, list(attributes)].cpu().unique(dim=0)
 
     def num_settled(self, params: Params) -> int:
-        """Everything but the loadings: a table of 2^K profiles beside them would make any Q-matrix look sparse."""
+        """Everything but the loadings: a table of 2^K profiles beside them would make any Q-matrix
+        look sparse.
+        """
         return super().num_free(params) - int((params[self.layers[0].loadings] != 0).sum())
 
     def item_rules(self) -> tuple[ItemRule, ...]:
-        """How each item depends on its attributes, however many it asks for; items of a curve are taken as saturated."""
+        """How each item depends on its attributes, however many it asks for; items of a curve are
+        taken as saturated.
+        """
         bottoms = getattr(self.model, "rules", None)
         if bottoms is None:
             own: ItemRule = "saturated"
@@ -73,20 +92,29 @@ class AttributeStructure(LayeredStructure):
         return tuple(_rule_of(bottom) for bottom in bottoms)
 
     def rule_names(self) -> list[str]:
-        """The rule of each item, as a table shows it; "one attribute" where all rules are the same."""
+        """The rule of each item, as a table shows it; "one attribute" where all rules are the
+        same.
+        """
         layer, rules = self.layers[0], getattr(self.model, "rules", None)
         if layer.edges is None or rules is None:
             return ["additive" if layer.edges is None else "of its own"] * layer.num_items
         asked = layer.by_item(layer.edges).sum(-1).tolist()
-        return ["one attribute" if count == 1 else RULE_NAMES[type(rule)] for rule, count in zip(rules, asked, strict=True)]
+        return [
+            "one attribute" if count == 1 else RULE_NAMES[type(rule)]
+            for rule, count in zip(rules, asked, strict=True)
+        ]
 
     def _held(self, params: Params) -> list[tuple[int, bool]]:
-        """Items some of whose steps are zero where none may fall, and whether one is that is made of several coefficients."""
+        """Items some of whose steps are zero where none may fall, and whether one is that is made
+        of several coefficients.
+        """
         out = []
         for group in self.layers[0].rising:
             own = params[self.layers[0].loadings][group.items.unsqueeze(-1), group.columns]
             zero = own @ group.steps.mT.to(own) <= ON_EDGE
-            several = ((own.unsqueeze(-2) * group.steps.to(own)) != 0).any(-1)  # a sum of coefficients that are not zero themselves
+            several = ((own.unsqueeze(-2) * group.steps.to(own)) != 0).any(
+                -1
+            )  # a sum of coefficients that are not zero themselves
             for item, edges, together in zip(group.items.tolist(), zero, several, strict=True):
                 if bool(edges.any()):
                     out.append((item, bool((edges & together).any())))
@@ -96,38 +124,57 @@ class AttributeStructure(LayeredStructure):
         held = [str(item) for item, together in self._held(params) if together]
         if held:
             return (
-                f"monotone=True holds sums of coefficients of items {', '.join(held[:MOST_NAMED])} at zero, and an estimate on such an edge has no "
-                "normal law; Bootstrap() gives intervals"
+                f"monotone=True holds sums of coefficients of items {', '.join(held[:MOST_NAMED])}"
+                " at zero, and an estimate on such an edge has no normal law; Bootstrap() gives"
+                " intervals"
             )
         return super().why_no_standard_errors(params)
 
     def _labels(self, problem: Problem) -> list[str]:
         size = self.layers[0].num_items
-        return list(problem.item_names[:size]) if len(problem.item_names) == size + self.num_given else [str(j) for j in range(size)]
+        return (
+            list(problem.item_names[:size])
+            if len(problem.item_names) == size + self.num_given
+            else [str(j) for j in range(size)]
+        )
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
-        """Items that those with all of the attributes are expected to do worse on than those with none, or that are kept from it; covariates that separate, and
-        categories that no row has."""
-        return [*self._falling(problem, params), *self._on_separation(problem, params), *self._never_given(problem)]
+        """Items that those with all of the attributes are expected to do worse on than those with
+        none, or that are kept from it; covariates that separate, and categories that no row has.
+        """
+        return [
+            *self._falling(problem, params),
+            *self._on_separation(problem, params),
+            *self._never_given(problem),
+        ]
 
     def _falling(self, problem: Problem, params: Params) -> list[str]:
         held = [item for item, _ in self._held(params)]
         if held:
             labels = self._labels(problem)
-            shown = ", ".join(labels[j] for j in held[:MOST_NAMED]) + (f" and {len(held) - MOST_NAMED} more" if len(held) > MOST_NAMED else "")
+            shown = ", ".join(labels[j] for j in held[:MOST_NAMED]) + (
+                f" and {len(held) - MOST_NAMED} more" if len(held) > MOST_NAMED else ""
+            )
             return [
-                f"monotone=True holds effects at zero on: {shown}. Without it an attribute would lower the answers there, or leave them; "
-                "look at these items' rows of the Q-matrix"
+                f"monotone=True holds effects at zero on: {shown}. Without it an attribute would"
+                " lower the answers there, or leave them; look at these items' rows of the"
+                " Q-matrix"
             ]
         size = self.layers[0].num_parents
-        none, everything = self.expected_responses(params, torch.tensor([[0.0], [1.0]]).expand(2, size)).unbind(-2)
+        none, everything = self.expected_responses(
+            params, torch.tensor([[0.0], [1.0]]).expand(2, size)
+        ).unbind(-2)
         wrong = (everything < none).nonzero().ravel().tolist()
         if not wrong:
             return []
         labels = self._labels(problem)
-        shown = ", ".join(f"{labels[j]} ({float(everything[j]):.3g} against {float(none[j]):.3g})" for j in wrong[:MOST_NAMED])
+        shown = ", ".join(
+            f"{labels[j]} ({float(everything[j]):.3g} against {float(none[j]):.3g})"
+            for j in wrong[:MOST_NAMED]
+        )
         more = f" and {len(wrong) - MOST_NAMED} more" if len(wrong) > MOST_NAMED else ""
         return [
-            f"rows with all attributes are expected to score lower than rows with none on: {shown}{more} (for right-wrong items, "
-            "guessing and slipping sum to more than 1); check how these items are coded, and their rows of the Q-matrix"
+            "rows with all attributes are expected to score lower than rows with none on:"
+            f" {shown}{more} (for right-wrong items, guessing and slipping sum to more than 1);"
+            " check how these items are coded, and their rows of the Q-matrix"
         ]

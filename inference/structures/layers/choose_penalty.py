@@ -1,13 +1,18 @@
-r"""An exploratory fit of sparse layers: a penalty chosen by EBIC, its graph, and an estimate on that graph without shrinkage.
+r"""An exploratory fit of sparse layers: a penalty chosen by EBIC, its graph, and an estimate on
+that graph without shrinkage.
 
 1. Under every candidate penalty the log-posterior is maximised from the same starts.
-2. Each estimate is thresholded at its penalty's own threshold: :math:`\hat G_d = 1[|\hat W_d| \ge \tau]`.
-3. On each graph the model is fitted again, from there, without a penalty: the penalty's bias leaves the estimate.
-4. From the refit with the least extended BIC (:func:`inference.base.criteria.extended_bic`) edges are added and taken away while it falls
-   (:mod:`inference.structures.layers.graph_search`; under exact EM only, where a refit is cheap and its likelihood known), and the
-   model is fitted once more on the graph that is left. That is the answer.
+2. Each estimate is thresholded at its penalty's own threshold: :math:`\hat G_d = 1[|\hat W_d| \ge
+   \tau]`.
+3. On each graph the model is fitted again, from there, without a penalty: the penalty's bias leaves
+   the estimate.
+4. From the refit with the least extended BIC (:func:`inference.base.criteria.extended_bic`) edges
+   are added and taken away while it falls (:mod:`inference.structures.layers.graph_search`; under
+   exact EM only, where a refit is cheap and its likelihood known), and the model is fitted once
+   more on the graph that is left. That is the answer.
 
-Standard errors and intervals of the answer take its graph as given: that it was chosen with the same data is not in them.
+Standard errors and intervals of the answer take its graph as given: that it was chosen with the
+same data is not in them.
 """
 
 from __future__ import annotations
@@ -45,27 +50,33 @@ __all__ = ["ChoosePenalty", "is_open"]
 def is_open(model: Any) -> bool:
     """Whether a model leaves its penalty and its graph open."""
     left_open = isinstance(getattr(model, "penalty", None), ToBeChosen)
-    return left_open and all(layer.graph is None and layer.terms is None for layer in model.layers())
+    return left_open and all(
+        layer.graph is None and layer.terms is None for layer in model.layers()
+    )
 
 
 @dataclass(frozen=True)
 class ChoosePenalty:
     """Choose a penalty by EBIC, read the graph off it, and refit on the graph without shrinkage.
 
-    What a plain ``fit`` does with a :class:`~ppl_models.DeepDiscreteEncoder` whose penalty and graphs are left open. The fit's ``model`` is then the
-    one on the graph that was found and its ``method`` the ``engine``, so that whatever refits it refits that; ``fit.graphs`` are the
-    graphs, ``fit.choice`` says what was chosen among. With exact EM all penalties and all starts run as one batch, and so do the
-    refits. A model whose penalty is named, or some of whose graphs are given, has nothing to choose, and ``engine`` fits it as it is.
+    What a plain ``fit`` does with a :class:`~ppl_models.DeepDiscreteEncoder` whose penalty and
+    graphs are left open. The fit's ``model`` is then the one on the graph that was found and its
+    ``method`` the ``engine``, so that whatever refits it refits that; ``fit.graphs`` are the
+    graphs, ``fit.choice`` says what was chosen among. With exact EM all penalties and all starts
+    run as one batch, and so do the refits. A model whose penalty is named, or some of whose graphs
+    are given, has nothing to choose, and ``engine`` fits it as it is.
 
     Args:
         engine: that makes every fit.
         penalties: the candidates; ``TruncatedLasso.candidates(N)`` for N rows if None.
         gamma: of EBIC; 0 is BIC, which keeps more edges.
-        num_moves: edges to add, and as many to take away, that are tried in a round of step 4; 0 for none.
+        num_moves: edges to add, and as many to take away, that are tried in a round of step 4; 0
+            for none.
         max_rounds: of step 4.
 
     Raises:
-        ValueError: for another engine than EM or SAEM, an entry that is no penalty, or a gamma that is not a number of 0 or more.
+        ValueError: for another engine than EM or SAEM, an entry that is no penalty, or a gamma that
+            is not a number of 0 or more.
     """
 
     engine: EM | SAEM = field(default_factory=EM)
@@ -79,18 +90,33 @@ class ChoosePenalty:
         if not is_method(self.engine) or not isinstance(self.engine, EM | SAEM):
             raise ValueError(f"ChoosePenalty: engine must be EM() or SAEM(), got {self.engine!r}")
         if isinstance(self.engine, EM) and self.engine.start is not None:
-            raise ValueError("ChoosePenalty: engine must be EM() without a start by OnlineEM(), for the fits of a choice start from one another")
+            raise ValueError(
+                "ChoosePenalty: engine must be EM() without a start by OnlineEM(), for the fits of"
+                " a choice start from one another"
+            )
         if self.penalties is not None:
             if not isinstance(self.penalties, tuple | list):
-                raise ValueError(f"ChoosePenalty: penalties must be a tuple of penalties or None, got {self.penalties!r}")
+                raise ValueError(
+                    "ChoosePenalty: penalties must be a tuple of penalties or None, got"
+                    f" {self.penalties!r}"
+                )
             object.__setattr__(self, "penalties", tuple(self.penalties))
             for i, penalty in enumerate(self.penalties):
-                if isinstance(penalty, type) or not (hasattr(penalty, "prox") and hasattr(penalty, "threshold")):
-                    raise ValueError(f"ChoosePenalty: penalties[{i}] must be a penalty such as TruncatedLasso(1.0, 0.5), got {penalty!r}")
+                if isinstance(penalty, type) or not (
+                    hasattr(penalty, "prox") and hasattr(penalty, "threshold")
+                ):
+                    raise ValueError(
+                        f"ChoosePenalty: penalties[{i}] must be a penalty such as"
+                        f" TruncatedLasso(1.0, 0.5), got {penalty!r}"
+                    )
             if not self.penalties:
-                raise ValueError("ChoosePenalty: penalties must hold at least one penalty, got none")
+                raise ValueError(
+                    "ChoosePenalty: penalties must hold at least one penalty, got none"
+                )
         if not (is_number(self.gamma) and math.isfinite(self.gamma) and self.gamma >= 0):
-            raise ValueError(f"ChoosePenalty: gamma must be a number of 0 or more, got {self.gamma!r}")
+            raise ValueError(
+                f"ChoosePenalty: gamma must be a number of 0 or more, got {self.gamma!r}"
+            )
 
         for name in ("num_moves", "max_rounds"):
             check_size("ChoosePenalty", name, getattr(self, name), least=0)
@@ -100,30 +126,52 @@ class ChoosePenalty:
         """Of one stage."""
         return self.engine.max_iterations
 
-    def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
-        """See :class:`inference.base.structure.Method`. A checkpoint is a file a stage: ``checkpoint`` itself, then ``checkpoint.1``, ..."""
+    def run(
+        self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None
+    ) -> Outcome:
+        """See :class:`inference.base.structure.Method`.
+
+        A checkpoint is a file a stage: ``checkpoint`` itself, then ``checkpoint.1``, ...
+        """
         problem.structure.check_method(self.engine)
         if not is_open(problem.model):
-            return replace(self.engine.run(problem, start, progress, checkpoint), method=self.engine)
+            return replace(
+                self.engine.run(problem, start, progress, checkpoint), method=self.engine
+            )
         model: Any = problem.model
         penalties = self.penalties or TruncatedLasso.candidates(problem.num_rows)
         models = [replace(model, penalty=penalty) for penalty in penalties]
         plain = _of(problem, replace(model, penalty=None))
         files = _files(checkpoint)
         with quiet(ConvergenceWarning):  # said below of the one that is kept
-            found = self._batch(plain, models, start, progress, files) or self._one_by_one(plain, models, start, progress, files)
-            scores = torch.tensor([self._score(plain, c.model, _only(c.outcome), _value(c.outcome)) for c in found], dtype=torch.float64)
+            found = self._batch(plain, models, start, progress, files) or self._one_by_one(
+                plain, models, start, progress, files
+            )
+            scores = torch.tensor(
+                [self._score(plain, c.model, _only(c.outcome), _value(c.outcome)) for c in found],
+                dtype=torch.float64,
+            )
             best = int(torch.where(scores.isnan(), torch.inf, scores).argmin())
             chosen = self._improved(plain, found[best], float(scores[best]), progress, files)
         if not (chosen.settled and bool(chosen.outcome.converged.all())):
-            what = "the refit on the chosen graph" if chosen.settled else f"the fit under {penalties[chosen.penalty]!r}, whose graph was chosen,"
+            what = (
+                "the refit on the chosen graph"
+                if chosen.settled
+                else f"the fit under {penalties[chosen.penalty]!r}, whose graph was chosen,"
+            )
             warnings.warn(
-                f"{what} did not converge in {self.max_iterations} iterations: raise max_iterations of the engine, loosen its "
-                "tolerance, try fewer latents, or another start",
+                f"{what} did not converge in {self.max_iterations} iterations: raise max_iterations"
+                " of the engine, loosen its tolerance, try fewer latents, or another start",
                 ConvergenceWarning,
                 stacklevel=3,
             )
-        edges = [sum(int(x.by_item(c.outcome.params[x.loadings][0] != 0).sum()) for x in plain.structure.layers) for c in found]
+        edges = [
+            sum(
+                int(x.by_item(c.outcome.params[x.loadings][0] != 0).sum())
+                for x in plain.structure.layers
+            )
+            for c in found
+        ]
         choice = PenaltyChoice(
             penalties=tuple(penalties),
             penalty=torch.tensor([candidate.penalty for candidate in found]),
@@ -135,11 +183,20 @@ class ChoosePenalty:
         return replace(chosen.outcome, model=chosen.model, method=self.engine, choice=choice)
 
     def _batch(
-        self, plain: Problem, models: Sequence[Any], start: Params, progress: Progress, files: Iterator[Path | None]
+        self,
+        plain: Problem,
+        models: Sequence[Any],
+        start: Params,
+        progress: Progress,
+        files: Iterator[Path | None],
     ) -> list[_Candidate] | None:
         """All penalties and starts at once, then all graphs; None where that is not to be had."""
         engine = self.engine
-        if not isinstance(engine, EM) or not engine.accelerate or len({type(own.penalty) for own in models}) > 1:
+        if (
+            not isinstance(engine, EM)
+            or not engine.accelerate
+            or len({type(own.penalty) for own in models}) > 1
+        ):
             return None
         store = _store(next(files), plain, self, start)
         state = climb_penalties(plain, models, start, engine, progress, store)
@@ -151,31 +208,65 @@ class ChoosePenalty:
             part = part_of(state, g, each)
             for r in range(each):
                 layers = own.layers()
-                sparse.append((g, *thresholded(own, layers, {name: value[r] for name, value in part.params.items()})))
+                sparse.append(
+                    (
+                        g,
+                        *thresholded(
+                            own, layers, {name: value[r] for name, value in part.params.items()}
+                        ),
+                    )
+                )
                 settled.append(bool(part.converged[r]))
         own_start = {name: torch.stack([params[name] for _, _, params in sparse]) for name in start}
         store = _store(next(files), plain, self, own_start)
-        refits = climb_graphs(plain, [own for _, own, _ in sparse], [params for _, _, params in sparse], engine, progress, store)
+        refits = climb_graphs(
+            plain,
+            [own for _, own, _ in sparse],
+            [params for _, _, params in sparse],
+            engine,
+            progress,
+            store,
+        )
         if refits is None:
             return None
         parts = [part_of(refits, i, 1).outcome() for i in range(len(sparse))]
-        return [_Candidate(g, own, out, done) for (g, own, _), out, done in zip(sparse, parts, settled, strict=True)]
+        return [
+            _Candidate(g, own, out, done)
+            for (g, own, _), out, done in zip(sparse, parts, settled, strict=True)
+        ]
 
     def _one_by_one(
-        self, plain: Problem, models: Sequence[Any], start: Params, progress: Progress, files: Iterator[Path | None]
+        self,
+        plain: Problem,
+        models: Sequence[Any],
+        start: Params,
+        progress: Progress,
+        files: Iterator[Path | None],
     ) -> list[_Candidate]:
         out = []
         for g, own in enumerate(models):
             shrunk = self.engine.run(_of(plain, own), start, progress, next(files))
             best = int(torch.where(shrunk.objective.isnan(), -torch.inf, shrunk.objective).argmax())
-            model, params = thresholded(own, own.layers(), {name: value[best] for name, value in shrunk.params.items()})
+            model, params = thresholded(
+                own, own.layers(), {name: value[best] for name, value in shrunk.params.items()}
+            )
             given = replace(_of(plain, model), start_given=True)
-            refit = self.engine.run(given, {name: value.unsqueeze(0) for name, value in params.items()}, progress, next(files))
+            refit = self.engine.run(
+                given,
+                {name: value.unsqueeze(0) for name, value in params.items()},
+                progress,
+                next(files),
+            )
             out.append(_Candidate(g, model, refit, bool(shrunk.converged[best])))
         return out
 
     def _improved(
-        self, plain: Problem, candidate: _Candidate, score: float, progress: Progress, files: Iterator[Path | None]
+        self,
+        plain: Problem,
+        candidate: _Candidate,
+        score: float,
+        progress: Progress,
+        files: Iterator[Path | None],
     ) -> _Candidate:
         """The candidate after single edges, refitted if any was turned."""
         engine = self.engine
@@ -186,11 +277,18 @@ class ChoosePenalty:
         def judged(model: Any, params: Params, value: torch.Tensor) -> float:
             return self._score(plain, model, params, value)
 
-        found = search_graphs(plain, start, engine, judged, progress, self.num_moves, self.max_rounds)
+        found = search_graphs(
+            plain, start, engine, judged, progress, self.num_moves, self.max_rounds
+        )
         if found is start:
             return candidate
         given = replace(_of(plain, found.model), start_given=True)
-        refit = engine.run(given, {name: value.unsqueeze(0) for name, value in found.params.items()}, progress, next(files))
+        refit = engine.run(
+            given,
+            {name: value.unsqueeze(0) for name, value in found.params.items()},
+            progress,
+            next(files),
+        )
         return replace(candidate, model=found.model, outcome=refit)
 
     def _score(self, plain: Problem, model: Any, params: Params, value: torch.Tensor) -> float:
@@ -204,7 +302,9 @@ class ChoosePenalty:
 
 @dataclass(frozen=True, eq=False)
 class _Candidate:
-    """A refit: the index of its penalty, its model, and whether the penalised fit before it converged."""
+    """A refit: the index of its penalty, its model, and whether the penalised fit before it
+    converged.
+    """
 
     penalty: int
     model: Any
@@ -231,9 +331,15 @@ def _files(checkpoint: Path | None) -> Iterator[Path | None]:
     """One file a stage."""
     stage = 0
     while True:
-        yield checkpoint if checkpoint is None or not stage else checkpoint.with_name(f"{checkpoint.name}.{stage}")
+        yield (
+            checkpoint
+            if checkpoint is None or not stage
+            else checkpoint.with_name(f"{checkpoint.name}.{stage}")
+        )
         stage += 1
 
 
-def _store(path: Path | None, problem: Problem, method: ChoosePenalty, start: Params) -> Checkpoint | None:
+def _store(
+    path: Path | None, problem: Problem, method: ChoosePenalty, start: Params
+) -> Checkpoint | None:
     return None if path is None else Checkpoint(path, problem.fingerprint(method, start))

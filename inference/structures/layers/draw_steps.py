@@ -1,15 +1,19 @@
 r"""Statistics of one draw of the latents of generalised-linear layers, and their maximiser.
 
-For a generalised-linear child with design :math:`h_i = (1, a_i)` the complete-data log-density of a draw, expanded at the
-current coefficients :math:`\beta`, is the quadratic :math:`r \cdot \beta' - \beta'^\top H \beta' / 2` with
+For a generalised-linear child with design :math:`h_i = (1, a_i)` the complete-data log-density of a
+draw, expanded at the current coefficients :math:`\beta`, is the quadratic :math:`r \cdot \beta' -
+\beta'^\top H \beta' / 2` with
 
-.. math:: H = \sum_i A''(\eta_i) h_i h_i^\top, \qquad r = \sum_i \{T(x_i) - A'(\eta_i)\} h_i + H \beta .
+.. math::
 
-Both are averaged over iterations: (1 + K)^2 numbers a child, whatever the number of rows, iterations or configurations.
-For linear families they are the sufficient statistics themselves. For the others the expansion points converge with the
-estimate, and a fixed point has mean score zero, which is the equation that EM solves (the stochastic-approximation view of
-Gu and Kong 1998, doi:10.1073/pnas.95.13.7270). That holds for any H used on both sides of r, so for these families H is
-summed over every so many rows only: it steers the steps, it does not move where they end.
+    H = \sum_i A''(\eta_i) h_i h_i^\top, \qquad r = \sum_i \{T(x_i) - A'(\eta_i)\} h_i + H \beta .
+
+Both are averaged over iterations: (1 + K)^2 numbers a child, whatever the number of rows,
+iterations or configurations. For linear families they are the sufficient statistics themselves. For
+the others the expansion points converge with the estimate, and a fixed point has mean score zero,
+which is the equation that EM solves (the stochastic-approximation view of Gu and Kong 1998,
+doi:10.1073/pnas.95.13.7270). That holds for any H used on both sides of r, so for these families H
+is summed over every so many rows only: it steers the steps, it does not move where they end.
 """
 
 from __future__ import annotations
@@ -33,7 +37,11 @@ from inference.structures.layers.glm import (
     maximise_quadratic,
     with_ones,
 )
-from inference.structures.layers.maximisers.categories import expansions, groups_of, maximise_expansions
+from inference.structures.layers.maximisers.categories import (
+    expansions,
+    groups_of,
+    maximise_expansions,
+)
 from inference.structures.layers.maximisers.curved import curved_by_quadratic, put_curved
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, LayerPart
 from ppl_models.parts.responses import ResponseFamily
@@ -52,7 +60,8 @@ class LayeredDraws:
     Args:
         gibbs: the sampler, which holds the data.
         scale: weight of a row, above 1 for mini-batches.
-        max_rows: about so many rows at most are summed over for H, where the family is not linear, and for the log-density.
+        max_rows: about so many rows at most are summed over for H, where the family is not linear,
+            and for the log-density.
     """
 
     gibbs: LayeredGibbs
@@ -69,12 +78,16 @@ class LayeredDraws:
         """H and the log-density of a draw are sums over every so many rows, scaled up."""
         return max(1, self.gibbs.statistic.shape[1] // self.max_rows)
 
-    def statistics(self, params: Params, latents: Latents, chances: Latents) -> tuple[Averages, Tensor]:
+    def statistics(
+        self, params: Params, latents: Latents, chances: Latents
+    ) -> tuple[Averages, Tensor]:
         out: Averages = {}
         for depth, layer in enumerate(self.layers):
             below = self.gibbs.statistic if depth == 0 else latents[layer.child]
             mask = self.gibbs.mask if depth == 0 else None
-            intercepts, loadings = layer.coefficients(params[layer.intercepts], params[layer.loadings])
+            intercepts, loadings = layer.coefficients(
+                params[layer.intercepts], params[layer.loadings]
+            )
             beta = torch.cat([intercepts.unsqueeze(-1), loadings], -1)
             h = with_ones(features(layer, latents))
             if layer.tabled:
@@ -85,23 +98,38 @@ class LayeredDraws:
                 layer, beta, below = plain.layer, beta[:, plain.rows], below[plain.entries]
                 mask = None if mask is None else mask[plain.items]
             dispersion = params[layer.dispersion] if layer.dispersion else None
-            gradient, hessian = _expansion(layer.response, beta, below, mask, h, self.stride, dispersion)
+            gradient, hessian = _expansion(
+                layer.response, beta, below, mask, h, self.stride, dispersion
+            )
             out[f"{layer.loadings}/linear"] = gradient + (hessian @ beta.unsqueeze(-1)).squeeze(-1)
             out[f"{layer.loadings}/hessian"] = hessian
             if dispersion is not None and not layer.response.is_canonical:
                 slopes, squares = _size_slopes(layer, beta, below, mask, h, dispersion)
                 log_size = _by_item(layer, dispersion).log()
-                out[f"{layer.dispersion}/linear"], out[f"{layer.dispersion}/squares"] = slopes + squares * log_size, squares
+                out[f"{layer.dispersion}/linear"], out[f"{layer.dispersion}/squares"] = (
+                    slopes + squares * log_size,
+                    squares,
+                )
         out = {name: value * self.scale for name, value in out.items()}
         latent = self.gibbs.root.latent
         out[latent] = self.gibbs.root.drawn(latents[latent], chances[latent], self.scale, params)
         return out, self.log_joint(params, latents)
 
     def _of_categories(self, params: Params, beta: Tensor, design: Tensor) -> Averages:
-        """Expansions of the items that are categories, whose coordinates are loadings, intercepts and thresholds."""
+        """Expansions of the items that are categories, whose coordinates are loadings, intercepts
+        and thresholds.
+        """
         out: Averages = {}
         for name, part in self._tabled():
-            found = expansions(self.layers[0], part, self.gibbs.statistic, design.mT, beta, self._thresholds(params), self.stride)
+            found = expansions(
+                self.layers[0],
+                part,
+                self.gibbs.statistic,
+                design.mT,
+                beta,
+                self._thresholds(params),
+                self.stride,
+            )
             for g, (linear, hessian) in enumerate(found):
                 out[f"{name}/{g}/linear"], out[f"{name}/{g}/hessian"] = linear, hessian
         return out
@@ -109,7 +137,11 @@ class LayeredDraws:
     def _tabled(self) -> list[tuple[str, LayerPart]]:
         """The items that are categories, and the names of their averages."""
         layer = self.layers[0]
-        return [(f"{layer.loadings}/categories {b}", part) for b, part in enumerate(layer.parts()) if part.tabled]
+        return [
+            (f"{layer.loadings}/categories {b}", part)
+            for b, part in enumerate(layer.parts())
+            if part.tabled
+        ]
 
     def _thresholds(self, params: Params) -> Tensor:
         layer = self.layers[0]
@@ -125,7 +157,11 @@ class LayeredDraws:
         """Every so many of the rows: enough for a figure that fluctuates by its draws."""
         if self.stride == 1:
             return self.gibbs
-        return self.gibbs.rows(torch.arange(0, self.gibbs.statistic.shape[1], self.stride, device=self.gibbs.data.device))
+        return self.gibbs.rows(
+            torch.arange(
+                0, self.gibbs.statistic.shape[1], self.stride, device=self.gibbs.data.device
+            )
+        )
 
     @functools.cached_property
     def _squares(self) -> Tensor:
@@ -133,13 +169,19 @@ class LayeredDraws:
         return self.gibbs.statistic.square().sum(-1) * self.scale
 
     def average(self, old: Averages | None, new: Averages, rate: float) -> Averages:
-        return new if old is None else {name: torch.lerp(old[name], value, rate) for name, value in new.items()}
+        return (
+            new
+            if old is None
+            else {name: torch.lerp(old[name], value, rate) for name, value in new.items()}
+        )
 
     def maximise(self, averages: Averages, params: Params) -> Params:
         new, plain = dict(params), None
         for depth, layer in enumerate(self.layers):
             beta = torch.cat([params[layer.intercepts].unsqueeze(-1), params[layer.loadings]], -1)
-            squares = self._squares if depth == 0 and layer.dispersion else None  # of the items; bits have none
+            squares = (
+                self._squares if depth == 0 and layer.dispersion else None
+            )  # of the items; bits have none
             if layer.tabled:
                 beta, new = self._maximise_categories(averages, params, beta)
                 plain = plain_part(layer, beta.device)
@@ -147,36 +189,61 @@ class LayeredDraws:
                     continue
                 layer, beta = plain.layer, beta[:, plain.rows]
                 squares = None if squares is None else squares[plain.entries]
-            linear, hessian = averages[f"{layer.loadings}/linear"], averages[f"{layer.loadings}/hessian"]
+            linear, hessian = (
+                averages[f"{layer.loadings}/linear"],
+                averages[f"{layer.loadings}/hessian"],
+            )
             dispersion = params[layer.dispersion] if layer.dispersion else None
             scale = layer.response.scale(dispersion, layer.num_children)
             curved = curved_by_quadratic(layer, linear, hessian, beta)
             beta = maximise_quadratic(layer, linear, hessian, beta, scale)
             beta = put_curved(layer, beta, curved)
             if depth == 0 and plain is not None:
-                new[layer.intercepts][:, plain.rows], new[layer.loadings][:, plain.rows] = beta[..., 0], beta[..., 1:]
+                new[layer.intercepts][:, plain.rows], new[layer.loadings][:, plain.rows] = (
+                    beta[..., 0],
+                    beta[..., 1:],
+                )
             else:
                 new[layer.intercepts], new[layer.loadings] = beta[..., 0], beta[..., 1:]
             if layer.dispersion is not None and squares is not None:
                 fitted = (beta.unsqueeze(-2) @ hessian @ beta.unsqueeze(-1)).flatten(-3)
-                weight = hessian[..., 0, 0].expand(fitted.shape)  # rows seen, where the family is linear
+                weight = hessian[..., 0, 0].expand(
+                    fitted.shape
+                )  # rows seen, where the family is linear
                 sizes = None
                 if dispersion is not None and not layer.response.is_canonical:
-                    slope, weight_of = averages[f"{layer.dispersion}/linear"], averages[f"{layer.dispersion}/squares"]
+                    slope, weight_of = (
+                        averages[f"{layer.dispersion}/linear"],
+                        averages[f"{layer.dispersion}/squares"],
+                    )
                     sizes = averaged_sizes(slope, weight_of, _by_item(layer, dispersion))
                 new[layer.dispersion] = maximise_dispersion(
-                    layer, squares - 2 * (beta * linear).sum(-1) + fitted, weight, params[layer.dispersion], sizes
+                    layer,
+                    squares - 2 * (beta * linear).sum(-1) + fitted,
+                    weight,
+                    params[layer.dispersion],
+                    sizes,
                 )
         return new | self.gibbs.root.maximise(averages[self.gibbs.root.latent], params)
 
-    def _maximise_categories(self, averages: Averages, params: Params, beta: Tensor) -> tuple[Tensor, Params]:
-        """Coefficients of the bottom layer with those of categories renewed, and all parameters with these among them."""
+    def _maximise_categories(
+        self, averages: Averages, params: Params, beta: Tensor
+    ) -> tuple[Tensor, Params]:
+        """Coefficients of the bottom layer with those of categories renewed, and all parameters
+        with these among them.
+        """
         layer, thresholds = self.layers[0], self._thresholds(params)
         for name, part in self._tabled():
             num = len(groups_of(part, beta.device))
-            pairs = [(averages[f"{name}/{g}/linear"], averages[f"{name}/{g}/hessian"]) for g in range(num)]
+            pairs = [
+                (averages[f"{name}/{g}/linear"], averages[f"{name}/{g}/hessian"])
+                for g in range(num)
+            ]
             beta, thresholds = maximise_expansions(layer, part, pairs, beta, thresholds)
-        new = params | {layer.intercepts: beta[..., 0].clone(), layer.loadings: beta[..., 1:].clone()}
+        new = params | {
+            layer.intercepts: beta[..., 0].clone(),
+            layer.loadings: beta[..., 1:].clone(),
+        }
         return beta, new | ({layer.thresholds: thresholds} if layer.thresholds else {})
 
     def maximise_draw(self, params: Params, latents: Latents, chances: Latents) -> Params:
@@ -189,14 +256,18 @@ class LayeredDraws:
                 mask = self.gibbs.mask if depth == 0 else None
                 stats = drawn_statistics(layer, below, mask, latents[layer.parent][r], self.scale)
                 new.update(maximise_layer(layer, stats, own, num_steps=1))
-            drawn = root.drawn(latents[root.latent][r : r + 1], chances[root.latent][r : r + 1], self.scale, own)
+            drawn = root.drawn(
+                latents[root.latent][r : r + 1], chances[root.latent][r : r + 1], self.scale, own
+            )
             restarts.append(new | root.maximise(drawn, own))
         return {name: torch.cat([new[name] for new in restarts]) for name in params}
 
     def relax(self) -> LayeredDraws | None:
         if all(layer.penalty is None for layer in self.layers):
             return None
-        layers = tuple(replace(x, penalty=x.penalty.convex()) if x.penalty else x for x in self.layers)
+        layers = tuple(
+            replace(x, penalty=x.penalty.convex()) if x.penalty else x for x in self.layers
+        )
         return replace(self, gibbs=replace(self.gibbs, layers=layers))
 
     def rows(self, index: Tensor) -> LayeredDraws:
@@ -214,7 +285,12 @@ def _by_item(layer: GeneralizedLinearLayer, dispersion: Tensor) -> Tensor:
 
 
 def _size_slopes(
-    layer: GeneralizedLinearLayer, beta: Tensor, below: Tensor, mask: Tensor | None, design: Tensor, dispersion: Tensor
+    layer: GeneralizedLinearLayer,
+    beta: Tensor,
+    below: Tensor,
+    mask: Tensor | None,
+    design: Tensor,
+    dispersion: Tensor,
 ) -> Tensor:
     """Of all children, zero for those without a size, (2, R, C); chunked over rows."""
     out = beta.new_zeros(2, *beta.shape[:-1])
@@ -226,7 +302,9 @@ def _size_slopes(
             some = slice(start, start + rows)
             seen = None if mask is None else mask[columns, some]
             eta = beta[..., columns, :] @ design[..., some]
-            out[..., columns] += size_slopes(below[..., columns, some], seen, eta, dispersion[..., part])
+            out[..., columns] += size_slopes(
+                below[..., columns, some], seen, eta, dispersion[..., part]
+            )
     return out
 
 
@@ -239,27 +317,39 @@ def _expansion(
     stride: int = 1,
     dispersion: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Gradient (R, C, P) and minus the Hessian (R, C or 1, P, P) of the children's log-density, chunked over rows.
+    """Gradient (R, C, P) and minus the Hessian (R, C or 1, P, P) of the children's log-density,
+    chunked over rows.
 
     Args:
         beta: (R, C, P).
         below: (C, N) or (R, C, N), 0 where missing; mask: (C, N) 0/1 or None.
         design: h, (R, P, N).
         dispersion: (R, D) or None.
-        stride: the Hessian of families that are not linear is that of every so many rows, scaled up.
+        stride: the Hessian of families that are not linear is that of every so many rows, scaled
+            up.
     """
     size, num_rows = design.shape[-2:]
-    shared = family.is_linear and mask is None  # every child has the same Hessian, the rows' cross products
+    shared = (
+        family.is_linear and mask is None
+    )  # every child has the same Hessian, the rows' cross products
     stride = 1 if family.is_linear else stride
     i, j = torch.triu_indices(size, size, device=design.device)
     gradient = torch.zeros_like(beta)
     packed = beta.new_zeros(*beta.shape[:-1], len(i))  # the distinct entries of the sum of w h h'
-    rows = max(stride, elements_at_once(design, CHUNK_ELEMENTS) // (len(design) * max(len(i) // stride, beta.shape[-2])) // stride * stride)
+    rows = max(
+        stride,
+        elements_at_once(design, CHUNK_ELEMENTS)
+        // (len(design) * max(len(i) // stride, beta.shape[-2]))
+        // stride
+        * stride,
+    )
     for start in range(0, num_rows, rows):
         part = slice(start, start + rows)
         h = design[..., part]
         own = None if dispersion is None else dispersion.unsqueeze(-2)
-        mean, weight = (value.mT for value in family.expansion((beta @ h).mT, below[..., part].mT, own))  # (R, C, n)
+        mean, weight = (
+            value.mT for value in family.expansion((beta @ h).mT, below[..., part].mT, own)
+        )  # (R, C, n)
         if mask is not None:
             mean, weight = mean * mask[:, part], weight * mask[:, part]
         gradient += (below[..., part] - mean) @ h.mT

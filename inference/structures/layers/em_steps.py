@@ -1,4 +1,6 @@
-"""Both halves of EM for binary layers with generalised-linear children: small statistics, batched Newton, rows in chunks."""
+"""Both halves of EM for binary layers with generalised-linear children: small statistics, batched
+Newton, rows in chunks.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from ppl_models.parts.sizes import MISSING
 
 __all__ = ["LayeredSteps", "TowerStatistics", "expected_statistics"]
 
-GROUP_ELEMENTS = 2**21  # values of the covariates times configurations times restarts whose weights are held at once
+GROUP_ELEMENTS = (
+    2**21
+)  # values of the covariates times configurations times restarts whose weights are held at once
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,9 @@ class GivenRows:
         return cls(*torch.unique(columns, dim=0, return_inverse=True))
 
     def parts(self, num: int) -> Iterator[tuple[Tensor, slice, Tensor | None]]:
-        """Rows of at most so many values at a time: these, (g, P), the rows, and which value each has, (n,); None where every row brings its own, few being alike."""
+        """Rows of at most so many values at a time: these, (g, P), the rows, and which value each
+        has, (n,); None where every row brings its own, few being alike.
+        """
         step = len(self.owner) if len(self.values) <= num else num
         for start in range(0, len(self.owner), step):
             rows = slice(start, min(start + step, len(self.owner)))
@@ -66,17 +72,20 @@ class TowerStatistics:
 
 @dataclass(frozen=True)
 class LayeredSteps(Steps):
-    """EM for binary layers with generalised-linear children: small statistics, batched Newton, rows in chunks.
+    """EM for binary layers with generalised-linear children: small statistics, batched Newton, rows
+    in chunks.
 
     Args:
         program: the program on one row of the data; its likelihood is the only one used.
         layers, root: the model's description of itself.
-        data: (N, J), complete, or (R, N, J) where every restart has rows of its own; mask: 0 where an entry is missing, or None.
+        data: (N, J), complete, or (R, N, J) where every restart has rows of its own; mask: 0 where
+            an entry is missing, or None.
         chunk_elements: rows times configurations times restarts held at once.
         num_newton: Newton steps of one M-step.
         relaxed: put the Lasso of the same slope in the place of each penalty.
         weights: how often each row counts, (N,); None for once.
-        given: the rows' covariates, where the root depends on some; None where it is the same for all rows.
+        given: the rows' covariates, where the root depends on some; None where it is the same for
+            all rows.
     """
 
     program: Program
@@ -92,18 +101,35 @@ class LayeredSteps(Steps):
 
     @classmethod
     def build(
-        cls, model: Any, data: Tensor, chunk_elements: int = 2**18, num_newton: int = 3, weights: Tensor | None = None
+        cls,
+        model: Any,
+        data: Tensor,
+        chunk_elements: int = 2**18,
+        num_newton: int = 3,
+        weights: Tensor | None = None,
     ) -> LayeredSteps | None:
         """Steps for a model that offers ``layers()`` and ``root_law()``, or None."""
         if not (hasattr(model, "layers") and hasattr(model, "root_law")):
             return None
         layers, root = model.layers(), model.root_law()
         num_items, first = layers[0].num_items, data.reshape(-1, data.shape[-1])[:1]
-        one = torch.cat([filled(layers[0].response, first[:, :num_items])[0], first[:, num_items:]], -1)
-        return cls(Program(model, one), layers, root, data[..., :num_items], None, chunk_elements, num_newton)._at(data, weights)
+        one = torch.cat(
+            [filled(layers[0].response, first[:, :num_items])[0], first[:, num_items:]], -1
+        )
+        return cls(
+            Program(model, one),
+            layers,
+            root,
+            data[..., :num_items],
+            None,
+            chunk_elements,
+            num_newton,
+        )._at(data, weights)
 
     def _at(self, data: Tensor, weights: Tensor | None, with_mask: bool = False) -> LayeredSteps:
-        """The same steps on a table (..., N, J), or (N, J + P) with the covariates behind the items."""
+        """The same steps on a table (..., N, J), or (N, J + P) with the covariates behind the
+        items.
+        """
         num_items = self.layers[0].num_items
         columns, root = data[..., num_items:], self.root
         given = GivenRows.of(columns) if columns.shape[-1] else None
@@ -114,20 +140,35 @@ class LayeredSteps(Steps):
     def e_step(self, params: Params) -> tuple[TowerStatistics, Tensor, Tensor]:
         if self.given is None:
             return self._e_step_of(params, self.program)
-        parts, total = RunningSum[TowerStatistics](), self.data.new_zeros(len(params[self.layers[0].loadings]))
-        num = max(1, GROUP_ELEMENTS // (len(total) * max(2**layer.num_parents for layer in self.layers)))
+        parts, total = (
+            RunningSum[TowerStatistics](),
+            self.data.new_zeros(len(params[self.layers[0].loadings])),
+        )
+        num = max(
+            1, GROUP_ELEMENTS // (len(total) * max(2**layer.num_parents for layer in self.layers))
+        )
         for groups, rows, owner in self.given.parts(num):
             part = replace(
-                self, root=root_with_columns(self.root, groups), data=self.data[rows], given=None,
-                mask=None if self.mask is None else self.mask[rows], weights=None if self.weights is None else self.weights[rows],
-            )  # fmt: skip
-            items = self.data[rows.start : rows.start + 1].expand(len(groups), -1)  # any: the weights are those of latents
-            statistics, log_likelihood, log_prior = part._e_step_of(params, self.program.with_data(torch.cat([items, groups], -1)), True, owner)
+                self,
+                root=root_with_columns(self.root, groups),
+                data=self.data[rows],
+                given=None,
+                mask=None if self.mask is None else self.mask[rows],
+                weights=None if self.weights is None else self.weights[rows],
+            )
+            items = self.data[rows.start : rows.start + 1].expand(
+                len(groups), -1
+            )  # any: the weights are those of latents
+            statistics, log_likelihood, log_prior = part._e_step_of(
+                params, self.program.with_data(torch.cat([items, groups], -1)), True, owner
+            )
             parts.add(statistics)
             total = total + log_likelihood
         return parts.total(), total, log_prior
 
-    def _e_step_of(self, params: Params, program: Program, by_value: bool = False, owner: Tensor | None = None) -> tuple[TowerStatistics, Tensor, Tensor]:
+    def _e_step_of(
+        self, params: Params, program: Program, by_value: bool = False, owner: Tensor | None = None
+    ) -> tuple[TowerStatistics, Tensor, Tensor]:
         """The E-step of these rows.
 
         Args:
@@ -136,14 +177,23 @@ class LayeredSteps(Steps):
         """
         mixture = program.as_mixture(params)
         if mixture is None:
-            raise ValueError("the program's rows are not a finite mixture over one latent site; use EM(accelerate=False)")
+            raise ValueError(
+                "the program's rows are not a finite mixture over one latent site; use"
+                " EM(accelerate=False)"
+            )
         family = self.layers[0].response
         bottom, log_likelihood = expected_statistics(
             self.data,
             self.mask,
             family,
             mixture.response,
-            mixture.log_weights.detach() if not by_value else mixture.log_weights.detach().reshape(len(mixture.log_weights), -1, len(mixture.values)),
+            (
+                mixture.log_weights.detach()
+                if not by_value
+                else mixture.log_weights.detach().reshape(
+                    len(mixture.log_weights), -1, len(mixture.values)
+                )
+            ),
             mixture.values,
             self.chunk_elements,
             None if self.layers[0].terms is None else self.layers[0].features(mixture.values),
@@ -153,7 +203,11 @@ class LayeredSteps(Steps):
         counts = bottom.counts if bottom.row_counts is None else bottom.row_counts
         posteriors = mixture.upper_posteriors(counts.reshape(mixture.log_weights.shape))
         if by_value:  # of the rows with each value of the covariates, (R, G, C)
-            bottom = replace(bottom, row_counts=counts.sum(1), counts=counts.sum(1) if self.mask is None else bottom.counts)
+            bottom = replace(
+                bottom,
+                row_counts=counts.sum(1),
+                counts=counts.sum(1) if self.mask is None else bottom.counts,
+            )
         layers = {self.layers[0].loadings: bottom}
         child_values = mixture.values
         for layer in self.layers[1:]:
@@ -166,14 +220,26 @@ class LayeredSteps(Steps):
             layers[layer.loadings] = LayerStatistics(values, own_counts, cross)
             child_values, counts = values, own_counts
         if by_value:
-            counts = posteriors[self.root.latent].reshape(len(child_values), len(counts), -1).permute(1, 2, 0)  # (R, G, C)
+            counts = (
+                posteriors[self.root.latent]
+                .reshape(len(child_values), len(counts), -1)
+                .permute(1, 2, 0)
+            )  # (R, G, C)
         statistics = TowerStatistics(layers, self.root.expected(child_values, counts, params))
-        return statistics, log_likelihood, self._relaxed_prior(params) if self.relaxed else mixture.log_prior
+        return (
+            statistics,
+            log_likelihood,
+            self._relaxed_prior(params) if self.relaxed else mixture.log_prior,
+        )
 
     def _configurations(self, layer: GeneralizedLinearLayer, like: Tensor) -> Tensor:
         """Those of a layer's parents that the program lists, (C, K)."""
         allowed = self.root.profiles if layer.parent == self.root.latent else None
-        return binary_configurations(layer.num_parents, like.dtype, like.device) if allowed is None else allowed.to(like)
+        return (
+            binary_configurations(layer.num_parents, like.dtype, like.device)
+            if allowed is None
+            else allowed.to(like)
+        )
 
     def on(self, data: Tensor) -> LayeredSteps:
         return self.weighted(data, None)  # each of these rows counts once
@@ -185,7 +251,9 @@ class LayeredSteps(Steps):
         """The same steps under convex penalties, or None where no layer is penalised."""
         if all(layer.penalty is None for layer in self.layers):
             return None
-        layers = tuple(replace(x, penalty=x.penalty.convex()) if x.penalty else x for x in self.layers)
+        layers = tuple(
+            replace(x, penalty=x.penalty.convex()) if x.penalty else x for x in self.layers
+        )
         return replace(self, layers=layers, relaxed=True)
 
     def _relaxed_prior(self, params: Params) -> Tensor:
@@ -200,7 +268,9 @@ class LayeredSteps(Steps):
     def m_step(self, statistics: TowerStatistics, params: Params) -> Params:
         new = dict(params)
         for layer in self.layers:
-            new.update(maximise_layer(layer, statistics.layers[layer.loadings], params, self.num_newton))
+            new.update(
+                maximise_layer(layer, statistics.layers[layer.loadings], params, self.num_newton)
+            )
         return new | self.root.maximise(statistics.root, params)
 
 
@@ -216,29 +286,41 @@ def expected_statistics(
     weights: Tensor | None = None,
     owner: Tensor | None = None,
 ) -> tuple[LayerStatistics, Tensor]:
-    """Statistics of the observed layer, streaming over rows: three matrix products and one exponential a chunk.
+    """Statistics of the observed layer, streaming over rows: three matrix products and one
+    exponential a chunk.
 
     Args:
         data: (N, J) or (R, N, J) without missing entries; mask: of the same shape, 0/1, or None.
         response: the observed site's distribution, batch shape (C, R, 1).
         log_weights: (R, C), or (R, G, C) of G groups of rows; values: (C, K).
         features: (C, P), what the predictor is linear in; ``values`` if None.
-        weights: how often each row counts, (N,), of families whose predictor is the natural parameter; None for once.
-        owner: the group of each row, (N,); None where every row has its own, or all are one, without a dim.
+        weights: how often each row counts, (N,), of families whose predictor is the natural
+            parameter; None for once.
+        owner: the group of each row, (N,); None where every row has its own, or all are one,
+            without a dim.
 
     Returns:
-        The statistics, their ``row_counts`` (and ``counts``, where nothing is missing) (R, G, C) of groups, and the log-likelihood (R,).
+        The statistics, their ``row_counts`` (and ``counts``, where nothing is missing) (R, G, C) of
+            groups, and the log-likelihood (R,).
     """
-    num_restarts, num_values, is_one = log_weights.shape[0], log_weights.shape[-1], log_weights.dim() == 2
+    num_restarts, num_values, is_one = (
+        log_weights.shape[0],
+        log_weights.shape[-1],
+        log_weights.dim() == 2,
+    )
     design = torch.nn.functional.pad(values if features is None else features, (1, 0), value=1.0)
     num_items = data.shape[-1]
     num_entries = family.num_predictors(num_items)
     is_wide = design.shape[1] > num_items + 1  # then sums over rows come before the design
     row_counts = torch.zeros_like(log_weights)
     cross = log_weights.new_zeros(num_restarts, num_entries, design.shape[1])
-    item_counts = None if mask is None else log_weights.new_zeros(num_restarts, num_items, num_values)
+    item_counts = (
+        None if mask is None else log_weights.new_zeros(num_restarts, num_items, num_values)
+    )
     by_configuration = bool(family.category_names(num_items)) or not family.is_canonical
-    sums = log_weights.new_zeros(num_restarts, num_entries, num_values) if by_configuration else None
+    sums = (
+        log_weights.new_zeros(num_restarts, num_entries, num_values) if by_configuration else None
+    )
     log_likelihood = log_weights.new_zeros(num_restarts)
     chunk = max(1, chunk_elements // (num_restarts * num_values))
     with torch.no_grad():
@@ -248,13 +330,19 @@ def expected_statistics(
             inner, log_partition, base = response.log_prob_terms(x, m)
             shape = (num_values, num_restarts, -1)  # dims of latents further up are 1
             logits = inner.reshape(shape).movedim(0, -1)  # (R, n, C)
-            part: Any = slice(start, start + chunk) if owner is None else owner[start : start + chunk]
+            part: Any = (
+                slice(start, start + chunk) if owner is None else owner[start : start + chunk]
+            )
             of_groups = log_weights.unsqueeze(-2) if is_one else log_weights[:, part]
             offset = of_groups - log_partition.reshape(shape).movedim(0, -1)
-            likelihood = logits.add_(offset) if logits.is_contiguous() else (logits + offset).contiguous()
+            likelihood = (
+                logits.add_(offset) if logits.is_contiguous() else (logits + offset).contiguous()
+            )
             peak = likelihood.amax(-1, keepdim=True)
             likelihood.sub_(peak).exp_()  # not normalised: dividing (R, n) numbers later is cheaper
-            weighted = likelihood @ (design[:, :1] if is_wide else design)  # (R, n, 1 + K), total first
+            weighted = likelihood @ (
+                design[:, :1] if is_wide else design
+            )  # (R, n, 1 + K), total first
             inverse = weighted[..., :1].reciprocal()
             of_rows = peak.squeeze(-1) - inverse.squeeze(-1).log() + base  # (R, n)
             if weights is None:
@@ -273,16 +361,29 @@ def expected_statistics(
             statistic = statistic if m is None else statistic * family.spread(m)
             if sums is not None:
                 sums += (statistic * inverse).mT @ likelihood
-            cross += (statistic * inverse).mT @ likelihood @ design if is_wide else statistic.mT @ (weighted * inverse)
+            cross += (
+                (statistic * inverse).mT @ likelihood @ design
+                if is_wide
+                else statistic.mT @ (weighted * inverse)
+            )
             if m is not None and item_counts is not None:
                 item_counts += (m * inverse).mT @ likelihood
     squares = None
     if family.num_dispersed(num_items):
-        each = (family.statistic(data) if mask is None else family.statistic(data) * family.spread(mask)).square()
+        each = (
+            family.statistic(data) if mask is None else family.statistic(data) * family.spread(mask)
+        ).square()
         squares = each.sum(-2) if weights is None else weights @ each
     counts = row_counts if item_counts is None else item_counts
     items = None
     if not family.is_canonical:
-        items = family.statistic(data) if mask is None else family.statistic(data).masked_fill(family.spread(mask) == 0, MISSING)
+        items = (
+            family.statistic(data)
+            if mask is None
+            else family.statistic(data).masked_fill(family.spread(mask) == 0, MISSING)
+        )
         items = items.mT
-    return LayerStatistics(values, counts, cross, squares, row_counts, features, sums, items), log_likelihood
+    return (
+        LayerStatistics(values, counts, cross, squares, row_counts, features, sums, items),
+        log_likelihood,
+    )

@@ -1,16 +1,22 @@
 r"""What a free table over the profiles of binary latents would gain, the items held.
 
-A layer of independent latents, or any other law :math:`p_0` of profiles, gives row i the posterior :math:`\varphi_{i\alpha} \propto p_{0\alpha} L_{i\alpha}`. With the
-items held, the log-likelihood under another table p is higher by
+A layer of independent latents, or any other law :math:`p_0` of profiles, gives row i the posterior
+:math:`\varphi_{i\alpha} \propto p_{0\alpha} L_{i\alpha}`. With the items held, the log-likelihood
+under another table p is higher by
 
-.. math:: \ell(p) - \ell(p_0) = \sum_i \log \sum_\alpha \varphi_{i\alpha} \frac{p_\alpha}{p_{0\alpha}},
+.. math::
 
-concave in p, and EM (each p the mean of its posteriors) climbs to its maximum. The items would move too, so the gain of a refit is larger still; where the law
-holds, twice the gain is about chi-square with as many degrees of freedom as the table has more parameters.
+    \ell(p) - \ell(p_0) = \sum_i \log \sum_\alpha \varphi_{i\alpha} \frac{p_\alpha}{p_{0\alpha}},
 
-Whether two latents are independent given the model is asked by a score test. At the estimate the derivative by the covariance of latents j and k is
-:math:`s_i = E[(\alpha_j - \pi_j)(\alpha_k - \pi_k) \mid x_i]`, and :math:`z = \sum_i s_i / (\sum_i r_i^2)^{1/2}` is about standard normal or less spread out, with r the residuals
-of s on the scores :math:`E[\alpha \mid x_i] - \pi` (the scores of the items are left out, which makes the test cautious).
+concave in p, and EM (each p the mean of its posteriors) climbs to its maximum. The items would move
+too, so the gain of a refit is larger still; where the law holds, twice the gain is about chi-square
+with as many degrees of freedom as the table has more parameters.
+
+Whether two latents are independent given the model is asked by a score test. At the estimate the
+derivative by the covariance of latents j and k is :math:`s_i = E[(\alpha_j - \pi_j)(\alpha_k -
+\pi_k) \mid x_i]`, and :math:`z = \sum_i s_i / (\sum_i r_i^2)^{1/2}` is about standard normal or
+less spread out, with r the residuals of s on the scores :math:`E[\alpha \mid x_i] - \pi` (the
+scores of the items are left out, which makes the test cautious).
 
 Source: Rao (1948), doi:10.1017/S0305004100023987 (score tests).
 """
@@ -37,7 +43,8 @@ class TableGain:
         gain: of the log-likelihood, nats, the items held.
         table: of the profiles, (C,).
         correlations: of the latents under it, (K, K).
-        z: of the score test that two latents are independent under the law that was fitted, (K, K); for independent latents only.
+        z: of the score test that two latents are independent under the law that was fitted, (K, K);
+            for independent latents only.
     """
 
     gain: float

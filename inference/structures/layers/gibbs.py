@@ -1,4 +1,6 @@
-"""Gibbs sweeps over layers of binary latents with generalised-linear children: many latents as one matrix product."""
+"""Gibbs sweeps over layers of binary latents with generalised-linear children: many latents as one
+matrix product.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inference.base.gibbs import CHUNK_ELEMENTS, FORWARD, GenericGibbs, Latents, Scan, drawn_bits, uniform_like
+from inference.base.gibbs import (
+    CHUNK_ELEMENTS,
+    FORWARD,
+    GenericGibbs,
+    Latents,
+    Scan,
+    drawn_bits,
+    uniform_like,
+)
 from inference.programs.devices import elements_at_once
 from inference.programs.program import Params, Program
 from inference.structures.layers.category_draws import CategoryConditionals, plain_part
@@ -20,12 +30,15 @@ from ppl_models.parts.responses import Bernoulli, ResponseFamily, filled
 
 __all__ = ["LayeredGibbs"]
 
-Prior = Callable[[int, Tensor, slice], Tensor]  # latent k, its layer (R, K, n), which rows these are -> log-odds (R, n or 1)
+Prior = Callable[
+    [int, Tensor, slice], Tensor
+]  # latent k, its layer (R, K, n), which rows these are -> log-odds (R, n or 1)
 
 
 @dataclass(frozen=True, eq=False)
 class LayeredGibbs:
-    """Sweeps for layers of binary latents, bottom to top, one latent after another, all rows at once.
+    """Sweeps for layers of binary latents, bottom to top, one latent after another, all rows at
+    once.
 
     Args:
         model: the program; layers, root: its description of itself.
@@ -42,27 +55,41 @@ class LayeredGibbs:
 
     @classmethod
     def build(cls, model: Any, data: Tensor) -> LayeredGibbs:
-        """The sampler of a model that describes its layers, and of a table (N, J), NaN where missing, or (N, J + P)."""
+        """The sampler of a model that describes its layers, and of a table (N, J), NaN where
+        missing, or (N, J + P).
+        """
         layers = model.layers()
         num_items = layers[0].num_items
         root = root_of_rows(model.root_law(), data[..., num_items:])
         complete, observed = filled(layers[0].response, data[..., :num_items])
         statistic = layers[0].response.statistic(complete)
-        statistic = statistic if observed is None else statistic * layers[0].response.spread(observed)
+        statistic = (
+            statistic if observed is None else statistic * layers[0].response.spread(observed)
+        )
         mask = None if observed is None else observed.mT.contiguous()
         return cls(model, layers, root, data, statistic.mT.contiguous(), mask)
 
     def rows(self, index: Tensor) -> LayeredGibbs:
         """The sampler of some of the rows."""
         mask = None if self.mask is None else self.mask[:, index]
-        return replace(self, root=part_of_root(self.root, index), data=self.data[index], statistic=self.statistic[:, index], mask=mask)
+        return replace(
+            self,
+            root=part_of_root(self.root, index),
+            data=self.data[index],
+            statistic=self.statistic[:, index],
+            mask=mask,
+        )
 
     def begin(self, params: Params, generator: torch.Generator) -> Latents:
         like = next(iter(params.values()))
         shape = (len(like), self.root.num_latents, self.statistic.shape[1])
-        latents = {self.root.latent: self.root.draw(params, uniform_like(like.new_empty(shape), generator))}
+        latents = {
+            self.root.latent: self.root.draw(params, uniform_like(like.new_empty(shape), generator))
+        }
         for layer in reversed(self.layers[1:]):
-            latents[layer.child] = drawn_bits(torch.sigmoid(predictor(layer, params, latents)), generator)
+            latents[layer.child] = drawn_bits(
+                torch.sigmoid(predictor(layer, params, latents)), generator
+            )
         return latents
 
     def sweep(
@@ -82,10 +109,14 @@ class LayeredGibbs:
         return new, chances
 
     def _prior(self, depth: int, params: Params, latents: Latents) -> Prior:
-        """Log-odds of a parent of layer ``depth`` given the layer above, or the latents beside it in the root."""
+        """Log-odds of a parent of layer ``depth`` given the layer above, or the latents beside it
+        in the root.
+        """
         if depth + 1 == len(self.layers):
             kind = next(iter(params.values())).dtype  # a sweep may hold its bits in another
-            return lambda k, state, part: part_of_root(self.root, part).log_odds(params, k, state.to(kind))
+            return lambda k, state, part: part_of_root(self.root, part).log_odds(
+                params, k, state.to(kind)
+            )
         odds = predictor(self.layers[depth + 1], params, latents)
         return lambda k, state, part: odds[:, k, part]
 
@@ -126,26 +157,42 @@ def _sweep_layer(
     scan: Scan,
     codes: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Draw the parents of one layer: their new values and the chances they were drawn with, (R, K, N); ``codes`` (J, N) are answers that are categories."""
+    """Draw the parents of one layer: their new values and the chances they were drawn with, (R, K,
+    N); ``codes`` (J, N) are answers that are categories.
+    """
     parents = latents[layer.parent]
     num_rows, kind = parents.shape[-1], parents.dtype
     new, chances = torch.empty_like(parents), torch.empty_like(parents)
     dispersion = params[layer.dispersion] if layer.dispersion else None
     plain = plain_part(layer, parents.device)
-    scale = None if plain is None else plain.layer.response.scale(dispersion, plain.layer.num_children)  # (R, C)
-    if isinstance(layer.response, Bernoulli):  # log-odds within a few hundred: single precision is ample, and twice as fast
+    scale = (
+        None if plain is None else plain.layer.response.scale(dispersion, plain.layer.num_children)
+    )  # (R, C)
+    if isinstance(
+        layer.response, Bernoulli
+    ):  # log-odds within a few hundred: single precision is ample, and twice as fast
         kind = torch.float32
     scale = None if scale is None else scale.to(kind)
     intercepts, loadings = layer.coefficients(params[layer.intercepts], params[layer.loadings])
     conditionals: list[_Conditionals | _ProductConditionals | CategoryConditionals] = []
     if plain is not None:
-        own_loadings, own_intercepts = (loadings, intercepts) if codes is None else (loadings[:, plain.rows], intercepts[:, plain.rows])
+        own_loadings, own_intercepts = (
+            (loadings, intercepts)
+            if codes is None
+            else (loadings[:, plain.rows], intercepts[:, plain.rows])
+        )
         kind_of = _Conditionals if layer.terms is None else _ProductConditionals
-        conditionals.append(kind_of(plain.layer, own_loadings.to(kind), own_intercepts.to(kind), scale, dispersion))
+        conditionals.append(
+            kind_of(plain.layer, own_loadings.to(kind), own_intercepts.to(kind), scale, dispersion)
+        )
     if codes is not None:
         thresholds = params[layer.thresholds] if layer.thresholds else intercepts[:, :0]
         conditionals.append(CategoryConditionals(layer, loadings, intercepts, thresholds))
-    rows = max(1, elements_at_once(parents, CHUNK_ELEMENTS) // (sum(each.num_moved for each in conditionals) * len(parents)))
+    rows = max(
+        1,
+        elements_at_once(parents, CHUNK_ELEMENTS)
+        // (sum(each.num_moved for each in conditionals) * len(parents)),
+    )
     for start in range(0, num_rows, rows):
         part = slice(start, start + rows)
         own = None if mask is None else mask[:, part].to(kind)
@@ -156,7 +203,11 @@ def _sweep_layer(
             elif codes is None or plain is None:
                 each.begin(parents[..., part].to(kind), below[..., part].to(kind), own)
             else:
-                each.begin(parents[..., part].to(kind), below[plain.entries, part].to(kind), None if own is None else own[plain.items])
+                each.begin(
+                    parents[..., part].to(kind),
+                    below[plain.entries, part].to(kind),
+                    None if own is None else own[plain.items],
+                )
         for k in scan.order(range(parents.shape[1])):
             logit = prior(k, conditionals[0].parents, part).to(kind)
             for each in conditionals:
@@ -170,13 +221,22 @@ def _sweep_layer(
     return new, chances
 
 
-def _size_of(family: ResponseFamily, dispersion: Tensor | None, part: slice, inside: Tensor) -> Tensor | None:
-    """Sizes (R, n, 1) of some children of a family, None where the predictor is its natural parameter."""
-    return None if family.is_canonical or dispersion is None else dispersion[..., part][..., inside, None]
+def _size_of(
+    family: ResponseFamily, dispersion: Tensor | None, part: slice, inside: Tensor
+) -> Tensor | None:
+    """Sizes (R, n, 1) of some children of a family, None where the predictor is its natural
+    parameter.
+    """
+    return (
+        None
+        if family.is_canonical or dispersion is None
+        else dispersion[..., part][..., inside, None]
+    )
 
 
 class _Conditionals:
-    """Log-odds of each parent of a layer given the others and the children, for a few rows at a time.
+    """Log-odds of each parent of a layer given the others and the children, for a few rows at a
+    time.
 
     Args:
         layer: the layer's description.
@@ -185,11 +245,18 @@ class _Conditionals:
     """
 
     def __init__(
-        self, layer: GeneralizedLinearLayer, loadings: Tensor, intercepts: Tensor, scale: Tensor | None, dispersion: Tensor | None
+        self,
+        layer: GeneralizedLinearLayer,
+        loadings: Tensor,
+        intercepts: Tensor,
+        scale: Tensor | None,
+        dispersion: Tensor | None,
     ) -> None:
         self.loadings, self.intercepts = loadings, intercepts.unsqueeze(-1)
         self.weighted = loadings if scale is None else loadings * scale.unsqueeze(-1)
-        self.moves = []  # for each parent and family: the children it moves, by how much, and the change of A that makes
+        # for each parent and family: the children it moves, by how much, and the change of A that
+        # makes
+        self.moves = []
         touched = (loadings != 0).any(0)  # (C, K)
         for k in range(layer.num_parents):
             moved = []
@@ -206,7 +273,9 @@ class _Conditionals:
         self.num_moved = max(1, int(touched.sum(0).max()))
 
     def begin(self, parents: Tensor, below: Tensor, mask: Tensor | None) -> None:
-        """Take up rows: parents (R, K, n), children's statistics (C, n) or (R, C, n), mask (C, n)."""
+        """Take up rows: parents (R, K, n), children's statistics (C, n) or (R, C, n), mask (C,
+        n).
+        """
         self.parents, self.mask, self.below = parents.clone(), mask, below
         self.eta = self.loadings @ parents + self.intercepts  # (R, C, n)
         self.linear = self.weighted.mT @ below  # (R, K, n)
@@ -215,7 +284,9 @@ class _Conditionals:
         """Of parent k, (R, n), with its log-odds (R, n or 1) without the children."""
         total = prior + self.linear[:, k]
         for children, step, increment, size in self.moves[k]:
-            off = self.eta.index_select(1, children).addcmul_(step, self.parents[:, k, None], value=-1.0)  # at a_k = 0
+            off = self.eta.index_select(1, children).addcmul_(
+                step, self.parents[:, k, None], value=-1.0
+            )  # at a_k = 0
             weight = None if self.mask is None else self.mask[children]
             if size is not None:
                 counts = self.below[..., children, :] + size
@@ -232,7 +303,8 @@ class _Conditionals:
 
 
 class _ProductConditionals:
-    """As :class:`_Conditionals`, where children depend on products of parents: both values of a latent are tried.
+    """As :class:`_Conditionals`, where children depend on products of parents: both values of a
+    latent are tried.
 
     Args:
         layer: the layer's description, with terms and a graph.
@@ -241,9 +313,19 @@ class _ProductConditionals:
     """
 
     def __init__(
-        self, layer: GeneralizedLinearLayer, loadings: Tensor, intercepts: Tensor, scale: Tensor | None, dispersion: Tensor | None
+        self,
+        layer: GeneralizedLinearLayer,
+        loadings: Tensor,
+        intercepts: Tensor,
+        scale: Tensor | None,
+        dispersion: Tensor | None,
     ) -> None:
-        self.layer, self.loadings, self.intercepts, self.scale = layer, loadings, intercepts.unsqueeze(-1), scale
+        self.layer, self.loadings, self.intercepts, self.scale = (
+            layer,
+            loadings,
+            intercepts.unsqueeze(-1),
+            scale,
+        )
         self.dispersion = dispersion
         self.num_moved = max(layer.num_children, layer.num_features)
 
@@ -262,7 +344,11 @@ class _ProductConditionals:
         """Of the children that depend on parent k, without the base measure, (R, n)."""
         layer = self.layer
         designs = layer.features(parents.mT).mT  # (R, P, n)
-        edges = torch.ones(layer.num_children, layer.num_parents, dtype=torch.bool) if layer.edges is None else layer.edges
+        edges = (
+            torch.ones(layer.num_children, layer.num_parents, dtype=torch.bool)
+            if layer.edges is None
+            else layer.edges
+        )
         total = parents.new_zeros(len(parents), parents.shape[-1])
         for family, columns, part in layer.response.blocks(layer.num_children):
             inside = edges[columns, k].nonzero().ravel().to(parents.device)

@@ -1,16 +1,22 @@
-r"""Generalised-linear layers: expected statistics in, the layer's maximiser out; the cost does not depend on the rows.
+r"""Generalised-linear layers: expected statistics in, the layer's maximiser out; the cost does not
+depend on the rows.
 
-For child j with design :math:`h_c = (1, a_c)` (or products of entries of a) over the parent's configurations c, expected counts :math:`n_c` and
-expected cross products :math:`R_j = \sum_i \sum_c r_{ic} T(x_{ij}) h_c`, the expected complete-data log-density is
+For child j with design :math:`h_c = (1, a_c)` (or products of entries of a) over the parent's
+configurations c, expected counts :math:`n_c` and expected cross products :math:`R_j = \sum_i \sum_c
+r_{ic} T(x_{ij}) h_c`, the expected complete-data log-density is
 
-.. math:: Q_j(\beta) = s_j \{ \beta \cdot R_j - \sum_c n_c A(\beta \cdot h_c) \} - \tfrac{1}{2} \beta^\top M_j \beta - \sum_k p(\beta_k), \quad
+.. math::
+
+    Q_j(\beta) = s_j \{ \beta \cdot R_j - \sum_c n_c A(\beta \cdot h_c) \} - \tfrac{1}{2} \beta^\top
+    M_j \beta - \sum_k p(\beta_k), \quad
     \beta = (b_j, W_j),
 
 with :math:`M_j` the precision of the layer's normal prior, if it has one.
 
-All children (and all restarts) are solved together by proximal Newton steps with step halving, so no step lowers Q. Where
-the design holds products, children with the same parents are solved together on the patterns of these alone, in closed form
-if they have as many coefficients as predictors.
+All children (and all restarts) are solved together by proximal Newton steps with step halving, so
+no step lowers Q. Where the design holds products, children with the same parents are solved
+together on the patterns of these alone, in closed form if they have as many coefficients as
+predictors.
 """
 
 from __future__ import annotations
@@ -53,13 +59,19 @@ class LayerStatistics:
     """Expected sufficient statistics of one layer, summed over rows.
 
     Args:
-        configurations: (C, K), the parent's configurations (distinct draws, where the latents are sampled).
-        counts: (R, C), or (R, J, C) where entries are missing: expected number of rows in each configuration.
-        cross: (R, J, 1 + K), expected sum of T(x_j) h; like all that follows with an entry for each category of an item that is one of several.
+        configurations: (C, K), the parent's configurations (distinct draws, where the latents are
+            sampled).
+        counts: (R, C), or (R, J, C) where entries are missing: expected number of rows in each
+            configuration.
+        cross: (R, J, 1 + K), expected sum of T(x_j) h; like all that follows with an entry for each
+            category of an item that is one of several.
         squares: (J,) or (R, J), sum of T(x_j)^2; None for families without dispersion.
-        row_counts: (R, C), the same as ``counts`` where nothing is missing: what the layers above need.
-        features: (C, P), what the predictor is linear in, where that is not the configurations themselves.
-        sums: (R, J, C), expected sum of T(x_j) in each configuration; None where the predictor is the natural parameter of all items and none is a category.
+        row_counts: (R, C), the same as ``counts`` where nothing is missing: what the layers above
+            need.
+        features: (C, P), what the predictor is linear in, where that is not the configurations
+            themselves.
+        sums: (R, J, C), expected sum of T(x_j) in each configuration; None where the predictor is
+            the natural parameter of all items and none is a category.
         values: (J, N) or (R, J, N), T(x_j) itself, -1 where missing; None as ``sums``.
     """
 
@@ -85,13 +97,18 @@ def with_ones(latents: Tensor) -> Tensor:
 
 
 def drawn_statistics(
-    layer: GeneralizedLinearLayer, below: Tensor, mask: Tensor | None, parents: Tensor, scale: float = 1.0
+    layer: GeneralizedLinearLayer,
+    below: Tensor,
+    mask: Tensor | None,
+    parents: Tensor,
+    scale: float = 1.0,
 ) -> LayerStatistics:
     """Statistics of given latents, R = 1; equal configurations are counted together.
 
     Args:
         layer: the layer's description.
-        below: T of the children, (J, N), 0 where missing; mask: (J, N) 0/1, None if nothing is missing.
+        below: T of the children, (J, N), 0 where missing; mask: (J, N) 0/1, None if nothing is
+            missing.
         parents: (K, N), 0/1.
         scale: weight of a row.
     """
@@ -100,22 +117,39 @@ def drawn_statistics(
     row_counts = parents.new_zeros(len(configurations)).index_add_(0, index, ones)
     counts = row_counts
     if mask is not None:
-        counts = parents.new_zeros(len(mask), len(configurations)).index_add_(1, index, mask if scale == 1.0 else mask * scale)
+        counts = parents.new_zeros(len(mask), len(configurations)).index_add_(
+            1, index, mask if scale == 1.0 else mask * scale
+        )
     cross = below @ with_ones(layer.features(parents.mT).mT).mT * scale
     squares = below.square().sum(-1) * scale if layer.dispersion else None
     features = None if layer.terms is None else layer.features(configurations)
     sums = values = None
     if layer.tabled or not layer.response.is_canonical:
-        sums = parents.new_zeros(1, len(below), len(configurations)).index_add_(2, index, below.unsqueeze(0) * scale)
+        sums = parents.new_zeros(1, len(below), len(configurations)).index_add_(
+            2, index, below.unsqueeze(0) * scale
+        )
     if not layer.response.is_canonical:
-        values = below if mask is None else below.masked_fill(layer.response.spread(mask.mT).mT == 0, MISSING)
+        values = (
+            below
+            if mask is None
+            else below.masked_fill(layer.response.spread(mask.mT).mT == 0, MISSING)
+        )
     return LayerStatistics(
-        configurations, counts.unsqueeze(0), cross.unsqueeze(0), squares, row_counts.unsqueeze(0), features, sums, values
+        configurations,
+        counts.unsqueeze(0),
+        cross.unsqueeze(0),
+        squares,
+        row_counts.unsqueeze(0),
+        features,
+        sums,
+        values,
     )
 
 
 def _distinct(parents: Tensor) -> tuple[Tensor, Tensor]:
-    """Distinct columns of a 0/1 matrix (K, N) as rows (C, K), and the index of each column, (N,)."""
+    """Distinct columns of a 0/1 matrix (K, N) as rows (C, K), and the index of each column,
+    (N,).
+    """
     if len(parents) > 62:
         rows, index = torch.unique(parents, dim=1, return_inverse=True)
         return rows.mT.contiguous(), index
@@ -124,7 +158,9 @@ def _distinct(parents: Tensor) -> tuple[Tensor, Tensor]:
     return ((codes[:, None] // powers) % 2).to(parents.dtype), index
 
 
-def maximise_layer(layer: GeneralizedLinearLayer, stats: LayerStatistics, params: Params, num_steps: int = 3) -> Params:
+def maximise_layer(
+    layer: GeneralizedLinearLayer, stats: LayerStatistics, params: Params, num_steps: int = 3
+) -> Params:
     """Maximise the expected complete-data log-posterior of one layer, starting from ``params``.
 
     Args:
@@ -136,17 +172,26 @@ def maximise_layer(layer: GeneralizedLinearLayer, stats: LayerStatistics, params
     Returns:
         New values of the layer's loadings, intercepts, thresholds and dispersion, (R, ...).
     """
-    beta = torch.cat([params[layer.intercepts].unsqueeze(-1), params[layer.loadings]], -1)  # (R, J, 1 + K)
+    beta = torch.cat(
+        [params[layer.intercepts].unsqueeze(-1), params[layer.loadings]], -1
+    )  # (R, J, 1 + K)
     dispersion = params[layer.dispersion] if layer.dispersion else None
     thresholds = params[layer.thresholds] if layer.thresholds else beta.new_zeros(len(beta), 0)
-    counts = stats.counts if stats.counts.dim() == 3 else stats.counts.unsqueeze(-2)  # (R, J or 1, C)
+    counts = (
+        stats.counts if stats.counts.dim() == 3 else stats.counts.unsqueeze(-2)
+    )  # (R, J or 1, C)
     new_beta, new_dispersion = [], []
     for own in layer.parts():
         family, columns, entries, part = own.family, own.rows, own.statistics, own.dispersion
         if own.tabled:
             if stats.sums is None:
-                raise ValueError("maximise_layer: sums by configuration were expected for items that are categories")
-            found, thresholds = maximise_categories(layer, own, stats.sums, stats.design, beta, thresholds, num_steps)
+                raise ValueError(
+                    "maximise_layer: sums by configuration were expected for items that are"
+                    " categories"
+                )
+            found, thresholds = maximise_categories(
+                layer, own, stats.sums, stats.design, beta, thresholds, num_steps
+            )
             new_beta.append(found[..., columns, :])
             continue
         own_counts = counts if counts.shape[-2] == 1 else counts[..., own.items, :]
@@ -159,7 +204,9 @@ def maximise_layer(layer: GeneralizedLinearLayer, stats: LayerStatistics, params
             own_counts = stats.sums[..., entries, :] + gamma.unsqueeze(-1) * rows
             family = family.given(gamma.unsqueeze(-1))
         if layer.terms is not None and layer.graph is not None and layer.penalty is None:
-            own_beta = _maximise_products(layer, columns, family, cross, own_counts, stats, own_beta, scale, steps)
+            own_beta = _maximise_products(
+                layer, columns, family, cross, own_counts, stats, own_beta, scale, steps
+            )
         else:
             own_beta = maximise_rows(
                 family,
@@ -170,22 +217,39 @@ def maximise_layer(layer: GeneralizedLinearLayer, stats: LayerStatistics, params
                 penalty=layer.penalty,
                 precision=layer.precision(columns, own_beta),
                 scale=scale,
-                free=None if layer.graph is None else layer.graph[..., columns, :].to(own_beta.device),
+                free=(
+                    None
+                    if layer.graph is None
+                    else layer.graph[..., columns, :].to(own_beta.device)
+                ),
                 bound=layer.block_bound(columns),
                 num_steps=steps,
             )
         new_beta.append(own_beta)
-        if gamma is not None and stats.sums is not None and stats.values is not None and own_counts is not rows:
+        if (
+            gamma is not None
+            and stats.sums is not None
+            and stats.values is not None
+            and own_counts is not rows
+        ):
             eta = own_beta @ stats.design.mT
             x, often = tally(stats.values[..., entries, :])
-            often = often * (rows.sum(-1) / often.sum(-1)).unsqueeze(-1)  # a row may weigh more than one
-            new_dispersion.append(maximise_sizes(x, often, stats.sums[..., entries, :], rows, eta, gamma))
+            often = often * (rows.sum(-1) / often.sum(-1)).unsqueeze(
+                -1
+            )  # a row may weigh more than one
+            new_dispersion.append(
+                maximise_sizes(x, often, stats.sums[..., entries, :], rows, eta, gamma)
+            )
         elif gamma is not None and stats.squares is not None:
             fitted = own_beta @ stats.design.mT  # (R, J, C)
             residual = stats.squares[..., entries] - 2 * (own_beta * cross).sum(-1)
             residual = residual + (own_counts * fitted.square()).sum(-1)
             new_dispersion.append(_variances(residual, own_counts.sum(-1), gamma))
-    updated = put_curved(layer, torch.cat(new_beta, -2), curved_by_counts(layer, stats.cross, counts, stats.configurations, beta, num_steps))
+    updated = put_curved(
+        layer,
+        torch.cat(new_beta, -2),
+        curved_by_counts(layer, stats.cross, counts, stats.configurations, beta, num_steps),
+    )
     out = {layer.intercepts: updated[..., 0], layer.loadings: updated[..., 1:]}
     if layer.thresholds is not None:
         out[layer.thresholds] = thresholds
@@ -207,7 +271,8 @@ def _maximise_products(
 ) -> Tensor:
     """The children of one family whose predictors are linear in products of parents, (R, J, 1 + T).
 
-    Children that use the same products share a design over the patterns of their own parents, a few rows and columns.
+    Children that use the same products share a design over the patterns of their own parents, a few
+    rows and columns.
     """
     if layer.terms is None or layer.graph is None:
         raise ValueError("_maximise_products: a layer with terms and a graph was expected")
@@ -219,41 +284,67 @@ def _maximise_products(
         children, chosen = (group == g).nonzero().ravel(), own.nonzero().ravel()
         parents = terms[chosen].any(0).nonzero().ravel()
         powers = 2 ** torch.arange(len(parents) - 1, -1, -1, device=beta.device)
-        pattern = (stats.configurations[:, parents].long() * powers).sum(-1)  # (C,), the parents' own configuration
+        pattern = (stats.configurations[:, parents].long() * powers).sum(
+            -1
+        )  # (C,), the parents' own configuration
         values = binary_configurations(len(parents), beta.dtype, beta.device)
         kinds = None if layer.disjunctive is None else layer.disjunctive.to(beta.device)[chosen]
-        local = torch.nn.functional.pad(products(values, terms[chosen][:, parents], kinds), (1, 0), value=1.0)  # (2^q, P)
+        local = torch.nn.functional.pad(
+            products(values, terms[chosen][:, parents], kinds), (1, 0), value=1.0
+        )  # (2^q, P)
         design, same = torch.unique(local, dim=0, return_inverse=True)
         weight = counts if counts.shape[-2] == 1 else counts[..., children, :]
-        seen = weight.new_zeros(*weight.shape[:-1], len(design)).index_add_(-1, same[pattern], weight)
+        seen = weight.new_zeros(*weight.shape[:-1], len(design)).index_add_(
+            -1, same[pattern], weight
+        )
         places = torch.cat([chosen.new_zeros(1), chosen + 1])
         entries = (..., children.unsqueeze(-1), places)
         scales = None if scale is None else scale[..., children]
         sums, start = cross[entries], beta[entries]
         cone = rises(local) if layer.rising else None
         if cone is not None:  # zero is in it
-            start = torch.cat([start[..., :1], start[..., 1:] * inside_cone(start, cone).unsqueeze(-1)], -1)
+            start = torch.cat(
+                [start[..., :1], start[..., 1:] * inside_cone(start, cone).unsqueeze(-1)], -1
+            )
         best, inside = None, torch.zeros((), dtype=torch.bool)
-        if design.shape[0] == design.shape[1] and precision is None:  # a predictor of its own for each row of the design
+        if (
+            design.shape[0] == design.shape[1] and precision is None
+        ):  # a predictor of its own for each row of the design
             totals = torch.linalg.solve(design.mT, sums.mT).mT
             means = totals / seen.clamp(min=torch.finfo(beta.dtype).tiny)
             best = torch.linalg.solve(design, family.take(children).linearise(means, 0.0).mT).mT
-            inside = ((seen > 0).all(-1) & torch.isfinite(best).all(-1) & (best.abs() <= bound).all(-1)).unsqueeze(-1)
+            inside = (
+                (seen > 0).all(-1) & torch.isfinite(best).all(-1) & (best.abs() <= bound).all(-1)
+            ).unsqueeze(-1)
             inside = inside if cone is None else inside & inside_cone(best, cone).unsqueeze(-1)
         if best is None or not inside.all():
             newton = maximise_rows(
-                family.take(children), sums, seen, design, start, scale=scales, bound=bound, num_steps=num_steps, cone=cone,
+                family.take(children),
+                sums,
+                seen,
+                design,
+                start,
+                scale=scales,
+                bound=bound,
+                num_steps=num_steps,
+                cone=cone,
                 precision=None if precision is None else precision[places][:, places],
-            )  # fmt: skip
+            )
             best = newton if best is None else torch.where(inside, best, newton)
         new[entries] = best
     return new
 
 
 def maximise_quadratic(
-    layer: GeneralizedLinearLayer, linear: Tensor, hessian: Tensor, beta: Tensor, scale: Tensor | None, num_steps: int = 1
+    layer: GeneralizedLinearLayer,
+    linear: Tensor,
+    hessian: Tensor,
+    beta: Tensor,
+    scale: Tensor | None,
+    num_steps: int = 1,
 ) -> Tensor:
-    r"""Maximise :math:`s_j (r_j \cdot \beta_j - \beta_j^\top H_j \beta_j / 2)` minus the layer's penalty, in its box.
+    r"""Maximise :math:`s_j (r_j \cdot \beta_j - \beta_j^\top H_j \beta_j / 2)` minus the layer's
+    penalty, in its box.
 
     Args:
         layer: the layer's description.
@@ -283,38 +374,68 @@ def maximise_quadratic(
 
     for _ in range(num_steps):
         gradient = linear - pull(beta)
-        proposal = _in_cones(layer, beta, solve(beta, gradient, hessian, layer.penalty, fixed, bound), gradient, hessian)
+        proposal = _in_cones(
+            layer,
+            beta,
+            solve(beta, gradient, hessian, layer.penalty, fixed, bound),
+            gradient,
+            hessian,
+        )
         if not layer.response.is_linear:  # there the quadratic is an expansion: good near beta
             longest = (proposal - beta).abs().amax(-1, keepdim=True)
-            proposal = torch.where(longest > MAX_STEP, beta + (proposal - beta) * (MAX_STEP / longest), proposal)
+            proposal = torch.where(
+                longest > MAX_STEP, beta + (proposal - beta) * (MAX_STEP / longest), proposal
+            )
         beta, _ = halve(objective, beta, objective(beta), proposal)
     return beta
 
 
-def _in_cones(layer: GeneralizedLinearLayer, beta: Tensor, proposal: Tensor, gradient: Tensor, hessian: Tensor) -> Tensor:
-    """A proposal (R, J, P) with the maximisers in their cones in the place of children that would leave them."""
+def _in_cones(
+    layer: GeneralizedLinearLayer, beta: Tensor, proposal: Tensor, gradient: Tensor, hessian: Tensor
+) -> Tensor:
+    """A proposal (R, J, P) with the maximisers in their cones in the place of children that would
+    leave them.
+    """
     proposal = proposal.clone()
     for group in layer.rising:
         places = torch.cat([group.columns.new_zeros(1), group.columns + 1])
-        items, steps = group.items.unsqueeze(-1), torch.nn.functional.pad(group.steps, (1, 0)).to(beta)
+        items, steps = (
+            group.items.unsqueeze(-1),
+            torch.nn.functional.pad(group.steps, (1, 0)).to(beta),
+        )
         own = proposal[..., items, places]
         falls = ~inside_cone(own, steps)
         if falls.any():
             h = hessian[..., items.unsqueeze(-1), places.unsqueeze(-1), places]
             bound = layer.bounds(beta)[group.items[0]]
-            own[falls] = cone_step(beta[..., items, places][falls], gradient[..., items, places][falls], h[falls], steps, bound)
+            own[falls] = cone_step(
+                beta[..., items, places][falls],
+                gradient[..., items, places][falls],
+                h[falls],
+                steps,
+                bound,
+            )
             proposal[..., items, places] = own
     return proposal
 
 
 def _variances(residual: Tensor, weight: Tensor, before: Tensor) -> Tensor:
-    """Sums of squares over numbers of rows; as before where no row was seen, as in a small batch with gaps."""
+    """Sums of squares over numbers of rows; as before where no row was seen, as in a small batch
+    with gaps.
+    """
     return torch.where(weight > 0, residual / weight, before).clamp(*DISPERSION_LIMITS)
 
 
-def maximise_dispersion(layer: GeneralizedLinearLayer, residual: Tensor, weight: Tensor, before: Tensor, sizes: Tensor | None = None) -> Tensor:
-    """Variances of the dispersed columns from sums of squared residuals and numbers of rows, both (R, J), or as they were, ``before``, where no row was
-    seen; sizes (R, J) as they are given."""
+def maximise_dispersion(
+    layer: GeneralizedLinearLayer,
+    residual: Tensor,
+    weight: Tensor,
+    before: Tensor,
+    sizes: Tensor | None = None,
+) -> Tensor:
+    """Variances of the dispersed columns from sums of squared residuals and numbers of rows, both
+    (R, J), or as they were, ``before``, where no row was seen; sizes (R, J) as they are given.
+    """
     out = []
     for family, columns, part in layer.response.blocks(layer.num_children):
         if part.stop > part.start and family.is_canonical:
@@ -368,9 +489,11 @@ def maximise_rows(
         scale: s, (R, J), None for 1.
         free: bool (J, P - 1), or (R, J, P - 1), loadings that may differ from zero.
         bound: the box is [-bound, bound].
-        num_steps: at most so many Newton steps; fewer if no child gains more than ``tolerance`` relatively.
+        num_steps: at most so many Newton steps; fewer if no child gains more than ``tolerance``
+            relatively.
         precision: M, (P, P), of a normal prior around zero; None for a flat one.
-        cone: A, (E, P), steps of the predictor that may not fall; the start must lie there. None for none.
+        cone: A, (E, P), steps of the predictor that may not fall; the start must lie there. None
+            for none.
 
     Returns:
         (R, J, P); no child's objective is below its value at the start.
@@ -406,13 +529,19 @@ def maximise_rows(
         if cone is not None:
             falls = ~inside_cone(proposal, cone)
             if falls.any():
-                proposal[falls] = cone_step(beta[falls], gradient[falls], hessian[falls], cone, bound)
+                proposal[falls] = cone_step(
+                    beta[falls], gradient[falls], hessian[falls], cone, bound
+                )
         proposal, new_value = halve(objective, beta, value, proposal)
         stuck = new_value <= value
-        if stuck.any() and cone is None:  # the box or the exact prox may have asked for a jump that the true objective refuses
+        if (
+            stuck.any() and cone is None
+        ):  # the box or the exact prox may have asked for a jump that the true objective refuses
             cautious = solve(beta, gradient, hessian, penalty, fixed, bound, cautious=True)
             second, second_value = halve(objective, beta, value, cautious)
-            better = stuck & (second_value > new_value)  # of stuck children alone: no child's step depends on another's
+            better = stuck & (
+                second_value > new_value
+            )  # of stuck children alone: no child's step depends on another's
             proposal = torch.where(better.unsqueeze(-1), second, proposal)
             new_value = torch.where(better, second_value, new_value)
         gain = new_value - value

@@ -1,12 +1,14 @@
 r"""Edges added to a graph of sparse layers and taken away while extended BIC falls.
 
-A penalty decides all edges by one number; its graph has a few edges too many or too few where effects are small. From that graph
-single edges are tried. Which ones is told by the expected complete-data information :math:`H` of a child's coefficients at the
-estimate, the free ones S among them: the least :math:`\hat W_k^2 / (H_{SS}^{-1})_{kk}` of the edges there (a Wald statistic), the
-largest :math:`g_k^2 / (H_{kk} - H_{kS} H_{SS}^{-1} H_{Sk})` of those that are not (a score statistic; the gradient g of the expected
-complete-data log-posterior is that of the log-posterior, by Fisher's identity). Each is judged by a refit, all of a round in one batch of EM.
-An edge goes as soon as EBIC is smaller without it, and comes only if EBIC falls by more than 2: with many absent edges to choose from, some
-gain a little by chance.
+A penalty decides all edges by one number; its graph has a few edges too many or too few where
+effects are small. From that graph single edges are tried. Which ones is told by the expected
+complete-data information :math:`H` of a child's coefficients at the estimate, the free ones S among
+them: the least :math:`\hat W_k^2 / (H_{SS}^{-1})_{kk}` of the edges there (a Wald statistic), the
+largest :math:`g_k^2 / (H_{kk} - H_{kS} H_{SS}^{-1} H_{Sk})` of those that are not (a score
+statistic; the gradient g of the expected complete-data log-posterior is that of the log-posterior,
+by Fisher's identity). Each is judged by a refit, all of a round in one batch of EM. An edge goes as
+soon as EBIC is smaller without it, and comes only if EBIC falls by more than 2: with many absent
+edges to choose from, some gain a little by chance.
 
 Source of the scale: R. E. Kass and A. E. Raftery (1995), doi:10.1080/01621459.1995.10476572.
 """
@@ -37,14 +39,21 @@ if TYPE_CHECKING:
 __all__ = ["Found", "edge_statistics", "search_graphs"]
 
 Move = tuple[int, int, int]  # layer, child, parent
-LOOSE = {"tolerance": 1e-7, "parameter_tolerance": 1e-2, "max_iterations": 200}  # of the refits that only judge
+LOOSE = {
+    "tolerance": 1e-7,
+    "parameter_tolerance": 1e-2,
+    "max_iterations": 200,
+}  # of the refits that only judge
 LEAST_GAIN = 1e-2  # of EBIC
-ADDED_GAIN = 2.0  # where an edge is added: less is "not worth more than a bare mention" (Kass and Raftery 1995)
+# where an edge is added: less is "not worth more than a bare mention" (Kass and Raftery 1995)
+ADDED_GAIN = 2.0
 
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """A graph in every layer, as the model restricted to it, the estimate on it (without leading dims), and its EBIC."""
+    """A graph in every layer, as the model restricted to it, the estimate on it (without leading
+    dims), and its EBIC.
+    """
 
     model: Any
     params: Params
@@ -74,23 +83,45 @@ def search_graphs(
     Returns:
         The best graph met, its estimate not yet fully converged unless it is ``start``.
     """
-    loose = replace(method, **{name: _looser(getattr(method, name), value) for name, value in LOOSE.items()})
+    loose = replace(
+        method, **{name: _looser(getattr(method, name), value) for name, value in LOOSE.items()}
+    )
     best = start
-    tried: set[tuple[Any, ...]] = {_key([layer.by_item(layer.graph) for layer in start.model.layers()])}
+    tried: set[tuple[Any, ...]] = {
+        _key([layer.by_item(layer.graph) for layer in start.model.layers()])
+    }
     for _ in range(max_rounds):
         graphs = [layer.by_item(layer.graph) for layer in best.model.layers()]
-        singles = [m for m in _moves(plain, best, graphs, num_moves) if _key(_moved(graphs, [m])) not in tried]
-        results = _judge(plain, best, [_moved(graphs, [m]) for m in singles], loose, score, progress)
+        singles = [
+            m
+            for m in _moves(plain, best, graphs, num_moves)
+            if _key(_moved(graphs, [m])) not in tried
+        ]
+        results = _judge(
+            plain, best, [_moved(graphs, [m]) for m in singles], loose, score, progress
+        )
         tried |= {_key(_moved(graphs, [m])) for m in singles}
-        pairs = [(m, own) for m, own in zip(singles, results, strict=True) if own.score < best.score - _least(graphs, m)]
+        pairs = [
+            (m, own)
+            for m, own in zip(singles, results, strict=True)
+            if own.score < best.score - _least(graphs, m)
+        ]
         if not pairs:
             break
-        gains, top = [m for m, _ in pairs], min((own for _, own in pairs), key=lambda own: own.score)
+        gains, top = (
+            [m for m, _ in pairs],
+            min((own for _, own in pairs), key=lambda own: own.score),
+        )
         if len(gains) > 1:
             both = _moved(graphs, gains)
-            if _key(both) not in tried and all(_is_whole(x, g) for x, g in zip(best.model.layers(), both, strict=True)):
+            if _key(both) not in tried and all(
+                _is_whole(x, g) for x, g in zip(best.model.layers(), both, strict=True)
+            ):
                 tried.add(_key(both))
-                top = min([top, *_judge(plain, top, [both], loose, score, progress)], key=lambda own: own.score)
+                top = min(
+                    [top, *_judge(plain, top, [both], loose, score, progress)],
+                    key=lambda own: own.score,
+                )
         best = top
     return best
 
@@ -123,7 +154,9 @@ def _moved(graphs: Sequence[Tensor], moves: Sequence[Move]) -> list[Tensor]:
 
 
 def _moves(plain: Problem, at: Found, graphs: Sequence[Tensor], num_moves: int) -> list[Move]:
-    """The weakest edges and the strongest absent ones; a latent keeps its last edge, and so may a child."""
+    """The weakest edges and the strongest absent ones; a latent keeps its last edge, and so may a
+    child.
+    """
     steps = plain.structure.steps(plain, 2**18, 1)
     if not isinstance(steps, LayeredSteps):
         return []
@@ -143,10 +176,13 @@ def _moves(plain: Problem, at: Found, graphs: Sequence[Tensor], num_moves: int) 
     return [move for _, move in sorted(weak)[:num_moves] + sorted(strong)[:num_moves]]
 
 
-def edge_statistics(layer: GeneralizedLinearLayer, stats: LayerStatistics, params: Params, graph: Tensor) -> Tensor:
+def edge_statistics(
+    layer: GeneralizedLinearLayer, stats: LayerStatistics, params: Params, graph: Tensor
+) -> Tensor:
     """Wald statistics of the edges and score statistics of the others, (items, num_parents).
 
-    An edge of an item that has several predictors is all of its loadings on a latent: of these the statistic of all together, less what all but one cost in BIC.
+    An edge of an item that has several predictors is all of its loadings on a latent: of these the
+    statistic of all together, less what all but one cost in BIC.
 
     Args:
         layer: the layer's description; stats: its expected statistics, R = 1.
@@ -163,13 +199,24 @@ def edge_statistics(layer: GeneralizedLinearLayer, stats: LayerStatistics, param
         counts = stats.counts if stats.counts.dim() == 2 else stats.counts[:, items]
         sums = None if stats.sums is None or own.response.is_canonical else stats.sums[:, entries]
         given = params | {name: params[name][rows] for name in (layer.intercepts, layer.loadings)}
-        out[items] = _of_predictors(own, replace(stats, counts=counts, cross=stats.cross[:, entries], sums=sums), given, graph[items])
+        out[items] = _of_predictors(
+            own,
+            replace(stats, counts=counts, cross=stats.cross[:, entries], sums=sums),
+            given,
+            graph[items],
+        )
     return out
 
 
-def _of_predictors(layer: GeneralizedLinearLayer, stats: LayerStatistics, params: Params, graph: Tensor) -> Tensor:
+def _of_predictors(
+    layer: GeneralizedLinearLayer, stats: LayerStatistics, params: Params, graph: Tensor
+) -> Tensor:
     """The statistics of items of one predictor each."""
-    design, counts, cross = stats.design, stats.counts[0], stats.cross[0]  # (C, P), (C,) or (J, C), (J, P)
+    design, counts, cross = (
+        stats.design,
+        stats.counts[0],
+        stats.cross[0],
+    )  # (C, P), (C,) or (J, C), (J, P)
     beta = torch.cat([params[layer.intercepts].unsqueeze(-1), params[layer.loadings]], -1)
     predictor = beta @ design.mT
     dispersion = params[layer.dispersion] if layer.dispersion else None
@@ -192,28 +239,49 @@ def _of_predictors(layer: GeneralizedLinearLayer, stats: LayerStatistics, params
         hessian = hessian + own
     free = torch.cat([torch.ones_like(graph[:, :1]), graph], -1).to(beta)  # (J, P)
     ridge = 1e-8 * hessian.diagonal(dim1=-2, dim2=-1).mean(-1).clamp(min=1e-8)
-    inner = hessian * free.unsqueeze(-1) * free.unsqueeze(-2) + torch.diag_embed(1 - free + ridge[:, None])
+    inner = hessian * free.unsqueeze(-1) * free.unsqueeze(-2) + torch.diag_embed(
+        1 - free + ridge[:, None]
+    )
     inverse = torch.linalg.inv(inner) * free.unsqueeze(-1) * free.unsqueeze(-2)
-    left = hessian.diagonal(dim1=-2, dim2=-1) - ((hessian @ inverse) * hessian).sum(-1)  # information about an absent edge
+    left = hessian.diagonal(dim1=-2, dim2=-1) - ((hessian @ inverse) * hessian).sum(
+        -1
+    )  # information about an absent edge
     wald = beta.square() / inverse.diagonal(dim1=-2, dim2=-1).clamp(min=1e-300)
     score = gradient.square() / left.clamp(min=ridge[:, None])
     return torch.where(graph, wald[:, 1:], score[:, 1:])
 
 
-def _of_categories(layer: GeneralizedLinearLayer, part: LayerPart, stats: LayerStatistics, params: Params, graph: Tensor) -> Tensor:
+def _of_categories(
+    layer: GeneralizedLinearLayer,
+    part: LayerPart,
+    stats: LayerStatistics,
+    params: Params,
+    graph: Tensor,
+) -> Tensor:
     """The statistics of items that are categories, (items, num_parents)."""
     out = graph.new_zeros(graph.shape, dtype=stats.cross.dtype)
     rows = max(1.0, float(stats.counts.sum(-1).max()))
     for curve in curves_of_categories(layer, part, stats.sums, stats.design, params):
         absent = curve.loadings[:, ~graph[curve.item]].ravel()
-        inside = torch.ones_like(curve.point, dtype=torch.bool).index_fill(0, absent, False).nonzero().ravel()
+        inside = (
+            torch.ones_like(curve.point, dtype=torch.bool)
+            .index_fill(0, absent, False)
+            .nonzero()
+            .ravel()
+        )
         inverse = torch.zeros_like(curve.hessian)
-        inverse[inside[:, None], inside] = torch.linalg.pinv(curve.hessian[inside[:, None], inside], hermitian=True)
-        left = curve.hessian - curve.hessian @ inverse @ curve.hessian  # information about what is absent
+        inverse[inside[:, None], inside] = torch.linalg.pinv(
+            curve.hessian[inside[:, None], inside], hermitian=True
+        )
+        left = (
+            curve.hessian - curve.hessian @ inverse @ curve.hessian
+        )  # information about what is absent
         for k, at in enumerate(curve.loadings.mT):
             is_edge = bool(graph[curve.item, k])
             value, spread = (curve.point, inverse) if is_edge else (curve.gradient, left)
-            statistic = value[at] @ torch.linalg.pinv(spread[at[:, None], at], hermitian=True) @ value[at]
+            statistic = (
+                value[at] @ torch.linalg.pinv(spread[at[:, None], at], hermitian=True) @ value[at]
+            )
             out[curve.item, k] = statistic - (len(at) - 1) * math.log(rows)
     return out
 
@@ -235,7 +303,9 @@ def _judge(
     for own in graphs:
         params = dict(at.params)
         for layer, graph in zip(plain.structure.layers, own, strict=True):
-            params[layer.loadings] = params[layer.loadings] * layer.by_child(graph).to(params[layer.loadings])
+            params[layer.loadings] = params[layer.loadings] * layer.by_child(graph).to(
+                params[layer.loadings]
+            )
         starts.append(params)
     state = climb_graphs(plain, models, starts, method, progress)
     if state is None:

@@ -1,4 +1,6 @@
-"""Many data sets of one model of layers as one batched EM; see :mod:`inference.base.many_data_sets`."""
+"""Many data sets of one model of layers as one batched EM; see
+:mod:`inference.base.many_data_sets`.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-r"""A grid of penalties as one batched EM: G penalties times R starts are G R restarts of one program.
+r"""A grid of penalties as one batched EM: G penalties times R starts are G R restarts of one
+program.
 
-The E-step does not know the penalty, and in the M-step a constant is one number a restart, so the grid rides on the leading
-dim that restarts have anyway. What differs between restarts besides parameters (the number of the grid point; in the refit
-that follows, the graph) travels among the parameters as an entry that no step changes, so that finished restarts drop out
-with what belongs to them.
+The E-step does not know the penalty, and in the M-step a constant is one number a restart, so the
+grid rides on the leading dim that restarts have anyway. What differs between restarts besides
+parameters (the number of the grid point; in the refit that follows, the graph) travels among the
+parameters as an entry that no step changes, so that finished restarts drop out with what belongs to
+them.
 """
 
 from __future__ import annotations
@@ -29,7 +31,16 @@ from ppl_models.parts.penalties import Penalty, stacked, taken
 if TYPE_CHECKING:
     from inference.base.structure import Problem
 
-__all__ = ["GRAPH", "POINT", "GridSteps", "climb_graphs", "climb_penalties", "part_of", "unfinished_text", "without_entries"]
+__all__ = [
+    "GRAPH",
+    "POINT",
+    "GridSteps",
+    "climb_graphs",
+    "climb_penalties",
+    "part_of",
+    "unfinished_text",
+    "without_entries",
+]
 
 POINT, GRAPH = "grid point", "graph of "  # entries beside the parameters
 
@@ -63,7 +74,9 @@ class GridSteps(Steps):
         layers = []
         for layer in self.base.layers:
             graph = params.get(GRAPH + layer.loadings)
-            layers.append(replace(layer, penalty=own, graph=layer.graph if graph is None else graph.bool()))
+            layers.append(
+                replace(layer, penalty=own, graph=layer.graph if graph is None else graph.bool())
+            )
         new = replace(self.base, layers=tuple(layers)).m_step(statistics, without_entries(params))
         return {name: new.get(name, value) for name, value in params.items()}
 
@@ -75,9 +88,15 @@ class GridSteps(Steps):
 
 
 def climb_penalties(
-    problem: Problem, models: Sequence[Any], start: Params, method: EM, progress: Progress, store: Checkpoint | None = None
+    problem: Problem,
+    models: Sequence[Any],
+    start: Params,
+    method: EM,
+    progress: Progress,
+    store: Checkpoint | None = None,
 ) -> EMState | None:
-    """EM under each penalty, all from the same starts: restarts g R to (g + 1) R of the state are those of model g.
+    """EM under each penalty, all from the same starts: restarts g R to (g + 1) R of the state are
+    those of model g.
 
     Args:
         problem: of the model without a penalty.
@@ -97,13 +116,21 @@ def climb_penalties(
     offsets = _log_priors(models, problem, start) - _log_priors([problem.model], problem, start)
     cost = [sum(float(p(start[x.loadings][:1]).sum()) for x in base.layers) for p in penalties]
     steps = GridSteps(base, offsets + torch.tensor(cost, dtype=offsets.dtype), penalty)
-    return _climb(steps, problem, repeated, len(models), method, problem.start_given, progress, store)
+    return _climb(
+        steps, problem, repeated, len(models), method, problem.start_given, progress, store
+    )
 
 
 def climb_graphs(
-    problem: Problem, models: Sequence[Any], starts: Sequence[Params], method: EM, progress: Progress, store: Checkpoint | None = None
+    problem: Problem,
+    models: Sequence[Any],
+    starts: Sequence[Params],
+    method: EM,
+    progress: Progress,
+    store: Checkpoint | None = None,
 ) -> EMState | None:
-    """EM on each of several graphs, each from its own start: restart g of the state is that of model g.
+    """EM on each of several graphs, each from its own start: restart g of the state is that of
+    model g.
 
     Args:
         problem: of the model without penalty or graph.
@@ -125,7 +152,16 @@ def climb_graphs(
     priors = [_log_priors([own], problem, row) for own, row in zip(models, rows, strict=True)]
     plain = [_log_priors([problem.model], problem, row) for row in rows]
     offsets = (torch.cat(priors) - torch.cat(plain)).to(repeated[base.layers[0].loadings])
-    return _climb(GridSteps(base, offsets, None), problem, repeated, len(models), method, True, progress, store)
+    return _climb(
+        GridSteps(base, offsets, None),
+        problem,
+        repeated,
+        len(models),
+        method,
+        True,
+        progress,
+        store,
+    )
 
 
 def _climb(
@@ -142,7 +178,9 @@ def _climb(
     like = start[steps.base.layers[0].loadings]
     point = torch.arange(num_points, device=like.device).repeat_interleave(each).to(like)
     with isolated(), quiet(ConvergenceWarning):  # said by who takes the state apart
-        return method.climb(steps, start | {POINT: point}, start_given, progress, store, problem.supports)
+        return method.climb(
+            steps, start | {POINT: point}, start_given, progress, store, problem.supports
+        )
 
 
 def part_of(state: EMState, point: int, each: int) -> EMState:
@@ -167,14 +205,19 @@ def unfinished_text(state: EMState, method: EM) -> str | None:
     unfinished = int((~state.converged).sum())
     if not unfinished:
         return None
-    text = f"{unfinished} of {len(state.converged)} restarts did not converge in {method.max_iterations} iterations"
+    text = (
+        f"{unfinished} of {len(state.converged)} restarts did not converge in"
+        f" {method.max_iterations} iterations"
+    )
     return f"{text}: raise max_iterations, or loosen tolerance"
 
 
 def _base_steps(problem: Problem, method: EM) -> LayeredSteps | None:
     if not method.accelerate:
         return None
-    steps = problem.structure.steps(problem, method.elements_at_once(problem.data), method.num_inner)
+    steps = problem.structure.steps(
+        problem, method.elements_at_once(problem.data), method.num_inner
+    )
     return steps if isinstance(steps, LayeredSteps) else None
 
 
@@ -188,4 +231,8 @@ def _log_priors(models: Sequence[Any], problem: Problem, start: Params) -> Tenso
 
 def without_entries(params: Params) -> Params:
     """The parameters alone."""
-    return {name: value for name, value in params.items() if name != POINT and not name.startswith(GRAPH)}
+    return {
+        name: value
+        for name, value in params.items()
+        if name != POINT and not name.startswith(GRAPH)
+    }

@@ -1,12 +1,13 @@
 r"""Other names of the latents of a layer whose children depend on products of them.
 
-With :math:`\eta = b + \sum_S W_S \prod_{k \in S} a_k`, renaming the values of latent k (:math:`a_k = 1 - a'_k`) gives
+With :math:`\eta = b + \sum_S W_S \prod_{k \in S} a_k`, renaming the values of latent k (:math:`a_k
+= 1 - a'_k`) gives
 
 .. math:: W'_S = -W_S, \quad W'_{S \setminus k} = W_{S \setminus k} + W_S \qquad (k \in S),
 
-with b in the place of :math:`W_\emptyset`. The result is of the same form only if every item that uses S also has a coefficient
-for :math:`S \setminus k`: always with all interactions, never for a latent that a conjunction, a disjunction or a
-curve of chances ties to others. A layer without
+with b in the place of :math:`W_\emptyset`. The result is of the same form only if every item that
+uses S also has a coefficient for :math:`S \setminus k`: always with all interactions, never for a
+latent that a conjunction, a disjunction or a curve of chances ties to others. A layer without
 products is the case of subsets with one member.
 """
 
@@ -50,7 +51,9 @@ def flippable(layer: GeneralizedLinearLayer) -> Tensor:
             continue
         for k in subset:
             rest = subset - {k}
-            if rest and (rest not in place or bool((layer.graph[:, t] & ~layer.graph[:, place[rest]]).any())):
+            if rest and (
+                rest not in place or bool((layer.graph[:, t] & ~layer.graph[:, place[rest]]).any())
+            ):
                 answer[k] = False
     return answer
 
@@ -58,7 +61,8 @@ def flippable(layer: GeneralizedLinearLayer) -> Tensor:
 def flipped(
     layer: GeneralizedLinearLayer, loadings: Tensor, intercepts: Tensor, flip: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Loadings (..., J, P) and intercepts (..., J) once the values of the latents with ``flip`` (K,) have changed names.
+    """Loadings (..., J, P) and intercepts (..., J) once the values of the latents with ``flip``
+    (K,) have changed names.
 
     Raises:
         ValueError: for a latent whose values have no other names.
@@ -67,7 +71,10 @@ def flipped(
         return torch.where(flip, -loadings, loadings), intercepts + (loadings * flip).sum(-1)
     turned = flip.nonzero().ravel().tolist()
     if not bool((flippable(layer) | ~flip.cpu()).all()):
-        raise ValueError(f"{layer.parent}: the values of latents {turned} cannot change names: a product ties them to others")
+        raise ValueError(
+            f"{layer.parent}: the values of latents {turned} cannot change names: a product ties"
+            " them to others"
+        )
     subsets = _subsets(layer.terms)
     place = {subset: t for t, subset in enumerate(subsets) if not _is_disjunctive(layer, t)}
     loadings, intercepts = loadings.clone(), intercepts.clone()
@@ -96,6 +103,8 @@ def permuted(layer: GeneralizedLinearLayer, loadings: Tensor, permutation: Tenso
     place = {known: t for t, known in enumerate(zip(subsets, kinds, strict=True))}
     old = [frozenset(order[k] for k in subset) for subset in subsets]
     index = torch.tensor([place.get(known, -1) for known in zip(old, kinds, strict=True)])
-    if bool((index < 0).any()) or (layer.graph is not None and not torch.equal(layer.graph[:, index], layer.graph)):
+    if bool((index < 0).any()) or (
+        layer.graph is not None and not torch.equal(layer.graph[:, index], layer.graph)
+    ):
         raise ValueError(f"{layer.parent}: the graph is given and does not allow the order {order}")
     return loadings.index_select(-1, index.to(loadings.device))

@@ -1,7 +1,8 @@
-r"""Graphs read off loadings: :math:`\hat G_d = 1[|\hat W_d| \ge \tau]`, and a model restricted to them.
+r"""Graphs read off loadings: :math:`\hat G_d = 1[|\hat W_d| \ge \tau]`, and a model restricted to
+them.
 
-The law of an item of C categories without an order changes with a latent as soon as one of its C - 1 loadings differs from zero: there the edge is that of the
-item, and all of its predictors have it.
+The law of an item of C categories without an order changes with a latent as soon as one of its C -
+1 loadings differs from zero: there the edge is that of the item, and all of its predictors have it.
 """
 
 from __future__ import annotations
@@ -19,31 +20,45 @@ __all__ = ["estimated_graphs", "thresholded"]
 
 
 def estimated_graphs(
-    layers: Sequence[GeneralizedLinearLayer], params: Mapping[str, Tensor], threshold: float | None = None
+    layers: Sequence[GeneralizedLinearLayer],
+    params: Mapping[str, Tensor],
+    threshold: float | None = None,
 ) -> tuple[Tensor, ...]:
-    """The graph of each layer, bool (num_children, num_features), bottom-up, the same for all predictors of an item.
+    """The graph of each layer, bool (num_children, num_features), bottom-up, the same for all
+    predictors of an item.
 
     Args:
         layers: bottom-up.
         params: by site name, without leading dims.
-        threshold: the least size of a loading that counts; the penalty's own if None, and without a penalty every loading that is not zero.
+        threshold: the least size of a loading that counts; the penalty's own if None, and without a
+            penalty every loading that is not zero.
     """
     out = []
     for layer in layers:
         size = params[layer.loadings].abs()
-        least = threshold if threshold is not None else 0.0 if layer.penalty is None else float(layer.penalty.threshold)
+        least = (
+            threshold
+            if threshold is not None
+            else 0.0
+            if layer.penalty is None
+            else float(layer.penalty.threshold)
+        )
         out.append(layer.by_child(layer.by_item((size >= least) & (size > 0))))
     return tuple(out)
 
 
 def thresholded(
-    model: Any, layers: Sequence[GeneralizedLinearLayer], params: Mapping[str, Tensor], threshold: float | None = None
+    model: Any,
+    layers: Sequence[GeneralizedLinearLayer],
+    params: Mapping[str, Tensor],
+    threshold: float | None = None,
 ) -> tuple[Any, Params]:
-    """The model on the graph of an estimate, and the estimate on it; a latent that would lose every edge keeps its largest one (and so does
-    a child, where its layer says so).
+    """The model on the graph of an estimate, and the estimate on it; a latent that would lose every
+    edge keeps its largest one (and so does a child, where its layer says so).
 
     Args:
-        model: with ``restricted(graphs)``; layers: its own, with the penalty that the estimate was made under.
+        model: with ``restricted(graphs)``; layers: its own, with the penalty that the estimate was
+            made under.
         params, threshold: see :func:`estimated_graphs`.
     """
     new, graphs = dict(params), []

@@ -1,10 +1,12 @@
-r"""Spectral starts for binary layers with generalised-linear children: double SVD and varimax, layer by layer.
+r"""Spectral starts for binary layers with generalised-linear children: double SVD and varimax,
+layer by layer.
 
-The method of Lee and Gu (2025, arXiv:2501.01414, Algorithms 2 and 4): denoise the data by a low-rank approximation, map it
-through the inverse link, take the leading right singular vectors, rotate them to simple structure, threshold them to a graph,
-and read each latent off the sign of its factor score. No true parameter enters anywhere. Two departures: intercepts
-keep the base rate, and the layer's coefficients are the maximum-likelihood regression of the children on the
-estimated latents instead of a least-squares fit divided by a constant.
+The method of Lee and Gu (2025, arXiv:2501.01414, Algorithms 2 and 4): denoise the data by a
+low-rank approximation, map it through the inverse link, take the leading right singular vectors,
+rotate them to simple structure, threshold them to a graph, and read each latent off the sign of its
+factor score. No true parameter enters anywhere. Two departures: intercepts keep the base rate, and
+the layer's coefficients are the maximum-likelihood regression of the children on the estimated
+latents instead of a least-squares fit divided by a constant.
 """
 
 from __future__ import annotations
@@ -22,10 +24,23 @@ from ppl_models.descriptions.layers import GeneralizedLinearLayer, LayerPart, Ro
 from ppl_models.parts.categorical import Categorical
 from ppl_models.parts.responses import Bernoulli, ResponseFamily, filled
 
-__all__ = ["LayerFactors", "centred_values", "layer_factors", "leading_values", "missing_gap", "random_start", "spectral_start", "varimax"]
+__all__ = [
+    "LayerFactors",
+    "centred_values",
+    "layer_factors",
+    "leading_values",
+    "missing_gap",
+    "random_start",
+    "spectral_start",
+    "varimax",
+]
 
-EPSILON = 1e-2  # clip of fitted means before the inverse link: a smaller one turns noise near 0 into outliers
-EPSILONS = (EPSILON, 1e-3)  # of the bottom layer and of those above, whose children are estimated bits
+# clip of fitted means before the inverse link: a smaller one turns noise near 0 into outliers
+EPSILON = 1e-2
+EPSILONS = (
+    EPSILON,
+    1e-3,
+)  # of the bottom layer and of those above, whose children are estimated bits
 START_BOUND = 5.0  # coefficients of a start stay this small: a separated regression would run away
 CUTS = (2.5, 3.5)  # of the bottom layer and of those above; see layer_factors
 FLIP_SHARE = 0.1
@@ -35,7 +50,9 @@ NUM_BEHIND = 5  # ratios of singular values behind the latents that a gap is com
 
 
 def varimax(loadings: Tensor, max_sweeps: int = 1000, tolerance: float = 1.5e-8) -> Tensor:
-    """Varimax rotation with Kaiser's row normalisation (Kaiser 1958, doi:10.1007/BF02289233), (J, K) -> (J, K)."""
+    """Varimax rotation with Kaiser's row normalisation (Kaiser 1958, doi:10.1007/BF02289233), (J,
+    K) -> (J, K).
+    """
     if loadings.shape[1] < 2:
         return loadings
     length = loadings.norm(dim=1, keepdim=True).clamp(min=1e-12)
@@ -60,7 +77,8 @@ class LayerFactors:
     Args:
         latents: estimated 0/1 latents, (N, K).
         loadings: rotated and thresholded directions, (J, K).
-        singular_values: of the centred, linearised data, descending; their ratios tell the number of latents.
+        singular_values: of the centred, linearised data, descending; their ratios tell the number
+            of latents.
     """
 
     latents: Tensor
@@ -69,7 +87,9 @@ class LayerFactors:
 
 
 def _leading_svd(x: Tensor, rank: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The ``rank`` leading singular triplets; randomised where the matrix is much larger than the rank."""
+    """The ``rank`` leading singular triplets; randomised where the matrix is much larger than the
+    rank.
+    """
     rank = min(rank, *x.shape)
     if min(x.shape) <= max(200, 4 * rank):
         if x.shape[0] > 4 * x.shape[1]:  # the small Gram matrix holds all that is asked
@@ -93,7 +113,9 @@ def _complete(x: Tensor, rank: int, seed: int, num_sweeps: int = 20) -> Tensor:
     for _ in range(num_sweeps):
         u, s, v = _leading_svd(filled, rank, seed)
         changes = []
-        for rows, own, gaps in zip(filled.split(CHUNK_ROWS), u.split(CHUNK_ROWS), missing.split(CHUNK_ROWS), strict=True):  # in place, for the table may be large
+        for rows, own, gaps in zip(
+            filled.split(CHUNK_ROWS), u.split(CHUNK_ROWS), missing.split(CHUNK_ROWS), strict=True
+        ):  # in place, for the table may be large
             update = torch.where(gaps, (own * s) @ v.mT, rows)
             changes.append((update - rows).abs().max())
             rows.copy_(update)
@@ -103,18 +125,28 @@ def _complete(x: Tensor, rank: int, seed: int, num_sweeps: int = 20) -> Tensor:
     return filled
 
 
-def linearised(x: Tensor, family: ResponseFamily, rank: int, seed: int, epsilon: float = EPSILON) -> Tensor:
-    """The data on the scale of the predictor: denoised by a low-rank approximation, then mapped through the inverse link."""
-    blocks = [(part, _scores(part, x[:, columns])) for part, columns, _ in family.blocks(x.shape[1])]
+def linearised(
+    x: Tensor, family: ResponseFamily, rank: int, seed: int, epsilon: float = EPSILON
+) -> Tensor:
+    """The data on the scale of the predictor: denoised by a low-rank approximation, then mapped
+    through the inverse link.
+    """
+    blocks = [
+        (part, _scores(part, x[:, columns])) for part, columns, _ in family.blocks(x.shape[1])
+    ]
     widths = [own.shape[1] for _, own in blocks]
     statistic = _complete(_beside([own for _, own in blocks]), rank, seed)
     pieces = []
     for (part, _), block in zip(blocks, statistic.split(widths, 1), strict=True):
         if not (part.is_linear or isinstance(part, Categorical)):
-            s, v = _leading_svd(block, max(rank, 50 if min(block.shape) > 50 else min(block.shape)), seed)[1:]
+            s, v = _leading_svd(
+                block, max(rank, 50 if min(block.shape) > 50 else min(block.shape)), seed
+            )[1:]
             kept = v[:, : max(rank, int((s > 1.01 * math.sqrt(len(block))).sum()))]
             linear = torch.empty_like(block)
-            for rows, own in zip(block.split(CHUNK_ROWS), linear.split(CHUNK_ROWS), strict=True):  # few at a time, for the table may be large
+            for rows, own in zip(
+                block.split(CHUNK_ROWS), linear.split(CHUNK_ROWS), strict=True
+            ):  # few at a time, for the table may be large
                 own.copy_(part.linearise(rows @ kept @ kept.mT, epsilon))
             block = linear
         pieces.append(block)
@@ -124,7 +156,9 @@ def linearised(x: Tensor, family: ResponseFamily, rank: int, seed: int, epsilon:
 
 
 def _scores(family: ResponseFamily, x: Tensor) -> Tensor:
-    """What is approximated: the statistics of the items; of categories their normal scores or indicators, (N, linear predictors)."""
+    """What is approximated: the statistics of the items; of categories their normal scores or
+    indicators, (N, linear predictors).
+    """
     return family.scores(x) if isinstance(family, Categorical) else family.statistic(x)
 
 
@@ -167,27 +201,33 @@ def layer_factors(
     if directions.shape[1] < num_latents:
         padding = directions.new_zeros(len(directions), num_latents - directions.shape[1])
         directions = torch.cat([directions, padding], 1)
-    directions = directions.masked_fill(directions.abs() < 1 / (cut * math.sqrt(len(directions))), 0.0)
+    directions = directions.masked_fill(
+        directions.abs() < 1 / (cut * math.sqrt(len(directions))), 0.0
+    )
     directions = directions * torch.where(directions.sum(0) < 0, -1.0, 1.0).to(directions.dtype)
     scores = centred @ directions @ torch.linalg.pinv(directions.mT @ directions)
     return LayerFactors((scores > 0).to(x.dtype), directions, singular_values)
 
 
 def centred_values(x: Tensor, num_values: int, seed: int = 0) -> Tensor:
-    """Leading singular values of centred bits (N, J), NaN where missing: what tells how many latents stand behind them.
+    """Leading singular values of centred bits (N, J), NaN where missing: what tells how many
+    latents stand behind them.
 
-    Not linearised: the clipped log-odds of a low-rank approximation of bits hold factors of their own, and with an infinity
-    of rows they stay. The bits' own covariance has the latents' factors, others from the curvature of the link far below.
+    Not linearised: the clipped log-odds of a low-rank approximation of bits hold factors of their
+    own, and with an infinity of rows they stay. The bits' own covariance has the latents' factors,
+    others from the curvature of the link far below.
     """
     complete = _complete(x, num_values, seed)
     return _leading_svd(complete - complete.mean(0), num_values, seed)[1]
 
 
 def missing_gap(values: Tensor, num_latents: int) -> str | None:
-    r"""Why singular values do not show ``num_latents`` latents, in words; None where they do, or are too few to tell.
+    r"""Why singular values do not show ``num_latents`` latents, in words; None where they do, or
+    are too few to tell.
 
-    A gap after K stands out from the steps behind it, which are noise: there is none where :math:`s_K / s_{K+1} - 1` is below .1 and at most
-    three times the median of the same figure for the next five.
+    A gap after K stands out from the steps behind it, which are noise: there is none where
+    :math:`s_K / s_{K+1} - 1` is below .1 and at most three times the median of the same figure for
+    the next five.
 
     Args:
         values: falling, (V,).
@@ -201,15 +241,20 @@ def missing_gap(values: Tensor, num_latents: int) -> str | None:
     if step >= CLEAR_STEP or step > 3 * (behind[len(behind) // 2] - 1):
         return None
     largest = max(range(len(ratios)), key=ratios.__getitem__)
-    shown = ", ".join(f"{value:.3g}" for value in values[max(0, num_latents - 2) : num_latents + 3].tolist())
+    shown = ", ".join(
+        f"{value:.3g}" for value in values[max(0, num_latents - 2) : num_latents + 3].tolist()
+    )
     return (
-        f"the singular values of the data show no gap after {num_latents} latents (numbers {max(1, num_latents - 1)} to {num_latents + 3}: {shown}); "
-        f"the largest step is after {largest + 1}"
+        f"the singular values of the data show no gap after {num_latents} latents (numbers"
+        f" {max(1, num_latents - 1)} to {num_latents + 3}: {shown}); the largest step is after"
+        f" {largest + 1}"
     )
 
 
 def leading_values(layer: GeneralizedLinearLayer, data: Tensor, seed: int) -> Tensor:
-    """Singular values of the items around the number of latents: of bits as they are, of others linearised; centred."""
+    """Singular values of the items around the number of latents: of bits as they are, of others
+    linearised; centred.
+    """
     num = min(layer.num_parents + NUM_BEHIND + 1, *data.shape)
     if isinstance(layer.response, Bernoulli):
         return centred_values(data, num, seed)
@@ -227,7 +272,11 @@ def _regression(layer: GeneralizedLinearLayer, x: Tensor, latents: Tensor) -> Pa
     stats = drawn_statistics(layer, statistic.mT, None if mask is None else mask.mT, latents.mT)
     plain = _without_penalty(layer)
     start: Params = {layer.loadings: x.new_zeros(1, layer.num_children, layer.num_features)}
-    seen = statistic.new_full(statistic.shape[1:], len(x), dtype=torch.long) if mask is None else family.spread(mask).sum(0)
+    seen = (
+        statistic.new_full(statistic.shape[1:], len(x), dtype=torch.long)
+        if mask is None
+        else family.spread(mask).sum(0)
+    )
     intercepts, thresholds = _levels(parts, statistic, seen)
     limit = plain.bounds(intercepts)  # no step leads back into the interval
     start[layer.intercepts] = intercepts.clamp(-limit, limit).unsqueeze(0)
@@ -239,7 +288,8 @@ def _regression(layer: GeneralizedLinearLayer, x: Tensor, latents: Tensor) -> Pa
 
 
 def _levels(parts: list[LayerPart], statistic: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Intercepts and thresholds of items that depend on nothing; half a row more than there are keeps them finite.
+    """Intercepts and thresholds of items that depend on nothing; half a row more than there are
+    keeps them finite.
 
     Args:
         parts: of the layer.
@@ -251,7 +301,9 @@ def _levels(parts: list[LayerPart], statistic: Tensor, weight: Tensor) -> tuple[
         own, family, rows = part.statistics, part.family, weight[part.statistics]
         if isinstance(family, Categorical):
             segments = family.segments(part.num_items, statistic.device)
-            even = segments.spread(1.0 / segments.total(torch.ones_like(other).expand(segments.num_entries)))
+            even = segments.spread(
+                1.0 / segments.total(torch.ones_like(other).expand(segments.num_entries))
+            )
             level, gaps = family.of_chances((statistic[:, own].sum(0) + 0.5 * even) / (rows + 0.5))
             thresholds.append(gaps)
         else:
@@ -264,17 +316,25 @@ def _without_penalty(layer: GeneralizedLinearLayer) -> GeneralizedLinearLayer:
     bounds: list[float] = []
     for part in layer.parts():
         own = layer.block_bound(part.rows)
-        bounds += [own if part.dispersion.stop > part.dispersion.start else min(own, START_BOUND)] * (part.rows.stop - part.rows.start)
+        bounds += [
+            own if part.dispersion.stop > part.dispersion.start else min(own, START_BOUND)
+        ] * (part.rows.stop - part.rows.start)
     return replace(layer, penalty=None, prior=None, bound=max(bounds), item_bounds=tuple(bounds))
 
 
 def spectral_start(
-    layers: tuple[GeneralizedLinearLayer, ...], root: Root, data: Tensor, num_starts: int = 1, seed: int = 0
+    layers: tuple[GeneralizedLinearLayer, ...],
+    root: Root,
+    data: Tensor,
+    num_starts: int = 1,
+    seed: int = 0,
 ) -> Params:
-    """Starts for every layer, bottom-up: the spectral one first, the others from it with a tenth of the latents flipped.
+    """Starts for every layer, bottom-up: the spectral one first, the others from it with a tenth of
+    the latents flipped.
 
-    Where children depend on products of known parents, every other start, the first too, takes the latents with the nearest
-    ideal answers instead (:mod:`inference.structures.layers.ideal_responses`).
+    Where children depend on products of known parents, every other start, the first too, takes the
+    latents with the nearest ideal answers instead
+    (:mod:`inference.structures.layers.ideal_responses`).
 
     Args:
         layers, root: the model's description of itself, bottom-up.
@@ -296,17 +356,28 @@ def spectral_start(
                 factors = bottom
             else:
                 factors = layer_factors(
-                    below, layer.num_parents, layer.response, CUTS[depth > 0], seed, epsilon=EPSILONS[depth > 0]
+                    below,
+                    layer.num_parents,
+                    layer.response,
+                    CUTS[depth > 0],
+                    seed,
+                    epsilon=EPSILONS[depth > 0],
                 )
             bottom = bottom or factors
             latents = factors.latents
             if layer.edges is not None:
                 latents = _matched_to_graph(factors, layer.edges)
-            if layer.terms is not None and start % 2 == 0:  # half of the starts from the ideal answers
-                ideal = ideal_latents(layer, below, generator, root.profiles if layer.parent == root.latent else None)
+            if (
+                layer.terms is not None and start % 2 == 0
+            ):  # half of the starts from the ideal answers
+                ideal = ideal_latents(
+                    layer, below, generator, root.profiles if layer.parent == root.latent else None
+                )
                 latents = latents if ideal is None else ideal
             if start:
-                flip = torch.rand(latents.shape, generator=generator, dtype=torch.float64) < FLIP_SHARE
+                flip = (
+                    torch.rand(latents.shape, generator=generator, dtype=torch.float64) < FLIP_SHARE
+                )
                 latents = torch.where(flip.to(latents.device), 1 - latents, latents)
             params |= _regression(layer, below, latents)
             below = latents
@@ -328,9 +399,15 @@ def _matched_to_graph(factors: LayerFactors, graph: Tensor) -> Tensor:
 
 
 def random_start(
-    layers: tuple[GeneralizedLinearLayer, ...], root: Root, data: Tensor, num_starts: int = 1, seed: int = 0
+    layers: tuple[GeneralizedLinearLayer, ...],
+    root: Root,
+    data: Tensor,
+    num_starts: int = 1,
+    seed: int = 0,
 ) -> Params:
-    """Starts without a look at the structure: fair random latents for every row, and regressions on them plus noise."""
+    """Starts without a look at the structure: fair random latents for every row, and regressions on
+    them plus noise.
+    """
     generator = torch.Generator().manual_seed(seed)
     starts: list[Params] = []
     for _ in range(num_starts):
@@ -347,12 +424,16 @@ def random_start(
             if layer.dispersion:
                 for part in layer.parts():
                     if part.dispersion.stop > part.dispersion.start:
-                        loadings[:, part.rows] *= base[layer.dispersion][:, part.dispersion].sqrt().unsqueeze(-1)
+                        loadings[:, part.rows] *= (
+                            base[layer.dispersion][:, part.dispersion].sqrt().unsqueeze(-1)
+                        )
             elif depth == 0:
                 loadings = loadings / 2
             limit = layer.bounds(loadings)
             params[layer.loadings] = loadings.clamp(-limit[:, None], limit[:, None])
-            params[layer.intercepts] = (base[layer.intercepts] - loadings.sum(-1) / 2).clamp(-limit, limit)
+            params[layer.intercepts] = (base[layer.intercepts] - loadings.sum(-1) / 2).clamp(
+                -limit, limit
+            )
             params |= {name: base[name] for name in (layer.dispersion, layer.thresholds) if name}
         starts.append(params | root.uniform(data))
     return {name: torch.cat([params[name] for params in starts]) for name in starts[0]}

@@ -64,12 +64,29 @@ if TYPE_CHECKING:
 
 __all__ = ["LayeredStructure"]
 
-MAX_SUMMED = 2.0**24  # rows times configurations of the first layer, and configurations of two layers
+MAX_SUMMED = (
+    2.0**24
+)  # rows times configurations of the first layer, and configurations of two layers
 MAX_ENUMERATED = 14  # latents of a layer
-FEW_STARTS = 4  # of SAEM; and where items depend on products of latents: two spectral starts, and latents of both flipped
-PRODUCT_SEARCH = StartSearch(batch=2 * FEW_STARTS, finalists=FEW_STARTS, least=FEW_STARTS, cap=8 * FEW_STARTS)
-SEARCH = StartSearch(batch=16, short_iterations=40, finalists=8, least=8, replicates=2, unseen=1.0, cap=64, budget=1e10)
-FEW_AT_ONCE = dataclasses.replace(SEARCH, batch=FEW_STARTS, finalists=FEW_STARTS, least=FEW_STARTS)  # where a batch of 16 alone exceeds the budget
+# of SAEM; and where items depend on products of latents: two spectral starts, and latents of both
+# flipped
+FEW_STARTS = 4
+PRODUCT_SEARCH = StartSearch(
+    batch=2 * FEW_STARTS, finalists=FEW_STARTS, least=FEW_STARTS, cap=8 * FEW_STARTS
+)
+SEARCH = StartSearch(
+    batch=16,
+    short_iterations=40,
+    finalists=8,
+    least=8,
+    replicates=2,
+    unseen=1.0,
+    cap=64,
+    budget=1e10,
+)
+FEW_AT_ONCE = dataclasses.replace(
+    SEARCH, batch=FEW_STARTS, finalists=FEW_STARTS, least=FEW_STARTS
+)  # where a batch of 16 alone exceeds the budget
 ROWS_OF_A_GAP = 200  # with fewer rows, singular values are too rough to say that they have no gap
 RANK_TOLERANCE = 1e-10  # of the largest eigenvalue
 BOUND_SHARE = 0.999  # a parameter this near its bound is reported
@@ -122,32 +139,61 @@ class LayeredStructure(Structure):
     def measured(self, data: Any, weights: Tensor | None = None) -> Any:
         if self.covariates is None or self.covariates.units is not None:
             return self.model
-        return dataclasses.replace(self.model, covariates=self.covariates.measured(data[:, self.layers[0].num_items :], weights))
+        return dataclasses.replace(
+            self.model,
+            covariates=self.covariates.measured(data[:, self.layers[0].num_items :], weights),
+        )
 
     def standard(self, problem: Problem) -> Standard | None:
-        return None if self.covariates is None else standard_covariates(problem, None, self.covariates, type(self))
+        return (
+            None
+            if self.covariates is None
+            else standard_covariates(problem, None, self.covariates, type(self))
+        )
 
     def stand_in(self) -> Tensor | None:
-        return None if self.covariates is None else torch.ones(1, self.layers[0].num_items + self.num_given, dtype=torch.float64)
+        return (
+            None
+            if self.covariates is None
+            else torch.ones(1, self.layers[0].num_items + self.num_given, dtype=torch.float64)
+        )
 
     def column_levels(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
         own = self.category_names(names)
         if self.covariates is not None:
-            own = own | {name: levels for name, levels in zip(names[self.layers[0].num_items :], self.covariates.levels, strict=False) if levels}
+            own = own | {
+                name: levels
+                for name, levels in zip(
+                    names[self.layers[0].num_items :], self.covariates.levels, strict=False
+                )
+                if levels
+            }
         return own
 
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params | None:
         """Items beside the covariates of the data, with their gaps; None where nothing is given."""
         if self.covariates is None:
             return None
-        table, root, size = self.model.check_data(data, for_fit=False)[0], self.root, self.layers[0].num_items
+        table, root, size = (
+            self.model.check_data(data, for_fit=False)[0],
+            self.root,
+            self.layers[0].num_items,
+        )
         root = root_of_rows(root, table[:, size:])
-        uniform = torch.rand(1, root.num_latents, len(table), generator=torch.Generator().manual_seed(seed ^ OTHER_STREAM), dtype=torch.float64)
+        uniform = torch.rand(
+            1,
+            root.num_latents,
+            len(table),
+            generator=torch.Generator().manual_seed(seed ^ OTHER_STREAM),
+            dtype=torch.float64,
+        )
         own = {name: value.unsqueeze(0) for name, value in params.items() if name in root.sites()}
         top = root.draw(own, uniform.to(table))[0].mT
         model = dataclasses.replace(self.model, covariates=None)
         rest = {name: value for name, value in params.items() if name not in root.sites()}
-        rest |= {name: value[0] for name, value in model.root_law().uniform(top).items()} | {root.latent: top}
+        rest |= {name: value[0] for name, value in model.root_law().uniform(top).items()} | {
+            root.latent: top
+        }
         drawn = Program(model, None, len(table)).simulate(rest, seed)[self.observed_sites()[0]]
         items = drawn.masked_fill(self._items(table).isnan(), torch.nan)
         return {self.observed_sites()[0]: torch.cat([items, table[:, size:].to(items)], -1)}
@@ -162,44 +208,70 @@ class LayeredStructure(Structure):
         """See :meth:`inference.base.structure.Structure.start`.
 
         Warns:
-            StartsWarning: if the singular values of the items show no gap after the number of latents, where no graph is given.
+            StartsWarning: if the singular values of the items show no gap after the number of
+                latents, where no graph is given.
         """
         items = self._items(problem.data)
-        if init == "spectral" and self.layers[0].edges is None and problem.num_rows >= ROWS_OF_A_GAP:
-            words = missing_gap(leading_values(self.layers[0], items, problem.seed), self.layers[0].num_parents)
+        if (
+            init == "spectral"
+            and self.layers[0].edges is None
+            and problem.num_rows >= ROWS_OF_A_GAP
+        ):
+            words = missing_gap(
+                leading_values(self.layers[0], items, problem.seed), self.layers[0].num_parents
+            )
             if words is not None:
                 warnings.warn(
-                    f"init='spectral': {words}. The start may say little of {self.layers[0].num_parents} latents: compare sizes with "
-                    "select_dimension, or see whether init='random' with num_restarts=20 ends higher",
+                    f"init='spectral': {words}. The start may say little of"
+                    f" {self.layers[0].num_parents} latents: compare sizes with select_dimension,"
+                    " or see whether init='random' with num_restarts=20 ends higher",
                     StartsWarning,
                     stacklevel=4,
                 )
         root = root_of_rows(self.root, problem.data[..., items.shape[-1] :], problem.weights)
         num_spectral = 0 if init == "random" else 1 if self._has_named_latents else num_restarts
         builds = ((spectral_start, num_spectral), (random_start, num_restarts - num_spectral))
-        return _one_after_another([build(self.layers, root, items, num, problem.seed) for build, num in builds if num])
+        return _one_after_another(
+            [build(self.layers, root, items, num, problem.seed) for build, num in builds if num]
+        )
 
     @property
     def _has_named_latents(self) -> bool:
-        """Whether a graph is given and no item depends on products of latents. The spectral start may then match directions to the wrong latents, and EM from
-        it with some latents flipped ends where EM from it does: of several starts, all but the first are random."""
-        return any(layer.graph is not None for layer in self.layers) and all(layer.terms is None for layer in self.layers)
+        """Whether a graph is given and no item depends on products of latents.
+
+        The spectral start may then match directions to the wrong latents, and EM from it with some
+        latents flipped ends where EM from it does: of several starts, all but the first are random.
+        """
+        return any(layer.graph is not None for layer in self.layers) and all(
+            layer.terms is None for layer in self.layers
+        )
 
     def more_starts(self, problem: Problem, init: str, num_starts: int, batch: int) -> Params:
-        """The first start of the spectral ones is the same in every batch: later batches go without. Where no graph is given, half of the starts are random."""
+        """The first start of the spectral ones is the same in every batch: later batches go
+        without.
+
+        Where no graph is given, half of the starts are random.
+        """
         if self._has_named_latents or self.layers[0].terms is not None or init == "random":
             found = self.start(problem, init, num_starts + (batch > 0))
             return {name: value[-num_starts:] for name, value in found.items()}
         half = num_starts // 2
         spectral = self.start(problem, init, num_starts - half + (batch > 0))
-        return _one_after_another([{name: value[-(num_starts - half) :] for name, value in spectral.items()}, self.start(problem, "random", half)])
+        return _one_after_another(
+            [
+                {name: value[-(num_starts - half) :] for name, value in spectral.items()},
+                self.start(problem, "random", half),
+            ]
+        )
 
     def split_start(self, problem: Problem, smaller: Params) -> Params | None:
         return split_latent(self.layers, self.root, smaller, problem.seed)
 
     @property
     def takes_weights(self) -> bool:  # type: ignore[override]
-        """Where items are read from sums alone, and not from the rows once more, as sizes of negative binomial ones are."""
+        """Where items are read from sums alone, and not from the rows once more, as sizes of
+        negative binomial ones are.
+        """
         return self.layers[0].response.is_canonical
 
     @property
@@ -210,9 +282,13 @@ class LayeredStructure(Structure):
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps | None:
         if not isinstance(problem.data, Tensor):
             return None
-        return LayeredSteps.build(self.model, problem.data, chunk_elements, num_inner, problem.weights)
+        return LayeredSteps.build(
+            self.model, problem.data, chunk_elements, num_inner, problem.weights
+        )
 
-    def set_steps(self, problem: Problem, sets: Tensor, chunk_elements: int, num_inner: int) -> Steps | None:
+    def set_steps(
+        self, problem: Problem, sets: Tensor, chunk_elements: int, num_inner: int
+    ) -> Steps | None:
         if self.covariates is not None:
             return None
         base = LayeredSteps.build(self.model, sets, chunk_elements, num_inner)
@@ -225,7 +301,11 @@ class LayeredStructure(Structure):
 
     def gibbs(self, program: Program) -> Gibbs:
         data = program.args[0]
-        return LayeredGibbs.build(self.model, data) if isinstance(data, Tensor) else super().gibbs(program)
+        return (
+            LayeredGibbs.build(self.model, data)
+            if isinstance(data, Tensor)
+            else super().gibbs(program)
+        )
 
     def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor] | None:
         sizes = self._num_configurations
@@ -239,31 +319,49 @@ class LayeredStructure(Structure):
         return log_likelihood.double().cpu(), (log_likelihood + log_prior).double().cpu()
 
     def canonical(self, params: Params) -> Params:
-        """Latents named so that their loadings sum to a positive number: the same law, one of its 2^K descriptions."""
+        """Latents named so that their loadings sum to a positive number: the same law, one of its
+        2^K descriptions.
+        """
         return signed_inside(params, self.layers, self.root)
 
-    def align(self, params: Params, reference: Mapping[str, Tensor], signs: bool = True) -> Alignment:
+    def align(
+        self, params: Params, reference: Mapping[str, Tensor], signs: bool = True
+    ) -> Alignment:
         return align_layers(params, reference, self.layers, self.root, signs)
 
     def labels(self) -> tuple[Labels, ...]:
         layers, root = self.layers, self.root
         out = []
         for layer in layers:
-            if layer.terms is not None:  # products of attributes with a given graph: the attributes have names
+            if (
+                layer.terms is not None
+            ):  # products of attributes with a given graph: the attributes have names
                 continue
             is_top = layer.parent == root.latent
             if is_top and not (root.renamable or root.flippable):
                 continue
             kinds = None
             edges = [layer.graph.mT] if layer.graph is not None else []
-            edges += [above.graph for above in layers if above.child == layer.parent and above.graph is not None]
+            edges += [
+                above.graph
+                for above in layers
+                if above.child == layer.parent and above.graph is not None
+            ]
             if edges:  # latents with other edges are other latents
-                kinds = torch.cat([edge.cpu().long() for edge in edges], 1).unique(dim=0, return_inverse=True)[1]
+                kinds = torch.cat([edge.cpu().long() for edge in edges], 1).unique(
+                    dim=0, return_inverse=True
+                )[1]
             if is_top and not root.renamable:
                 kinds = torch.arange(layer.num_parents)
             signs = root.flippable or not is_top
             out.append(
-                Labels(layer.parent, _columns_of(layer.loadings), _renaming(layer.parent, layers, root), signs, kinds)
+                Labels(
+                    layer.parent,
+                    _columns_of(layer.loadings),
+                    _renaming(layer.parent, layers, root),
+                    signs,
+                    kinds,
+                )
             )
         return tuple(out)
 
@@ -272,14 +370,25 @@ class LayeredStructure(Structure):
         layer, name = self.layers[0], self.layers[0].dispersion
         if name is None:
             return None
-        own = torch.where(sizes(layer.response, layer.num_items), -1, torch.arange(params[name].numel()))
+        own = torch.where(
+            sizes(layer.response, layer.num_items), -1, torch.arange(params[name].numel())
+        )
         intercepts = torch.full((layer.num_children,), -1)
         for part in layer.parts():
             if part.dispersion.stop > part.dispersion.start:
                 intercepts[part.rows] = own[part.dispersion]
         loadings = intercepts.unsqueeze(-1).expand(params[layer.loadings].shape)
-        used = torch.zeros(len(own)).index_add(0, intercepts[intercepts >= 0], (1 + (params[layer.loadings] != 0).sum(-1).cpu().float())[intercepts >= 0])
-        return NormalScales(operator.itemgetter(name), used, {layer.loadings: loadings, layer.intercepts: intercepts}, {name: own})
+        used = torch.zeros(len(own)).index_add(
+            0,
+            intercepts[intercepts >= 0],
+            (1 + (params[layer.loadings] != 0).sum(-1).cpu().float())[intercepts >= 0],
+        )
+        return NormalScales(
+            operator.itemgetter(name),
+            used,
+            {layer.loadings: loadings, layer.intercepts: intercepts},
+            {name: own},
+        )
 
     def dispersed_items(self, items: Sequence[str]) -> list[str]:
         return dispersed_items(self.layers[0].response, items[: self.layers[0].num_items])
@@ -288,7 +397,9 @@ class LayeredStructure(Structure):
         layer = self.layers[0]
         if len(items) < layer.num_items:
             return {}
-        return {items[j]: names for j, names in layer.response.category_names(layer.num_items).items()}
+        return {
+            items[j]: names for j, names in layer.response.category_names(layer.num_items).items()
+        }
 
     def threshold_names(self, items: Sequence[str]) -> list[str]:
         return threshold_names(self.layers[0].response, items[: self.layers[0].num_items])
@@ -300,8 +411,12 @@ class LayeredStructure(Structure):
             return super().expected_rows(program, params)
         shares = program.latent_marginals(params)[mixture.latent]  # (N, C)
         eta = mixture.response.eta.reshape(shares.shape[1], -1)
-        expected = expected_answers(layer.response, layer.num_items, shares, eta, params.get(layer.dispersion or ""))
-        return torch.cat([expected, program.args[0][..., layer.num_items :].to(expected)], -1)  # covariates as they are
+        expected = expected_answers(
+            layer.response, layer.num_items, shares, eta, params.get(layer.dispersion or "")
+        )
+        return torch.cat(
+            [expected, program.args[0][..., layer.num_items :].to(expected)], -1
+        )  # covariates as they are
 
     def predictor_names(self, items: Sequence[str]) -> list[str]:
         return linear_names(self.layers[0].response, items[: self.layers[0].num_items])
@@ -310,13 +425,17 @@ class LayeredStructure(Structure):
         return as_indicators(self.layers[0].response, table)
 
     def num_densities(self, num_items: int) -> int:
-        return num_densities(self.layers[0].response, num_items - (self.num_given if num_items > self.layers[0].num_items else 0))
+        return num_densities(
+            self.layers[0].response,
+            num_items - (self.num_given if num_items > self.layers[0].num_items else 0),
+        )
 
     def why_no_standard_errors(self, params: Params) -> str | None:
         if any(layer.penalty is not None for layer in self.layers):
             return (
-                "the loadings are penalised, which pulls them towards zero; inference.selection.polish refits without the penalty "
-                "on the graph that it left, and a plain fit(model, data) whose penalty is left open does so by itself"
+                "the loadings are penalised, which pulls them towards zero;"
+                " inference.selection.polish refits without the penalty on the graph that it left,"
+                " and a plain fit(model, data) whose penalty is left open does so by itself"
             )
         return None
 
@@ -330,18 +449,37 @@ class LayeredStructure(Structure):
                     found.append(f"{name}{index}")
             if layer.thresholds is not None:
                 own = params[layer.thresholds]
-                low, high = own.new_tensor(threshold_limits(layer.response, layer.num_items)).unbind(-1)
-                found += [f"{layer.thresholds}[{i}]" for i in ((own >= BOUND_SHARE * high) | ((low < 0) & (own <= BOUND_SHARE * low))).nonzero().ravel().tolist()]
+                low, high = own.new_tensor(
+                    threshold_limits(layer.response, layer.num_items)
+                ).unbind(-1)
+                found += [
+                    f"{layer.thresholds}[{i}]"
+                    for i in (
+                        ((own >= BOUND_SHARE * high) | ((low < 0) & (own <= BOUND_SHARE * low)))
+                        .nonzero()
+                        .ravel()
+                        .tolist()
+                    )
+                ]
             if layer.dispersion is not None:
                 own, (least, most) = params[layer.dispersion], DISPERSION_LIMITS
-                at_end = ((own <= least / BOUND_SHARE) | (own >= BOUND_SHARE * most)) & ~sizes(layer.response, layer.num_items).to(own.device)  # a size there is of a Poisson law
+                at_end = ((own <= least / BOUND_SHARE) | (own >= BOUND_SHARE * most)) & ~sizes(
+                    layer.response, layer.num_items
+                ).to(own.device)  # a size there is of a Poisson law
                 found += [f"{layer.dispersion}[{i}]" for i in at_end.nonzero().ravel().tolist()]
         return found
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
-        """0/1 items whose slip and guess add up to more than one, latents that the model holds to be independent though they go together, covariates that
-        separate the values of a latent, and categories that no row has."""
-        return [*self._upside_down(problem, params), *self._go_together(problem, params), *self._on_separation(problem, params), *self._never_given(problem)]
+        """0/1 items whose slip and guess add up to more than one, latents that the model holds to
+        be independent though they go together, covariates that separate the values of a latent, and
+        categories that no row has.
+        """
+        return [
+            *self._upside_down(problem, params),
+            *self._go_together(problem, params),
+            *self._on_separation(problem, params),
+            *self._never_given(problem),
+        ]
 
     def _never_given(self, problem: Problem) -> list[str]:
         """Categories that no row has."""
@@ -351,26 +489,42 @@ class LayeredStructure(Structure):
         data = self._items(problem.data)
         items = problem.item_names or tuple(str(j) for j in range(layer.num_items))
         found = [
-            f"{items[j]} = {name}" for j, names in layer.response.category_names(layer.num_items).items() for h, name in enumerate(names) if not bool((data[:, j] == h).any())
+            f"{items[j]} = {name}"
+            for j, names in layer.response.category_names(layer.num_items).items()
+            for h, name in enumerate(names)
+            if not bool((data[:, j] == h).any())
         ]
         if not found:
             return []
-        shown = ", ".join(found[:MOST_SHOWN]) + (f" and {len(found) - MOST_SHOWN} more" if len(found) > MOST_SHOWN else "")
+        shown = ", ".join(found[:MOST_SHOWN]) + (
+            f" and {len(found) - MOST_SHOWN} more" if len(found) > MOST_SHOWN else ""
+        )
         return [
-            f"no row has {shown}: how likely such an answer is comes from the prior alone. Join the category to a neighbour, or leave it out "
-            "(from_frame takes the categories that rows have)"
+            f"no row has {shown}: how likely such an answer is comes from the prior alone. Join the"
+            " category to a neighbour, or leave it out (from_frame takes the categories that rows"
+            " have)"
         ]
 
     def _on_separation(self, problem: Problem, params: Params) -> list[str]:
         if self.covariates is None:
             return []
-        found = open_coefficients(self.covariates, params[SITE], problem.data[:, self.layers[0].num_items :], problem.weights, apart=True)
+        found = open_coefficients(
+            self.covariates,
+            params[SITE],
+            problem.data[:, self.layers[0].num_items :],
+            problem.weights,
+            apart=True,
+        )
         if not found:
             return []
+        terms = listed_terms(
+            [f"{term} ({self._of_root(k)}: {value:.3g})" for k, term, value in found]
+        )
         return [
-            f"the rows hardly bound the coefficients of {listed_terms([f'{term} ({self._of_root(k)}: {value:.3g})' for k, term, value in found])}: a latent "
-            "seems to be always or never on in rows with certain values of these covariates, and the sizes of these numbers come from the prior. Join categories, "
-            "leave a covariate out, or fit fewer latents"
+            f"the rows hardly bound the coefficients of {terms}:"
+            " a latent seems to be always or never on in rows with certain values of these"
+            " covariates, and the sizes of these numbers come from the prior. Join categories,"
+            " leave a covariate out, or fit fewer latents"
         ]
 
     def _of_root(self, k: int) -> str:
@@ -379,9 +533,18 @@ class LayeredStructure(Structure):
         return f"latent {k} of the deepest layer" if names is None else str(names[k])
 
     def _go_together(self, problem: Problem, params: Params) -> list[str]:
-        """One layer of independent latents under a graph that was given, where the data say that some depend on each other."""
+        """One layer of independent latents under a graph that was given, where the data say that
+        some depend on each other.
+        """
         (layer, *deeper), size = self.layers, self.layers[0].num_parents
-        if deeper or self.covariates is not None or size < 2 or size > MOST_TABLED or layer.graph is None or getattr(self.model, "graphs_estimated", False):
+        if (
+            deeper
+            or self.covariates is not None
+            or size < 2
+            or size > MOST_TABLED
+            or layer.graph is None
+            or getattr(self.model, "graphs_estimated", False)
+        ):
             return []
         if problem.num_rows * 2**size > MOST_CELLS or problem.weights is not None:
             return []
@@ -396,16 +559,23 @@ class LayeredStructure(Structure):
         j, k = sorted((place // size, place % size))
         more = 2**size - 1 - size
         return [
-            f"this model holds that its {size} latents are independent, and the answers say otherwise: most clearly latents {j} and {k}, counted from 0 (correlation "
-            f"{float(found.correlations[j, k]):.2f}). A free table of the {2**size} profiles would raise the log-likelihood by about {found.gain:.0f} nats with the "
-            f"items as they are, where chance alone gives about {more / 2:.0f}. Use LatentAttributeModel(Q, root=Saturated()), which has such a table, "
-            "or add a layer above (latent_sizes=(K, 1))"
+            f"this model holds that its {size} latents are independent, and the answers say"
+            f" otherwise: most clearly latents {j} and {k}, counted from 0 (correlation"
+            f" {float(found.correlations[j, k]):.2f}). A free table of the {2**size} profiles would"
+            f" raise the log-likelihood by about {found.gain:.0f} nats with the items as they are,"
+            f" where chance alone gives about {more / 2:.0f}. Use LatentAttributeModel(Q,"
+            " root=Saturated()), which has such a table, or add a layer above"
+            " (latent_sizes=(K, 1))"
         ]
 
     def _upside_down(self, problem: Problem, params: Params) -> list[str]:
-        """0/1 items that are answered less often by those who have what the item asks for: slip plus guess above one."""
+        """0/1 items that are answered less often by those who have what the item asks for: slip
+        plus guess above one.
+        """
         layer = self.layers[0]
-        if layer.terms is None or layer.graph is None or bool((layer.graph.sum(-1) != 1).any()):  # several coefficients: none is a slip
+        if (
+            layer.terms is None or layer.graph is None or bool((layer.graph.sum(-1) != 1).any())
+        ):  # several coefficients: none is a slip
             return []
         gain = params[layer.loadings].sum(-1)  # of the one product that an item has
         guess = params[layer.intercepts].sigmoid()
@@ -418,25 +588,35 @@ class LayeredStructure(Structure):
             return []
         items = problem.item_names or tuple(str(j) for j in range(layer.num_items))
         names = [items[j] for j in layer.item_of()]
-        shown = "; ".join(f"{names[j]} (slip {slip[j]:.2f} + guess {guess[j]:.2f})" for j in wrong[:MOST_SHOWN])
+        shown = "; ".join(
+            f"{names[j]} (slip {slip[j]:.2f} + guess {guess[j]:.2f})" for j in wrong[:MOST_SHOWN]
+        )
         more = f" and {len(wrong) - MOST_SHOWN} more" if len(wrong) > MOST_SHOWN else ""
         return [
-            f"slip and guess add up to more than one in {shown}{more}: rows that have what the item asks for answer it less often than "
-            "the others. The item may be scored the wrong way round, its row of the Q-matrix may be wrong, or this is a poor optimum: "
-            "look at these items, and fit again with more starts"
+            f"slip and guess add up to more than one in {shown}{more}: rows that have what the item"
+            " asks for answer it less often than the others. The item may be scored the wrong way"
+            " round, its row of the Q-matrix may be wrong, or this is a poor optimum: look at"
+            " these items, and fit again with more starts"
         ]
 
     def num_free(self, params: Params) -> int:
         """Loadings that are exactly zero are not counted."""
         loadings = {layer.loadings for layer in self.layers}
         others = {name: value for name, value in params.items() if name not in self.root.sites()}
-        free = sum(int((value != 0).sum()) if name in loadings else value.numel() for name, value in others.items())
+        free = sum(
+            int((value != 0).sum()) if name in loadings else value.numel()
+            for name, value in others.items()
+        )
         return free + self.root.num_free
 
     def graphs(self, params: Params) -> dict[str, Tensor]:
         out = {}
         for layer, graph in zip(self.layers, estimated_graphs(self.layers, params), strict=True):
-            edges = graph if layer.terms is None else (graph.to(params[layer.loadings]) @ layer.terms.to(params[layer.loadings])) > 0
+            edges = (
+                graph
+                if layer.terms is None
+                else (graph.to(params[layer.loadings]) @ layer.terms.to(params[layer.loadings])) > 0
+            )
             out[layer.loadings] = layer.by_item(edges).long()
         return out
 
@@ -449,17 +629,25 @@ class LayeredStructure(Structure):
         below, layers = self._items(problem.data), self.layers
         for d, layer in enumerate(layers[:depth]):
             size, family, seed = layer.num_parents, layer.response, problem.seed
-            below = layer_factors(below, size, family, CUTS[d > 0], seed, epsilon=EPSILONS[d > 0]).latents
+            below = layer_factors(
+                below, size, family, CUTS[d > 0], seed, epsilon=EPSILONS[d > 0]
+            ).latents
         layer = layers[depth]
         if num_values > min(below.shape):
             raise ValueError(
-                f"{num_values} singular values were asked for, but the data of layer {depth + 1} have rank at most "
-                f"{min(below.shape)}"
+                f"{num_values} singular values were asked for, but the data of layer {depth + 1}"
+                f" have rank at most {min(below.shape)}"
             )
         if depth == 0 and isinstance(layer.response, Bernoulli):
             return centred_values(below, num_values, problem.seed)
         factors = layer_factors(
-            below, num_values - 1, layer.response, CUTS[depth > 0], problem.seed, num_values, EPSILONS[depth > 0]
+            below,
+            num_values - 1,
+            layer.response,
+            CUTS[depth > 0],
+            problem.seed,
+            num_values,
+            EPSILONS[depth > 0],
         )
         return factors.singular_values[:num_values]
 
@@ -468,19 +656,29 @@ class LayeredStructure(Structure):
             return
         layer = self.layers[0]
         complete, mask = filled(layer.response, self._items(problem.data))
-        statistic = layer.response.statistic(complete) if mask is None else layer.response.statistic(complete) * layer.response.spread(mask)
+        statistic = (
+            layer.response.statistic(complete)
+            if mask is None
+            else layer.response.statistic(complete) * layer.response.spread(mask)
+        )
         centred = statistic - statistic.mean(0)
-        values = torch.linalg.eigvalsh(centred.mT @ centred if len(centred) > centred.shape[1] else centred @ centred.mT)
+        values = torch.linalg.eigvalsh(
+            centred.mT @ centred if len(centred) > centred.shape[1] else centred @ centred.mT
+        )
         rank = int((values > RANK_TOLERANCE * values.max()).sum())
         if layer.num_parents > rank:
             raise ValueError(
-                f"{counted(layer.num_parents, 'latent')} in layer 1 ask for more than the data hold: {counted(len(centred), 'row')} of {centred.shape[1]} items "
-                f"have rank {rank} after centring"
+                f"{counted(layer.num_parents, 'latent')} in layer 1 ask for more than the data"
+                f" hold: {counted(len(centred), 'row')} of {centred.shape[1]} items have rank"
+                f" {rank} after centring"
             )
 
     def recommended(self, problem: Problem) -> Recommendation:
-        """Exact EM up to 2^14 configurations of a layer, from as many starts as it takes to find the best optimum again; SAEM beyond, from a few. Where the
-        penalty is left open, it chooses one and fits on the graph that it left."""
+        """Exact EM up to 2^14 configurations of a layer, from as many starts as it takes to find
+        the best optimum again; SAEM beyond, from a few.
+
+        Where the penalty is left open, it chooses one and fits on the graph that it left.
+        """
         is_exact = max(self._num_configurations) <= 2**MAX_ENUMERATED
         method: EM | SAEM = EM() if is_exact else SAEM()
         if is_open(self.model):
@@ -489,7 +687,13 @@ class LayeredStructure(Structure):
             return Recommendation(method, num_restarts=1 if problem.start_given else FEW_STARTS)
         if self.layers[0].terms is not None:
             return Recommendation(method, num_restarts=FEW_STARTS, search=PRODUCT_SEARCH)
-        first = SEARCH.batch * SEARCH.short_iterations * len(problem.data) * self.layers[0].num_children * self._num_configurations[0]
+        first = (
+            SEARCH.batch
+            * SEARCH.short_iterations
+            * len(problem.data)
+            * self.layers[0].num_children
+            * self._num_configurations[0]
+        )
         return Recommendation(method, search=SEARCH if first <= SEARCH.budget else FEW_AT_ONCE)
 
 
@@ -502,4 +706,6 @@ def _columns_of(site: str) -> Callable[[Params], Tensor]:
 
 
 def _renaming(latent: str, layers: Any, root: Any) -> Callable[[Params, Tensor, Tensor], Params]:
-    return lambda params, order, flips: relabel(params, layers, root, {latent: order}, {latent: flips})
+    return lambda params, order, flips: relabel(
+        params, layers, root, {latent: order}, {latent: flips}
+    )

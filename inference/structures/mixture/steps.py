@@ -48,11 +48,16 @@ class MixtureSteps(Steps):
     weights: Tensor | None = None
 
     def on(self, data: Tensor) -> MixtureSteps:
-        """Sums stay about the same centre, or they could not be added. Each of these rows counts once."""
+        """Sums stay about the same centre, or they could not be added.
+
+        Each of these rows counts once.
+        """
         return self.weighted(data, None)
 
     def weighted(self, data: Tensor, weights: Tensor | None) -> MixtureSteps:
-        return replace(self, data=data, given_centre=self.centre, given_floor=self.floor, weights=weights)
+        return replace(
+            self, data=data, given_centre=self.centre, given_floor=self.floor, weights=weights
+        )
 
     @cached_property
     def law(self) -> ComponentLaw:
@@ -77,7 +82,9 @@ class MixtureSteps(Steps):
 
     @cached_property
     def _rows(self) -> tuple[Tensor, Tensor | None]:
-        """Rows that differ, (n, J), and how often each is there, (n,); all rows, and their weights, where little can be merged."""
+        """Rows that differ, (n, J), and how often each is there, (n,); all rows, and their weights,
+        where little can be merged.
+        """
         merged = self.law.patterns(self._items, self.weights)
         if merged is None or self.about.covariates is None:
             return merged or (self.data, self.weights)
@@ -90,24 +97,41 @@ class MixtureSteps(Steps):
 
     def e_step(self, params: Params) -> tuple[MixtureStatistics, Tensor, Tensor]:
         restarts = len(params[self.law.site])
-        rows = max(1, self.chunk_elements // max(restarts * self.about.num_components, self.law.width))
+        rows = max(
+            1, self.chunk_elements // max(restarts * self.about.num_components, self.law.width)
+        )
         parts, total = RunningSum[MixtureStatistics](), self.data.new_zeros(restarts)
         distinct, counts = self._rows
         chunks = distinct.split(rows)
         often_each = [None] * len(chunks) if counts is None else counts.split(rows)
         for chunk, often in zip(chunks, often_each, strict=True):
             items = items_of(self.about, chunk)
-            share, value = responsibilities(self.law, params, items, log_chances(self.about, params, chunk), often)
+            share, value = responsibilities(
+                self.law, params, items, log_chances(self.about, params, chunk), often
+            )
             total = total + value
             of_law = self.law.statistics(items, share, self.centre, params)
-            parts.add(MixtureStatistics(share.sum(-2), of_law, cross_products(self.about, share, chunk)))
+            parts.add(
+                MixtureStatistics(share.sum(-2), of_law, cross_products(self.about, share, chunk))
+            )
         return parts.total(), total, self.program.log_prior(params)
 
     def m_step(self, statistics: MixtureStatistics, params: Params) -> Params:
         own = self.law.m_step(statistics.of_law, statistics.counts, params, self.floor)
         if statistics.cross is None:
             return params | self._weights(statistics.counts) | own
-        return params | {"coefficients": maximise_coefficients(covariates_of(self.about), statistics.cross, *self._given, params["coefficients"])} | own
+        return (
+            params
+            | {
+                "coefficients": maximise_coefficients(
+                    covariates_of(self.about),
+                    statistics.cross,
+                    *self._given,
+                    params["coefficients"],
+                )
+            }
+            | own
+        )
 
     def first(self, share: Tensor, blank: Params) -> Params:
         """Parameters to start from, (R, ...), by the law's own start.
@@ -121,8 +145,14 @@ class MixtureSteps(Steps):
         if "coefficients" in blank:
             shares = first["weights"].log()
             beta = torch.zeros_like(blank["coefficients"])
-            beta[..., 0] = shares[..., 1:] - shares[..., :1]  # from components that depend on nothing
-            first = {"coefficients": beta if self.about.covariates is None else self.about.covariates.plain(beta)}
+            beta[..., 0] = (
+                shares[..., 1:] - shares[..., :1]
+            )  # from components that depend on nothing
+            first = {
+                "coefficients": (
+                    beta if self.about.covariates is None else self.about.covariates.plain(beta)
+                )
+            }
         return blank | first | self.law.first(self._items, share, self.centre, blank, self.floor)
 
     def _weights(self, counts: Tensor) -> Params:
@@ -134,7 +164,8 @@ class MixtureSteps(Steps):
 
 @dataclass(frozen=True, eq=False)
 class MixtureSetSteps(Steps):
-    """The two halves of EM where restarts differ in their data; see :mod:`inference.base.many_data_sets`.
+    """The two halves of EM where restarts differ in their data; see
+    :mod:`inference.base.many_data_sets`.
 
     Args:
         base: steps on any one of the data sets.
@@ -152,7 +183,9 @@ class MixtureSetSteps(Steps):
 
     @cached_property
     def _each(self) -> list[MixtureSteps]:
-        return [replace(self.base, data=rows, given_centre=None, given_floor=None) for rows in self.sets]
+        return [
+            replace(self.base, data=rows, given_centre=None, given_floor=None) for rows in self.sets
+        ]
 
     @cached_property
     def _centres(self) -> Tensor:
@@ -172,7 +205,11 @@ class MixtureSetSteps(Steps):
             data = chunk[index]  # (R, n, J)
             share, value = responsibilities(law, own, data, own["weights"].log().unsqueeze(-2))
             total = total + value
-            parts.add(MixtureStatistics(share.sum(-2), law.statistics(data, share, self._centres[index], own)))
+            parts.add(
+                MixtureStatistics(
+                    share.sum(-2), law.statistics(data, share, self._centres[index], own)
+                )
+            )
         return parts.total(), total, self.base.program.log_prior(own)
 
     def m_step(self, statistics: MixtureStatistics, params: Params) -> Params:
@@ -180,8 +217,11 @@ class MixtureSetSteps(Steps):
         return own.m_step(statistics, without_set(params)) | {SET: params[SET]}
 
 
-def responsibilities(law: ComponentLaw, params: Params, items: Tensor, before: Tensor, often: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Chances of the components of every row, times how often it is there, (R, n, K), and the log-likelihood of all rows, (R,).
+def responsibilities(
+    law: ComponentLaw, params: Params, items: Tensor, before: Tensor, often: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Chances of the components of every row, times how often it is there, (R, n, K), and the
+    log-likelihood of all rows, (R,).
 
     Args:
         params: (R, ...); items: (n, J) or (R, n, J).

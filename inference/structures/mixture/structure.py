@@ -1,4 +1,6 @@
-"""Mixtures as engines see them: starts, labels by falling weight, what makes a solution no proper optimum, noise of the components."""
+"""Mixtures as engines see them: starts, labels by falling weight, what makes a solution no proper
+optimum, noise of the components.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ class MixtureStructure(Structure):
 
     @property
     def takes_blocks(self) -> bool:  # type: ignore[override]
-        """Where neither sizes of negative binomial items nor coefficients of covariates are read from the rows once more."""
+        """Where neither sizes of negative binomial items nor coefficients of covariates are read
+        from the rows once more.
+        """
         return self.about.covariates is None and self.law.of_sums
 
     @property
@@ -68,25 +72,43 @@ class MixtureStructure(Structure):
 
     @classmethod
     def of(cls, model: Callable[..., Any]) -> MixtureStructure | None:
-        return cls(model) if isinstance(getattr(model, "components", lambda: None)(), MixtureComponents) else None
+        return (
+            cls(model)
+            if isinstance(getattr(model, "components", lambda: None)(), MixtureComponents)
+            else None
+        )
 
     def measured(self, data: Any, weights: Tensor | None = None) -> Any:
         about = self.about
         known = measured(self.model, self.law, items_of(about, data), weights)
         if about.covariates is None or about.covariates.units is not None:
             return known
-        return replace(known, covariates=about.covariates.measured(data[:, about.num_items :], weights))
+        return replace(
+            known, covariates=about.covariates.measured(data[:, about.num_items :], weights)
+        )
 
     def standard(self, problem: Problem) -> Standard | None:
         about = self.about
         own = standard(replace(problem, data=items_of(about, problem.data)), self.law, type(self))
-        return own if about.covariates is None else standard_covariates(problem, own, about.covariates, type(self))
+        return (
+            own
+            if about.covariates is None
+            else standard_covariates(problem, own, about.covariates, type(self))
+        )
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> MixtureSteps:
-        return MixtureSteps(self.about, problem.program_of_one_row(), problem.data, chunk_elements, weights=problem.weights)
+        return MixtureSteps(
+            self.about,
+            problem.program_of_one_row(),
+            problem.data,
+            chunk_elements,
+            weights=problem.weights,
+        )
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
-        """Centres by k-means++ (Arthur and Vassilvitskii 2007) on standardised columns for "spectral", else random rows."""
+        """Centres by k-means++ (Arthur and Vassilvitskii 2007) on standardised columns for
+        "spectral", else random rows.
+        """
         about = self.about
         generator = torch.Generator().manual_seed(problem.seed)
         statistic, mask = self.law.statistic(items_of(about, problem.data))
@@ -95,30 +117,59 @@ class MixtureStructure(Structure):
         else:
             x = (statistic - (statistic * mask).sum(0) / mask.sum(0)).mul_(mask)
         del statistic, mask
-        variances = torch.cat([part.square().mean(0) for part in x.split(max(1, AT_ONCE // len(x)), -1)])
+        variances = torch.cat(
+            [part.square().mean(0) for part in x.split(max(1, AT_ONCE // len(x)), -1)]
+        )
         x = x.div_(self.law.variances_at_start(variances).sqrt().clamp(min=1e-12)).double().cpu()
-        picked = [centres(x, about.num_components, init == "spectral", generator) for _ in range(num_restarts)]
+        picked = [
+            centres(x, about.num_components, init == "spectral", generator)
+            for _ in range(num_restarts)
+        ]
         owner = torch.stack([nearest(x, own) for own in picked]).to(problem.data.device)  # (R, N)
         del x
-        share = problem.data.new_full((*owner.shape, about.num_components), 0.1 / about.num_components)
-        return self.start_from(problem, share.scatter_(-1, owner.unsqueeze(-1), 0.9 + 0.1 / about.num_components))
+        share = problem.data.new_full(
+            (*owner.shape, about.num_components), 0.1 / about.num_components
+        )
+        return self.start_from(
+            problem, share.scatter_(-1, owner.unsqueeze(-1), 0.9 + 0.1 / about.num_components)
+        )
 
     def start_from(self, problem: Problem, share: Tensor) -> Params:
-        """Parameters (R, ...) where every row has these chances of being of each component, (R, N, K)."""
+        """Parameters (R, ...) where every row has these chances of being of each component, (R, N,
+        K).
+        """
         program = problem.program_of_one_row()
-        blank = {name: value.expand(len(share), *value.shape[1:]) for name, value in program.draw_prior(1, 0).items()}
+        blank = {
+            name: value.expand(len(share), *value.shape[1:])
+            for name, value in program.draw_prior(1, 0).items()
+        }
         return self.steps(problem, 2**18, 1).first(share, blank)
 
     def drawn_together(self, problem: Problem, params: Params, apart: float) -> Params:
-        """An M-step from chances of the components that are mixed with even ones, which leaves the moments of all rows together as they are."""
+        """An M-step from chances of the components that are mixed with even ones, which leaves the
+        moments of all rows together as they are.
+        """
         share = apart * self.shares(params, problem.data) + (1 - apart) / self.about.num_components
         blank = {name: value.unsqueeze(0) for name, value in mixed_sizes(params, apart).items()}
-        return {name: value[0] for name, value in self.steps(problem, 2**18, 1).first(share.unsqueeze(0), blank).items()}
+        return {
+            name: value[0]
+            for name, value in (
+                self.steps(problem, 2**18, 1).first(share.unsqueeze(0), blank).items()
+            )
+        }
 
     def more_starts(self, problem: Problem, init: str, num_starts: int, batch: int) -> Params:
-        """Every other start from random rows: k-means++ spreads the centres, and misses components that lie inside another."""
-        first, second = self.start(problem, init, num_starts), self.start(problem, "random", num_starts)
-        return {name: torch.cat([value[: (num_starts + 1) // 2], second[name][: num_starts // 2]]) for name, value in first.items()}
+        """Every other start from random rows: k-means++ spreads the centres, and misses components
+        that lie inside another.
+        """
+        first, second = (
+            self.start(problem, init, num_starts),
+            self.start(problem, "random", num_starts),
+        )
+        return {
+            name: torch.cat([value[: (num_starts + 1) // 2], second[name][: num_starts // 2]])
+            for name, value in first.items()
+        }
 
     def complete_start(self, problem: Problem, params: Params) -> Params:
         """Variances at or above their floor, below which the objective of EM is not defined."""
@@ -128,43 +179,75 @@ class MixtureStructure(Structure):
         return params | {"dispersion": torch.maximum(params["dispersion"], floor)}
 
     def degenerate(self, problem: Problem, params: Params) -> tuple[str, ...]:
-        """Components that are empty, copies of each other, or have shrunk onto a few rows or equal values."""
+        """Components that are empty, copies of each other, or have shrunk onto a few rows or equal
+        values.
+        """
         about = self.about
         size = max(1, 2**22 // (about.num_components * about.num_items))
 
         def sums(data: Tensor, weights: Tensor | None) -> Tensor:
             chunks = data.split(size)
             often = [None] * len(chunks) if weights is None else weights.split(size)
-            return torch.stack([value_sums(self.shares(params, rows), own) for rows, own in zip(chunks, often, strict=True)]).sum(0)
+            return torch.stack(
+                [
+                    value_sums(self.shares(params, rows), own)
+                    for rows, own in zip(chunks, often, strict=True)
+                ]
+            ).sum(0)
 
         found = problem.summed(sums)
         names = problem.item_names[: about.num_items] or [str(j) for j in range(about.num_items)]
-        spikes = self.law.faults(items_of(about, problem.data), params, found[:, 0], self.steps(problem, 2**18, 1).floor, names, problem.weights)
+        spikes = self.law.faults(
+            items_of(about, problem.data),
+            params,
+            found[:, 0],
+            self.steps(problem, 2**18, 1).floor,
+            names,
+            problem.weights,
+        )
         return (*spikes, *shared_words(found, "component"))
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
-        """Classes of answers in a table with too few cells for them, and covariates that separate components."""
+        """Classes of answers in a table with too few cells for them, and covariates that separate
+        components.
+        """
         sizes = self.law.answers()
         if self.regresses:
             return self._on_separation(problem, params)
-        small = "" if sizes is None or self.about.num_components == 1 else table_too_small(self.num_free(params), sizes)
+        small = (
+            ""
+            if sizes is None or self.about.num_components == 1
+            else table_too_small(self.num_free(params), sizes)
+        )
         if not small:
             return []
         return [
-            f"the answers cannot determine these {self.about.num_components} classes: {small} Other classes describe the data exactly as well, so their shares and "
-            f"chances mean nothing: take fewer classes (by that count at most {most_classes(sizes or ())} from these items), or more items or categories"
+            f"the answers cannot determine these {self.about.num_components} classes: {small} Other"
+            " classes describe the data exactly as well, so their shares and chances mean nothing:"
+            f" take fewer classes (by that count at most {most_classes(sizes or ())} from these"
+            " items), or more items or categories"
         ]
 
     def _on_separation(self, problem: Problem, params: Params) -> list[str]:
         known = self.about.covariates
         assert known is not None
-        found = open_coefficients(known, params["coefficients"], problem.data[:, self.about.num_items :], problem.weights, apart=False)
+        found = open_coefficients(
+            known,
+            params["coefficients"],
+            problem.data[:, self.about.num_items :],
+            problem.weights,
+            apart=False,
+        )
         if not found:
             return []
-        shown = listed_terms([f"{term} (component {k + 1} against 0: {value:.3g})" for k, term, value in found])
+        shown = listed_terms(
+            [f"{term} (component {k + 1} against 0: {value:.3g})" for k, term, value in found]
+        )
         return [
-            f"the rows hardly bound the coefficients of {shown}: a component seems to have all or none of the rows with certain values of these covariates, or hardly "
-            "any rows at all, and the sizes of these numbers come from the prior. Join categories, leave a covariate out, or fit fewer components"
+            f"the rows hardly bound the coefficients of {shown}: a component seems to have all or"
+            " none of the rows with certain values of these covariates, or hardly any rows at all,"
+            " and the sizes of these numbers come from the prior. Join categories, leave a"
+            " covariate out, or fit fewer components"
         ]
 
     @property
@@ -185,11 +268,18 @@ class MixtureStructure(Structure):
         return ("items",) if self.regresses else ()
 
     def stand_in(self) -> Tensor | None:
-        return torch.zeros(1, self.about.num_items + self.num_given, dtype=torch.float64) if self.regresses else None
+        return (
+            torch.zeros(1, self.about.num_items + self.num_given, dtype=torch.float64)
+            if self.regresses
+            else None
+        )
 
     def shares(self, params: Params, data: Tensor) -> Tensor:
         """Chances of the components of every row given its items, ([R], N, K)."""
-        return (self.law.log_densities(params, items_of(self.about, data)) + log_chances(self.about, params, data)).softmax(-1)
+        return (
+            self.law.log_densities(params, items_of(self.about, data))
+            + log_chances(self.about, params, data)
+        ).softmax(-1)
 
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params | None:
         """Items beside the covariates of the data, with their gaps; None where nothing is given."""
@@ -199,39 +289,72 @@ class MixtureStructure(Structure):
         table = self.model.check_data(data, for_fit=False)[0]
         program = Program(replace(self.model, covariates=None), None, len(table))
         chances = log_chances(about, params, table.to(next(iter(params.values())))).exp()
-        generator = torch.Generator().manual_seed(seed ^ OTHER_STREAM)  # not the numbers that the items are drawn with
-        assigned = torch.multinomial(chances.expand(len(table), -1).cpu(), 1, generator=generator).squeeze(-1).to(table.device)
+        generator = torch.Generator().manual_seed(
+            seed ^ OTHER_STREAM
+        )  # not the numbers that the items are drawn with
+        assigned = (
+            torch.multinomial(chances.expand(len(table), -1).cpu(), 1, generator=generator)
+            .squeeze(-1)
+            .to(table.device)
+        )
         own = {name: value for name, value in params.items() if name != "coefficients"}
         weights = torch.full_like(chances[0], 1 / about.num_components)
         drawn = program.simulate(own | {"weights": weights, "assignments": assigned}, seed)["items"]
-        return {"items": joined(about, drawn.masked_fill(items_of(about, table).isnan(), torch.nan), table)}
+        return {
+            "items": joined(
+                about, drawn.masked_fill(items_of(about, table).isnan(), torch.nan), table
+            )
+        }
 
     def as_tables(self, program: Program, values: Params) -> dict[str, Tensor]:
         """The items alone, for the covariates are given."""
         if not self.regresses:
             return super().as_tables(program, values)
-        return {name: self.law.as_numbers(items_of(self.about, value)) for name, value in values.items()}
+        return {
+            name: self.law.as_numbers(items_of(self.about, value)) for name, value in values.items()
+        }
 
-    def set_steps(self, problem: Problem, sets: Tensor, chunk_elements: int, num_inner: int) -> Steps | None:
+    def set_steps(
+        self, problem: Problem, sets: Tensor, chunk_elements: int, num_inner: int
+    ) -> Steps | None:
         if self.about.covariates is not None:
             return None
-        return MixtureSetSteps(MixtureSteps(self.about, problem.program_of_one_row(), sets[0], chunk_elements), sets)
+        return MixtureSetSteps(
+            MixtureSteps(self.about, problem.program_of_one_row(), sets[0], chunk_elements), sets
+        )
 
     def split_start(self, problem: Problem, smaller: Params) -> Params | None:
-        """The component of the largest weight cut in two across the direction in which its rows spread most, and an M-step from there."""
+        """The component of the largest weight cut in two across the direction in which its rows
+        spread most, and an M-step from there.
+        """
         before = replace(self.about, num_components=self.about.num_components - 1)
         if len(smaller[self.law.site]) != before.num_components:
             return None
         weights = log_chances(before, smaller, problem.data).exp().mean(0)
         return self.split_starts(problem, smaller, [int(weights.argmax())])
 
-    def split_starts(self, problem: Problem, smaller: Params, which: Sequence[int] | None = None) -> Params:
-        """As :meth:`split_start`, from one start for each of these components of the smaller mixture, of all if None."""
+    def split_starts(
+        self, problem: Problem, smaller: Params, which: Sequence[int] | None = None
+    ) -> Params:
+        """As :meth:`split_start`, from one start for each of these components of the smaller
+        mixture, of all if None.
+        """
         k = self.about.num_components - 1
         before, items = replace(self.about, num_components=k), items_of(self.about, problem.data)
-        share = (law_of(before).log_densities(smaller, items) + log_chances(before, smaller, problem.data)).softmax(-1)  # (N, K - 1)
+        share = (
+            law_of(before).log_densities(smaller, items)
+            + log_chances(before, smaller, problem.data)
+        ).softmax(-1)  # (N, K - 1)
         statistic, mask = self.law.statistic(items)
-        return self.start_from(problem, torch.stack([split_share(share, one, statistic, mask) for one in (range(k) if which is None else which)]))
+        return self.start_from(
+            problem,
+            torch.stack(
+                [
+                    split_share(share, one, statistic, mask)
+                    for one in (range(k) if which is None else which)
+                ]
+            ),
+        )
 
     def laws(self) -> tuple[Any, ...]:
         """None where the noise of the components is not known, so that no law could be checked."""
@@ -239,7 +362,9 @@ class MixtureStructure(Structure):
 
     def expected_rows(self, program: Program, params: Params) -> Tensor:
         data = program.args[0]
-        expected = self.law.completed_rows(params, self.latent_means(program, params)["assignments"], items_of(self.about, data))
+        expected = self.law.completed_rows(
+            params, self.latent_means(program, params)["assignments"], items_of(self.about, data)
+        )
         return joined(self.about, expected, data)
 
     def labels(self) -> tuple[Labels, ...]:
@@ -249,14 +374,21 @@ class MixtureStructure(Structure):
         return (Labels("assignments", self.law.features, rename),)
 
     def canonical(self, params: Params) -> Params:
-        """Components in the order of falling weight, or of falling chance where all covariates are at their means."""
+        """Components in the order of falling weight, or of falling chance where all covariates are
+        at their means.
+        """
         if "weights" in params:
             weights = params["weights"]
         else:
             assert self.about.covariates is not None
-            weights = torch.nn.functional.pad(self.about.covariates.standardised(params["coefficients"])[:, 0], (1, 0))
+            weights = torch.nn.functional.pad(
+                self.about.covariates.standardised(params["coefficients"])[:, 0], (1, 0)
+            )
         order = weights.argsort(descending=True, stable=True)
-        return {name: self._renamed(name, value.unsqueeze(0), order)[0] for name, value in params.items()}
+        return {
+            name: self._renamed(name, value.unsqueeze(0), order)[0]
+            for name, value in params.items()
+        }
 
     def _renamed(self, name: str, value: Tensor, order: Tensor) -> Tensor:
         """A parameter (R, ...) under other names of the components."""
@@ -266,8 +398,12 @@ class MixtureStructure(Structure):
 
     def num_free(self, params: Params) -> int:
         """Weights without their sum, or coefficients, and what the law counts."""
-        own = {name: value for name, value in params.items() if name not in ("weights", "coefficients")}
-        before = len(params["weights"]) - 1 if "weights" in params else params["coefficients"].numel()
+        own = {
+            name: value for name, value in params.items() if name not in ("weights", "coefficients")
+        }
+        before = (
+            len(params["weights"]) - 1 if "weights" in params else params["coefficients"].numel()
+        )
         return self.law.num_free(own) + before
 
     def normal_scales(self, params: Params) -> NormalScales | None:
@@ -278,7 +414,11 @@ class MixtureStructure(Structure):
 
     def _drawn(self, items: Sequence[str]) -> Sequence[str]:
         """The names of the items, without those of the covariates where all columns are named."""
-        return items[: self.about.num_items] if len(items) == self.about.num_items + self.num_given else items
+        return (
+            items[: self.about.num_items]
+            if len(items) == self.about.num_items + self.num_given
+            else items
+        )
 
     def category_names(self, items: Sequence[str]) -> dict[str, tuple[str, ...]]:
         items = self._drawn(items)
@@ -286,7 +426,9 @@ class MixtureStructure(Structure):
 
     def column_levels(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
         known = self.about.covariates
-        given = () if known is None else zip(names[self.about.num_items :], known.levels, strict=False)
+        given = (
+            () if known is None else zip(names[self.about.num_items :], known.levels, strict=False)
+        )
         return self.category_names(names) | {name: own for name, own in given if own}
 
     def numeric_items(self, items: Sequence[str]) -> list[str]:
@@ -316,13 +458,27 @@ class MixtureStructure(Structure):
             return Recommendation(EM(), "spectral", 1)
         return Recommendation(EM(), "spectral", 10, SEARCH)
 
-    def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> NoiseDraws:
+    def component_noise(
+        self, params: Params, data: Tensor, generator: Generator, num_draws: int
+    ) -> NoiseDraws:
         data = data.to(params[self.law.site])
-        return mixture_noise(self.about, params, items_of(self.about, data), self.shares(params, data), generator, num_draws)
+        return mixture_noise(
+            self.about,
+            params,
+            items_of(self.about, data),
+            self.shares(params, data),
+            generator,
+            num_draws,
+        )
 
 
 def mixture_noise(
-    about: MixtureComponents, params: Params, data: Tensor, responsibilities: Tensor, generator: Generator, num_draws: int
+    about: MixtureComponents,
+    params: Params,
+    data: Tensor,
+    responsibilities: Tensor,
+    generator: Generator,
+    num_draws: int,
 ) -> NoiseDraws:
     """Draws of the noise of every component.
 
@@ -334,8 +490,12 @@ def mixture_noise(
         ValueError: for a response family without a known distribution function.
     """
     law = law_of(about)
-    labels = torch.multinomial(responsibilities, num_draws, replacement=True, generator=generator).mT  # (M, N)
+    labels = torch.multinomial(
+        responsibilities, num_draws, replacement=True, generator=generator
+    ).mT  # (M, N)
     used = torch.nn.functional.one_hot(labels, about.num_components).bool().numpy()
     rng = numpy_generator(generator)
     scores = np.stack([law.scores(params, data, rng) for _ in range(num_draws)])
-    return NoiseDraws(scores, used, responsibilities.mean(0).numpy(), law.cells(params, data, responsibilities))
+    return NoiseDraws(
+        scores, used, responsibilities.mean(0).numpy(), law.cells(params, data, responsibilities)
+    )

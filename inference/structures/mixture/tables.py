@@ -1,4 +1,6 @@
-"""Latent classes of categorical answers: how many free numbers a table of all answers can settle at most."""
+"""Latent classes of categorical answers: how many free numbers a table of all answers can settle at
+most.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ __all__ = ["most_classes", "table_too_small"]
 
 
 def most_classes(sizes: Sequence[int]) -> int:
-    """The largest number of classes with no more free numbers than the table has free shares; it may still be too many.
+    """The largest number of classes with no more free numbers than the table has free shares; it
+    may still be too many.
 
     Args:
         sizes: categories of each item.
@@ -18,7 +21,8 @@ def most_classes(sizes: Sequence[int]) -> int:
 
 
 def table_too_small(num_free: int, sizes: Sequence[int]) -> str:
-    """That a table of all answers has fewer free shares than a model has free numbers, as a sentence; empty where it has as many.
+    """That a table of all answers has fewer free shares than a model has free numbers, as a
+    sentence; empty where it has as many.
 
     Args:
         num_free: of the model; sizes: categories of each item.
@@ -27,4 +31,7 @@ def table_too_small(num_free: int, sizes: Sequence[int]) -> str:
     if num_free < cells:
         return ""
     table = " × ".join(map(str, sizes)) if len(sizes) > 1 else "one item"
-    return f"the table of all possible answers ({table}) has only {cells} cells, whose shares are {cells - 1} free numbers, and the model has {num_free}."
+    return (
+        f"the table of all possible answers ({table}) has only {cells} cells, whose shares are"
+        f" {cells - 1} free numbers, and the model has {num_free}."
+    )

@@ -1,16 +1,18 @@
 r"""Rows of a noisy-OR network summed over the latents that each row leaves open.
 
-A zero asks every latent that is on, so given a row's zeros alone the latents stay independent, with log-odds
-:math:`\lambda_i = \mathrm{logit}\, \pi_i - \sum_{j: x_j = 0} w_{ij}`, and
+A zero asks every latent that is on, so given a row's zeros alone the latents stay independent, with
+log-odds :math:`\lambda_i = \mathrm{logit}\, \pi_i - \sum_{j: x_j = 0} w_{ij}`, and
 
 .. math:: p(x) = Z \; E\Bigl[\prod_{j: x_j = 1} (1 - e^{-\eta_j})\Bigr], \qquad
-    Z = \prod_{j: x_j = 0} (1 - l_j) \prod_i \Bigl(1 - \pi_i + \pi_i \prod_{j: x_j = 0} f_{ij}\Bigr).
+    Z = \prod_{j: x_j = 0} (1 - l_j) \prod_i \Bigl(1 - \pi_i + \pi_i \prod_{j: x_j = 0}
+    f_{ij}\Bigr).
 
-The expectation is summed over the settings of some latents, the open ones, as if no other explained a one: a lower bound.
-What it lacks is bounded, latent by latent, in two ways. What latent i adds to any setting is at most the share
-:math:`\sigma(\lambda_i) (G_i - 1)` with :math:`G_i = \prod_{j: x_j = 1} (1 - (1 - l_j) f_{ij}) / l_j`, for a cause adds most
-where no other one is on; and all settings with it on together hold at most :math:`Z \sigma(\lambda_i)`. The latents with the
-largest bounds are opened. The cost grows with the open latents of a row, not with all latents.
+The expectation is summed over the settings of some latents, the open ones, as if no other explained
+a one: a lower bound. What it lacks is bounded, latent by latent, in two ways. What latent i adds to
+any setting is at most the share :math:`\sigma(\lambda_i) (G_i - 1)` with :math:`G_i = \prod_{j: x_j
+= 1} (1 - (1 - l_j) f_{ij}) / l_j`, for a cause adds most where no other one is on; and all settings
+with it on together hold at most :math:`Z \sigma(\lambda_i)`. The latents with the largest bounds
+are opened. The cost grows with the open latents of a row, not with all latents.
 """
 
 from __future__ import annotations
@@ -48,11 +50,13 @@ class OpenRows:
         params: of one network, prior (m,), failure (m, J), leak (J,).
         most: latents that a row may open; it sums over 2^most settings.
 
-    ``bound`` (U,) is a lower bound of every row's log-likelihood, and ``lacking`` (U,) an upper bound of what it lacks; mostly that
-    is far less.
+    ``bound`` (U,) is a lower bound of every row's log-likelihood, and ``lacking`` (U,) an upper
+    bound of what it lacks; mostly that is far less.
     """
 
-    def __init__(self, causes: IndependentCauses, rows: CauseRows, params: Params, most: int = 12) -> None:
+    def __init__(
+        self, causes: IndependentCauses, rows: CauseRows, params: Params, most: int = 12
+    ) -> None:
         self.rows, self.failure = rows, params[causes.failure]
         prior = params[causes.prior].clamp(PROBABILITY_LIMIT, 1 - PROBABILITY_LIMIT)
         leaks, weights = weight_of_leak(params[causes.leak]), weight_of_failure(self.failure)
@@ -70,7 +74,9 @@ class OpenRows:
         by_sum = by_sum - self.bound.unsqueeze(1)
         closed, of_sum = ~self.open, by_sum < by_setting
         factor = torch.where(closed & ~of_sum, softplus(by_setting), 0.0).sum(1)
-        self.lacking = torch.logaddexp(factor, torch.where(closed & of_sum, by_sum, -torch.inf).logsumexp(1))
+        self.lacking = torch.logaddexp(
+            factor, torch.where(closed & of_sum, by_sum, -torch.inf).logsumexp(1)
+        )
 
     def _summed(self) -> Tensor:
         out = torch.empty_like(self.log_zeros)
@@ -86,19 +92,29 @@ class OpenRows:
         return out
 
     def likeliest(self, num_states: int) -> Tensor:
-        """The likeliest settings of each row, (U, num_states, m); one that has fewer repeats its best."""
+        """The likeliest settings of each row, (U, num_states, m); one that has fewer repeats its
+        best.
+        """
         out = torch.zeros(
-            len(self.open), num_states, self.open.shape[1], dtype=self.failure.dtype, device=self.failure.device
+            len(self.open),
+            num_states,
+            self.open.shape[1],
+            dtype=self.failure.dtype,
+            device=self.failure.device,
         )
         every = torch.arange(num_states, device=out.device)
         for row, latents, settings, terms in self._parts():
             best = terms.topk(min(num_states, len(settings)), dim=1).indices
             best = torch.cat([best, best[:, :1].expand(-1, num_states - best.shape[1])], 1)
-            out[row.reshape(-1, 1, 1), every.reshape(1, -1, 1), latents.unsqueeze(1)] = settings[best]
+            out[row.reshape(-1, 1, 1), every.reshape(1, -1, 1), latents.unsqueeze(1)] = settings[
+                best
+            ]
         return out
 
     def _parts(self) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-        """Rows (n,), their k open latents (n, k), the settings (2^k, k), and the log of what each adds to p(x), (n, 2^k)."""
+        """Rows (n,), their k open latents (n, k), the settings (2^k, k), and the log of what each
+        adds to p(x), (n, 2^k).
+        """
         number = self.open.sum(1)
         for k in number.unique().tolist():
             settings = binary_configurations(k, self.failure.dtype, self.failure.device)
@@ -108,10 +124,14 @@ class OpenRows:
                 yield row, latents, settings, self._terms(row, latents, settings)
 
     def _terms(self, row: Tensor, latents: Tensor, settings: Tensor) -> Tensor:
-        off = (self.no_leak * self.rows.ones[row]).unsqueeze(1)  # (n, 1, J), P(x_j = 0) at the ones, and 0 elsewhere
+        off = (self.no_leak * self.rows.ones[row]).unsqueeze(
+            1
+        )  # (n, 1, J), P(x_j = 0) at the ones, and 0 elsewhere
         for latent in reversed(latents.mT):  # the last one first, as the settings count
             off = torch.cat([off, off * self.failure[latent].unsqueeze(1)], 1)
-        factors = 32 if off.dtype == torch.float64 else 4  # of at least 1e-6: their product is no underflow
+        factors = (
+            32 if off.dtype == torch.float64 else 4
+        )  # of at least 1e-6: their product is no underflow
         log_ones = sum(part.prod(-1).log() for part in off.neg_().add_(1).split(factors, -1))
         log_odds = self.log_odds[row].gather(1, latents)
         log_prior = log_odds @ settings.mT - softplus(log_odds).sum(1, keepdim=True)

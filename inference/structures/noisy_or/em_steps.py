@@ -1,14 +1,15 @@
-r"""Exact EM for independent causes joined by noisy ORs: enumeration as matrix products, a concave M-step.
+r"""Exact EM for independent causes joined by noisy ORs: enumeration as matrix products, a concave
+M-step.
 
-With configurations h_c (rows of H), weights :math:`\eta_{cj} = w_{0j} + \sum_i h_{ci} w_{ij}`, responsibilities summed
-over rows :math:`n_{cj}` (where item j is seen) and over its ones :math:`S_{cj}`, the expected complete-data
-log-density of item j is
+With configurations h_c (rows of H), weights :math:`\eta_{cj} = w_{0j} + \sum_i h_{ci} w_{ij}`,
+responsibilities summed over rows :math:`n_{cj}` (where item j is seen) and over its ones
+:math:`S_{cj}`, the expected complete-data log-density of item j is
 
 .. math:: Q_j(w) = \sum_c S_{cj} \log(1 - e^{-\eta_{cj}}) - (n_{cj} - S_{cj}) \eta_{cj},
 
-concave in :math:`w \ge 0`. The M-step first augments by which cause fired (closed form, never loses) and then takes
-projected Newton steps, kept only where they gain. A failure of exactly one is no edge and stays none; so
-is a latent without edges left as it is.
+concave in :math:`w \ge 0`. The M-step first augments by which cause fired (closed form, never
+loses) and then takes projected Newton steps, kept only where they gain. A failure of exactly one is
+no edge and stays none; so is a latent without edges left as it is.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ __all__ = ["NEGLIGIBLE", "NO_EDGE", "CauseRows", "CauseSteps", "CauseStatistics"
 
 LARGEST_WEIGHT = 13.8  # -log 1e-6
 NO_EDGE = 1 - PROBABILITY_LIMIT / 2  # a failure above it is one
-NEGLIGIBLE = -60.0  # log-odds below which a configuration counts no less: subnormal numbers are sixty times slower
+NEGLIGIBLE = (
+    -60.0
+)  # log-odds below which a configuration counts no less: subnormal numbers are sixty times slower
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,16 +58,24 @@ class CauseRows:
         """Rows (N, J) of 0, 1 and NaN as they are, in their order."""
         missing = data.isnan()
         return cls(
-            (data == 1).to(data), (~missing).to(data) if bool(missing.any()) else None, torch.ones_like(data[:, 0])
+            (data == 1).to(data),
+            (~missing).to(data) if bool(missing.any()) else None,
+            torch.ones_like(data[:, 0]),
         )
 
     @classmethod
     def merge(cls, data: Tensor, weights: Tensor | None = None) -> CauseRows:
-        """Rows (N, J) of 0, 1 and NaN, which count as often as their weights (N,) say; None for once."""
+        """Rows (N, J) of 0, 1 and NaN, which count as often as their weights (N,) say; None for
+        once.
+        """
         missing = data.isnan()
         coded = torch.where(missing, 2, data.nan_to_num(nan=0.0).to(torch.uint8)).to(torch.uint8)
         unique, index, counts = torch.unique(coded, dim=0, return_inverse=True, return_counts=True)
-        counts = counts if weights is None else weights.new_zeros(len(unique)).index_add(0, index, weights)
+        counts = (
+            counts
+            if weights is None
+            else weights.new_zeros(len(unique)).index_add(0, index, weights)
+        )
         seen = (unique != 2).to(data.dtype) if bool(missing.any()) else None
         return cls((unique == 1).to(data.dtype), seen, counts.to(data.dtype))
 
@@ -82,7 +93,9 @@ class CauseRows:
         index = torch.arange(len(self.counts)).repeat_interleave(self.counts.long().cpu())
         if num_rows >= len(index):
             return self
-        picked, counts = index[torch.randperm(len(index), generator=generator)[:num_rows]].unique(return_counts=True)
+        picked, counts = index[torch.randperm(len(index), generator=generator)[:num_rows]].unique(
+            return_counts=True
+        )
         picked = picked.to(self.ones.device)
         seen = None if self.seen is None else self.seen[picked]
         return CauseRows(self.ones[picked], seen, counts.to(self.counts))
@@ -105,7 +118,8 @@ class CauseStatistics:
 
 @dataclass(frozen=True, eq=False)
 class CauseSteps(Steps):
-    """Halves of EM over a set of configurations (all 2^m: exact; fewer: a lower bound, and EM of that bound).
+    """Halves of EM over a set of configurations (all 2^m: exact; fewer: a lower bound, and EM of
+    that bound).
 
     Args:
         causes: the model's description of itself.
@@ -124,12 +138,21 @@ class CauseSteps(Steps):
     edges: Tensor | None = None
 
     def weights(self, params: Params) -> tuple[Tensor, Tensor]:
-        """(R, 1 + m, J), leak first, and the configurations with a leading one, (C, 1 + m) or (R, C, 1 + m)."""
-        leak, failure = weight_of_leak(params[self.causes.leak]), weight_of_failure(params[self.causes.failure])
-        return torch.cat([leak.unsqueeze(-2), failure], -2), torch.nn.functional.pad(self.configurations, (1, 0), value=1.0)
+        """(R, 1 + m, J), leak first, and the configurations with a leading one, (C, 1 + m) or (R,
+        C, 1 + m).
+        """
+        leak, failure = (
+            weight_of_leak(params[self.causes.leak]),
+            weight_of_failure(params[self.causes.failure]),
+        )
+        return torch.cat([leak.unsqueeze(-2), failure], -2), torch.nn.functional.pad(
+            self.configurations, (1, 0), value=1.0
+        )
 
     def log_joint(self, params: Params) -> tuple[Tensor, Tensor, Tensor]:
-        """eta (R, C, J), log-odds of every item (R, C, J), and log-probability of each configuration (R, C)."""
+        """eta (R, C, J), log-odds of every item (R, C, J), and log-probability of each
+        configuration (R, C).
+        """
         weights, design = self.weights(params)
         eta = design @ weights
         prior = params[self.causes.prior].clamp(PROBABILITY_LIMIT, 1 - PROBABILITY_LIMIT)
@@ -145,7 +168,9 @@ class CauseSteps(Steps):
             return log_density.add_((log_prior - eta.sum(-1)).unsqueeze(-2))
         return log_density.add_(log_prior.unsqueeze(-2) - self.rows.seen[part] @ eta.mT)
 
-    def responsibilities(self, eta: Tensor, logits: Tensor, log_prior: Tensor, part: slice) -> tuple[Tensor, Tensor]:
+    def responsibilities(
+        self, eta: Tensor, logits: Tensor, log_prior: Tensor, part: slice
+    ) -> tuple[Tensor, Tensor]:
         """Posterior (R, u, C) of a slice of the rows, and their log-likelihood (R, u)."""
         log_density = self.log_densities(eta, logits, log_prior, part)
         peak = log_density.amax(-1, keepdim=True)
@@ -173,16 +198,25 @@ class CauseSteps(Steps):
             ones += weighted @ (self.rows.ones[part] * counts.unsqueeze(-1))
             if seen is not None and self.rows.seen is not None:
                 seen += weighted @ (self.rows.seen[part] * counts.unsqueeze(-1))
-        return CauseStatistics(per_configuration, seen, ones), log_likelihood, log_beta_prior(self.causes, params)
+        return (
+            CauseStatistics(per_configuration, seen, ones),
+            log_likelihood,
+            log_beta_prior(self.causes, params),
+        )
 
     @torch.no_grad()
     def m_step(self, statistics: CauseStatistics, params: Params) -> Params:
         there = params[self.causes.failure] < NO_EDGE
         if bool(there.all()):
             return self._m_step(statistics, params)
-        new = replace(self, edges=there if self.edges is None else self.edges & there)._m_step(statistics, params)
+        new = replace(self, edges=there if self.edges is None else self.edges & there)._m_step(
+            statistics, params
+        )
         prior, failure = self.causes.prior, self.causes.failure
-        kept = {prior: torch.where(there.any(-1), new[prior], params[prior]), failure: torch.where(there, new[failure], 1.0)}
+        kept = {
+            prior: torch.where(there.any(-1), new[prior], params[prior]),
+            failure: torch.where(there, new[failure], 1.0),
+        }
         return {**new, **kept}
 
     def _m_step(self, statistics: CauseStatistics, params: Params) -> Params:
@@ -200,21 +234,32 @@ class CauseSteps(Steps):
             causes.failure: (-weights[..., 1:, :]).exp(),
             causes.leak: -torch.expm1(-weights[..., 0, :]),
         }
-        return {name: value.clamp(PROBABILITY_LIMIT, 1 - PROBABILITY_LIMIT) for name, value in limited.items()}
+        return {
+            name: value.clamp(PROBABILITY_LIMIT, 1 - PROBABILITY_LIMIT)
+            for name, value in limited.items()
+        }
 
     @torch.no_grad()
-    def without_unpaid_edges(self, statistics: CauseStatistics, params: Params, price: float) -> Tensor:
+    def without_unpaid_edges(
+        self, statistics: CauseStatistics, params: Params, price: float
+    ) -> Tensor:
         """The edges (m, J) worth their price, for one restart.
 
-        One is taken away if the expected complete-data log-density loses less than ``price`` when the leak takes over what
-        the edge explained; the log-likelihood then loses no more. Where an item's edges are dear together, only the
-        cheapest is taken away.
+        One is taken away if the expected complete-data log-density loses less than ``price`` when
+        the leak takes over what the edge explained; the log-likelihood then loses no more. Where an
+        item's edges are dear together, only the cheapest is taken away.
         """
         weights, design = self.weights(params)
-        seen = statistics.per_configuration.unsqueeze(-1) if statistics.seen is None else statistics.seen
+        seen = (
+            statistics.per_configuration.unsqueeze(-1)
+            if statistics.seen is None
+            else statistics.seen
+        )
         whole = self._bound(statistics.ones, seen, weights, design)[0]  # (J,)
 
-        fires = params[self.causes.prior][0].unsqueeze(1) * -torch.expm1(-weights[0, 1:])  # (m, J), shares of all rows
+        fires = params[self.causes.prior][0].unsqueeze(1) * -torch.expm1(
+            -weights[0, 1:]
+        )  # (m, J), shares of all rows
 
         def loss(gone: Tensor) -> Tensor:
             thinned = weights.clone()
@@ -222,7 +267,9 @@ class CauseSteps(Steps):
             thinned[0, 0] = weight_of_leak(-torch.expm1(-weights[0, 0]) + (fires * gone).sum(0))
             return whole - self._bound(statistics.ones, seen, thinned, design)[0]
 
-        edges = torch.ones_like(weights[0, 1:], dtype=torch.bool) if self.edges is None else self.edges
+        edges = (
+            torch.ones_like(weights[0, 1:], dtype=torch.bool) if self.edges is None else self.edges
+        )
         cost = torch.full_like(weights[0, 1:], torch.inf)
         for latent in range(len(edges)):
             one = torch.zeros_like(edges)
@@ -248,8 +295,14 @@ class CauseSteps(Steps):
     # ---------------------------------------------------------------- the M-step of the weights
 
     def _concentrations(self, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Beta (a, b) of P(fires) for leak and latents, (1 + m, 1): a counts firing, b counts failing."""
-        m = self.causes.num_causes if like.shape[-2] == self.causes.num_causes + 1 else like.shape[-2] - 1
+        """Beta (a, b) of P(fires) for leak and latents, (1 + m, 1): a counts firing, b counts
+        failing.
+        """
+        m = (
+            self.causes.num_causes
+            if like.shape[-2] == self.causes.num_causes + 1
+            else like.shape[-2] - 1
+        )
         (a_l, b_l), (a_f, b_f) = self.causes.leak_concentration, self.causes.failure_concentration
         fires = torch.tensor([a_l, *[b_f] * m], dtype=like.dtype, device=like.device)
         fails = torch.tensor([b_l, *[a_f] * m], dtype=like.dtype, device=like.device)
@@ -258,10 +311,16 @@ class CauseSteps(Steps):
     def _without_edges(self, weights: Tensor) -> Tensor:
         if self.edges is None:
             return weights
-        return torch.where(torch.nn.functional.pad(self.edges, (0, 0, 1, 0), value=True), weights, PROBABILITY_LIMIT)
+        return torch.where(
+            torch.nn.functional.pad(self.edges, (0, 0, 1, 0), value=True),
+            weights,
+            PROBABILITY_LIMIT,
+        )
 
     def _fired(self, ones: Tensor, seen: Tensor, weights: Tensor, design: Tensor) -> Tensor:
-        """Augmentation by which cause fired: P(fires) is the share of the rows with the cause on in which it did."""
+        """Augmentation by which cause fired: P(fires) is the share of the rows with the cause on in
+        which it did.
+        """
         fires, fails = self._concentrations(weights)
         blame = ones / -torch.expm1(-(design @ weights))
         fired = -torch.expm1(-weights) * (design.mT @ blame) + fires
@@ -299,7 +358,9 @@ class CauseSteps(Steps):
         ascent = torch.cholesky_solve((slope.mT * free).unsqueeze(-1), factor).squeeze(-1).mT
         ascent = torch.where((info == 0).unsqueeze(-2) & ascent.isfinite(), ascent, 0.0)
         best, value = weights, self._bound(ones, seen, weights, design)
-        searching = torch.ones_like(value, dtype=torch.bool)  # items whose step is still too long, whatever the others do
+        searching = torch.ones_like(
+            value, dtype=torch.bool
+        )  # items whose step is still too long, whatever the others do
         for length in (1.0, 0.25, 0.0625):
             trial = (weights + length * ascent).clamp(low, high)
             gained = self._bound(ones, seen, trial, design)
@@ -312,7 +373,9 @@ class CauseSteps(Steps):
 
 
 def log_beta_prior(causes: IndependentCauses, params: Params) -> Tensor:
-    """Log-density of the three Beta priors, (R,); an edge that is not there has none, nor the prior of a latent without edges."""
+    """Log-density of the three Beta priors, (R,); an edge that is not there has none, nor the prior
+    of a latent without edges.
+    """
     there = params[causes.failure] < NO_EDGE
     total: Tensor | float = 0.0
     for name, (a, b), counted in (
@@ -321,7 +384,9 @@ def log_beta_prior(causes: IndependentCauses, params: Params) -> Tensor:
         (causes.leak, causes.leak_concentration, None),
     ):
         value = params[name] if counted is None else torch.where(counted, params[name], 0.5)
-        beta = torch.distributions.Beta(value.new_tensor(a), value.new_tensor(b), validate_args=False)
+        beta = torch.distributions.Beta(
+            value.new_tensor(a), value.new_tensor(b), validate_args=False
+        )
         density = beta.log_prob(value)
         total = total + (density if counted is None else density * counted).flatten(1).sum(-1)
     return torch.as_tensor(total)

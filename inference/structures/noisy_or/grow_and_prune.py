@@ -40,32 +40,37 @@ SPARE = 3  # latents beyond the limit that the search may hold for a while
 
 @dataclass(frozen=True)
 class GrowAndPrune:
-    r"""Latents added one at a time and pruned by description length, then exact EM; for models that offer ``causes()``.
+    r"""Latents added one at a time and pruned by description length, then exact EM; for models that
+    offer ``causes()``.
 
-    Starting from no latent, patterns of badly explained rows are proposed as a new latent, improved by a few batched EM
-    steps on a sample of the rows, and the best is kept, while
-    :math:`-\log p(x \mid \theta) + \frac12 (m + e) \log N`, with e edges, falls; then latents are removed while it falls,
-    on all rows, and at last edges.
-    The model's ``num_latents`` is the limit: latents that are not paid for come back empty, with prior 1e-6 and failures
-    one, which leaves the likelihood what it is without them. ``num_restarts`` independent searches are run one after the
-    other, and the one with the best objective, the log-posterior less the description length, is reported. A start that
-    is given is where each search begins. A checkpoint holds the network as it grows; resumed, the answer is the same.
+    Starting from no latent, patterns of badly explained rows are proposed as a new latent, improved
+    by a few batched EM steps on a sample of the rows, and the best is kept, while :math:`-\log p(x
+    \mid \theta) + \frac12 (m + e) \log N`, with e edges, falls; then latents are removed while it
+    falls, on all rows, and at last edges. The model's ``num_latents`` is the limit: latents that
+    are not paid for come back empty, with prior 1e-6 and failures one, which leaves the likelihood
+    what it is without them. ``num_restarts`` independent searches are run one after the other, and
+    the one with the best objective, the log-posterior less the description length, is reported. A
+    start that is given is where each search begins. A checkpoint holds the network as it grows;
+    resumed, the answer is the same.
 
-    Up to 10 used latents the last EM is exact; beyond, each row sums over the states that hold its posterior
-    (:mod:`inference.structures.noisy_or.truncated_em`), a lower bound. The log-likelihood reported is exact up to 16, and beyond it is NaN,
-    with the bound in ``elbo``. Where data are no noisy-OR network, more latents are paid for the more of the rows the
-    search sees: 4,000 rows, 32 proposals and a patience of 6 find a better fit, in some four times the time.
+    Up to 10 used latents the last EM is exact; beyond, each row sums over the states that hold its
+    posterior (:mod:`inference.structures.noisy_or.truncated_em`), a lower bound. The log-likelihood
+    reported is exact up to 16, and beyond it is NaN, with the bound in ``elbo``. Where data are no
+    noisy-OR network, more latents are paid for the more of the rows the search sees: 4,000 rows, 32
+    proposals and a patience of 6 find a better fit, in some four times the time.
 
     Args:
         num_search_rows: rows the search sees; the last EM sees all.
         num_proposals: patterns tried for each new latent.
         patience: so many new latents in vain end the growth.
-        num_configurations: enumerated while searching (twice as many beyond 8 latents, four times beyond 10).
+        num_configurations: enumerated while searching (twice as many beyond 8 latents, four times
+            beyond 10).
         leak_cap: largest leak while latents grow.
         max_iterations, tolerance: of the last EM, in relative change of the objective.
 
     Raises:
-        ValueError: for settings that are not positive, at ``fit`` for a model without causes, or a start of more than 62 latents.
+        ValueError: for settings that are not positive, at ``fit`` for a model without causes, or a
+            start of more than 62 latents.
     """
 
     num_search_rows: int = 2000
@@ -78,28 +83,49 @@ class GrowAndPrune:
 
     def __post_init__(self) -> None:
         plain_fields(self)
-        for name in ("num_search_rows", "num_proposals", "patience", "num_configurations", "max_iterations"):
+        for name in (
+            "num_search_rows",
+            "num_proposals",
+            "patience",
+            "num_configurations",
+            "max_iterations",
+        ):
             check_size("GrowAndPrune", name, getattr(self, name))
         check_number("GrowAndPrune", "leak_cap", self.leak_cap, "lie in (0, 1)", above=0, below=1)
         check_number("GrowAndPrune", "tolerance", self.tolerance, "be positive and finite", above=0)
 
-    def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
+    def run(
+        self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None
+    ) -> Outcome:
         """As many searches as ``start`` has restarts."""
         causes = problem.structure.about
         if not isinstance(causes, IndependentCauses):
-            raise ValueError(f"method: GrowAndPrune is for models that offer causes() (NoisyOr), got {problem.model!r}")
+            raise ValueError(
+                "method: GrowAndPrune is for models that offer causes() (NoisyOr), got"
+                f" {problem.model!r}"
+            )
         rows = CauseRows.merge(problem.data)
         generator = torch.Generator().manual_seed(problem.seed)
-        store = None if checkpoint is None else Checkpoint(checkpoint, problem.fingerprint(self, start))
-        state = (store.load(_State) if store else None) or _State(0, generator.get_state(), generator.get_state(), {}, {})
+        store = (
+            None if checkpoint is None else Checkpoint(checkpoint, problem.fingerprint(self, start))
+        )
+        state = (store.load(_State) if store else None) or _State(
+            0, generator.get_state(), generator.get_state(), {}, {}
+        )
         while state.restart < len(start[causes.prior]):
             generator.set_state(state.before)
             search = self._search(causes, rows, generator)
             if not state.params:
-                one = {name: value[state.restart : state.restart + 1].to(search.rows.ones) for name, value in start.items()}
+                one = {
+                    name: value[state.restart : state.restart + 1].to(search.rows.ones)
+                    for name, value in start.items()
+                }
                 begin = _without_empty(causes, one) if problem.start_given else search.empty()
                 if search.size(begin) > MAX_BITS:
-                    raise ValueError(f"init: at most {MAX_BITS} latents that are not empty were expected, got {search.size(begin)}")
+                    raise ValueError(
+                        f"init: at most {MAX_BITS} latents that are not empty were expected, got"
+                        f" {search.size(begin)}"
+                    )
                 state = replace(state, now=generator.get_state(), params=begin)
             generator.set_state(state.now)
             state = self._grown(search, state, progress, store)
@@ -112,20 +138,31 @@ class GrowAndPrune:
         unfinished = int((~outcome.converged).sum())
         if unfinished:
             warnings.warn(
-                f"the last EM of {unfinished} of {len(outcome.converged)} searches did not converge in {self.max_iterations} iterations: the strengths of causes may still "
-                "move; raise max_iterations of GrowAndPrune()",
+                f"the last EM of {unfinished} of {len(outcome.converged)} searches did not converge"
+                f" in {self.max_iterations} iterations: the strengths of causes may still move;"
+                " raise max_iterations of GrowAndPrune()",
                 ConvergenceWarning,
                 stacklevel=3,
             )
         return outcome
 
-    def _search(self, causes: IndependentCauses, rows: CauseRows, generator: torch.Generator) -> Search:
+    def _search(
+        self, causes: IndependentCauses, rows: CauseRows, generator: torch.Generator
+    ) -> Search:
         single = rows.to(torch.float32)
         sample = single.sample(self.num_search_rows, generator)
         screen = sample.sample(max(1, self.num_search_rows * 3 // 10), generator)
         kept = min(3, self.num_proposals)
         return Search(
-            causes, single, sample, screen, generator, self.num_proposals, kept, self.num_configurations, self.leak_cap
+            causes,
+            single,
+            sample,
+            screen,
+            generator,
+            self.num_proposals,
+            kept,
+            self.num_configurations,
+            self.leak_cap,
         )
 
     def _one(self, search: Search, params: Params, rows: CauseRows, progress: Progress) -> _Run:
@@ -142,13 +179,19 @@ class GrowAndPrune:
         params, score = search.climb(steps, params, 6, None)
         return search.pruned(params, float(score), rows, room, None, search.causes.num_causes)[0]
 
-    def _grown(self, search: Search, state: _State, progress: Progress, store: Checkpoint | None) -> _State:
+    def _grown(
+        self, search: Search, state: _State, progress: Progress, store: Checkpoint | None
+    ) -> _State:
         """Growth with a prune whenever it stalls, until it stalls for good."""
         sample = search.sample
         limit = min(search.causes.num_causes + SPARE, MAX_BITS)
         if search.size(state.params) and state.score == -math.inf:
-            configurations = search.likely(sample, state.params, search.room(search.size(state.params)))
-            best, value = search.climb(search.steps(sample, configurations, 1), state.params, 3, search.leak_cap)
+            configurations = search.likely(
+                sample, state.params, search.room(search.size(state.params))
+            )
+            best, value = search.climb(
+                search.steps(sample, configurations, 1), state.params, 3, search.leak_cap
+            )
             state = replace(state, params=best, score=float(value))
         while state.failures < self.patience and search.size(state.params) < limit:
             trial, score = search.grown(state.params)
@@ -161,7 +204,9 @@ class GrowAndPrune:
                 state = replace(state, failures=state.failures + 1)
                 if state.failures in (2, self.patience):
                     size = search.size(state.params)
-                    fewer, score = search.pruned(state.params, state.score, sample, None, search.leak_cap, size)
+                    fewer, score = search.pruned(
+                        state.params, state.score, sample, None, search.leak_cap, size
+                    )
                     if search.size(fewer) < size:
                         state = replace(state, params=fewer, score=score, failures=0)
             state = replace(state, now=search.generator.get_state())
@@ -169,15 +214,21 @@ class GrowAndPrune:
                 store.save(state)
         return state
 
-    def _polished(self, search: Search, params: Params, rows: CauseRows, progress: Progress) -> _Run:
-        """EM on all rows in the data's precision; then the edges that are not paid for are taken away, and EM again."""
+    def _polished(
+        self, search: Search, params: Params, rows: CauseRows, progress: Progress
+    ) -> _Run:
+        """EM on all rows in the data's precision; then the edges that are not paid for are taken
+        away, and EM again.
+        """
         causes, like = replace(search.causes, num_causes=search.size(params)), rows.ones
         params = {name: value.to(like) for name, value in params.items()}
         if causes.num_causes <= EXACT:
             every = binary_configurations(causes.num_causes, like.dtype, like.device)
             steps = CauseSteps(causes, rows, every, 2, chunk_elements=2**19)
         else:
-            likely = search.likely(search.sample, {name: v.float() for name, v in params.items()}, LIKELY, 4 * LIKELY)
+            likely = search.likely(
+                search.sample, {name: v.float() for name, v in params.items()}, LIKELY, 4 * LIKELY
+            )
             steps = TruncatedSteps.begin(causes, rows, likely.to(like), params)
         polish = Polish(steps, params, progress)
         polish.climb(self.max_iterations, 100 * self.tolerance)
@@ -190,7 +241,14 @@ class GrowAndPrune:
             own = {name: value[0] for name, value in polish.params.items()}
             exact, better = total_of_merged(causes, rows, own)
             bound = bound if causes.num_causes <= MAX_CAUSES else better
-        return _Run(padded(search.causes, polish.params), exact, bound, polish.objectives, polish.likelihoods, polish.converged)
+        return _Run(
+            padded(search.causes, polish.params),
+            exact,
+            bound,
+            polish.objectives,
+            polish.likelihoods,
+            polish.converged,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,23 +282,35 @@ class _Run:
     converged: bool
 
     def tensors(self, restart: int) -> dict[str, Tensor]:
-        numbers = torch.tensor([self.log_likelihood, self.bound, self.converged], dtype=torch.float64)
+        numbers = torch.tensor(
+            [self.log_likelihood, self.bound, self.converged], dtype=torch.float64
+        )
         course = torch.tensor([self.objectives, self.likelihoods], dtype=torch.float64)
-        named = {"numbers": numbers, "course": course, **{f"params {name}": value for name, value in self.params.items()}}
+        named = {
+            "numbers": numbers,
+            "course": course,
+            **{f"params {name}": value for name, value in self.params.items()},
+        }
         return {f"{restart} {name}": value for name, value in named.items()}
 
     @classmethod
     def of(cls, tensors: dict[str, Tensor], restart: int) -> _Run:
         """The inverse of :meth:`tensors`."""
         head = f"{restart} params "
-        params = {name.removeprefix(head): value for name, value in tensors.items() if name.startswith(head)}
+        params = {
+            name.removeprefix(head): value
+            for name, value in tensors.items()
+            if name.startswith(head)
+        }
         log_likelihood, bound, converged = tensors[f"{restart} numbers"].tolist()
         objectives, likelihoods = tensors[f"{restart} course"].tolist()
         return cls(params, log_likelihood, bound, objectives, likelihoods, bool(converged))
 
 
 def used_latents(causes: IndependentCauses, params: Params) -> list[int]:
-    """Latents of one model (leading dim one or none) that are not empty: with a prior and an edge."""
+    """Latents of one model (leading dim one or none) that are not empty: with a prior and an
+    edge.
+    """
     prior = params[causes.prior].reshape(causes.num_causes)
     failure = params[causes.failure].reshape(causes.num_causes, causes.num_items)
     used = (prior > 10 * PROBABILITY_LIMIT) & (failure.amin(1) < 1 - 10 * PROBABILITY_LIMIT)
@@ -249,8 +319,14 @@ def used_latents(causes: IndependentCauses, params: Params) -> list[int]:
 
 def _without_empty(causes: IndependentCauses, params: Params) -> Params:
     used = used_latents(causes, params)
-    failure = params[causes.failure][:, used].clamp(max=1 - PROBABILITY_LIMIT)  # the search may find edges where there are none
-    return {causes.prior: params[causes.prior][:, used], causes.failure: failure, causes.leak: params[causes.leak]}
+    failure = params[causes.failure][:, used].clamp(
+        max=1 - PROBABILITY_LIMIT
+    )  # the search may find edges where there are none
+    return {
+        causes.prior: params[causes.prior][:, used],
+        causes.failure: failure,
+        causes.leak: params[causes.leak],
+    }
 
 
 def padded(causes: IndependentCauses, params: Params) -> Params:
@@ -284,14 +360,17 @@ def _joined(runs: list[_Run]) -> Outcome:
     )
 
 
-OFTEN, SELDOM = 4, 8  # the states of truncated EM are exchanged in the first so many iterations, then at every eighth
+OFTEN, SELDOM = (
+    4,
+    8,
+)  # the states of truncated EM are exchanged in the first so many iterations, then at every eighth
 
 
 class Polish:
     r"""EM under way, of one restart.
 
-    The objective is the log-posterior less the description length :math:`\frac12 (m + e) \log N` of m priors and e edges; at
-    first every latent has an edge to every item.
+    The objective is the log-posterior less the description length :math:`\frac12 (m + e) \log N` of
+    m priors and e edges; at first every latent has an edge to every item.
 
     Args:
         steps: exact or truncated halves of EM on all rows.
@@ -315,9 +394,15 @@ class Polish:
         return self.likelihoods[-1]
 
     def climb(self, max_iterations: int, tolerance: float) -> None:
-        """EM until the objective gains less than ``tolerance`` of itself; ends with the objective of the parameters it leaves."""
+        """EM until the objective gains less than ``tolerance`` of itself; ends with the objective
+        of the parameters it leaves.
+        """
         causes = self.steps.causes
-        edges = torch.ones(causes.num_causes, causes.num_items) if self.steps.edges is None else self.steps.edges
+        edges = (
+            torch.ones(causes.num_causes, causes.num_items)
+            if self.steps.edges is None
+            else self.steps.edges
+        )
         price = float(edges.sum() + (edges.sum(1) > 0).sum()) * self.edge_price
         if isinstance(self.steps, TruncatedSteps):
             self._climb_truncated(self.steps, price, max_iterations, tolerance)
@@ -328,13 +413,27 @@ class Polish:
         """By extrapolated steps."""
         method = EM(max_iterations=max_iterations, tolerance=tolerance, parameter_tolerance=1.0)
         with quiet():  # how far it came is in the outcome
-            outcome = method.climb(self.steps, self.params, True, self.progress, supports=lambda: dict.fromkeys(self.params, constraints.unit_interval)).outcome()
+            outcome = method.climb(
+                self.steps,
+                self.params,
+                True,
+                self.progress,
+                supports=lambda: dict.fromkeys(self.params, constraints.unit_interval),
+            ).outcome()
         self.params, self.converged = outcome.params, bool(outcome.converged[0])
         own = slice(int(outcome.num_iterations[0]))
-        self.likelihoods += [*outcome.history_log_likelihood[own, 0].tolist(), float(outcome.log_likelihood[0])]
-        self.objectives += [value - price for value in (*outcome.history[own, 0].tolist(), float(outcome.objective[0]))]
+        self.likelihoods += [
+            *outcome.history_log_likelihood[own, 0].tolist(),
+            float(outcome.log_likelihood[0]),
+        ]
+        self.objectives += [
+            value - price
+            for value in (*outcome.history[own, 0].tolist(), float(outcome.objective[0]))
+        ]
 
-    def _climb_truncated(self, steps: TruncatedSteps, price: float, max_iterations: int, tolerance: float) -> None:
+    def _climb_truncated(
+        self, steps: TruncatedSteps, price: float, max_iterations: int, tolerance: float
+    ) -> None:
         """By plain steps, each on the configurations that are likely by then."""
         first, self.converged = len(self.objectives), False
         for iteration in range(max_iterations + 1):
@@ -358,5 +457,8 @@ class Polish:
         before = edges.numel() if self.steps.edges is None else int(self.steps.edges.sum())
         self.steps = replace(self.steps, edges=edges)
         failure = self.params[self.steps.causes.failure]
-        self.params = {**self.params, self.steps.causes.failure: torch.where(edges, failure, 1 - PROBABILITY_LIMIT)}
+        self.params = {
+            **self.params,
+            self.steps.causes.failure: torch.where(edges, failure, 1 - PROBABILITY_LIMIT),
+        }
         return int(edges.sum()) < before

@@ -1,17 +1,20 @@
-r"""Guides for noisy-OR networks, for Pyro's own ``SVI``, and gradient estimators for their binary latents.
+r"""Guides for noisy-OR networks, for Pyro's own ``SVI``, and gradient estimators for their binary
+latents.
 
-Both guides put a point on prior, failure and leak, and a product of Bernoulli distributions on the latents of a row: a
-logistic recognition network :math:`q(h \mid x) = \prod_i \mathrm{Bernoulli}(h_i; \sigma(b_i + (x - \bar x) \cdot v_i))`
-(Buhai et al. 2020, arXiv:1907.00030), or one logit a row and latent (mean field).
+Both guides put a point on prior, failure and leak, and a product of Bernoulli distributions on the
+latents of a row: a logistic recognition network :math:`q(h \mid x) = \prod_i
+\mathrm{Bernoulli}(h_i; \sigma(b_i + (x - \bar x) \cdot v_i))` (Buhai et al. 2020,
+arXiv:1907.00030), or one logit a row and latent (mean field).
 
-The estimators give the gradient of the evidence lower bound with respect to the guide's logits :math:`\phi`, from draws.
-All are unbiased. With :math:`r(h) = \log p(x, h) - \log q(h)`:
+The estimators give the gradient of the evidence lower bound with respect to the guide's logits
+:math:`\phi`, from draws. All are unbiased. With :math:`r(h) = \log p(x, h) - \log q(h)`:
 
-- score function: :math:`(r - c)\, (h - \sigma(\phi))`, with c a centre that does not depend on the draw;
+- score function: :math:`(r - c)\, (h - \sigma(\phi))`, with c a centre that does not depend on the
+  draw;
 - leave-one-out (Kool, van Hoof and Welling 2019): K draws, each centred by the mean of the others;
 - DisARM (Dong, Mnih and Tucker 2020, arXiv:2006.10680): one antithetic pair;
-- local expectations (Titsias and Lazaro-Gredilla 2015): :math:`\sigma'(\phi_i) (\Delta_i - \phi_i)`, with
-  :math:`\Delta_i` the log-odds of latent i given the others, from one draw.
+- local expectations (Titsias and Lazaro-Gredilla 2015): :math:`\sigma'(\phi_i) (\Delta_i -
+  \phi_i)`, with :math:`\Delta_i` the log-odds of latent i given the others, from one draw.
 """
 
 from __future__ import annotations
@@ -43,7 +46,10 @@ LogRatio = Callable[[Tensor], Tensor]
 
 
 class _CauseGuide(nn.Module):
-    """A point on the parameters; subclasses give the latents' logits. Called with the arguments of the model."""
+    """A point on the parameters; subclasses give the latents' logits.
+
+    Called with the arguments of the model.
+    """
 
     def __init__(self, causes: IndependentCauses, seed: int) -> None:
         super().__init__()
@@ -55,7 +61,9 @@ class _CauseGuide(nn.Module):
         self.leak_logits = nn.Parameter(-self._uniform(2, 4, causes.num_items))
 
     def _uniform(self, low: float, high: float, *shape: int) -> Tensor:
-        return low + (high - low) * torch.rand(*shape, generator=self.generator, dtype=torch.float64)
+        return low + (high - low) * torch.rand(
+            *shape, generator=self.generator, dtype=torch.float64
+        )
 
     def params(self) -> dict[str, Tensor]:
         """The point estimate, by site name."""
@@ -89,7 +97,10 @@ class RecognitionGuide(_CauseGuide):
     def __init__(self, causes: IndependentCauses, means: Tensor, seed: int = 0) -> None:
         super().__init__(causes, seed)
         if tuple(means.shape) != (causes.num_items,):
-            raise ValueError(f"RecognitionGuide: means must have shape ({causes.num_items},), got {tuple(means.shape)}")
+            raise ValueError(
+                f"RecognitionGuide: means must have shape ({causes.num_items},), got"
+                f" {tuple(means.shape)}"
+            )
         self.register_buffer("means", means.to(torch.float64))
         self.weights = nn.Parameter(self._uniform(-0.1, 0.1, causes.num_items, causes.num_causes))
         self.biases = nn.Parameter(self._uniform(-0.1, 0.1, causes.num_causes))
@@ -112,7 +123,9 @@ class MeanFieldGuide(_CauseGuide):
 
     def logits(self, data: Tensor) -> Tensor:
         if len(data) != len(self.row_logits):
-            raise ValueError(f"MeanFieldGuide: {len(self.row_logits)} rows were expected, got {len(data)}")
+            raise ValueError(
+                f"MeanFieldGuide: {len(self.row_logits)} rows were expected, got {len(data)}"
+            )
         return self.row_logits
 
 
@@ -121,7 +134,8 @@ class MeanFieldGuide(_CauseGuide):
 
 @dataclass(frozen=True)
 class RunningScale:
-    """Running mean and variance of the learning signal, as in the paper: the current batch is counted before it is used.
+    """Running mean and variance of the learning signal, as in the paper: the current batch is
+    counted before it is used.
 
     That makes a gradient centred by it slightly biased, by a share of about (1 - decay) / rows.
     """
@@ -137,7 +151,9 @@ class RunningScale:
             return replace(self, centre=mean, variance=variance)
         keep = self.decay
         return replace(
-            self, centre=keep * self.centre + (1 - keep) * mean, variance=keep * self.variance + (1 - keep) * variance
+            self,
+            centre=keep * self.centre + (1 - keep) * mean,
+            variance=keep * self.variance + (1 - keep) * variance,
         )
 
     def __call__(self, signal: Tensor) -> Tensor:
@@ -146,10 +162,11 @@ class RunningScale:
 
 
 class InputBaseline(nn.Module):
-    """A network that predicts the learning signal of a row from the row: J to 100 hidden units, tanh, to 1.
+    """A network that predicts the learning signal of a row from the row: J to 100 hidden units,
+    tanh, to 1.
 
-    It does not depend on the draw, so ``score_function(..., scale=lambda r: r - baseline(data))`` stays unbiased (Mnih and
-    Gregor 2014, arXiv:1402.0030).
+    It does not depend on the draw, so ``score_function(..., scale=lambda r: r - baseline(data))``
+    stays unbiased (Mnih and Gregor 2014, arXiv:1402.0030).
 
     Args:
         num_items: J.
@@ -165,15 +182,25 @@ class InputBaseline(nn.Module):
     def __init__(self, num_items: int, means: Tensor, seed: int = 0, num_hidden: int = 100) -> None:
         super().__init__()
         if tuple(means.shape) != (num_items,):
-            raise ValueError(f"InputBaseline: means must have shape ({num_items},), got {tuple(means.shape)}")
+            raise ValueError(
+                f"InputBaseline: means must have shape ({num_items},), got {tuple(means.shape)}"
+            )
         self.register_buffer("means", means.to(torch.float64))
         generator = torch.Generator().manual_seed(seed)
 
         def uniform(bound: float, *shape: int) -> nn.Parameter:
-            return nn.Parameter(bound * (2 * torch.rand(*shape, generator=generator, dtype=torch.float64) - 1))
+            return nn.Parameter(
+                bound * (2 * torch.rand(*shape, generator=generator, dtype=torch.float64) - 1)
+            )
 
-        self.inner, self.inner_bias = uniform(num_items**-0.5, num_items, num_hidden), uniform(num_items**-0.5, num_hidden)
-        self.outer, self.outer_bias = uniform(num_hidden**-0.5, num_hidden), uniform(num_hidden**-0.5, 1)
+        self.inner, self.inner_bias = (
+            uniform(num_items**-0.5, num_items, num_hidden),
+            uniform(num_items**-0.5, num_hidden),
+        )
+        self.outer, self.outer_bias = (
+            uniform(num_hidden**-0.5, num_hidden),
+            uniform(num_hidden**-0.5, 1),
+        )
 
     def forward(self, data: Tensor) -> Tensor:
         """Predicted signals, (B,); a missing entry counts as the mean."""
@@ -181,7 +208,9 @@ class InputBaseline(nn.Module):
         return hidden @ self.outer + self.outer_bias
 
     def descend(self, data: Tensor, signal: Tensor, rate: float) -> float:
-        """One step of plain gradient descent on the mean squared error, which is returned as it was before."""
+        """One step of plain gradient descent on the mean squared error, which is returned as it was
+        before.
+        """
         with torch.enable_grad():
             loss = (signal.detach() - self(data)).square().mean()
             gradients = torch.autograd.grad(loss, list(self.parameters()))
@@ -202,14 +231,18 @@ def _signal(log_joint: LogRatio, logits: Tensor, latents: Tensor) -> Tensor:
 
 
 def score_function(
-    log_joint: LogRatio, logits: Tensor, generator: torch.Generator, scale: Callable[[Tensor], Tensor] | None = None
+    log_joint: LogRatio,
+    logits: Tensor,
+    generator: torch.Generator,
+    scale: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
     """One draw a row, (B, m).
 
     Args:
         log_joint: latents (..., B, m) -> log p(x, h), (..., B).
         logits: (B, m).
-        scale: applied to the learning signal (B,), such as a :class:`RunningScale`; it should not depend on the draw.
+        scale: applied to the learning signal (B,), such as a :class:`RunningScale`; it should not
+            depend on the draw.
     """
     latents = _draw(logits, 1, generator)[0]
     signal = _signal(log_joint, logits, latents)
@@ -217,7 +250,9 @@ def score_function(
     return signal.unsqueeze(-1) * (latents - logits.sigmoid())
 
 
-def leave_one_out(log_joint: LogRatio, logits: Tensor, generator: torch.Generator, num_draws: int = 4) -> Tensor:
+def leave_one_out(
+    log_joint: LogRatio, logits: Tensor, generator: torch.Generator, num_draws: int = 4
+) -> Tensor:
     """``num_draws`` draws a row, each centred by the mean of the others, (B, m)."""
     if num_draws < 2:
         raise ValueError(f"leave_one_out: num_draws must be at least 2, got {num_draws}")
@@ -241,16 +276,19 @@ def local_expectations(log_odds: LogRatio, logits: Tensor, generator: torch.Gene
     """One draw a row, every latent summed over both its values, (B, m).
 
     Args:
-        log_odds: latents (B, m) -> log-odds of each latent given the others and the row, (B, m); see
-            :func:`flip_log_odds`.
+        log_odds: latents (B, m) -> log-odds of each latent given the others and the row, (B, m);
+            see :func:`flip_log_odds`.
     """
     latents = _draw(logits, 1, generator)[0]
     chance = logits.sigmoid()
     return chance * (1 - chance) * (log_odds(latents) - logits)
 
 
-def flip_log_odds(latents: Tensor, data: Tensor, prior: Tensor, weights: Tensor, leak_weights: Tensor) -> Tensor:
-    r"""log p(h_i = 1 | others, x) - log p(h_i = 0 | others, x) of a noisy-OR network for every latent, (B, m).
+def flip_log_odds(
+    latents: Tensor, data: Tensor, prior: Tensor, weights: Tensor, leak_weights: Tensor
+) -> Tensor:
+    r"""log p(h_i = 1 | others, x) - log p(h_i = 0 | others, x) of a noisy-OR network for every
+    latent, (B, m).
 
     Args:
         latents: (B, m); data: (B, J) of 0, 1 and NaN.
@@ -259,6 +297,8 @@ def flip_log_odds(latents: Tensor, data: Tensor, prior: Tensor, weights: Tensor,
     ones, zeros = (data == 1).to(weights), (data == 0).to(weights)
     total = latents @ weights + leak_weights  # (B, J)
     # clamped: taking a weight off what it was added to may leave less than the leak
-    without = torch.maximum(total.unsqueeze(1) - latents.unsqueeze(-1) * weights, leak_weights)  # (B, m, J)
+    without = torch.maximum(
+        total.unsqueeze(1) - latents.unsqueeze(-1) * weights, leak_weights
+    )  # (B, m, J)
     gain = log1mexp(without + weights) - log1mexp(without)
     return prior.logit() - zeros @ weights.mT + (gain * ones.unsqueeze(1)).sum(-1)

@@ -1,15 +1,16 @@
 r"""Rows of a noisy-OR network, latents summed out, however many latents there are.
 
-Latents without edges change no probability and are left out. Up to 16 others all configurations are summed. Beyond,
-likelihoods of rows with at most 10 ones are still exact, by the alternating sum of Heckerman (1990, Quickscore,
-doi:10.1016/B978-0-444-88738-2.50020-8),
+Latents without edges change no probability and are left out. Up to 16 others all configurations are
+summed. Beyond, likelihoods of rows with at most 10 ones are still exact, by the alternating sum of
+Heckerman (1990, Quickscore, doi:10.1016/B978-0-444-88738-2.50020-8),
 
 .. math:: p(x) = \sum_{S \subseteq x^+} (-1)^{|S|} \prod_{j \in S \cup x^-} (1 - l_j)
     \prod_i \Bigl(1 - \pi_i + \pi_i \prod_{j \in S \cup x^-} f_{ij}\Bigr),
 
-with :math:`x^+` the ones and :math:`x^-` the zeros of the row, whose terms grow with the ones and not with the latents.
-Other rows take the better of two lower bounds, the sum over the latents that the row leaves open (:mod:`inference.structures.noisy_or.branching`)
-and that over its likeliest states (:mod:`inference.structures.noisy_or.truncated_em`), and their posteriors.
+with :math:`x^+` the ones and :math:`x^-` the zeros of the row, whose terms grow with the ones and
+not with the latents. Other rows take the better of two lower bounds, the sum over the latents that
+the row leaves open (:mod:`inference.structures.noisy_or.branching`) and that over its likeliest
+states (:mod:`inference.structures.noisy_or.truncated_em`), and their posteriors.
 """
 
 from __future__ import annotations
@@ -23,10 +24,25 @@ from inference.programs.program import Params
 from inference.structures.noisy_or.branching import OpenRows
 from inference.structures.noisy_or.em_steps import NEGLIGIBLE, NO_EDGE, CauseRows, CauseSteps
 from inference.structures.noisy_or.truncated_em import MAX_BITS, TruncatedSteps
-from ppl_models.descriptions.noisy_or import PROBABILITY_LIMIT, IndependentCauses, weight_of_failure, weight_of_leak
+from ppl_models.descriptions.noisy_or import (
+    PROBABILITY_LIMIT,
+    IndependentCauses,
+    weight_of_failure,
+    weight_of_leak,
+)
 from ppl_models.parts.distributions import binary_configurations
 
-__all__ = ["MAX_CAUSES", "latent_means", "latent_modes", "judged_rows", "log_likelihood_rows", "quickscore", "summed_rows", "total_log_likelihood", "total_of_merged"]
+__all__ = [
+    "MAX_CAUSES",
+    "latent_means",
+    "latent_modes",
+    "judged_rows",
+    "log_likelihood_rows",
+    "quickscore",
+    "summed_rows",
+    "total_log_likelihood",
+    "total_of_merged",
+]
 
 MAX_CAUSES = 16  # 65,536 configurations
 MAX_ONES = 10  # of a row, for the alternating sum
@@ -38,13 +54,15 @@ ROWS = 4096  # whose states are held at once
 
 
 def log_likelihood_rows(causes: IndependentCauses, data: Tensor, params: Params) -> Tensor:
-    """Of every row (N,): exact, but a lower bound for rows of more than 10 ones in a network of more than 16 latents."""
+    """Of every row (N,): exact, but a lower bound for rows of more than 10 ones in a network of
+    more than 16 latents.
+    """
     return judged_rows(causes, data, params)[0]
 
 
 def judged_rows(causes: IndependentCauses, data: Tensor, params: Params) -> tuple[Tensor, Tensor]:
-    """Log-likelihoods or lower bounds of the rows (N,), and whether each is the log-likelihood, (N,) bool: an exact sum, or a bound that
-    is known to lack less than 1e-6 nats.
+    """Log-likelihoods or lower bounds of the rows (N,), and whether each is the log-likelihood,
+    (N,) bool: an exact sum, or a bound that is known to lack less than 1e-6 nats.
     """
     causes, params, _ = _reduced(causes, params)
     if causes.num_causes <= MAX_CAUSES:
@@ -59,14 +77,18 @@ def judged_rows(causes: IndependentCauses, data: Tensor, params: Params) -> tupl
     return found, is_exact
 
 
-def total_log_likelihood(causes: IndependentCauses, data: Tensor, params: Params) -> tuple[float, float]:
-    """The log-likelihood of all rows, NaN unless it is known for each of them, and the same or a lower bound of it: what
-    :func:`log_likelihood_rows` adds up to.
+def total_log_likelihood(
+    causes: IndependentCauses, data: Tensor, params: Params
+) -> tuple[float, float]:
+    """The log-likelihood of all rows, NaN unless it is known for each of them, and the same or a
+    lower bound of it: what :func:`log_likelihood_rows` adds up to.
     """
     return total_of_merged(causes, CauseRows.of(data), params)
 
 
-def total_of_merged(causes: IndependentCauses, rows: CauseRows, params: Params) -> tuple[float, float]:
+def total_of_merged(
+    causes: IndependentCauses, rows: CauseRows, params: Params
+) -> tuple[float, float]:
     """The same of rows of which equal ones are merged."""
     data = rows.ones if rows.seen is None else rows.ones.masked_fill(rows.seen == 0, torch.nan)
     found, is_exact = judged_rows(causes, data, params)
@@ -80,7 +102,9 @@ def latent_means(causes: IndependentCauses, data: Tensor, params: Params) -> Ten
     causes, params, there = _reduced(causes, params)
     if causes.num_causes <= MAX_CAUSES:
         every = binary_configurations(causes.num_causes, data.dtype, data.device)
-        out[:, there] = torch.cat([posterior @ every for posterior, _ in _enumerated(causes, data, params)])
+        out[:, there] = torch.cat(
+            [posterior @ every for posterior, _ in _enumerated(causes, data, params)]
+        )
     else:
         out[:, there] = _bounded(causes, data, params)[1]
     return out.clamp(0, 1)  # rounding may leave the range
@@ -92,14 +116,18 @@ def latent_modes(causes: IndependentCauses, data: Tensor, params: Params) -> Ten
     causes, params, there = _reduced(causes, params)
     if causes.num_causes <= MAX_CAUSES:
         every = binary_configurations(causes.num_causes, data.dtype, data.device)
-        out[:, there] = every[torch.cat([posterior.argmax(1) for posterior, _ in _enumerated(causes, data, params)])]
+        out[:, there] = every[
+            torch.cat([posterior.argmax(1) for posterior, _ in _enumerated(causes, data, params)])
+        ]
     else:
         out[:, there] = _likeliest(causes, data, params)
     return out
 
 
 def quickscore(causes: IndependentCauses, data: Tensor, params: Params) -> Tensor:
-    """Exact log-likelihood (N,) of rows with at most 10 ones; NaN for others, or where the alternating sum cancels."""
+    """Exact log-likelihood (N,) of rows with at most 10 ones; NaN for others, or where the
+    alternating sum cancels.
+    """
     prior = params[causes.prior].clamp(PROBABILITY_LIMIT, 1 - PROBABILITY_LIMIT)
     weights, leaks = weight_of_failure(params[causes.failure]), weight_of_leak(params[causes.leak])
     ones, zeros = (data == 1).to(weights), (data == 0).to(weights)
@@ -109,7 +137,9 @@ def quickscore(causes: IndependentCauses, data: Tensor, params: Params) -> Tenso
     for k in number[number <= MAX_ONES].unique().tolist():
         subsets = binary_configurations(k, weights.dtype, weights.device)  # (2^k, k)
         sign = 1 - 2 * (subsets.sum(1) % 2)
-        for row in (number == k).nonzero().ravel().split(max(1, ELEMENTS // (len(subsets) * len(weights)))):
+        for row in (
+            (number == k).nonzero().ravel().split(max(1, ELEMENTS // (len(subsets) * len(weights))))
+        ):
             item = ones[row].nonzero()[:, 1].reshape(len(row), k)
             eta = subsets @ weights.mT[item] + asked[row].unsqueeze(1)  # (n, 2^k, m)
             log_term = torch.log1p(prior * torch.expm1(-eta)).sum(-1) - leaks[item] @ subsets.mT
@@ -122,7 +152,9 @@ def quickscore(causes: IndependentCauses, data: Tensor, params: Params) -> Tenso
 
 @torch.no_grad()
 def summed_rows(causes: IndependentCauses, rows: CauseRows, params: Params) -> Tensor:
-    """Log-likelihood of every row (U,), all configurations summed, in blocks that stay in the processor's cache."""
+    """Log-likelihood of every row (U,), all configurations summed, in blocks that stay in the
+    processor's cache.
+    """
     like = rows.ones
     total = torch.full_like(rows.counts, -torch.inf)
     for block in binary_configurations(causes.num_causes, like.dtype, like.device).split(BLOCK[0]):
@@ -148,17 +180,25 @@ def _reduced(causes: IndependentCauses, params: Params) -> tuple[IndependentCaus
     return replace(causes, num_causes=int(there.sum())), {**params, **kept}, there
 
 
-def _enumerated(causes: IndependentCauses, data: Tensor, params: Params) -> list[tuple[Tensor, Tensor]]:
+def _enumerated(
+    causes: IndependentCauses, data: Tensor, params: Params
+) -> list[tuple[Tensor, Tensor]]:
     """Posteriors of configurations (n, C) and log-likelihoods (n,) of chunks of rows."""
     every = binary_configurations(causes.num_causes, data.dtype, data.device)
-    steps = CauseSteps(causes, CauseRows.of(data), every, 0, chunk_elements=max(ELEMENTS, 16 * len(every)))
+    steps = CauseSteps(
+        causes, CauseRows.of(data), every, 0, chunk_elements=max(ELEMENTS, 16 * len(every))
+    )
     eta, logits, log_prior = steps.log_joint(_one(params))
     found = (steps.responsibilities(eta, logits, log_prior, part) for part in steps.parts(1))
     return [(posterior[0], log_rows[0]) for posterior, log_rows in found]
 
 
-def _bounded(causes: IndependentCauses, data: Tensor, params: Params) -> tuple[Tensor, Tensor, Tensor]:
-    """Lower bounds (N,), posterior means (N, m), and an upper bound of what each bound lacks, (N,)."""
+def _bounded(
+    causes: IndependentCauses, data: Tensor, params: Params
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Lower bounds (N,), posterior means (N, m), and an upper bound of what each bound lacks,
+    (N,).
+    """
     found = []
     for part in data.split(ROWS):
         rows = CauseRows.of(part)
@@ -167,7 +207,9 @@ def _bounded(causes: IndependentCauses, data: Tensor, params: Params) -> tuple[T
         if causes.num_causes <= MAX_BITS and bool((opened.lacking > SETTLED).any()):
             steps = _settled(causes, rows, params)
             other = steps.log_likelihood_rows(_one(params))
-            means = torch.where((other > bound).unsqueeze(1), steps.posterior(_one(params))[0], means)
+            means = torch.where(
+                (other > bound).unsqueeze(1), steps.posterior(_one(params))[0], means
+            )
             lacking = (opened.bound + opened.lacking - torch.maximum(bound, other)).clamp(min=0)
             bound = torch.maximum(bound, other)
         else:

@@ -1,14 +1,17 @@
-r"""Stochastic variational inference of noisy-OR networks by the score function, with a recognition network; restarts as one batch.
+r"""Stochastic variational inference of noisy-OR networks by the score function, with a recognition
+network; restarts as one batch.
 
-The algorithm of Buhai et al. (2020, arXiv:1907.00030), after neural variational inference and learning (Mnih and Gregor 2014,
-arXiv:1402.0030). Guide: :math:`q(h \mid x) = \prod_i \mathrm{Bernoulli}(h_i; \sigma(b_i + (x - \bar x) \cdot v_i))`. For a batch
-of rows, with one draw h a row and :math:`r = \log p(x, h) - \log q(h \mid x)`,
+The algorithm of Buhai et al. (2020, arXiv:1907.00030), after neural variational inference and
+learning (Mnih and Gregor 2014, arXiv:1402.0030). Guide: :math:`q(h \mid x) = \prod_i
+\mathrm{Bernoulli}(h_i; \sigma(b_i + (x - \bar x) \cdot v_i))`. For a batch of rows, with one draw h
+a row and :math:`r = \log p(x, h) - \log q(h \mid x)`,
 
 .. math:: r' = (r - c) / \max(1, \sqrt v), \qquad a = r' - C(x - \bar x),
 
-c and v running means of the batches' mean and variance (this batch included, which makes the gradient slightly biased) and C a
-small network trained to predict :math:`r'` by plain gradient descent. Ascent by Adam: mean :math:`\nabla \log p(x, h)` for the
-parameters, mean :math:`a \nabla \log q(h \mid x)` for the guide. It is here to replicate the published tables: exact EM and the
+c and v running means of the batches' mean and variance (this batch included, which makes the
+gradient slightly biased) and C a small network trained to predict :math:`r'` by plain gradient
+descent. Ascent by Adam: mean :math:`\nabla \log p(x, h)` for the parameters, mean :math:`a \nabla
+\log q(h \mid x)` for the guide. It is here to replicate the published tables: exact EM and the
 default search are better and quicker.
 """
 
@@ -43,11 +46,14 @@ CHECKPOINT_EVERY = 5  # epochs between two writes
 
 @dataclass(frozen=True)
 class ScoreFunctionSVI:
-    """The engine's settings; see the module. The objective is a one-draw estimate of the ELBO over the last epoch.
+    """The engine's settings; see the module.
+
+    The objective is a one-draw estimate of the ELBO over the last epoch.
 
     Args:
         num_epochs: passes over the rows; batch_size: rows an update.
-        rate: of Adam, for parameters and guide; baseline_rate: of the baseline network's gradient descent, 0 for none.
+        rate: of Adam, for parameters and guide; baseline_rate: of the baseline network's gradient
+            descent, 0 for none.
         decay: of the running centre and variance.
 
     Raises:
@@ -63,26 +69,50 @@ class ScoreFunctionSVI:
     def __post_init__(self) -> None:
         plain_fields(self)
         for name, least in (("num_epochs", 1), ("batch_size", 2)):
-            check_size("ScoreFunctionSVI", name, getattr(self, name), least, f"an integer of at least {least}")
+            check_size(
+                "ScoreFunctionSVI",
+                name,
+                getattr(self, name),
+                least,
+                f"an integer of at least {least}",
+            )
         owner = "ScoreFunctionSVI"
         check_number(owner, "rate", self.rate, "be positive and finite", above=0)
-        check_number(owner, "baseline_rate", self.baseline_rate, "not be negative, and be finite", least=0)
+        check_number(
+            owner, "baseline_rate", self.baseline_rate, "not be negative, and be finite", least=0
+        )
         check_number(owner, "decay", self.decay, "lie in [0, 1)", least=0, below=1)
 
-    def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
+    def run(
+        self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None
+    ) -> Outcome:
         """All epochs of every restart from ``start`` (R, ...)."""
         causes = problem.structure.about
         if not isinstance(causes, IndependentCauses):
-            raise ValueError(f"ScoreFunctionSVI: a noisy-OR network was expected, got {type(problem.model).__name__}")
-        priors = (causes.prior_concentration, causes.failure_concentration, causes.leak_concentration)
+            raise ValueError(
+                "ScoreFunctionSVI: a noisy-OR network was expected, got"
+                f" {type(problem.model).__name__}"
+            )
+        priors = (
+            causes.prior_concentration,
+            causes.failure_concentration,
+            causes.leak_concentration,
+        )
         if any(tuple(prior) != (1, 1) for prior in priors):
-            raise ValueError(f"ScoreFunctionSVI: flat priors, concentrations (1, 1), were expected, got {priors}")
+            raise ValueError(
+                f"ScoreFunctionSVI: flat priors, concentrations (1, 1), were expected, got {priors}"
+            )
         if problem.data.isnan().any():
             raise ValueError(
-                "data: ScoreFunctionSVI needs complete rows; EM() and the default search take missing entries"
+                "data: ScoreFunctionSVI needs complete rows; EM() and the default search take"
+                " missing entries"
             )
         prior, failure, leak = start[causes.prior], start[causes.failure], start[causes.leak]
-        store = Checkpoint(checkpoint, problem.fingerprint(self, start), CHECKPOINT_EVERY) if checkpoint is not None else None
+        store = (
+            Checkpoint(checkpoint, problem.fingerprint(self, start), CHECKPOINT_EVERY)
+            if checkpoint is not None
+            else None
+        )
         run = ScoreFunctionRun(self, problem.data, prior, failure, leak, problem.seed)
         course = torch.zeros(0, len(failure), dtype=torch.float64)
         if store is not None and (saved := store.load(ScoreFunctionState)) is not None:
@@ -92,17 +122,29 @@ class ScoreFunctionSVI:
             progress.update(epoch + 1, objective=float(course[-1].max()), active=course.shape[1])
             if store is not None and (epoch + 1) % store.every == 0:
                 store.save(run.state(course))
-        params = dict(zip((causes.prior, causes.failure, causes.leak), run.estimates(), strict=True))
+        params = dict(
+            zip((causes.prior, causes.failure, causes.leak), run.estimates(), strict=True)
+        )
         exact = problem.structure.exact_objective(problem, params)
         num = course.shape[1]
         unknown, elbo = torch.full((num,), torch.nan, dtype=torch.float64), course[-1]
         if exact is None:  # what the rows of the fit will add up to, and no draw
             each = ({name: value[r] for name, value in params.items()} for r in range(num))
-            elbo = torch.tensor([total_log_likelihood(causes, problem.data, one)[1] for one in each], dtype=torch.float64)
+            elbo = torch.tensor(
+                [total_log_likelihood(causes, problem.data, one)[1] for one in each],
+                dtype=torch.float64,
+            )
         return Outcome(
-            params, course[-1], "ELBO", unknown if exact is None else exact[0], course, torch.full_like(course, torch.nan),
-            torch.ones(num, dtype=torch.bool), torch.full((num,), self.num_epochs), elbo=elbo,
-        )  # fmt: skip
+            params,
+            course[-1],
+            "ELBO",
+            unknown if exact is None else exact[0],
+            course,
+            torch.full_like(course, torch.nan),
+            torch.ones(num, dtype=torch.bool),
+            torch.full((num,), self.num_epochs),
+            elbo=elbo,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,8 +152,10 @@ class ScoreFunctionState:
     """A run on disk.
 
     Args:
-        values: logits of parameters and guide, with Adam's ``first`` and ``second`` moments, by place; network: the baseline's, by place.
-        centre, variance: running, (R,); generator: its state; num_updates: so far; course: estimates of the ELBO, (T, R).
+        values: logits of parameters and guide, with Adam's ``first`` and ``second`` moments, by
+            place; network: the baseline's, by place.
+        centre, variance: running, (R,); generator: its state; num_updates: so far; course:
+            estimates of the ELBO, (T, R).
     """
 
     values: dict[str, Tensor]
@@ -136,7 +180,13 @@ class ScoreFunctionRun:
     """
 
     def __init__(
-        self, settings: ScoreFunctionSVI, data: Tensor, prior: Tensor, failure: Tensor, leak: Tensor, seed: int
+        self,
+        settings: ScoreFunctionSVI,
+        data: Tensor,
+        prior: Tensor,
+        failure: Tensor,
+        leak: Tensor,
+        seed: int,
     ) -> None:
         self.settings, self.data, self.means = settings, data, data.mean(0, keepdim=True)
         self.generator = Generator().manual_seed(seed)
@@ -149,37 +199,67 @@ class ScoreFunctionRun:
         self.second = [torch.zeros_like(v) for v in self.values]
         self.num_updates = 0
         self.centre, self.variance = torch.zeros(num).to(data), torch.ones(num).to(data)
-        bounds = (items**-0.5, items**-0.5, NUM_HIDDEN**-0.5, NUM_HIDDEN**-0.5)  # as torch starts linear layers
+        bounds = (
+            items**-0.5,
+            items**-0.5,
+            NUM_HIDDEN**-0.5,
+            NUM_HIDDEN**-0.5,
+        )  # as torch starts linear layers
         shapes = ((num, items, NUM_HIDDEN), (num, 1, NUM_HIDDEN), (num, NUM_HIDDEN, 1), (num, 1, 1))
-        self.network = [self._uniform(-b, b, *shape) for b, shape in zip(bounds, shapes, strict=True)]
+        self.network = [
+            self._uniform(-b, b, *shape) for b, shape in zip(bounds, shapes, strict=True)
+        ]
 
     def state(self, course: Tensor) -> ScoreFunctionState:
         """What a file needs to hold for the run to go on after an epoch."""
         values, first, second, network = (
-            {str(place): value for place, value in enumerate(part)} for part in (self.values, self.first, self.second, self.network)
+            {str(place): value for place, value in enumerate(part)}
+            for part in (self.values, self.first, self.second, self.network)
         )
-        return ScoreFunctionState(values, first, second, network, self.centre, self.variance, self.generator.get_state(), course, self.num_updates)
+        return ScoreFunctionState(
+            values,
+            first,
+            second,
+            network,
+            self.centre,
+            self.variance,
+            self.generator.get_state(),
+            course,
+            self.num_updates,
+        )
 
     def resume(self, saved: ScoreFunctionState) -> Tensor:
         """Go on from there; the course so far."""
         self.values, self.first, self.second, self.network = (
             list(part.values()) for part in (saved.values, saved.first, saved.second, saved.network)
         )
-        self.centre, self.variance, self.num_updates = saved.centre, saved.variance, saved.num_updates
+        self.centre, self.variance, self.num_updates = (
+            saved.centre,
+            saved.variance,
+            saved.num_updates,
+        )
         self.generator.set_state(saved.generator)
         return saved.course
 
     def _uniform(self, low: float, high: float, *shape: int) -> Tensor:
-        return (low + (high - low) * torch.rand(*shape, generator=self.generator, dtype=torch.float64)).to(self.data)
+        return (
+            low + (high - low) * torch.rand(*shape, generator=self.generator, dtype=torch.float64)
+        ).to(self.data)
 
     def estimates(self) -> tuple[Tensor, Tensor, Tensor]:
         """Prior (R, m), failure (R, m, J) and leak (R, J), within the library's limits."""
         prior, failure, off = (v.sigmoid() for v in self.values[:3])
         limit = PROBABILITY_LIMIT
-        return prior.clamp(limit, 1 - limit), failure.clamp(limit, 1 - limit), (1 - off).clamp(limit, 1 - limit)
+        return (
+            prior.clamp(limit, 1 - limit),
+            failure.clamp(limit, 1 - limit),
+            (1 - off).clamp(limit, 1 - limit),
+        )
 
     def epoch(self) -> Tensor:
-        """One pass over the rows; the sum of the learning signals r, an estimate of the ELBO, (R,)."""
+        """One pass over the rows; the sum of the learning signals r, an estimate of the ELBO,
+        (R,).
+        """
         num = len(self.values[0])
         order = torch.rand(num, len(self.data), generator=self.generator).argsort(-1)
         total = torch.zeros(num).to(self.data)
@@ -197,7 +277,9 @@ class ScoreFunctionRun:
         return log_joint - log_guide
 
     def _logits(self, rows: Tensor) -> Tensor:
-        """The guide's, (R, B, m); the data's means are taken off the bias, which is shorter than the rows."""
+        """The guide's, (R, B, m); the data's means are taken off the bias, which is shorter than
+        the rows.
+        """
         return torch.baddbmm(self.values[4] - self.means @ self.values[3], rows, self.values[3])
 
     def _draw(self, rows: Tensor) -> Tensor:
@@ -205,7 +287,9 @@ class ScoreFunctionRun:
         uniform = torch.rand(chance.shape, generator=self.generator, dtype=chance.dtype)
         return (uniform < chance).to(chance)
 
-    def _log_densities(self, rows: Tensor, latents: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _log_densities(
+        self, rows: Tensor, latents: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """log p(x, h) and log q(h), (R, B); P(x = 1) (R, B, J); the guide's logits."""
         prior, failure, off = self.values[:3]
         leak = softplus(-off).clamp(min=PROBABILITY_LIMIT).unsqueeze(-2)
@@ -214,12 +298,18 @@ class ScoreFunctionRun:
         on = torch.expm1(-eta).neg_()
         items = on.log().add_(eta).mul_(rows).sum(-1)  # x log(e^eta - 1), less the sum of eta
         items -= leak.sum(-1) + (latents @ weights.sum(-1, keepdim=True)).squeeze(-1)
-        log_joint = items + (latents @ prior.unsqueeze(-1)).squeeze(-1) + logsigmoid(-prior).sum(-1, keepdim=True)
+        log_joint = (
+            items
+            + (latents @ prior.unsqueeze(-1)).squeeze(-1)
+            + logsigmoid(-prior).sum(-1, keepdim=True)
+        )
         logits = self._logits(rows)
         return log_joint, (latents * logits - softplus(logits)).sum(-1), on, logits
 
     def update(self, rows: Tensor, latents: Tensor) -> Tensor:
-        """One step on rows (R, B, J) with their draws (R, B, m); the sum of r over the batch, (R,)."""
+        """One step on rows (R, B, J) with their draws (R, B, m); the sum of r over the batch,
+        (R,).
+        """
         size = rows.shape[1]
         prior, failure, off = self.values[:3]
         log_joint, log_guide, on, logits = self._log_densities(rows, latents)
@@ -229,13 +319,18 @@ class ScoreFunctionRun:
             self.centre, self.variance = mean, variance
         else:
             self.centre, self.variance = (
-                keep * old + (1 - keep) * new for old, new in ((self.centre, mean), (self.variance, variance))
+                keep * old + (1 - keep) * new
+                for old, new in ((self.centre, mean), (self.variance, variance))
             )
-        scaled = (signal - self.centre.unsqueeze(-1)) / self.variance.sqrt().clamp(min=1.0).unsqueeze(-1)
+        scaled = (signal - self.centre.unsqueeze(-1)) / self.variance.sqrt().clamp(
+            min=1.0
+        ).unsqueeze(-1)
         centred = rows - self.means
         hidden = torch.baddbmm(self.network[1], centred, self.network[0]).tanh_()
         advantage = scaled - (hidden @ self.network[2] + self.network[3]).squeeze(-1)
-        slope = torch.div(rows, on, out=on).sub_(1)  # d log p / d eta: (1 - P) / P at a one and -1 at a zero
+        slope = torch.div(rows, on, out=on).sub_(
+            1
+        )  # d log p / d eta: (1 - P) / P at a one and -1 at a zero
         by_logit = (latents - logits.sigmoid()).mul_(advantage.unsqueeze(-1) / size)
         by_row = rows.new_full((len(rows), 1, size), 1 / size)
         gradients = [
@@ -252,18 +347,26 @@ class ScoreFunctionRun:
     def _ascend(self, gradients: list[Tensor]) -> None:
         self.num_updates += 1
         one, two = (1 - beta**self.num_updates for beta in BETAS)
-        for value, first, second, gradient in zip(self.values, self.first, self.second, gradients, strict=True):
+        for value, first, second, gradient in zip(
+            self.values, self.first, self.second, gradients, strict=True
+        ):
             first.lerp_(gradient, 1 - BETAS[0])
             second.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
-            value.addcdiv_(first, (second / two).sqrt_().add_(EPSILON), value=self.settings.rate / one)
+            value.addcdiv_(
+                first, (second / two).sqrt_().add_(EPSILON), value=self.settings.rate / one
+            )
 
     def _descend(self, centred: Tensor, hidden: Tensor, error: Tensor) -> None:
-        """The baseline network on the mean squared error; ``error`` (R, B) is the residual over the batch's size."""
+        """The baseline network on the mean squared error; ``error`` (R, B) is the residual over the
+        batch's size.
+        """
         rate = 2 * self.settings.baseline_rate
         if rate == 0:
             return
         back = error.unsqueeze(-1)
-        inner = torch.addcmul(back, hidden, hidden * back, value=-1).mul_(self.network[2].mT)  # through the tanh
+        inner = torch.addcmul(back, hidden, hidden * back, value=-1).mul_(
+            self.network[2].mT
+        )  # through the tanh
         self.network[2].baddbmm_(hidden.mT, back, alpha=rate)
         self.network[3].add_(back.sum(1, keepdim=True), alpha=rate)
         self.network[0].baddbmm_(centred.mT, inner, alpha=rate)

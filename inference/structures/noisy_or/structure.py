@@ -1,4 +1,6 @@
-"""Models of independent binary causes joined by noisy ORs: starts, steps, labels, and the recommended engine."""
+"""Models of independent binary causes joined by noisy ORs: starts, steps, labels, and the
+recommended engine.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,9 @@ def check_enumerable(num_causes: int, num_rows: int) -> None:
     if num_causes > MAX_CAUSES:
         needed = num_rows * 2.0**num_causes * 8 / 2**30
         raise ValueError(
-            f"num_latents = {num_causes} asks exact EM for 2^{num_causes} configurations a row ({needed:.3g} GiB of "
-            f"responsibilities, in chunks); it stops at {MAX_CAUSES}: use GrowAndPrune, which enumerates the likely ones only"
+            f"num_latents = {num_causes} asks exact EM for 2^{num_causes} configurations a row"
+            f" ({needed:.3g} GiB of responsibilities, in chunks); it stops at {MAX_CAUSES}: use"
+            " GrowAndPrune, which enumerates the likely ones only"
         )
 
 
@@ -61,32 +64,59 @@ class NoisyOrStructure(Structure):
         return described
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
-        """Large priors, large failures, small leak: 0.88 to 0.98 and 0.02 to 0.12 (Buhai et al. 2020), every other restart
-        spread wider; there is no spectral start."""
+        """Large priors, large failures, small leak: 0.88 to 0.98 and 0.02 to 0.12 (Buhai et al.
+        2020), every other restart spread wider; there is no spectral start.
+        """
         generator = torch.Generator().manual_seed(problem.seed)
-        like = problem.data if isinstance(problem.data, Tensor) else torch.zeros(1, dtype=torch.float64)
+        like = (
+            problem.data
+            if isinstance(problem.data, Tensor)
+            else torch.zeros(1, dtype=torch.float64)
+        )
         causes = self.causes
 
         def uniform(low: float, high: float, *shape: int) -> Tensor:
-            return low + (high - low) * torch.rand(num_restarts, *shape, generator=generator, dtype=torch.float64)
+            return low + (high - low) * torch.rand(
+                num_restarts, *shape, generator=generator, dtype=torch.float64
+            )
 
         m, items = causes.num_causes, causes.num_items
         wide = (torch.arange(num_restarts) % 2 == 1).to(torch.float64)
         prior = torch.lerp(uniform(2, 4, m).sigmoid(), uniform(0.1, 0.4, m), wide.reshape(-1, 1))
-        failure = torch.lerp(uniform(2, 4, m, items).sigmoid(), uniform(0.3, 0.9, m, items), wide.reshape(-1, 1, 1))
-        leak = torch.lerp(1 - uniform(2, 4, items).sigmoid(), torch.full((num_restarts, items), 0.05, dtype=torch.float64), wide.reshape(-1, 1))
-        return {name: v.to(like) for name, v in zip((causes.prior, causes.failure, causes.leak), (prior, failure, leak), strict=True)}
+        failure = torch.lerp(
+            uniform(2, 4, m, items).sigmoid(), uniform(0.3, 0.9, m, items), wide.reshape(-1, 1, 1)
+        )
+        leak = torch.lerp(
+            1 - uniform(2, 4, items).sigmoid(),
+            torch.full((num_restarts, items), 0.05, dtype=torch.float64),
+            wide.reshape(-1, 1),
+        )
+        return {
+            name: v.to(like)
+            for name, v in zip(
+                (causes.prior, causes.failure, causes.leak), (prior, failure, leak), strict=True
+            )
+        }
 
     def check_start(self, params: Params) -> None:
-        """A probability of exactly zero or one would never move; but a failure of one is no edge."""
+        """A probability of exactly zero or one would never move; but a failure of one is no
+        edge.
+        """
         causes = self.causes
         for name in (causes.prior, causes.failure, causes.leak):
             value = params[name]
             stuck = (value <= 0) if name == causes.failure else (value <= 0) | (value >= 1)
             if bool(stuck.any()):
                 place = stuck.nonzero()[0].tolist()
-                allowed = "in (0, 1], one for no edge," if name == causes.failure else "strictly between 0 and 1"
-                raise ValueError(f"init: {name!r} must lie {allowed} but is {float(value[tuple(place)]):g} at {place}")
+                allowed = (
+                    "in (0, 1], one for no edge,"
+                    if name == causes.failure
+                    else "strictly between 0 and 1"
+                )
+                raise ValueError(
+                    f"init: {name!r} must lie {allowed} but is {float(value[tuple(place)]):g} at"
+                    f" {place}"
+                )
 
     def complete_start(self, problem: Problem, params: Params) -> Params:
         """What came near one on the way to the logit scale and back is no edge again."""
@@ -98,7 +128,9 @@ class NoisyOrStructure(Structure):
             return None
         check_enumerable(self.causes.num_causes, len(problem.data))
         rows = CauseRows.merge(problem.data, problem.weights)
-        every = binary_configurations(self.causes.num_causes, problem.data.dtype, problem.data.device)
+        every = binary_configurations(
+            self.causes.num_causes, problem.data.dtype, problem.data.device
+        )
         return CauseSteps(self.causes, rows, every, 2 * num_inner, chunk_elements)
 
     def sums_out(self, program: Program) -> bool:
@@ -106,11 +138,19 @@ class NoisyOrStructure(Structure):
         return True
 
     def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor] | None:
-        """Also of many latents, where each row's log-likelihood is known: see :mod:`inference.structures.noisy_or.likelihood`."""
+        """Also of many latents, where each row's log-likelihood is known: see
+        :mod:`inference.structures.noisy_or.likelihood`.
+        """
         if problem.weights is not None:
             return super().exact_objective(problem, params)
-        one_each = ({name: value[r] for name, value in params.items()} for r in range(len(params[self.causes.prior])))
-        found = torch.tensor([total_log_likelihood(self.causes, problem.data, own)[0] for own in one_each], dtype=torch.float64)
+        one_each = (
+            {name: value[r] for name, value in params.items()}
+            for r in range(len(params[self.causes.prior]))
+        )
+        found = torch.tensor(
+            [total_log_likelihood(self.causes, problem.data, own)[0] for own in one_each],
+            dtype=torch.float64,
+        )
         if bool(found.isnan().any()):
             return None
         return found, found + problem.program_of_one_row().log_prior(params).detach().double().cpu()
@@ -125,14 +165,18 @@ class NoisyOrStructure(Structure):
         return {self.causes.latent: latent_modes(self.causes, program.args[0], params)}
 
     def recommended(self, problem: Problem) -> Recommendation:
-        """One search: a single run of EM from a random start finds every latent less than half of the time."""
+        """One search: a single run of EM from a random start finds every latent less than half of
+        the time.
+        """
         return Recommendation(GrowAndPrune(), "random", 1)
 
     def labels(self) -> tuple[Labels, ...]:
         causes = self.causes
 
         def rename(params: Params, order: Tensor, flips: Tensor) -> Params:
-            return params | {name: params[name][:, order] for name in (causes.prior, causes.failure)}
+            return params | {
+                name: params[name][:, order] for name in (causes.prior, causes.failure)
+            }
 
         return (Labels(causes.latent, lambda params: params[causes.failure], rename),)
 
@@ -143,11 +187,19 @@ class NoisyOrStructure(Structure):
         return {**params, **moved}
 
     def graphs(self, params: Params) -> dict[str, Tensor]:
-        """By the site of the failures, (items, latents): a failure at its limit of one is no edge."""
-        return {self.causes.failure: (params[self.causes.failure] < 1 - 10 * PROBABILITY_LIMIT).mT.long()}
+        """By the site of the failures, (items, latents): a failure at its limit of one is no
+        edge.
+        """
+        return {
+            self.causes.failure: (
+                (params[self.causes.failure] < 1 - 10 * PROBABILITY_LIMIT).mT.long()
+            )
+        }
 
     def num_free(self, params: Params) -> int:
-        """Priors and edges of latents that are in use, and leaks; a failure at its limit of one is no edge."""
+        """Priors and edges of latents that are in use, and leaks; a failure at its limit of one is
+        no edge.
+        """
         used = params[self.causes.prior] > 10 * PROBABILITY_LIMIT
         edges = params[self.causes.failure][used] < 1 - 10 * PROBABILITY_LIMIT
         return int(used.sum()) + int(edges.sum()) + params[self.causes.leak].numel()

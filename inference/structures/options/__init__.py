@@ -7,12 +7,27 @@ from inference.structures.options.alignment import (
     permute_policy_options,
     policy_error,
 )
-from inference.structures.options.continuous import ContinuousOptionsStructure, PolicySteps, random_functions
+from inference.structures.options.continuous import (
+    ContinuousOptionsStructure,
+    PolicySteps,
+    random_functions,
+)
 from inference.structures.options.em_steps import OptionSteps
-from inference.structures.options.forward_backward import Along, Parts, parts_of, steps_along, steps_of
+from inference.structures.options.forward_backward import (
+    Along,
+    Parts,
+    parts_of,
+    steps_along,
+    steps_of,
+)
 from inference.structures.options.logistic import newton_step
 from inference.structures.options.moment_counts import OptionMoments, count_moments
-from inference.structures.options.moments import MomentDiagnostics, MomentEstimate, MomentWarning, state_by_state
+from inference.structures.options.moments import (
+    MomentDiagnostics,
+    MomentEstimate,
+    MomentWarning,
+    state_by_state,
+)
 from inference.structures.options.moments_joint import all_states_at_once
 from inference.structures.options.moments_refined import refine_moments
 from inference.structures.options.noise import COLUMNS, option_noise

@@ -1,4 +1,6 @@
-"""Models of hidden options along continuous states: expected counts by differentiation, logistic regressions, starts."""
+"""Models of hidden options along continuous states: expected counts by differentiation, logistic
+regressions, starts.
+"""
 
 from __future__ import annotations
 
@@ -37,10 +39,12 @@ NUM_GRADIENT_STEPS = 40  # of one M-step where the features have parameters
 
 @dataclass(frozen=True)
 class PairPosteriors:
-    """What an M-step needs of the options; logistic regressions have no smaller statistic, so parts are joined.
+    """What an M-step needs of the options; logistic regressions have no smaller statistic, so parts
+    are joined.
 
     Args:
-        pairs: P(option before, option), P(first option) in row 0 where a sequence begins, one step after another, (R, N, O, O).
+        pairs: P(option before, option), P(first option) in row 0 where a sequence begins, one step
+            after another, (R, N, O, O).
     """
 
     pairs: Tensor = field(metadata={"join": 1})
@@ -50,10 +54,11 @@ class PairPosteriors:
 class PolicySteps(Steps):
     r"""EM for policies that are functions of the state.
 
-    The E-step is one backward pass: a step's matrix times the gradient with respect to it is the posterior of the pair
-    of options about it. Given those, each option's low-level policy is a multinomial logistic regression of actions on
-    features, weighted by P(option), and each row of the high-level policy one of next options on features: Newton steps
-    where features are given, L-BFGS on both together where they have parameters of their own.
+    The E-step is one backward pass: a step's matrix times the gradient with respect to it is the
+    posterior of the pair of options about it. Given those, each option's low-level policy is a
+    multinomial logistic regression of actions on features, weighted by P(option), and each row of
+    the high-level policy one of next options on features: Newton steps where features are given,
+    L-BFGS on both together where they have parameters of their own.
 
     Args:
         about: the model's description of itself.
@@ -81,11 +86,17 @@ class PolicySteps(Steps):
                 value = self.plan.log_sum(log_leaves).sum(-1)
                 pairs.append(torch.autograd.grad(value.sum(), log_leaves)[0])
             values.append(value.detach())
-        return PairPosteriors(torch.cat(pairs)), torch.cat(values), self.program.log_prior(params).detach()
+        return (
+            PairPosteriors(torch.cat(pairs)),
+            torch.cat(values),
+            self.program.log_prior(params).detach(),
+        )
 
     def m_step(self, statistics: PairPosteriors, params: Params) -> Params:
         concentration = torch.full_like(params["initial"][0], self.about.concentration)
-        new = params | {"initial": mode(statistics.pairs[:, self.plan.first, 0].sum(1), concentration)}
+        new = params | {
+            "initial": mode(statistics.pairs[:, self.plan.first, 0].sum(1), concentration)
+        }
         if self.about.policy.sites(self.about.num_features):
             return new | self._gradient_steps(statistics, new)
         for _ in range(self.num_inner):
@@ -93,7 +104,9 @@ class PolicySteps(Steps):
         return new
 
     def on(self, data: Tensor) -> PolicySteps:
-        """Other packed sequences, (B, T, D + 1); the M-step of joined statistics is that of the steps on all of them."""
+        """Other packed sequences, (B, T, D + 1); the M-step of joined statistics is that of the
+        steps on all of them.
+        """
         return replace(self, plan=policy_plan_of(data))
 
     def _newton(self, pairs: Tensor, params: Params) -> Params:
@@ -101,7 +114,9 @@ class PolicySteps(Steps):
         design = torch.nn.functional.pad(features, (0, 1), value=1.0)
         variance = self.about.prior_scale**2
         seen, later = self.plan.seen, ~self.plan.first
-        action = torch.nn.functional.one_hot(self.plan.actions[seen], self.about.num_actions).to(pairs)
+        action = torch.nn.functional.one_hot(self.plan.actions[seen], self.about.num_actions).to(
+            pairs
+        )
         option = pairs[:, seen].sum(2)  # (R, n, O)
         targets = {"low": (design[:, seen], option[..., None] * action[:, None, :])}
         if self.about.num_options > 1:
@@ -110,13 +125,17 @@ class PolicySteps(Steps):
             targets["high"] = (design[:, later], switch.gather(-1, order.expand(switch.shape)))
         out = {}
         for name, (x, y) in targets.items():
-            weights = torch.cat([params[f"{name}_weights"], params[f"{name}_intercepts"][..., None]], -1)
+            weights = torch.cat(
+                [params[f"{name}_weights"], params[f"{name}_intercepts"][..., None]], -1
+            )
             weights = newton_step(weights, x, y, variance)
             out[f"{name}_weights"], out[f"{name}_intercepts"] = weights[..., :-1], weights[..., -1]
         return out
 
     def _gradient_steps(self, statistics: PairPosteriors, params: Params) -> Params:
-        """All weights together, the first options as they are; weights into hidden units in coordinates of about equal curvature."""
+        """All weights together, the first options as they are; weights into hidden units in
+        coordinates of about equal curvature.
+        """
         initial = {"initial": params["initial"]}
         free = {name: value for name, value in params.items() if name != "initial"}
         factor = self._factor_of_inputs() if isinstance(self.about.policy, Network) else None
@@ -129,23 +148,38 @@ class PolicySteps(Steps):
         return _units_from(found, factor)
 
     def _factor_of_inputs(self) -> Tensor | None:
-        r"""The Cholesky factor L, (D + 1, D + 1), of :math:`\tfrac14 X^\top X + I / s^2` with the states and a column of ones in X: a state whose
-        columns lie far from zero ties the weights of a hidden unit to its intercept, and a search in them would creep. None where no such factor is a number."""
+        r"""The Cholesky factor L, (D + 1, D + 1), of :math:`\tfrac14 X^\top X + I / s^2` with the
+        states and a column of ones in X: a state whose columns lie far from zero ties the weights
+        of a hidden unit to its intercept, and a search in them would creep.
+
+        None where no such factor is a number.
+        """
         x = torch.nn.functional.pad(self.plan.states, (0, 1), value=1.0)
         scale = self.about.policy.sites(self.about.num_features)["hidden_weights"][1]
-        factor, failed = torch.linalg.cholesky_ex(x.mT @ x / 4 + torch.eye(x.shape[1]).to(x) / scale**2)
+        factor, failed = torch.linalg.cholesky_ex(
+            x.mT @ x / 4 + torch.eye(x.shape[1]).to(x) / scale**2
+        )
         return factor if int(failed) == 0 and bool(factor.isfinite().all()) else None
 
     def expected(self, statistics: PairPosteriors, params: Params) -> Tensor:
-        """E[log p(actions, options)] under given posteriors of pairs, and the log-prior but for its constant, (R,)."""
+        """E[log p(actions, options)] under given posteriors of pairs, and the log-prior but for its
+        constant, (R,).
+        """
         pairs = statistics.pairs
         log_leaves = self.plan.log_leaves(params, self.about.policy)
-        total = torch.where(pairs == 0, torch.zeros_like(pairs), pairs * log_leaves).sum((1, 2, 3))  # 0 * -inf is 0
+        total = torch.where(pairs == 0, torch.zeros_like(pairs), pairs * log_leaves).sum(
+            (1, 2, 3)
+        )  # 0 * -inf is 0
         total = total + torch.special.xlogy(self.about.concentration - 1, params["initial"]).sum(-1)
-        scales = {name: scale for name, (_, scale) in self.about.policy.sites(self.about.num_features).items()}
+        scales = {
+            name: scale
+            for name, (_, scale) in self.about.policy.sites(self.about.num_features).items()
+        }
         for name, value in params.items():
             if name != "initial":
-                total = total - 0.5 * (value / scales.get(name, self.about.prior_scale)).square().flatten(1).sum(1)
+                total = total - 0.5 * (
+                    value / scales.get(name, self.about.prior_scale)
+                ).square().flatten(1).sum(1)
         return total
 
 
@@ -165,15 +199,23 @@ def _units_from(params: Params, factor: Tensor | None) -> Params:
 
 
 def random_functions(
-    about: PolicyDescription, shapes: dict[str, tuple[int, ...]], states: Tensor, num: int, seed: int
+    about: PolicyDescription,
+    shapes: dict[str, tuple[int, ...]],
+    states: Tensor,
+    num: int,
+    seed: int,
 ) -> Params:
-    """Weights of unit size for standardised features, options that last, first options equally likely."""
+    """Weights of unit size for standardised features, options that last, first options equally
+    likely.
+    """
     generator = torch.Generator().manual_seed(seed)
     centre, spread = states.mean(0), states.std(0, correction=0)
     spread = torch.where(spread > 0, spread, torch.ones_like(spread))
     out = {}
     for name, shape in shapes.items():
-        out[name] = torch.randn((num, *shape), generator=generator, dtype=torch.float64).to(states.device)
+        out[name] = torch.randn((num, *shape), generator=generator, dtype=torch.float64).to(
+            states.device
+        )
     out["initial"] = torch.full_like(out["initial"], 1.0 / about.num_options)
     scaled: tuple[str, ...] = ("low", "high")
     if about.policy.sites(about.num_features):
@@ -204,12 +246,16 @@ class ContinuousOptionsStructure(Structure):
         return cls(model) if hasattr(model, "policy_chain") else None
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
-        """Random weights; "spectral" (there is no start by moments): the best of three times as many after 15 iterations."""
+        """Random weights; "spectral" (there is no start by moments): the best of three times as
+        many after 15 iterations.
+        """
         states = policy_plan_of(problem.data).states
         shapes = self.model.shapes()
         if init != "spectral":
             return random_functions(self.about, shapes, states, num_restarts, problem.seed)
-        params = random_functions(self.about, shapes, states, NUM_CANDIDATES * num_restarts, problem.seed)
+        params = random_functions(
+            self.about, shapes, states, NUM_CANDIDATES * num_restarts, problem.seed
+        )
         steps = self._steps(problem, 1)
         for _ in range(SHORT_RUN):
             params = steps.m_step(steps.e_step(params)[0], params)
@@ -218,25 +264,36 @@ class ContinuousOptionsStructure(Structure):
         return {name: value[kept] for name, value in params.items()}
 
     def _steps(self, problem: Problem, num_inner: int) -> PolicySteps:
-        return PolicySteps(self.about, policy_plan_of(problem.data), problem.program_of_one_row(), num_inner)
+        return PolicySteps(
+            self.about, policy_plan_of(problem.data), problem.program_of_one_row(), num_inner
+        )
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps | None:
         return self._steps(problem, num_inner)
 
-    def align(self, params: Params, reference: Mapping[str, Tensor], signs: bool = True) -> Alignment:
+    def align(
+        self, params: Params, reference: Mapping[str, Tensor], signs: bool = True
+    ) -> Alignment:
         return align_policies(params, reference, self.model.policy_chain())
 
     def canonical(self, params: Params) -> Params:
-        """Options in falling order of their log-odds of action 1 against 0 at the origin (then of action 2, ...)."""
+        """Options in falling order of their log-odds of action 1 against 0 at the origin (then of
+        action 2, ...).
+        """
         intercepts = params["low_intercepts"]
-        order = sorted(range(self.about.num_options), key=lambda o: [-round(v, 9) for v in intercepts[o].tolist()])
+        order = sorted(
+            range(self.about.num_options),
+            key=lambda o: [-round(v, 9) for v in intercepts[o].tolist()],
+        )
         return permute_policy_options(params, torch.tensor(order, device=intercepts.device))
 
     def num_observations(self, problem: Problem) -> int:
         """Steps."""
         return len(policy_plan_of(problem.data).states)
 
-    def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> NoiseDraws:
+    def component_noise(
+        self, params: Params, data: Tensor, generator: Generator, num_draws: int
+    ) -> NoiseDraws:
         from inference.structures.options.forward_backward import steps_along
         from inference.structures.options.noise import option_noise
 
@@ -245,11 +302,14 @@ class ContinuousOptionsStructure(Structure):
         action = data[..., -1].nan_to_num(nan=-1.0).long()
         few = data[..., :-1][..., :NUM_SPLIT]
         cell = (
-            (few > few.flatten(0, 1).nanmedian(0).values) * 2 ** torch.arange(few.shape[-1], device=data.device)
+            (few > few.flatten(0, 1).nanmedian(0).values)
+            * 2 ** torch.arange(few.shape[-1], device=data.device)
         ).sum(-1)
         before = torch.nn.functional.pad(action[:, :-1], (1, 0), value=-1)
         context = torch.where(before >= 0, before * 2 ** few.shape[-1] + cell, -1)
-        return option_noise(along, action.cpu().numpy(), context.cpu().numpy(), generator, num_draws)
+        return option_noise(
+            along, action.cpu().numpy(), context.cpu().numpy(), generator, num_draws
+        )
 
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params:
         """Actions along the states of the data, missing where they are."""
@@ -261,10 +321,14 @@ class ContinuousOptionsStructure(Structure):
         return {"trajectories": torch.cat([packed[..., :-1], actions[..., None]], -1)}
 
     def as_tables(self, program: Program, values: Params) -> dict[str, Tensor]:
-        """The share of steps with each action, sequence by sequence; the states have no law of their own."""
+        """The share of steps with each action, sequence by sequence; the states have no law of
+        their own.
+        """
         action = values["trajectories"][..., -1]
         seen = (~action.isnan()).sum(1, keepdim=True).clamp(min=1)
-        counts = torch.stack([(action == value).sum(1) for value in range(self.about.num_actions)], 1)
+        counts = torch.stack(
+            [(action == value).sum(1) for value in range(self.about.num_actions)], 1
+        )
         return {"share of steps with each action": counts / seen}
 
     def num_free(self, params: Params) -> int:
@@ -290,5 +354,3 @@ class ContinuousOptionsStructure(Structure):
         from inference.engines.em import EM
 
         return Recommendation(EM(), num_restarts=NUM_STARTS)
-
-

@@ -1,4 +1,6 @@
-"""Both halves of EM for hidden options: expected counts by differentiation, tables in closed form."""
+"""Both halves of EM for hidden options: expected counts by differentiation, tables in closed
+form.
+"""
 
 from __future__ import annotations
 
@@ -35,16 +37,21 @@ class _Rows:
     @cached_property
     def constant(self) -> Tensor:
         """What the log density has whatever the value."""
-        return torch.lgamma(self.concentration.sum(-1)).sum() - torch.lgamma(self.concentration).sum()
+        return (
+            torch.lgamma(self.concentration.sum(-1)).sum() - torch.lgamma(self.concentration).sum()
+        )
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Summed over all but the leading dim of a value (R, ...)."""
-        return self.constant + torch.xlogy(self.concentration - 1, value).flatten(-self.num_dims).sum(-1)
+        return self.constant + torch.xlogy(self.concentration - 1, value).flatten(
+            -self.num_dims
+        ).sum(-1)
 
 
 @dataclass(frozen=True, eq=False)
 class _Environment:
-    """All that the states say of the environment, where no action is missing: it owes nothing to the policies then.
+    """All that the states say of the environment, where no action is missing: it owes nothing to
+    the policies then.
 
     Args:
         counts: of every move, (A, S, S).
@@ -62,14 +69,19 @@ def mode(counts: Tensor, concentration: Tensor) -> Tensor:
     """Rows that maximise counts and prior; the prior's mean where neither says anything."""
     weight = counts + concentration - 1
     total = weight.sum(-1, keepdim=True)
-    return torch.where(total > 0, weight / total.clamp(min=1e-300), concentration / concentration.sum(-1, keepdim=True))
+    return torch.where(
+        total > 0,
+        weight / total.clamp(min=1e-300),
+        concentration / concentration.sum(-1, keepdim=True),
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class OptionSteps(Steps):
     """EM for hidden options: the E-step is one backward pass, the M-step counts over counts.
 
-    Where no action is missing, the environment is the same from the first M-step on: what it adds is computed once.
+    Where no action is missing, the environment is the same from the first M-step on: what it adds
+    is computed once.
 
     Args:
         chain: the model's description of itself.
@@ -94,8 +106,13 @@ class OptionSteps(Steps):
         }
         if c.termination is None or c.choice is None:
             return out | {c.high: _Rows(torch.full((s, o, o), c.concentration, **kind) + stay, 3)}
-        ends = torch.tensor([c.concentration, c.concentration + c.stickiness], **kind).expand(s, o, 2)
-        return out | {c.termination: _Rows(ends, 3), c.choice: _Rows(torch.full((s, o), c.concentration, **kind), 2)}
+        ends = torch.tensor([c.concentration, c.concentration + c.stickiness], **kind).expand(
+            s, o, 2
+        )
+        return out | {
+            c.termination: _Rows(ends, 3),
+            c.choice: _Rows(torch.full((s, o), c.concentration, **kind), 2),
+        }
 
     @cached_property
     def _environment(self) -> _Environment | None:
@@ -103,30 +120,50 @@ class OptionSteps(Steps):
         if len(self.plan.gap_state):
             return None
         prior = self._priors[self.chain.environment]
-        counts = self.plan.move_counts(self.chain.num_states, self.chain.num_actions).to(prior.concentration)
+        counts = self.plan.move_counts(self.chain.num_states, self.chain.num_actions).to(
+            prior.concentration
+        )
         value = mode(counts, prior.concentration)
-        return _Environment(counts, value, self.plan.log_moves(value[None])[0].sum(), prior.log_prob(value[None])[0])
+        return _Environment(
+            counts, value, self.plan.log_moves(value[None])[0].sum(), prior.log_prob(value[None])[0]
+        )
 
     @property
     def known_sites(self) -> frozenset[str]:
-        return frozenset() if self._environment is None or self.gaps_elsewhere else frozenset({self.chain.environment})
+        return (
+            frozenset()
+            if self._environment is None or self.gaps_elsewhere
+            else frozenset({self.chain.environment})
+        )
 
     def _log_prior_of(self, name: str, params: Params) -> Tensor:
         prior = self._priors[name]
         value = params[name].flatten(1) if prior.num_dims == 1 else params[name]
-        return prior.log_prob(torch.stack([value, 1 - value], -1) if name == self.chain.termination else value)
+        return prior.log_prob(
+            torch.stack([value, 1 - value], -1) if name == self.chain.termination else value
+        )
 
     def e_step(self, params: Params) -> tuple[Params, Tensor, Tensor]:
-        """Expected counts of every entry, log-likelihood (R,) of states and actions, log-prior (R,)."""
+        """Expected counts of every entry, log-likelihood (R,) of states and actions, log-prior
+        (R,).
+        """
         params = with_high(self.chain, params)
         known, environment = self._environment, params[self.chain.environment].detach()
-        names = (self.chain.initial, self.chain.low, self.chain.high, *([self.chain.environment] if known is None else []))
+        names = (
+            self.chain.initial,
+            self.chain.low,
+            self.chain.high,
+            *([self.chain.environment] if known is None else []),
+        )
         num_restarts = len(environment)
         each = self.plan.tree.num_held(self.chain.num_options) * self.chain.num_options**2
         step = max(1, MAX_ELEMENTS // each)
         parts, values = [], []
         for begin in range(0, num_restarts, step):
-            leaves = [params[name][begin : begin + step].detach().clone().requires_grad_() for name in names]
+            leaves = [
+                params[name][begin : begin + step].detach().clone().requires_grad_()
+                for name in names
+            ]
             initial, low, high, *of_moves = leaves
             moves = of_moves[0] if known is None else environment[begin : begin + step]
             value, grads = self.plan.log_actions_and_slopes(initial, low, high, moves)
@@ -138,16 +175,31 @@ class OptionSteps(Steps):
             parts.append([leaf.detach() * grad for leaf, grad in zip(leaves, grads, strict=True)])
             values.append(value)
         log_likelihood = torch.cat(values)
-        log_prior = sum((self._log_prior_of(name, params) for name in self._priors if name != self.chain.environment), torch.zeros(()))
-        if known is not None and (environment.data_ptr() == known.value.data_ptr() or bool((environment == known.value).all())):  # from the first M-step on
-            log_likelihood, log_prior = log_likelihood + known.log_moves, log_prior + known.log_prior
+        log_prior = sum(
+            (
+                self._log_prior_of(name, params)
+                for name in self._priors
+                if name != self.chain.environment
+            ),
+            torch.zeros(()),
+        )
+        if known is not None and (
+            environment.data_ptr() == known.value.data_ptr()
+            or bool((environment == known.value).all())
+        ):  # from the first M-step on
+            log_likelihood, log_prior = (
+                log_likelihood + known.log_moves,
+                log_prior + known.log_prior,
+            )
         else:
-            log_likelihood = log_likelihood + (0.0 if known is None else self.plan.log_moves(environment).sum(-1))
+            log_likelihood = log_likelihood + (
+                0.0 if known is None else self.plan.log_moves(environment).sum(-1)
+            )
             log_prior = log_prior + self._log_prior_of(self.chain.environment, params)
         if log_likelihood.isneginf().any():
             raise ValueError(
-                "data: impossible under the parameters (a probability of exactly zero met an observation); start elsewhere, or use "
-                "a concentration above 1"
+                "data: impossible under the parameters (a probability of exactly zero met an"
+                " observation); start elsewhere, or use a concentration above 1"
             )
         counts = {name: torch.cat([part[i] for part in parts]) for i, name in enumerate(names)}
         if known is not None:
@@ -163,17 +215,25 @@ class OptionSteps(Steps):
                 continue
             counts = statistics[name].flatten(1) if prior.num_dims == 1 else statistics[name]
             rows = mode(counts, prior.concentration)
-            new[name] = (rows[..., 0] if name == self.chain.termination else rows).reshape(params[name].shape)
+            new[name] = (rows[..., 0] if name == self.chain.termination else rows).reshape(
+                params[name].shape
+            )
         return new
 
     def _endings(self, statistics: Params, params: Params) -> Params:
-        """Expected counts of options that ended or did not (R, S, O, 2), and of those chosen then (R, S, O).
+        """Expected counts of options that ended or did not (R, S, O, 2), and of those chosen then
+        (R, S, O).
 
-        Whether an option that is on again had ended first is one more latent: its posterior splits the counts of staying.
+        Whether an option that is on again had ended first is one more latent: its posterior splits
+        the counts of staying.
         """
         if self.chain.termination is None or self.chain.choice is None:
             return {}
-        counts, end, choice = statistics[self.chain.high], params[self.chain.termination], params[self.chain.choice]
+        counts, end, choice = (
+            statistics[self.chain.high],
+            params[self.chain.termination],
+            params[self.chain.choice],
+        )
         again = end * choice
         stayed = counts.diagonal(dim1=-2, dim2=-1)
         share = again / (again + 1 - end).clamp(min=1e-300)
@@ -186,4 +246,3 @@ class OptionSteps(Steps):
     def on(self, data: Tensor) -> OptionSteps:
         """Other packed sequences, (B, T, 2)."""
         return replace(self, plan=plan_of(data, self.chain.num_states, self.chain.num_actions))
-

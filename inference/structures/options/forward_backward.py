@@ -1,9 +1,11 @@
-r"""Sequences under given policies, step after step: messages forward and backward, for all of them side by side.
+r"""Sequences under given policies, step after step: messages forward and backward, for all of them
+side by side.
 
-The steps of a sequence come one after another, so a single long one would be slow. It is cut into pieces of about the
-square root of its length. What a piece does to the options is a matrix, and its rows are had by going through all pieces side
-by side, once for each option they could begin with; then the pieces are tied together, and gone through again from where they
-really begin. The numbers are those of the plain recursion.
+The steps of a sequence come one after another, so a single long one would be slow. It is cut into
+pieces of about the square root of its length. What a piece does to the options is a matrix, and its
+rows are had by going through all pieces side by side, once for each option they could begin with;
+then the pieces are tied together, and gone through again from where they really begin. The numbers
+are those of the plain recursion.
 """
 
 from __future__ import annotations
@@ -41,21 +43,28 @@ class Parts:
 def parts_of(chain: ChainDescription, params: Mapping[str, Tensor]) -> Parts:
     """The parameters of a model that describes its chain."""
     params = with_high(chain, params)
-    return Parts(*(params[name].detach() for name in (chain.initial, chain.low, chain.high, chain.environment)))
+    return Parts(
+        *(
+            params[name].detach()
+            for name in (chain.initial, chain.low, chain.high, chain.environment)
+        )
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class Along:
-    """The factors of every step of some sequences, as arrays; made by :func:`steps_of` or :func:`steps_along`.
+    """The factors of every step of some sequences, as arrays; made by :func:`steps_of` or
+    :func:`steps_along`.
 
     Args:
-        table: (L + 1, O, O), transition times emission of the distinct steps, the identity last, which stands for a step
-            after the end: everything passes through it; a step that begins a sequence has its factors in row 0.
+        table: (L + 1, O, O), transition times emission of the distinct steps, the identity last,
+            which stands for a step after the end: everything passes through it; a step that begins
+            a sequence has its factors in row 0.
         words: (P, C), the step of every time, in P pieces, those of a sequence one after another.
         row, begin: (P,), the sequence of each piece, and the time of its first step.
         lengths: (B,); width: of the data, at least the longest of them, T.
-        before: (B, T, O, O), P(option | state, option before), the first options' law in row 0 at the first step; and
-            low: (B, T, O, A), as functions, for prediction alone needs them.
+        before: (B, T, O, O), P(option | state, option before), the first options' law in row 0 at
+            the first step; and low: (B, T, O, A), as functions, for prediction alone needs them.
     """
 
     table: np.ndarray
@@ -94,7 +103,9 @@ class Along:
 
     @cached_property
     def _pieces(self) -> tuple[np.ndarray, np.ndarray]:
-        """What each piece does: rows by the option before it, each divided by its sum (P, O, O), and the log of that (P, O)."""
+        """What each piece does: rows by the option before it, each divided by its sum (P, O, O),
+        and the log of that (P, O).
+        """
         size = self.num_options
         product = np.broadcast_to(np.eye(size), (len(self.words), size, size))
         scale = np.zeros(product.shape[:2])
@@ -107,7 +118,9 @@ class Along:
         return product, scale
 
     def starts(self) -> np.ndarray:
-        """(P, O), P(option before the piece | what came before it); before a sequence all is in entry 0, as its first step wants."""
+        """(P, O), P(option before the piece | what came before it); before a sequence all is in
+        entry 0, as its first step wants.
+        """
         out = np.zeros((len(self.words), self.num_options))
         out[:, 0] = 1.0
         if self.is_last.all():
@@ -116,24 +129,33 @@ class Along:
         with np.errstate(divide="ignore", invalid="ignore"):
             for p in np.flatnonzero(~self.is_last):
                 weight = np.log(out[p]) + scale[p]
-                value = np.exp(weight - weight.max()) @ product[p] if weight.max() > -np.inf else np.zeros(self.num_options)
+                value = (
+                    np.exp(weight - weight.max()) @ product[p]
+                    if weight.max() > -np.inf
+                    else np.zeros(self.num_options)
+                )
                 out[p + 1] = value / value.sum() if value.any() else value
         return out
 
     def ends(self) -> np.ndarray:
-        """(P, O), P(what comes after the piece | option at its end), the largest entry one; zero where the past rules the option out."""
+        """(P, O), P(what comes after the piece | option at its end), the largest entry one; zero
+        where the past rules the option out.
+        """
         out = np.ones((len(self.words), self.num_options))
         if self.is_last.all():
             return out
         (product, scale), possible = self._pieces, self.starts() > 0
         with np.errstate(divide="ignore"):
             for p in np.flatnonzero(~self.is_last)[::-1]:
-                weight = np.where(possible[p + 1], np.log(product[p + 1] @ out[p + 1]) + scale[p + 1], -np.inf)
+                weight = np.where(
+                    possible[p + 1], np.log(product[p + 1] @ out[p + 1]) + scale[p + 1], -np.inf
+                )
                 out[p] = np.exp(weight - weight.max())
         return out
 
     def forward(self) -> tuple[np.ndarray, np.ndarray]:
-        """P(option | past) at every step of every piece (C, P, O), and the log of each step's normaliser (C, P).
+        """P(option | past) at every step of every piece (C, P, O), and the log of each step's
+        normaliser (C, P).
 
         Raises:
             ValueError: naming the first step that is impossible.
@@ -150,7 +172,10 @@ class Along:
         if not (scale > 0).all():
             p = int((~(scale > 0)).any(0).argmax())
             step = int(self.begin[p]) + int((~(scale[:, p] > 0)).argmax())
-            raise ValueError(f"data: sequence {int(self.row[p])} is impossible under the parameters from step {step} on")
+            raise ValueError(
+                f"data: sequence {int(self.row[p])} is impossible under the parameters from step"
+                f" {step} on"
+            )
         return alpha, np.log(scale)
 
     def by_sequence(self, values: np.ndarray) -> np.ndarray:
@@ -159,7 +184,9 @@ class Along:
         return self.at_steps(values.swapaxes(0, 1)[inside])
 
     def at_steps(self, flat: np.ndarray) -> np.ndarray:
-        """(N, ...), one entry a step, sequences one after another -> (B, T, ...), zero after the ends."""
+        """(N, ...), one entry a step, sequences one after another -> (B, T, ...), zero after the
+        ends.
+        """
         if len(self.lengths) == 1:
             return flat[None]
         out = np.zeros((*self.shape, *flat.shape[1:]), dtype=flat.dtype)
@@ -171,17 +198,31 @@ class Along:
         if len(self.lengths) > 1:
             value = np.where(self.inside.reshape(self.shape + (1,) * (value.ndim - 2)), value, fill)
         if self.width > self.shape[1]:
-            more = np.full((len(value), self.width - self.shape[1], *value.shape[2:]), fill, dtype=value.dtype)
+            more = np.full(
+                (len(value), self.width - self.shape[1], *value.shape[2:]), fill, dtype=value.dtype
+            )
             value = np.concatenate([value, more], 1)
         return torch.from_numpy(np.ascontiguousarray(value))
 
 
-def _along(leaves: Tensor, plan: ChainPlan | PolicyPlan, width: int, before: Callable[[], Tensor], low: Callable[[], Tensor]) -> Along:
-    """From the matrices of the distinct steps (L, O, O), and both policies at every step, (N, O, O) and (N, O, A)."""
+def _along(
+    leaves: Tensor,
+    plan: ChainPlan | PolicyPlan,
+    width: int,
+    before: Callable[[], Tensor],
+    low: Callable[[], Tensor],
+) -> Along:
+    """From the matrices of the distinct steps (L, O, O), and both policies at every step, (N, O, O)
+    and (N, O, A).
+    """
     table, lengths = leaves.detach().cpu().numpy(), plan.lengths
     size = table.shape[-1]
     longest = int(lengths.max())
-    piece = longest if size > FEW_OPTIONS else min(longest, max(SHORTEST, math.isqrt(int(lengths.sum()))))
+    piece = (
+        longest
+        if size > FEW_OPTIONS
+        else min(longest, max(SHORTEST, math.isqrt(int(lengths.sum()))))
+    )
     num = -(-lengths // piece)
     row = np.repeat(np.arange(len(lengths)), num)
     begin = (np.arange(len(row)) - np.repeat(np.cumsum(num) - num, num)) * piece
@@ -192,7 +233,9 @@ def _along(leaves: Tensor, plan: ChainPlan | PolicyPlan, width: int, before: Cal
     def laid_out(policy: Callable[[], Tensor]) -> np.ndarray:
         return along.at_steps(policy().detach().cpu().numpy())
 
-    along = Along(whole, words, row, begin, lengths, width, lambda: laid_out(before), lambda: laid_out(low))
+    along = Along(
+        whole, words, row, begin, lengths, width, lambda: laid_out(before), lambda: laid_out(low)
+    )
     return along
 
 
@@ -213,13 +256,18 @@ def steps_of(parts: Parts, data: Tensor) -> Along:
         return data[..., 0][data[..., 0] >= 0]
 
     return _along(
-        plan.leaves(*one)[0], plan, data.shape[1],
-        lambda: _begun(parts.high[states()], parts.initial[data[:, 0, 0]], plan.lengths), lambda: parts.low[states()],
-    )  # fmt: skip
+        plan.leaves(*one)[0],
+        plan,
+        data.shape[1],
+        lambda: _begun(parts.high[states()], parts.initial[data[:, 0, 0]], plan.lengths),
+        lambda: parts.low[states()],
+    )
 
 
 def steps_along(about: PolicyDescription, params: Mapping[str, Tensor], data: Tensor) -> Along:
-    """The steps of packed sequences (B, T, D + 1) under policies that are functions of the state."""
+    """The steps of packed sequences (B, T, D + 1) under policies that are functions of the
+    state.
+    """
     plan = policy_plan_of(data)
     one = {name: value.detach()[None] for name, value in params.items()}
 
@@ -227,6 +275,9 @@ def steps_along(about: PolicyDescription, params: Mapping[str, Tensor], data: Te
         return log_policies(one, plan.states, about.policy)[which][0].exp()
 
     return _along(
-        plan.log_leaves(one, about.policy)[0].exp(), plan, data.shape[1],
-        lambda: _begun(policies(1), one["initial"].expand(len(plan.lengths), -1), plan.lengths), lambda: policies(0),
-    )  # fmt: skip
+        plan.log_leaves(one, about.policy)[0].exp(),
+        plan,
+        data.shape[1],
+        lambda: _begun(policies(1), one["initial"].expand(len(plan.lengths), -1), plan.lengths),
+        lambda: policies(0),
+    )

@@ -1,11 +1,15 @@
-r"""Weighted multinomial logistic regressions, many at once: one step of Newton's method with backtracking.
+r"""Weighted multinomial logistic regressions, many at once: one step of Newton's method with
+backtracking.
 
 For problem (r, g) the objective is
 
-.. math:: \sum_n \sum_c y_{ngc} \log \mathrm{softmax}_c(0, W_1 x_n, \dots) - \lVert W \rVert^2 / (2 \sigma^2)
+.. math::
 
-with targets y not negative and not summing to one: expected counts. It is concave, so halving a Newton step that does
-not gain leads uphill in the end.
+    \sum_n \sum_c y_{ngc} \log \mathrm{softmax}_c(0, W_1 x_n, \dots) - \lVert W \rVert^2 / (2
+    \sigma^2)
+
+with targets y not negative and not summing to one: expected counts. It is concave, so halving a
+Newton step that does not gain leads uphill in the end.
 """
 
 from __future__ import annotations
@@ -65,8 +69,12 @@ def newton_step(weights: Tensor, design: Tensor, targets: Tensor, variance: floa
         block = curvature.view(r, g, c, p, c, p)
         for i in range(c):
             for j in range(i, c):
-                weight = total[..., 0] * chance[..., i] * (float(i == j) - chance[..., j])  # (R, n, G)
-                part = torch.stack([x.mT @ (weight[:, :, k, None] * x) for k in range(g)], 1)  # (R, G, P, P)
+                weight = (
+                    total[..., 0] * chance[..., i] * (float(i == j) - chance[..., j])
+                )  # (R, n, G)
+                part = torch.stack(
+                    [x.mT @ (weight[:, :, k, None] * x) for k in range(g)], 1
+                )  # (R, G, P, P)
                 block[:, :, i, :, j, :] += part
                 if i != j:
                     block[:, :, j, :, i, :] += part

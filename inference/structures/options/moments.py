@@ -1,20 +1,26 @@
-r"""Options from moments: both policies of an options HMM from counts of three successive steps, without a likelihood.
+r"""Options from moments: both policies of an options HMM from counts of three successive steps,
+without a likelihood.
 
-With :math:`s_1` the past, :math:`(s_2, a_2)` the middle and :math:`(s_3, a_3)` the future of a window,
+With :math:`s_1` the past, :math:`(s_2, a_2)` the middle and :math:`(s_3, a_3)` the future of a
+window,
 
 .. math::
     K_s &= P(S_1, S_2 = s, A_2) = X_s L_s \\
-    P(S_1, S_2 = s, A_2 = a, S_3 = s', A_3) / \Phi_{a s s'} &= X_s \, \mathrm{diag}(L_{s \cdot a}) \, H_{s'} L_{s'}
+    P(S_1, S_2 = s, A_2 = a, S_3 = s', A_3) / \Phi_{a s s'} &= X_s \, \mathrm{diag}(L_{s \cdot a})
+    \, H_{s'} L_{s'}
 
-where :math:`X_s` (S, O) is the joint law of past state and option. Divided by the environment, the windows with middle
-state s share one pair of factors over all actions, and an eigenvalue problem a state yields :math:`L_s`
-(:func:`state_by_state`); the options of different states are then matched through the :math:`H_{s'}` they imply.
-:func:`inference.structures.options.moments_joint.all_states_at_once` solves one eigenvalue problem for all states instead. Both give
-exact answers from exact moments; at the same number of steps they are many times less accurate than maximum likelihood: a
-start for EM, not an estimate to report. :func:`inference.structures.options.moments_refined.refine_moments` takes three quarters of that error away.
+where :math:`X_s` (S, O) is the joint law of past state and option. Divided by the environment, the
+windows with middle state s share one pair of factors over all actions, and an eigenvalue problem a
+state yields :math:`L_s` (:func:`state_by_state`); the options of different states are then matched
+through the :math:`H_{s'}` they imply.
+:func:`inference.structures.options.moments_joint.all_states_at_once` solves one eigenvalue problem
+for all states instead. Both give exact answers from exact moments; at the same number of steps they
+are many times less accurate than maximum likelihood: a start for EM, not an estimate to report.
+:func:`inference.structures.options.moments_refined.refine_moments` takes three quarters of that
+error away.
 
-Source: Nguyen, Li, Lai, Paschalidis and Huggins, *Beyond Predictive Accuracy* (thesis), chapter 2; the diagonalisation
-goes back to Hsu, Kakade and Zhang (2012), doi:10.1016/j.jcss.2011.12.025.
+Source: Nguyen, Li, Lai, Paschalidis and Huggins, *Beyond Predictive Accuracy* (thesis), chapter 2;
+the diagonalisation goes back to Hsu, Kakade and Zhang (2012), doi:10.1016/j.jcss.2011.12.025.
 """
 
 from __future__ import annotations
@@ -44,12 +50,15 @@ class MomentDiagnostics:
     """What the assumptions look like in the data; states that are never visited have NaN.
 
     Args:
-        singular_low, singular_high, singular_pairs: (S,), the smallest of the O leading singular values of ``low[s]``
-            (options differ in their actions), ``high[s]``, and K (options differ in their past).
-        information: square root of the number of windows times the smallest of ``singular_pairs``; below about 0.6 the
-            estimate is no better than equal probabilities, from about 2 it is decent.
+        singular_low, singular_high, singular_pairs: (S,), the smallest of the O leading singular
+            values of ``low[s]`` (options differ in their actions), ``high[s]``, and K (options
+            differ in their past).
+        information: square root of the number of windows times the smallest of ``singular_pairs``;
+            below about 0.6 the estimate is no better than equal probabilities, from about 2 it is
+            decent.
         windows_needed: windows for an information of 2.
-        unsupported: share of visited (state, next state) pairs that some action, taken there, never led to.
+        unsupported: share of visited (state, next state) pairs that some action, taken there, never
+            led to.
         smallest_gap: between eigenvalues that tell options (or options and states) apart.
         num_complex: eigenvalues with an imaginary part; only sampling noise makes them.
         matching: residual of the matching across states, relative; 0 for a perfect match.
@@ -76,7 +85,8 @@ class MomentEstimate:
     """Estimates by moments, in one order of the options for all states.
 
     Args:
-        low: (S, O, A); high: (S, O, O), [new state, old option, new option]; rows are probabilities.
+        low: (S, O, A); high: (S, O, O), [new state, old option, new option]; rows are
+            probabilities.
         diagnostics: whether to believe them.
     """
 
@@ -94,7 +104,10 @@ def check_ranks(moments: OptionMoments, num_options: int) -> np.ndarray:
     remedy = "start at random instead (init='random', several restarts)"
     for name, size in (("num_actions", moments.num_actions), ("num_states", moments.num_states)):
         if size < num_options:
-            raise ValueError(f"moments: num_options = {num_options} exceeds {name} = {size}, and the moments lack rank: {remedy}")
+            raise ValueError(
+                f"moments: num_options = {num_options} exceeds {name} = {size}, and the moments"
+                f" lack rank: {remedy}"
+            )
     pairs, visits = moments.pairs, moments.visits
     values = np.full(moments.num_states, np.nan)
     lacking = []
@@ -102,10 +115,15 @@ def check_ranks(moments: OptionMoments, num_options: int) -> np.ndarray:
         singular = np.linalg.svd(pairs[s], compute_uv=False)
         values[s] = singular[num_options - 1]
         if values[s] <= RANK_TOLERANCE * singular[0]:
-            lacking.append(f"{s} (singular values {', '.join(f'{v:.2g}' for v in singular[:num_options])})")
+            lacking.append(
+                f"{s} (singular values {', '.join(f'{v:.2g}' for v in singular[:num_options])})"
+            )
     if lacking:
         more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
-        raise ValueError(f"moments: P(past state, action) has rank below num_options = {num_options} in state {'; '.join(lacking[:3])}{more}: {remedy}")
+        raise ValueError(
+            f"moments: P(past state, action) has rank below num_options = {num_options} in state"
+            f" {'; '.join(lacking[:3])}{more}: {remedy}"
+        )
     return values
 
 
@@ -119,7 +137,8 @@ def project_rows(rows: np.ndarray) -> np.ndarray:
 
 
 def joint_eigenvectors(operators: np.ndarray, seed: int) -> tuple[np.ndarray, float, int]:
-    """Eigenvectors shared by ``operators`` (A, n, n): of the combination with a real spectrum and the widest smallest gap.
+    """Eigenvectors shared by ``operators`` (A, n, n): of the combination with a real spectrum and
+    the widest smallest gap.
 
     Returns:
         The vectors (n, n), the gap, and how many eigenvalues of that combination are complex.
@@ -142,7 +161,9 @@ def joint_eigenvectors(operators: np.ndarray, seed: int) -> tuple[np.ndarray, fl
 
 
 def _real_vectors(values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    """A conjugate pair of complex vectors gives its real and its imaginary part, which span the same plane."""
+    """A conjugate pair of complex vectors gives its real and its imaginary part, which span the
+    same plane.
+    """
     out = vectors.real.copy()
     for i in np.flatnonzero(values.imag < 0):
         out[:, i] = vectors[:, i].imag
@@ -152,11 +173,14 @@ def _real_vectors(values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
 def diagonals(operators: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     """(n, A): what each operator does to each shared eigenvector."""
     inverse = np.linalg.pinv(vectors)
-    return np.stack([np.einsum("ij,ji->i", inverse, operator @ vectors) for operator in operators], -1)
+    return np.stack(
+        [np.einsum("ij,ji->i", inverse, operator @ vectors) for operator in operators], -1
+    )
 
 
 def state_by_state(moments: OptionMoments, num_options: int, seed: int = 0) -> MomentEstimate:
-    """Policies from one small eigenvalue problem a state, options matched across states along a spanning tree.
+    """Policies from one small eigenvalue problem a state, options matched across states along a
+    spanning tree.
 
     Args:
         moments: counted, or exact.
@@ -164,8 +188,8 @@ def state_by_state(moments: OptionMoments, num_options: int, seed: int = 0) -> M
         seed: of the directions in which actions are combined.
 
     Raises:
-        ValueError: if the moments lack rank, or there is no next state that every action taken in a state can lead to;
-            naming the state and the numbers.
+        ValueError: if the moments lack rank, or there is no next state that every action taken in a
+            state can lead to; naming the state and the numbers.
     """
     singular_pairs = check_ranks(moments, num_options)
     s_all, a_all, o = moments.num_states, moments.num_actions, num_options
@@ -195,17 +219,22 @@ def state_by_state(moments: OptionMoments, num_options: int, seed: int = 0) -> M
         moved = max(moved, float(np.abs(raw - high[t]).max()))
     for s in visited.tolist():
         low[s] = low[s][orders[s]]
-    return MomentEstimate(low, high, diagnose(moments, low, high, singular_pairs, gap, num_complex, residual, moved))
+    return MomentEstimate(
+        low, high, diagnose(moments, low, high, singular_pairs, gap, num_complex, residual, moved)
+    )
 
 
-def _operators(moments: OptionMoments, s: int, taken: np.ndarray, num_options: int) -> tuple[np.ndarray, np.ndarray]:
+def _operators(
+    moments: OptionMoments, s: int, taken: np.ndarray, num_options: int
+) -> tuple[np.ndarray, np.ndarray]:
     """(taken actions, O, O), similar to the diagonal matrices of ``low[s, :, a]``."""
     environment = moments.environment[taken, s]  # (actions, next)
     shared = np.flatnonzero((environment > 0).all(0))
     if not len(shared):
         raise ValueError(
-            f"there is no next state that each of the actions {', '.join(map(str, taken.tolist()))}, taken in state {s}, can lead to, so that three steps show the action itself, "
-            "and not what the option adds to it"
+            "there is no next state that each of the actions"
+            f" {', '.join(map(str, taken.tolist()))}, taken in state {s}, can lead to, so that"
+            " three steps show the action itself, and not what the option adds to it"
         )
     weight = 1.0 / (1.0 / environment[:, shared]).sum(0)
     blocks = moments.windows[taken, s][:, :, shared]  # (actions, past, next, next action)
@@ -213,14 +242,20 @@ def _operators(moments: OptionMoments, s: int, taken: np.ndarray, num_options: i
     flat = blocks.reshape(len(taken), moments.num_states, -1)
     left, values, right = np.linalg.svd(flat.sum(0), full_matrices=False)
     if values[num_options - 1] <= RANK_TOLERANCE * values[0]:
-        raise ValueError(f"moments: windows about state {s} have rank below num_options = {num_options}: start at random instead")
+        raise ValueError(
+            f"moments: windows about state {s} have rank below num_options = {num_options}: start"
+            " at random instead"
+        )
     left, right = left[:, :num_options], right[:num_options]
     return (left.T @ flat @ right.T) / values[:num_options, None], values
 
 
-def _implied_high(moments: OptionMoments, low: np.ndarray, visited: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """high[s'] as seen from state s, (S, S, O, O), rows in the options' order of s, columns in that of s'; and weights (S, S),
-    zero where s does not lead to s'."""
+def _implied_high(
+    moments: OptionMoments, low: np.ndarray, visited: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """high[s'] as seen from state s, (S, S, O, O), rows in the options' order of s, columns in that
+    of s'; and weights (S, S), zero where s does not lead to s'.
+    """
     s_all, o = moments.num_states, low.shape[1]
     implied, weight = np.zeros((s_all, s_all, o, o)), np.zeros((s_all, s_all))
     inverse = {s: np.linalg.pinv(low[s]) for s in visited}
@@ -232,14 +267,20 @@ def _implied_high(moments: OptionMoments, low: np.ndarray, visited: np.ndarray) 
             reached = low[s][:, reach].sum(1)  # P(an action that can lead there | option)
             if not reach.any() or reached.min() <= 1e-6:
                 continue
-            block = (moments.windows[reach, s, :, t] / moments.environment[reach, s, t][:, None, None]).sum(0)
+            block = (
+                moments.windows[reach, s, :, t] / moments.environment[reach, s, t][:, None, None]
+            ).sum(0)
             implied[s, t] = np.linalg.pinv(past * reached) @ block @ inverse[t]
             weight[s, t] = moments.windows[:, s, :, t].sum()
     return implied, weight
 
 
-def _match(implied: np.ndarray, weight: np.ndarray, visits: np.ndarray, visited: np.ndarray) -> tuple[dict[int, np.ndarray], float]:
-    """The order of every state's options that agrees with the others', and the relative residual."""
+def _match(
+    implied: np.ndarray, weight: np.ndarray, visits: np.ndarray, visited: np.ndarray
+) -> tuple[dict[int, np.ndarray], float]:
+    """The order of every state's options that agrees with the others', and the relative
+    residual.
+    """
     from scipy.optimize import linear_sum_assignment
 
     o = implied.shape[-1]
@@ -253,7 +294,10 @@ def _match(implied: np.ndarray, weight: np.ndarray, visits: np.ndarray, visited:
         i, j = np.unravel_index(strength.argmax(), strength.shape)
         s, r = rest[i], done[j]
         if strength[i, j] <= 0:
-            raise ValueError(f"moments: state {s} shares no next state with the others, so its options cannot be matched to theirs")
+            raise ValueError(
+                f"moments: state {s} shares no next state with the others, so its options cannot be"
+                " matched to theirs"
+            )
         cost = np.zeros((o, o))  # option of r against option of s
         for t in np.flatnonzero(shared[s, r] > 0):
             seen = implied[r, t][orders[r]]
@@ -266,8 +310,12 @@ def _match(implied: np.ndarray, weight: np.ndarray, visits: np.ndarray, visited:
 
 
 def smallest_singular(moments: OptionMoments, policy: np.ndarray) -> np.ndarray:
-    """(S,), the smallest of the O leading singular values of a policy (S, O, n); NaN in states never visited."""
-    values: np.ndarray = np.where(moments.visits > 0, np.linalg.svd(policy, compute_uv=False)[:, policy.shape[1] - 1], np.nan)
+    """(S,), the smallest of the O leading singular values of a policy (S, O, n); NaN in states
+    never visited.
+    """
+    values: np.ndarray = np.where(
+        moments.visits > 0, np.linalg.svd(policy, compute_uv=False)[:, policy.shape[1] - 1], np.nan
+    )
     return values
 
 
@@ -299,5 +347,3 @@ def diagnose(
         moved=moved,
         drift=moments.drift,
     )
-
-

@@ -1,13 +1,15 @@
-r"""Options from moments by one eigenvalue problem for all states (the route of the source), and the recovery of its order.
+r"""Options from moments by one eigenvalue problem for all states (the route of the source), and the
+recovery of its order.
 
-Divided by the environment and multiplied by a full-rank matrix :math:`\Psi` over (state, next state), the windows of
-:mod:`inference.structures.options.moments` become :math:`\hat M_a = X \Lambda_a (\Psi \otimes I) H L`, with :math:`\Lambda_a` diagonal over
-(state, option). The operators :math:`(\hat M V)^+ \hat M_a V` share eigenvectors, whose eigenvalues are the entries of
-``low``; they come in any order, and block s of the eigenvector of (state j, option o) is
-:math:`\Gamma_{sj} x_{so}` up to scale, :math:`\Gamma = \Psi^{-1}`: that tells which is which.
+Divided by the environment and multiplied by a full-rank matrix :math:`\Psi` over (state, next
+state), the windows of :mod:`inference.structures.options.moments` become :math:`\hat M_a = X
+\Lambda_a (\Psi \otimes I) H L`, with :math:`\Lambda_a` diagonal over (state, option). The operators
+:math:`(\hat M V)^+ \hat M_a V` share eigenvectors, whose eigenvalues are the entries of ``low``;
+they come in any order, and block s of the eigenvector of (state j, option o) is :math:`\Gamma_{sj}
+x_{so}` up to scale, :math:`\Gamma = \Psi^{-1}`: that tells which is which.
 
-Less accurate than :func:`inference.structures.options.moments.state_by_state` at equal data, as all states and options compete in one
-spectrum; kept as the published method.
+Less accurate than :func:`inference.structures.options.moments.state_by_state` at equal data, as all
+states and options compete in one spectrum; kept as the published method.
 """
 
 from __future__ import annotations
@@ -34,33 +36,47 @@ NUM_STARTS = 20  # of the searches beyond
 NUM_ROUNDS = 30
 
 
-def all_states_at_once(moments: OptionMoments, num_options: int, coupling: float = 0.05, seed: int = 0) -> MomentEstimate:
-    r"""Both policies, with :math:`\Psi = I + c 11^T`, zero where some action taken in a state never led to the next.
+def all_states_at_once(
+    moments: OptionMoments, num_options: int, coupling: float = 0.05, seed: int = 0
+) -> MomentEstimate:
+    r"""Both policies, with :math:`\Psi = I + c 11^T`, zero where some action taken in a state never
+    led to the next.
 
     Args:
         moments: counted, or exact; every state visited and every action taken in every state.
         num_options: O, at most the number of actions and of states.
-        coupling: c, positive; it moves the error several fold (small is better on the four-state chain).
+        coupling: c, positive; it moves the error several fold (small is better on the four-state
+            chain).
         seed: of random directions and searches.
 
     Raises:
-        ValueError: if the moments or :math:`\Psi` lack rank, a state is never visited, or the coupling is not positive.
+        ValueError: if the moments or :math:`\Psi` lack rank, a state is never visited, or the
+            coupling is not positive.
     """
     if not coupling > 0:
         raise ValueError(f"all_states_at_once: coupling must be positive, got {coupling!r}")
     singular_pairs = check_ranks(moments, num_options)
     s, a, o = moments.num_states, moments.num_actions, num_options
     if np.isnan(singular_pairs).any() or not (moments.environment.sum(-1) > 0).all():
-        raise ValueError("all_states_at_once: every action taken in every state was expected; use state_by_state")
+        raise ValueError(
+            "all_states_at_once: every action taken in every state was expected; use state_by_state"
+        )
     psi = (np.eye(s) + coupling) * (moments.environment > 0).all(0)
     singular = np.linalg.svd(psi, compute_uv=False)
     if singular[-1] <= RANK_TOLERANCE * singular[0]:
         raise ValueError(
-            f"all_states_at_once: the matrix of (state, next state) pairs that all actions share has rank below {s} (smallest singular "
-            f"value {singular[-1]:.2g}); use state_by_state"
+            "all_states_at_once: the matrix of (state, next state) pairs that all actions share"
+            f" has rank below {s} (smallest singular value {singular[-1]:.2g}); use state_by_state"
         )
-    ratio = np.divide(psi, moments.environment, out=np.zeros_like(moments.environment), where=moments.environment > 0)
-    blocks = moments.windows * ratio[:, :, None, :, None]  # [action, middle, past, next, next action]
+    ratio = np.divide(
+        psi,
+        moments.environment,
+        out=np.zeros_like(moments.environment),
+        where=moments.environment > 0,
+    )
+    blocks = (
+        moments.windows * ratio[:, :, None, :, None]
+    )  # [action, middle, past, next, next action]
     surrogate = blocks.reshape(a, s * s, s * a)
     basis = np.zeros((s * a, s * o))
     for j in range(s):
@@ -79,7 +95,9 @@ def all_states_at_once(moments: OptionMoments, num_options: int, coupling: float
         high[t] = sum(weight[j, t] * past[j] @ whole[j, :, t] @ inverse[t] for j in range(s))
     raw_high, high = high, project_rows(high)
     moved = max(float(np.abs(raw_low - low).max()), float(np.abs(raw_high - high).max()))
-    return MomentEstimate(low, high, diagnose(moments, low, high, singular_pairs, gap, num_complex, residual, moved))
+    return MomentEstimate(
+        low, high, diagnose(moments, low, high, singular_pairs, gap, num_complex, residual, moved)
+    )
 
 
 def _low_rank_inverse(matrix: np.ndarray, rank: int) -> np.ndarray:
@@ -90,7 +108,9 @@ def _low_rank_inverse(matrix: np.ndarray, rank: int) -> np.ndarray:
 def _ordered(
     vectors: np.ndarray, values: np.ndarray, gamma: np.ndarray, num_options: int, seed: int
 ) -> tuple[np.ndarray, float]:
-    """Rows of ``values`` (SO, A) put into their places (S, O, A), and the mean relative residual of the fit."""
+    """Rows of ``values`` (SO, A) put into their places (S, O, A), and the mean relative residual of
+    the fit.
+    """
     s = len(gamma)
     blocks = vectors.reshape(s, num_options, -1)  # [block, within, column]
     norms = np.linalg.norm(blocks, axis=1)
@@ -111,7 +131,9 @@ def _leading_row(block: np.ndarray) -> np.ndarray:
 
 
 def _groups(blocks: np.ndarray, num_options: int, seed: int) -> list[list[int]]:
-    """Columns of one option, which are collinear within every block; every group has as many as there are states."""
+    """Columns of one option, which are collinear within every block; every group has as many as
+    there are states.
+    """
     from scipy.optimize import linear_sum_assignment
 
     num_states, _, count = blocks.shape
@@ -122,7 +144,10 @@ def _groups(blocks: np.ndarray, num_options: int, seed: int) -> list[list[int]]:
     cosine = np.einsum("bki,bkj->bij", unit, unit) ** 2
     distance = 1 - cosine.sum(0) / np.maximum(together, 1)
     if count <= FEW_COLUMNS:
-        return min(_partitions(list(range(count)), num_states), key=lambda groups: _within(distance, groups))
+        return min(
+            _partitions(list(range(count)), num_states),
+            key=lambda groups: _within(distance, groups),
+        )
     generator = np.random.default_rng(seed)
     best: list[list[int]] = []
     for _ in range(NUM_STARTS):
@@ -138,7 +163,9 @@ def _groups(blocks: np.ndarray, num_options: int, seed: int) -> list[list[int]]:
             cost = np.empty((count, num_options))
             for o, columns in enumerate(groups):
                 leading = np.linalg.svd(unit[:, :, columns])[0][:, :, 0]  # (blocks, O)
-                cost[:, o] = 1 - (np.einsum("bk,bki->bi", leading, unit) ** 2).sum(0) / np.maximum(used.sum(0), 1)
+                cost[:, o] = 1 - (np.einsum("bk,bki->bi", leading, unit) ** 2).sum(0) / np.maximum(
+                    used.sum(0), 1
+                )
         if not best or _within(distance, groups) < _within(distance, best):
             best = groups
     return best
@@ -160,7 +187,9 @@ def _within(distance: np.ndarray, groups: list[list[int]]) -> float:
 
 
 def _which_state(reduced: np.ndarray, gamma: np.ndarray, seed: int) -> tuple[np.ndarray, float]:
-    """The state of every column: ``reduced`` is ``gamma`` with its columns in that order, rows and columns scaled."""
+    """The state of every column: ``reduced`` is ``gamma`` with its columns in that order, rows and
+    columns scaled.
+    """
     s = len(gamma)
     if s <= FEW_STATES:
         orders = np.array(list(itertools.permutations(range(s))))
@@ -172,7 +201,9 @@ def _which_state(reduced: np.ndarray, gamma: np.ndarray, seed: int) -> tuple[np.
 
 
 def _scaled_residual(reduced: np.ndarray, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How badly x_i candidate_ij c_j fits ``reduced``, relative, (P,), by alternating least squares; and x (P, S)."""
+    """How badly x_i candidate_ij c_j fits ``reduced``, relative, (P,), by alternating least
+    squares; and x (P, S).
+    """
     safe = np.abs(candidates) > 1e-10 * np.abs(candidates).max()
     ratio = np.where(safe, reduced / np.where(safe, candidates, 1.0), 0.0)
     x = np.linalg.svd(ratio * candidates**2)[0][..., 0]  # (P, S)

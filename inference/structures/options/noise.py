@@ -1,25 +1,31 @@
-r"""Noise of hidden options, for ACDC: what an option's policy and its duration leave to chance, on a known scale.
+r"""Noise of hidden options, for ACDC: what an option's policy and its duration leave to chance, on
+a known scale.
 
-Paths of options are drawn from their exact posterior. Given a path, every step and every visit to an option has noise
-that is uniform if the model is right:
+Paths of options are drawn from their exact posterior. Given a path, every step and every visit to
+an option has noise that is uniform if the model is right:
 
-- *action*: the randomised probability integral transform of the action under the option's policy in the state;
-- *memory*: the same with the actions of each step in another order: those first that, in the other half of the data, came
-  more often than the policy says after the same past (the state and action before) in the same state. Any order that is not
-  looked up in the action itself gives uniform noise. A table of probabilities matches the share of every action whatever the
-  truth is; what two options merged into one, or a memory that the model lacks, leave behind is that the past foretells
+- *action*: the randomised probability integral transform of the action under the option's policy in
+  the state;
+- *memory*: the same with the actions of each step in another order: those first that, in the other
+  half of the data, came more often than the policy says after the same past (the state and action
+  before) in the same state. Any order that is not looked up in the action itself gives uniform
+  noise. A table of probabilities matches the share of every action whatever the truth is; what two
+  options merged into one, or a memory that the model lacks, leave behind is that the past foretells
   the action, and then this noise gathers near zero;
-- *duration*: the transform of a visit's length under the chances of leaving in the states passed through (geometric where
-  they are all the same); a visit cut off by the end of its sequence is completed by the model.
+- *duration*: the transform of a visit's length under the chances of leaving in the states passed
+  through (geometric where they are all the same); a visit cut off by the end of its sequence is
+  completed by the model.
 
-A component of a mixture is drawn once a row; an option is drawn once a visit, and goes on for as many steps as the visit
-lasts. Discrepancies are therefore in nats a *visit*, as they are in nats a row elsewhere: the same prices and widths mean
-the same. Steps that are hard to tell apart one by one are told apart by visits that are long enough. An option that is
-(nearly) always on has too few visits to count by, and is taken for at least fifty: the more steps a visit, the larger is also
-what chance alone leaves of the estimate, which must stay below the width of a segment.
+A component of a mixture is drawn once a row; an option is drawn once a visit, and goes on for as
+many steps as the visit lasts. Discrepancies are therefore in nats a *visit*, as they are in nats a
+row elsewhere: the same prices and widths mean the same. Steps that are hard to tell apart one by
+one are told apart by visits that are long enough. An option that is (nearly) always on has too few
+visits to count by, and is taken for at least fifty: the more steps a visit, the larger is also what
+chance alone leaves of the estimate, which must stay below the width of a segment.
 
-Source: Nguyen, Li, Lai, Paschalidis and Huggins, *Beyond Predictive Accuracy* (thesis), chapter 3, which names hidden
-Markov models as an open direction; randomised transforms: Brockwell (2007), doi:10.1016/j.spl.2007.02.008.
+Source: Nguyen, Li, Lai, Paschalidis and Huggins, *Beyond Predictive Accuracy* (thesis), chapter 3,
+which names hidden Markov models as an open direction; randomised transforms: Brockwell (2007),
+doi:10.1016/j.spl.2007.02.008.
 """
 
 from __future__ import annotations
@@ -37,9 +43,14 @@ COLUMNS = ("action", "memory", "duration")
 
 
 def option_noise(
-    along: Along, actions: np.ndarray, contexts: np.ndarray, generator: torch.Generator, num_draws: int
+    along: Along,
+    actions: np.ndarray,
+    contexts: np.ndarray,
+    generator: torch.Generator,
+    num_draws: int,
 ) -> NoiseDraws:
-    """Draws of the noise of every option; rows are the steps of all sequences, NaN where a step has no such noise.
+    """Draws of the noise of every option; rows are the steps of all sequences, NaN where a step has
+    no such noise.
 
     Args:
         along: the steps under the parameters.
@@ -52,17 +63,25 @@ def option_noise(
     rng = numpy_generator(generator)
     inside, num, low = along.inside, along.num_options, along.low()
     steps = inside.shape[1]
-    paths = sample_paths(along, num_draws, int(rng.integers(2**31))).numpy()[..., :steps]  # (M, B, T)
+    paths = sample_paths(along, num_draws, int(rng.integers(2**31))).numpy()[
+        ..., :steps
+    ]  # (M, B, T)
     option = np.maximum(paths, 0)
     half = _halves(inside)
     uniform = np.full((*paths.shape, len(COLUMNS)), np.nan)
     known = actions >= 0
     for m in range(num_draws):
         own = np.take_along_axis(low, option[m][:, :, None, None], 2)[:, :, 0]  # (B, T, A)
-        uniform[m, ..., 0] = np.where(known, _transform(own, np.zeros_like(own), actions, rng), np.nan)
+        uniform[m, ..., 0] = np.where(
+            known, _transform(own, np.zeros_like(own), actions, rng), np.nan
+        )
         code = np.where(known & (contexts >= 0), contexts * num + option[m], -1)
-        uniform[m, ..., 1] = np.where(code >= 0, _transform(own, _excess(own, actions, code, half), actions, rng), np.nan)
-    uniform[..., 2] = duration_noise(np.diagonal(along.before(), axis1=-2, axis2=-1), along.lengths, option, rng)
+        uniform[m, ..., 1] = np.where(
+            code >= 0, _transform(own, _excess(own, actions, code, half), actions, rng), np.nan
+        )
+    uniform[..., 2] = duration_noise(
+        np.diagonal(along.before(), axis1=-2, axis2=-1), along.lengths, option, rng
+    )
     kept, chosen = uniform[:, inside], option[:, inside]  # (M, N, D), (M, N)
     used = chosen[..., None] == np.arange(num)
     scores = np.full((*used.shape, len(COLUMNS)), np.nan)
@@ -76,29 +95,44 @@ def _halves(inside: np.ndarray) -> np.ndarray:
     """(B, T) bool: every second sequence, or the later half of a single one."""
     rows, steps = inside.shape
     late = np.arange(steps) >= int(inside.sum(1).max()) // 2
-    half: np.ndarray = np.broadcast_to(late if rows == 1 else (np.arange(rows) % 2 == 1)[:, None], inside.shape)
+    half: np.ndarray = np.broadcast_to(
+        late if rows == 1 else (np.arange(rows) % 2 == 1)[:, None], inside.shape
+    )
     return half
 
 
-def _transform(chances: np.ndarray, score: np.ndarray, actions: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """(B, T), uniform on the action's share of the distribution function, actions in falling order of ``score`` (B, T, A)."""
+def _transform(
+    chances: np.ndarray, score: np.ndarray, actions: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """(B, T), uniform on the action's share of the distribution function, actions in falling order
+    of ``score`` (B, T, A).
+    """
     action = np.maximum(actions, 0)[..., None]
     rank = np.argsort(np.argsort(-score, axis=-1, kind="stable"), axis=-1, kind="stable")
     own = np.take_along_axis(rank, action, -1)
     below = np.where(rank < own, chances, 0.0).sum(-1)
-    value: np.ndarray = below + rng.random(actions.shape) * np.take_along_axis(chances, action, -1)[..., 0]
+    value: np.ndarray = (
+        below + rng.random(actions.shape) * np.take_along_axis(chances, action, -1)[..., 0]
+    )
     return value
 
 
-def _excess(chances: np.ndarray, actions: np.ndarray, code: np.ndarray, half: np.ndarray) -> np.ndarray:
-    """(B, T, A): how much more often than expected each action came in steps of the same code in the other half."""
+def _excess(
+    chances: np.ndarray, actions: np.ndarray, code: np.ndarray, half: np.ndarray
+) -> np.ndarray:
+    """(B, T, A): how much more often than expected each action came in steps of the same code in
+    the other half.
+    """
     out = np.ones_like(chances)
     for side in (False, True):
         learn, apply = (code >= 0) & (half == side), (code >= 0) & (half != side)
         seen, place = np.unique(code[learn], return_inverse=True)
         if not len(seen):
             continue
-        count, expected = np.ones((len(seen), chances.shape[-1])), np.ones((len(seen), chances.shape[-1]))
+        count, expected = (
+            np.ones((len(seen), chances.shape[-1])),
+            np.ones((len(seen), chances.shape[-1])),
+        )
         np.add.at(count, (place, actions[learn]), 1.0)
         np.add.at(expected, place, chances[learn])
         at = np.minimum(np.searchsorted(seen, code[apply]), len(seen) - 1)

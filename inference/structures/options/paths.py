@@ -1,6 +1,8 @@
-"""What the data say of the options of every step: filtering, smoothing, most probable paths, draws, prediction.
+"""What the data say of the options of every step: filtering, smoothing, most probable paths, draws,
+prediction.
 
-Functions on arrays take :class:`~inference.structures.options.forward_backward.Along`, those for users a fit.
+Functions on arrays take :class:`~inference.structures.options.forward_backward.Along`, those for
+users a fit.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ class Smoothed:
 
     Args:
         option: (B, T, O), P(option | the whole sequence); zero after the end.
-        pair: (B, T, O, O), P(option at the step before, option); zero at the first step. None where not asked for.
+        pair: (B, T, O, O), P(option at the step before, option); zero at the first step. None where
+            not asked for.
     """
 
     option: Tensor
@@ -43,9 +46,13 @@ class MostProbable:
 
 
 def filter_(steps: Along) -> tuple[Tensor, Tensor]:
-    """P(option | the sequence up to this step) (B, T, O), and log-likelihood (B,) with the first state's, without moves."""
+    """P(option | the sequence up to this step) (B, T, O), and log-likelihood (B,) with the first
+    state's, without moves.
+    """
     alpha, log_scale = steps.forward()
-    total = np.bincount(steps.row, log_scale.sum(0), minlength=len(steps.lengths))  # 0 after the end
+    total = np.bincount(
+        steps.row, log_scale.sum(0), minlength=len(steps.lengths)
+    )  # 0 after the end
     return steps.pad(steps.by_sequence(alpha), 0.0), torch.from_numpy(total)
 
 
@@ -66,11 +73,16 @@ def smooth(steps: Along, pairs: bool = False) -> Smoothed:
             beta /= beta.max(-1, keepdims=True)
     if both is not None:
         both[0, steps.begin == 0] = 0.0
-    return Smoothed(steps.pad(steps.by_sequence(gamma), 0.0), None if both is None else steps.pad(steps.by_sequence(both), 0.0))
+    return Smoothed(
+        steps.pad(steps.by_sequence(gamma), 0.0),
+        None if both is None else steps.pad(steps.by_sequence(both), 0.0),
+    )
 
 
 def _best_starts(steps: Along, log_table: np.ndarray) -> np.ndarray:
-    """(P, O), the log-probability of the best path to each option before a piece; before a sequence all is in entry 0."""
+    """(P, O), the log-probability of the best path to each option before a piece; before a sequence
+    all is in entry 0.
+    """
     out = np.full((len(steps.words), steps.num_options), -np.inf)
     out[:, 0] = 0.0
     if steps.is_last.all():
@@ -96,7 +108,9 @@ def viterbi(steps: Along) -> MostProbable:
         back[t] = candidates.argmax(1)
         score = candidates.max(1)
     found = score.argmax(-1)  # of last pieces
-    ends = found[:, None] if steps.is_last.all() else np.broadcast_to(np.arange(size), (pieces, size))  # all that could be
+    ends = (
+        found[:, None] if steps.is_last.all() else np.broadcast_to(np.arange(size), (pieces, size))
+    )  # all that could be
     paths = np.empty((length, *ends.shape), dtype=back.dtype)
     for t in range(length - 1, -1, -1):
         paths[t] = ends
@@ -104,7 +118,10 @@ def viterbi(steps: Along) -> MostProbable:
     for p in np.flatnonzero(~steps.is_last)[::-1]:
         found[p] = ends[p + 1, found[p + 1]]
     own = paths[:, np.arange(pieces), found if paths.shape[-1] > 1 else 0]
-    return MostProbable(steps.pad(steps.by_sequence(own).astype(np.int64), -1), torch.from_numpy(score[steps.is_last].max(-1)))
+    return MostProbable(
+        steps.pad(steps.by_sequence(own).astype(np.int64), -1),
+        torch.from_numpy(score[steps.is_last].max(-1)),
+    )
 
 
 def sample_paths(steps: Along, num_draws: int, seed: int) -> Tensor:
@@ -113,9 +130,13 @@ def sample_paths(steps: Along, num_draws: int, seed: int) -> Tensor:
     (pieces, length), size = steps.words.shape, steps.num_options
     generator = np.random.default_rng(seed)
     alone = steps.is_last.all()
-    following = np.ones((pieces, 1 if alone else size, size))  # by the first option of the next piece, one after the other
+    following = np.ones(
+        (pieces, 1 if alone else size, size)
+    )  # by the first option of the next piece, one after the other
     if not alone:
-        following[:-1] = np.where(steps.is_last[:-1, None, None], 1.0, steps.factors(0)[1:].swapaxes(-1, -2))
+        following[:-1] = np.where(
+            steps.is_last[:-1, None, None], 1.0, steps.factors(0)[1:].swapaxes(-1, -2)
+        )
     out = np.empty((length, num_draws, pieces, following.shape[1]), dtype=np.min_scalar_type(size))
     weight = alpha[-1][:, None, :] * following
     each = np.arange(pieces)[:, None]
@@ -130,7 +151,9 @@ def sample_paths(steps: Along, num_draws: int, seed: int) -> Tensor:
     for p in np.flatnonzero(~steps.is_last)[::-1]:
         chosen[p] = out[0, every, p + 1, chosen[p + 1]]
     drawn = np.take_along_axis(out, chosen.T[None, :, :, None], -1)[..., 0]  # (C, M, P)
-    return torch.stack([steps.pad(steps.by_sequence(drawn[:, m]).astype(np.int64), -1) for m in range(num_draws)])
+    return torch.stack(
+        [steps.pad(steps.by_sequence(drawn[:, m]).astype(np.int64), -1) for m in range(num_draws)]
+    )
 
 
 def predict(steps: Along) -> Tensor:
@@ -144,5 +167,3 @@ def predict(steps: Along) -> Tensor:
 
 
 # ---------------------------------------------------------------- for users
-
-

@@ -17,7 +17,9 @@ from ppl_models.sequences.chain_plan import ChainPlan
 __all__ = ["moment_start", "random_policies", "split_policies", "with_counted_parts"]
 
 
-def moment_start(data: Tensor, num_states: int, num_actions: int, num_options: int) -> tuple[Tensor, Tensor] | None:
+def moment_start(
+    data: Tensor, num_states: int, num_actions: int, num_options: int
+) -> tuple[Tensor, Tensor] | None:
     """``low`` (S, O, A) and ``high`` (S, O, O) to start EM from, or None where moments cannot say.
 
     Warns:
@@ -29,10 +31,16 @@ def moment_start(data: Tensor, num_states: int, num_actions: int, num_options: i
         moments = count_moments(data, num_states, num_actions)
         estimate = refine_moments(moments, state_by_state(moments, num_options), REFINING)
     except (ValueError, np.linalg.LinAlgError) as error:
-        warnings.warn(f"all starts are random, as the data give none by moments: {error}. That does no harm where several starts reached the best optimum", MomentWarning, stacklevel=4)
+        warnings.warn(
+            f"all starts are random, as the data give none by moments: {error}. That does no harm"
+            " where several starts reached the best optimum",
+            MomentWarning,
+            stacklevel=4,
+        )
         return None
     low, high = (
-        torch.from_numpy((1 - START_MIX) * part + START_MIX / part.shape[-1]) for part in (estimate.low, estimate.high)
+        torch.from_numpy((1 - START_MIX) * part + START_MIX / part.shape[-1])
+        for part in (estimate.low, estimate.high)
     )
     return low, high
 
@@ -40,12 +48,20 @@ def moment_start(data: Tensor, num_states: int, num_actions: int, num_options: i
 START_NOISE = 0.01  # share of the uniform law in a start: EM never leaves an exact zero
 
 
-def random_policies(chain: ChainDescription, plan: ChainPlan, num_restarts: int, seed: int) -> Params:
-    """Every row of both policies uniform on the simplex; initial options equally likely; environment as counted."""
+def random_policies(
+    chain: ChainDescription, plan: ChainPlan, num_restarts: int, seed: int
+) -> Params:
+    """Every row of both policies uniform on the simplex; initial options equally likely;
+    environment as counted.
+    """
     generator = torch.Generator().manual_seed(seed)
 
     def rows(*shape: int) -> Tensor:
-        weight = -torch.rand((num_restarts, *shape), generator=generator, dtype=torch.float64).clamp(min=1e-12).log()
+        weight = (
+            -torch.rand((num_restarts, *shape), generator=generator, dtype=torch.float64)
+            .clamp(min=1e-12)
+            .log()
+        )
         return (weight / weight.sum(-1, keepdim=True)).to(plan.begin.device)
 
     s, a, o = chain.num_states, chain.num_actions, chain.num_options
@@ -58,12 +74,18 @@ def alike_policies(chain: ChainDescription, plan: ChainPlan, num_restarts: int) 
     shapes = {chain.low: (s, o, a), chain.high: (s, o, o)}
     device = plan.begin.device
     return with_counted_parts(
-        chain, plan, {n: torch.full((num_restarts, *v), 1 / v[-1], dtype=torch.float64, device=device) for n, v in shapes.items()}
+        chain,
+        plan,
+        {
+            n: torch.full((num_restarts, *v), 1 / v[-1], dtype=torch.float64, device=device)
+            for n, v in shapes.items()
+        },
     )
 
 
 def split_policies(chain: ChainDescription, plan: ChainPlan, smaller: Params, seed: int) -> Params:
-    """Starts of one option more than ``smaller`` has, one for each of its options: that one becomes two, as likely, whose policies are moved apart at random.
+    """Starts of one option more than ``smaller`` has, one for each of its options: that one becomes
+    two, as likely, whose policies are moved apart at random.
 
     Args:
         smaller: without restarts, by site name.
@@ -73,21 +95,39 @@ def split_policies(chain: ChainDescription, plan: ChainPlan, smaller: Params, se
     num = low.shape[1]
     lows, highs = [], []
     for o in range(num):
-        apart = -torch.rand((2, *low[:, o].shape), generator=generator, dtype=torch.float64).clamp(min=1e-12).log().to(low)
+        apart = (
+            -torch.rand((2, *low[:, o].shape), generator=generator, dtype=torch.float64)
+            .clamp(min=1e-12)
+            .log()
+            .to(low)
+        )
         apart = (low[:, o] + apart / apart.sum(-1, keepdim=True)) / 2  # (2, S, A)
-        lows.append(torch.cat([low[:, :o], apart[0][:, None], low[:, o + 1 :], apart[1][:, None]], 1))
+        lows.append(
+            torch.cat([low[:, :o], apart[0][:, None], low[:, o + 1 :], apart[1][:, None]], 1)
+        )
         into = high.clone()
         into[:, :, o] /= 2  # (S, O, O), by the option before: into both halves alike
         into = torch.cat([into, into[:, :, o : o + 1]], 2)
         rows = torch.cat([into, into[:, o : o + 1]], 1)  # (S, O + 1, O + 1)
-        both = rows[:, [o, num]][:, :, [o, num]].sum(-1)  # a half is left for the other one time in five
-        rows[:, o, o], rows[:, num, num], rows[:, o, num], rows[:, num, o] = 0.8 * both[:, 0], 0.8 * both[:, 1], 0.2 * both[:, 0], 0.2 * both[:, 1]
+        both = rows[:, [o, num]][:, :, [o, num]].sum(
+            -1
+        )  # a half is left for the other one time in five
+        rows[:, o, o], rows[:, num, num], rows[:, o, num], rows[:, num, o] = (
+            0.8 * both[:, 0],
+            0.8 * both[:, 1],
+            0.2 * both[:, 0],
+            0.2 * both[:, 1],
+        )
         highs.append((1 - START_NOISE) * rows + START_NOISE / (num + 1))
-    return with_counted_parts(chain, plan, {chain.low: torch.stack(lows), chain.high: torch.stack(highs)})
+    return with_counted_parts(
+        chain, plan, {chain.low: torch.stack(lows), chain.high: torch.stack(highs)}
+    )
 
 
 def with_counted_parts(chain: ChainDescription, plan: ChainPlan, policies: Params) -> Params:
-    """Policies (R, ...) and what is read off the data: the first states, options equally likely, and the environment."""
+    """Policies (R, ...) and what is read off the data: the first states, options equally likely,
+    and the environment.
+    """
     s, o = chain.num_states, chain.num_options
     num_restarts = len(policies[chain.low])
     first = torch.bincount(plan.begin, minlength=s).to(torch.float64)
@@ -101,7 +141,9 @@ def with_counted_parts(chain: ChainDescription, plan: ChainPlan, policies: Param
         left = 1 - policies[chain.high].diagonal(dim1=-2, dim2=-1)
         upper = {
             chain.choice: choice,
-            chain.termination: (left / (1 - choice).clamp(min=1e-6)).clamp(START_NOISE, 1 - START_NOISE),
+            chain.termination: (
+                (left / (1 - choice).clamp(min=1e-6)).clamp(START_NOISE, 1 - START_NOISE)
+            ),
         }
     return {
         chain.initial: initial.expand(num_restarts, s, o).contiguous(),

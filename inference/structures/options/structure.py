@@ -1,4 +1,6 @@
-"""Models of hidden options: expected counts by differentiation, tabular M-step, starts and labels."""
+"""Models of hidden options: expected counts by differentiation, tabular M-step, starts and
+labels.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,12 @@ from inference.structures.options.em_steps import OptionSteps
 from inference.structures.options.forward_backward import parts_of, steps_of
 from inference.structures.options.label_groups import LabelGroups, label_groups, under_lasting_names
 from inference.structures.options.paths import smooth, viterbi
-from inference.structures.options.starts import alike_policies, random_policies, split_policies, with_counted_parts
+from inference.structures.options.starts import (
+    alike_policies,
+    random_policies,
+    split_policies,
+    with_counted_parts,
+)
 from ppl_models.descriptions.options import ChainDescription
 from ppl_models.sequences.chain_plan import ChainPlan, plan_of
 from ppl_models.sequences.option_chain import draw_paths
@@ -33,9 +40,15 @@ __all__ = ["OptionsStructure"]
 
 DECIDED = 0.99  # share of steps whose option the state tells
 MOST_SHOWN = 8
-NAMED = "They are named so that they last longest; compare an option between groups with that in mind, or say by stickiness= that options are kept"
+NAMED = (
+    "They are named so that they last longest; compare an option between groups with that in mind,"
+    " or say by stickiness= that options are kept"
+)
 NUM_STARTS = 4  # the recommended number: one from moments, three at random
-NUM_CANDIDATES, SHORT_RUN = 3, 30  # random starts tried for each one kept, and the iterations they are judged by
+NUM_CANDIDATES, SHORT_RUN = (
+    3,
+    30,
+)  # random starts tried for each one kept, and the iterations they are judged by
 
 
 class OptionsStructure(Structure):
@@ -54,12 +67,14 @@ class OptionsStructure(Structure):
         return cls(model) if hasattr(model, "chain") else None
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
-        """Random policies; or "spectral": the first start from moments (:mod:`inference.structures.options.moments`), the others at random.
+        """Random policies; or "spectral": the first start from moments
+        (:mod:`inference.structures.options.moments`), the others at random.
 
-        Beside a start from moments, three times as many random ones as asked for run for 30 iterations, and the best go
-        on from there: a random start may sit on a plateau for thousands of iterations, and shows it early. Sequences of one
-        step say nothing of the options: all are alike then, where the prior is largest among the equally likely. Of one option nothing is hidden,
-        and every start leads to the same counts.
+        Beside a start from moments, three times as many random ones as asked for run for 30
+        iterations, and the best go on from there: a random start may sit on a plateau for thousands
+        of iterations, and shows it early. Sequences of one step say nothing of the options: all are
+        alike then, where the prior is largest among the equally likely. Of one option nothing is
+        hidden, and every start leads to the same counts.
         """
         chain, plan = self.model.chain(), self._plan(problem)
         if int(plan.lengths.max()) == 1 or chain.num_options == 1:
@@ -68,7 +83,9 @@ class OptionsStructure(Structure):
             return random_policies(chain, plan, num_restarts, problem.seed)
         from inference.structures.options.starts import moment_start
 
-        policies = moment_start(problem.data, chain.num_states, chain.num_actions, chain.num_options)
+        policies = moment_start(
+            problem.data, chain.num_states, chain.num_actions, chain.num_options
+        )
         num_random = num_restarts - (policies is not None)
         parts = [] if num_random == 0 else [self._short_runs(plan, num_random, problem.seed)]
         if policies is not None:
@@ -88,11 +105,15 @@ class OptionsStructure(Structure):
         return {name: value[kept] for name, value in params.items()}
 
     def drawn_together(self, problem: Problem, params: Params, apart: float) -> Params:
-        """Probabilities mixed with those of options that are all alike, which one M-step makes as likely as they can be."""
+        """Probabilities mixed with those of options that are all alike, which one M-step makes as
+        likely as they can be.
+        """
         steps = OptionSteps(self.about, self._plan(problem))
         alike = alike_policies(self.about, self._plan(problem), 1)
         alike = steps.m_step(steps.e_step(alike)[0], alike)
-        return {name: apart * value + (1 - apart) * alike[name][0] for name, value in params.items()}
+        return {
+            name: apart * value + (1 - apart) * alike[name][0] for name, value in params.items()
+        }
 
     def split_starts(self, problem: Problem, smaller: Params) -> Params:
         """Parameters (O, ...) of O + 1 options from those of O, each option split in turn."""
@@ -110,23 +131,38 @@ class OptionsStructure(Structure):
         return OptionSteps(self.model.chain(), self._plan(problem), elsewhere)
 
     def canonical(self, params: Params) -> Params:
-        """Options in falling order of their probability of the first action (then the second, ...), averaged over states."""
+        """Options in falling order of their probability of the first action (then the second, ...),
+        averaged over states.
+        """
         chain = self.model.chain()
         mean = params[chain.low].mean(0)  # (O, A)
-        order = sorted(range(chain.num_options), key=lambda o: [-round(p, 9) for p in mean[o].tolist()])
+        order = sorted(
+            range(chain.num_options), key=lambda o: [-round(p, 9) for p in mean[o].tolist()]
+        )
         return permute_options(chain, params, torch.tensor(order, device=mean.device))
 
     def canonical_for_data(self, problem: Problem, params: Params) -> Params:
-        """Options under the names by which they last longest, where groups of states have names of their own (:mod:`inference.structures.options.label_groups`)."""
+        """Options under the names by which they last longest, where groups of states have names of
+        their own (:mod:`inference.structures.options.label_groups`).
+        """
         groups = self._label_groups(problem)
         if groups is None or not groups.group.any():
             return params
-        found = [under_lasting_names(self.about, {name: value[r] for name, value in params.items()}, groups) for r in range(len(params[self.about.low]))]
+        found = [
+            under_lasting_names(
+                self.about, {name: value[r] for name, value in params.items()}, groups
+            )
+            for r in range(len(params[self.about.low]))
+        ]
         return {name: torch.stack([own[name] for own in found]) for name in params}
 
     def _label_groups(self, problem: Problem) -> LabelGroups | None:
         """None where no names can be exchanged in some states alone."""
-        return label_groups(problem.summed(partial(_moves, self.about.num_states))) if self._are_names_free else None
+        return (
+            label_groups(problem.summed(partial(_moves, self.about.num_states)))
+            if self._are_names_free
+            else None
+        )
 
     @property
     def _are_names_free(self) -> bool:
@@ -135,15 +171,23 @@ class OptionsStructure(Structure):
         return chain.num_options > 1 and chain.termination is None and chain.stickiness == 0
 
     def unlike_names(self, data: Tensor, states: Sequence[Any]) -> str:
-        """Which groups of states have options without names in common, in words; "" where there are none.
+        """Which groups of states have options without names in common, in words; "" where there are
+        none.
 
         Args:
             data: packed, (B, T, 2); states: their names, S of them.
         """
-        return _apart_in_words(label_groups(_moves(self.about.num_states, data)).apart, states) if self._are_names_free else ""
+        return (
+            _apart_in_words(label_groups(_moves(self.about.num_states, data)).apart, states)
+            if self._are_names_free
+            else ""
+        )
 
     def num_free(self, params: Params) -> int:
-        """Every row of probabilities has one entry less; ``initial`` is one row. Endings of two options say no more than ``high``."""
+        """Every row of probabilities has one entry less; ``initial`` is one row.
+
+        Endings of two options say no more than ``high``.
+        """
         c = self.model.chain()
         s, a, o = c.num_states, c.num_actions, c.num_options
         upper = s * (o * (o - 1) if c.termination is None else min(o * (o - 1), 2 * o - 1))
@@ -154,30 +198,45 @@ class OptionsStructure(Structure):
         return sum(number * rows for number, rows, _ in self._read(problem))
 
     def bic_price(self, problem: Problem, params: Params) -> float:
-        r"""BIC of a model of options, from its derivation (Schwarz 1978, doi:10.1214/aos/1176344136).
+        r"""BIC of a model of options, from its derivation (Schwarz 1978,
+        doi:10.1214/aos/1176344136).
 
         With actions seen the likelihood is a product of three factors with parameters of their own,
 
-        .. math:: p(s, a) = p(s_1) \; \prod_t \Phi_{a_t s_t s_{t+1}} \; \times \; p(a \mid s; L, H, P(o_1 \mid s_1)),
+        .. math::
 
-        and so is its integral over independent priors. States given actions do not depend on the options: the first two are the same
-        for every number of options and drop out of every comparison, so their entries are not counted. The third has one
-        probability vector a row (state, option), and Laplace's approximation of its integral costs half the log-determinant of the
-        information: :math:`\tfrac12 \log n` for each free entry of a row that is read from n steps. Rows of different states are read
-        from different numbers of steps: with :math:`n_s` visits of state s and A actions, O options,
+            p(s, a) = p(s_1) \; \prod_t \Phi_{a_t s_t s_{t+1}} \; \times \; p(a \mid s; L, H, P(o_1
+            \mid s_1)),
 
-        .. math:: \sum_{s:\, n_s > 0} O (A - 1) \log n_s + \sum_{s:\, m_s > 0} O (O - 1) \log m_s + \sum_{s:\, b_s > 0} (O - 1) \log b_s,
+        and so is its integral over independent priors. States given actions do not depend on the
+        options: the first two are the same for every number of options and drop out of every
+        comparison, so their entries are not counted. The third has one probability vector a row
+        (state, option), and Laplace's approximation of its integral costs half the log-determinant
+        of the information: :math:`\tfrac12 \log n` for each free entry of a row that is read from n
+        steps. Rows of different states are read from different numbers of steps: with :math:`n_s`
+        visits of state s and A actions, O options,
 
-        :math:`m_s` the visits after a first step and :math:`b_s` the sequences that begin in s (as in BIC itself, terms that do not
-        grow are left out, among them the share of the visits under each option). A row that is never visited has no information, its
-        integral is one, and it costs nothing. With log N for every entry, N all steps, unvisited states and rare ones are charged
-        for what they were never read from, and one option is preferred though held-out sequences are better predicted by two.
-        Where actions are missing the factors are not quite apart, and this is an approximation.
+        .. math::
+
+            \sum_{s:\, n_s > 0} O (A - 1) \log n_s + \sum_{s:\, m_s > 0} O (O - 1) \log m_s +
+            \sum_{s:\, b_s > 0} (O - 1) \log b_s,
+
+        :math:`m_s` the visits after a first step and :math:`b_s` the sequences that begin in s (as
+        in BIC itself, terms that do not grow are left out, among them the share of the visits under
+        each option). A row that is never visited has no information, its integral is one, and it
+        costs nothing. With log N for every entry, N all steps, unvisited states and rare ones are
+        charged for what they were never read from, and one option is preferred though held-out
+        sequences are better predicted by two. Where actions are missing the factors are not quite
+        apart, and this is an approximation.
         """
-        return sum(number * float(counts.double().log().sum()) for number, _, counts in self._read(problem))
+        return sum(
+            number * float(counts.double().log().sum()) for number, _, counts in self._read(problem)
+        )
 
     def _read(self, problem: Problem) -> list[tuple[int, int, Tensor]]:
-        """For actions, switches and first options: free entries of a state, states that are visited, and their visits."""
+        """For actions, switches and first options: free entries of a state, states that are
+        visited, and their visits.
+        """
         c = self.model.chain()
         a, o = c.num_actions, c.num_options
         switches = o * (o - 1) if c.termination is None else min(o * (o - 1), 2 * o - 1)
@@ -185,50 +244,73 @@ class OptionsStructure(Structure):
         def visits(data: Tensor, _: Tensor | None) -> Tensor:
             state, action = data[..., 0].long(), data[..., 1].long()
             follows = torch.nn.functional.pad(state[:, 1:] >= 0, (0, 1), value=False)
-            seen = (state >= 0) & ((action >= 0) | follows)  # the last action, missing, says nothing
+            seen = (state >= 0) & (
+                (action >= 0) | follows
+            )  # the last action, missing, says nothing
             later = seen & (torch.arange(seen.shape[1], device=seen.device) > 0)
-            return torch.stack([torch.bincount(state[where], minlength=c.num_states) for where in (seen, later, seen & ~later)])
+            return torch.stack(
+                [
+                    torch.bincount(state[where], minlength=c.num_states)
+                    for where in (seen, later, seen & ~later)
+                ]
+            )
 
         out = []
-        for number, counts in zip((o * (a - 1), switches, o - 1), problem.summed(visits), strict=True):
+        for number, counts in zip(
+            (o * (a - 1), switches, o - 1), problem.summed(visits), strict=True
+        ):
             counts = counts[counts > 0]
             out.append((number, len(counts), counts))
         return out
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
-        """Options without names in common in all states; options that the state alone decides: nothing is hidden then, and nothing was learnt of switching."""
+        """Options without names in common in all states; options that the state alone decides:
+        nothing is hidden then, and nothing was learnt of switching.
+        """
         if self.about.num_options == 1:
             return []
         groups = self._label_groups(problem)
-        unlike = "" if groups is None else _apart_in_words(groups.apart, range(self.about.num_states))
+        unlike = (
+            "" if groups is None else _apart_in_words(groups.apart, range(self.about.num_states))
+        )
         said = [f"{unlike}. {NAMED}"] if unlike else []
 
         def often(data: Tensor, _: Tensor | None) -> Tensor:
             chance = smooth(steps_of(parts_of(self.about, params), data)).option  # (B, T, O)
             state = data[:, : chance.shape[1], 0].long()
-            return chance.new_zeros(self.about.num_states, self.about.num_options).index_add(0, state[state >= 0], chance[state >= 0])
+            return chance.new_zeros(self.about.num_states, self.about.num_options).index_add(
+                0, state[state >= 0], chance[state >= 0]
+            )
 
         visits = problem.summed(often).cpu()
         owner, used = visits.argmax(1), visits.sum(1) > 0
-        if float(visits.amax(1).sum()) < DECIDED * float(visits.sum()) or len(owner[used].unique()) < 2:
+        if (
+            float(visits.amax(1).sum()) < DECIDED * float(visits.sum())
+            or len(owner[used].unique()) < 2
+        ):
             return said
         where = "; ".join(
-            f"option {k} in state{'s' if len(own) > 1 else ''} {', '.join(map(str, own[:MOST_SHOWN]))}{' and others' if len(own) > MOST_SHOWN else ''}"
+            f"option {k} in state{'s' if len(own) > 1 else ''} {_some(own)}"
             for k in owner[used].unique().tolist()
             for own in [(used & (owner == k)).nonzero().ravel().tolist()]
         )
         return [
             *said,
-            f"the options are a function of the observed state ({where}): in each state one option is on nearly always, so nothing about "
-            "them is hidden, and one option, with a policy for each state, says as much. Fit fewer options, compare by BIC or held-out "
-            "sequences, or fit again with more starts"
+            (
+                f"the options are a function of the observed state ({where}): in each state one"
+                " option is on nearly always, so nothing about them is hidden, and one option,"
+                " with a policy for each state, says as much. Fit fewer options, compare by BIC or"
+                " held-out sequences, or fit again with more starts"
+            ),
         ]
 
     def num_observations(self, problem: Problem) -> int:
         """Steps."""
         return int(problem.summed(lambda data, _: (data[..., 0] >= 0).sum()))
 
-    def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> NoiseDraws:
+    def component_noise(
+        self, params: Params, data: Tensor, generator: Generator, num_draws: int
+    ) -> NoiseDraws:
         from inference.structures.options.noise import option_noise
 
         chain = self.model.chain()
@@ -237,14 +319,18 @@ class OptionsStructure(Structure):
         before = torch.nn.functional.pad((state * chain.num_actions + action)[:, :-1], (1, 0))
         context = before * chain.num_states + state
         context[:, 0], context[:, 1:] = -1, context[:, 1:].masked_fill(action[:, :-1] < 0, -1)
-        return option_noise(along, action.cpu().numpy(), context.cpu().numpy(), generator, num_draws)
+        return option_noise(
+            along, action.cpu().numpy(), context.cpu().numpy(), generator, num_draws
+        )
 
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params:
         """Sequences as long as those of the data, with actions missing where they are."""
         packed = checked(self.model, data)[0]
         parts = parts_of(self.model.chain(), params)
         with isolated(seed), torch.no_grad():
-            flat = [value[None] for value in (parts.initial, parts.low, parts.high, parts.environment)]
+            flat = [
+                value[None] for value in (parts.initial, parts.low, parts.high, parts.environment)
+            ]
             state, _, action = draw_paths(flat, len(packed), packed.shape[1])
         return {"trajectories": torch.where(packed < 0, packed, torch.stack([state, action], -1))}
 
@@ -266,7 +352,9 @@ class OptionsStructure(Structure):
         chain = self.model.chain()
         return {"options": viterbi(steps_of(parts_of(chain, params), program.args[0])).option}
 
-    def align(self, params: Params, reference: Mapping[str, Tensor], signs: bool = True) -> Alignment:
+    def align(
+        self, params: Params, reference: Mapping[str, Tensor], signs: bool = True
+    ) -> Alignment:
         return align_options(params, reference, self.model.chain())
 
     def labels(self) -> tuple[Labels, ...]:
@@ -275,16 +363,24 @@ class OptionsStructure(Structure):
         def rename(params: Params, order: Tensor, flips: Tensor) -> Params:
             return permute_options(chain, params, order, num_leading=1)
 
-        return (Labels("options", lambda params: params[chain.low].transpose(1, 2).flatten(2), rename),)
+        return (
+            Labels("options", lambda params: params[chain.low].transpose(1, 2).flatten(2), rename),
+        )
 
     def recommended(self, problem: Problem) -> Recommendation:
-        """EM from a start by moments and three at random: a start by moments alone says little below 10,000 steps. One start for one option.
+        """EM from a start by moments and three at random: a start by moments alone says little
+        below 10,000 steps.
 
-        With thousands of policies to estimate the likelihood ends in a long slope: hundredths of a nat, far below what the data say, would take half of the time.
+        One start for one option.
+
+        With thousands of policies to estimate the likelihood ends in a long slope: hundredths of a
+        nat, far below what the data say, would take half of the time.
         """
         from inference.engines.em import EM
 
-        return Recommendation(EM(tolerance=1e-6), num_restarts=NUM_STARTS if self.about.num_options > 1 else 1)
+        return Recommendation(
+            EM(tolerance=1e-6), num_restarts=NUM_STARTS if self.about.num_options > 1 else 1
+        )
 
 
 def _num_gaps(data: Tensor, _: Tensor | None) -> Tensor:
@@ -297,17 +393,26 @@ def _moves(num_states: int, data: Tensor, _: Tensor | None = None) -> Tensor:
     """How often each state followed each other one, (S, S)."""
     before, after = data[:, :-1, 0].long(), data[:, 1:, 0].long()
     seen = (before >= 0) & (after >= 0)
-    return torch.bincount(before[seen] * num_states + after[seen], minlength=num_states**2).reshape(num_states, num_states)
+    return torch.bincount(before[seen] * num_states + after[seen], minlength=num_states**2).reshape(
+        num_states, num_states
+    )
+
+
+def _some(names: Sequence[Any]) -> str:
+    """The first names of a list, in words."""
+    others = " and others" if len(names) > MOST_SHOWN else ""
+    return f"{', '.join(map(str, names[:MOST_SHOWN]))}{others}"
 
 
 def _apart_in_words(groups: Sequence[Sequence[int]], states: Sequence[Any]) -> str:
     if len(groups) < 2:
         return ""
-    shown = "; ".join(f"{', '.join(str(states[s]) for s in own[:MOST_SHOWN])}{' and others' if len(own) > MOST_SHOWN else ''}" for own in groups[:MOST_SHOWN])
+    shown = "; ".join(_some([states[s] for s in own]) for own in groups[:MOST_SHOWN])
     more = f"; and {len(groups) - MOST_SHOWN} more" if len(groups) > MOST_SHOWN else ""
     return (
-        f"the options of {len(groups)} groups of states have no names in common (states {shown}{more}): no state is entered from two of them, so options that are renamed in one group "
-        "alone fit exactly as well"
+        f"the options of {len(groups)} groups of states have no names in common (states"
+        f" {shown}{more}): no state is entered from two of them, so options that are renamed in one"
+        " group alone fit exactly as well"
     )
 
 

@@ -1,4 +1,6 @@
-"""A user's own program from rows in blocks: the answer of rows in memory, and what it may not make of its rows."""
+"""A user's own program from rows in blocks: the answer of rows in memory, and what it may not make
+of its rows.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,18 @@ def counted(data: Tensor) -> None:
 
 
 def grouped(data: Any) -> None:
-    """Two kinds of rows; the chance of each is that of the row's group, a whole number in a column of its own."""
+    """Two kinds of rows; the chance of each is that of the row's group, a whole number in a column
+    of its own.
+    """
     chance = pyro.sample("chance", dist.Beta(torch.ones(3, dtype=F64), 1.0).to_event(1))
     mean = pyro.sample("mean", dist.Normal(torch.zeros(2, dtype=F64), 10.0).to_event(1))
     with pyro.plate("rows", len(data)):
         kind = pyro.sample("kind", dist.Bernoulli(chance[..., data["group"]]))
-        pyro.sample("x", dist.Normal(torch.where(kind > 0.5, mean[..., 1:], mean[..., :1]), 1.0), obs=data["x"])
+        pyro.sample(
+            "x",
+            dist.Normal(torch.where(kind > 0.5, mean[..., 1:], mean[..., :1]), 1.0),
+            obs=data["x"],
+        )
 
 
 def groups() -> pd.DataFrame:
@@ -68,7 +76,11 @@ def test_a_program_is_fitted_from_blocks_as_from_rows_in_memory(case: str) -> No
     assert found.log_likelihood == pytest.approx(whole.log_likelihood, rel=1e-12)
     for name, value in whole.params.items():
         assert torch.allclose(found.params[name], value, rtol=1e-9, atol=1e-11), name
-    assert (found.num_rows, found.bic, found.latents) == (whole.num_rows, pytest.approx(whole.bic, rel=1e-12), whole.latents)
+    assert (found.num_rows, found.bic, found.latents) == (
+        whole.num_rows,
+        pytest.approx(whole.bic, rel=1e-12),
+        whole.latents,
+    )
     assert found.item_names == whole.item_names
 
 
@@ -76,12 +88,22 @@ def test_what_is_asked_afterwards_goes_by_block(tmp_path: Path) -> None:
     model, rows = CASES["columns by name"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = fit(model, RowBlocks.of(rows, 41), EM(max_iterations=2), checkpoint=tmp_path / "fit.ckpt")
-        again = fit(model, RowBlocks.of(rows, 50), EM(max_iterations=2), checkpoint=tmp_path / "fit.ckpt")
+        found = fit(
+            model, RowBlocks.of(rows, 41), EM(max_iterations=2), checkpoint=tmp_path / "fit.ckpt"
+        )
+        again = fit(
+            model, RowBlocks.of(rows, 50), EM(max_iterations=2), checkpoint=tmp_path / "fit.ckpt"
+        )
     assert torch.equal(found.params["slope"], again.params["slope"])
     blocks = RowBlocks.of(rows, 50)
-    assert torch.allclose(found.log_likelihood_rows(blocks), found.log_likelihood_rows(rows), atol=1e-12)
-    assert torch.allclose(found.posterior_latents(blocks, out=tmp_path)["group"], found.posterior_latents(rows)["group"], atol=1e-12)
+    assert torch.allclose(
+        found.log_likelihood_rows(blocks), found.log_likelihood_rows(rows), atol=1e-12
+    )
+    assert torch.allclose(
+        found.posterior_latents(blocks, out=tmp_path)["group"],
+        found.posterior_latents(rows)["group"],
+        atol=1e-12,
+    )
     moved = rows.assign(x=rows["y"], y=rows["x"])
     with pytest.raises(ValueError, match="belongs to another fit"):
         fit(model, RowBlocks.of(moved, 50), EM(max_iterations=2), checkpoint=tmp_path / "fit.ckpt")
@@ -108,7 +130,9 @@ def given_size(data: Tensor) -> None:
 
 
 def size_by_rows(data: Tensor) -> None:
-    rate = pyro.sample("rate", dist.Gamma(torch.ones(int(data.max()) + 1, dtype=F64), 1.0).to_event(1))
+    rate = pyro.sample(
+        "rate", dist.Gamma(torch.ones(int(data.max()) + 1, dtype=F64), 1.0).to_event(1)
+    )
     with pyro.plate("rows", len(data)):
         pyro.sample("x", dist.Poisson(rate[..., data[:, 0].long()]), obs=data[:, 0])
 
@@ -143,7 +167,10 @@ def positive(data: Tensor) -> None:
     ("model", "words"),
     [
         (mean_of_all, "takes something from all rows together"),
-        (given_size, "values of shape .200,. were expected, as its law and plates have them, got .64,."),
+        (
+            given_size,
+            "values of shape .200,. were expected, as its law and plates have them, got .64,.",
+        ),
         (size_by_rows, "the same parameters and latents whatever its rows"),
         (prior_by_rows, "priors that do not depend on the rows"),
         (observed_outside, "observes something outside the plate over rows"),

@@ -44,14 +44,22 @@ Work = Callable[[Any, int], Any]
 
 
 def run(size: int, work: Work, folder: Path, answers: int | None = None) -> list[Any]:
-    """What ``work(group, rank)`` gives in each of several processes, or in the first ``answers``; the text of its error where it raises."""
+    """What ``work(group, rank)`` gives in each of several processes, or in the first ``answers``;
+    the text of its error where it raises.
+    """
     context = multiprocessing.get_context("fork")  # nothing is imported again
     queue = context.Queue()
 
     def start(rank: int) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            torch.distributed.init_process_group("gloo", f"file://{folder}/{work.__name__}", timedelta(seconds=60), rank=rank, world_size=size)
+            torch.distributed.init_process_group(
+                "gloo",
+                f"file://{folder}/{work.__name__}",
+                timedelta(seconds=60),
+                rank=rank,
+                world_size=size,
+            )
             try:
                 found = work(torch.distributed.group.WORLD, rank)
             except (ValueError, RuntimeError, LostProcessError) as error:
@@ -60,7 +68,9 @@ def run(size: int, work: Work, folder: Path, answers: int | None = None) -> list
 
     processes = [context.Process(target=start, args=(rank,), daemon=True) for rank in range(size)]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # newer versions of Python warn of threads beside a fork
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # newer versions of Python warn of threads beside a fork
         for process in processes:
             process.start()
     found = dict(queue.get(timeout=90) for _ in range(answers or size))
@@ -72,12 +82,26 @@ def run(size: int, work: Work, folder: Path, answers: int | None = None) -> list
 def tables() -> dict[str, Any]:
     rng = np.random.default_rng(0)
     group = rng.random(NUM_ROWS) < 0.4
-    numbers = np.where(group[:, None], rng.normal(2, 1, (NUM_ROWS, 4)), rng.normal(-1, 0.7, (NUM_ROWS, 4)))
+    numbers = np.where(
+        group[:, None], rng.normal(2, 1, (NUM_ROWS, 4)), rng.normal(-1, 0.7, (NUM_ROWS, 4))
+    )
     bits = (rng.random((NUM_ROWS, 6)) < np.where(group[:, None], 0.8, 0.2)).astype(float)
     counts = np.where(rng.random((NUM_ROWS, 2)) < 0.3, 0.0, rng.poisson(4.0, (NUM_ROWS, 2)))
     steps = np.stack([rng.integers(3, size=(60, 8)), rng.integers(2, size=(60, 8))], -1)
-    amounts = rng.negative_binomial(2, 0.2 + 0.5 * group[:, None] * np.array([1, 1, 0, 0, 1]), (NUM_ROWS, 5)) + 1.0
-    return {"numbers": numbers, "bits": bits, "sequences": numbers[:300].reshape(60, 5, 4), "counts": counts, "options": steps, "amounts": amounts}
+    amounts = (
+        rng.negative_binomial(
+            2, 0.2 + 0.5 * group[:, None] * np.array([1, 1, 0, 0, 1]), (NUM_ROWS, 5)
+        )
+        + 1.0
+    )
+    return {
+        "numbers": numbers,
+        "bits": bits,
+        "sequences": numbers[:300].reshape(60, 5, 4),
+        "counts": counts,
+        "options": steps,
+        "amounts": amounts,
+    }
 
 
 def inflated_columns(data: torch.Tensor) -> None:
@@ -87,7 +111,11 @@ def inflated_columns(data: torch.Tensor) -> None:
     with pyro.plate("rows", len(data)):
         never = pyro.sample("never", dist.Bernoulli(zero))
         for j in range(2):
-            pyro.sample(f"count_{j}", dist.Poisson(torch.where(never > 0.5, torch.full_like(rate, 1e-8), rate)), obs=data[:, j])
+            pyro.sample(
+                f"count_{j}",
+                dist.Poisson(torch.where(never > 0.5, torch.full_like(rate, 1e-8), rate)),
+                obs=data[:, j],
+            )
 
 
 Q = np.array([[1, 0], [1, 0], [1, 1], [0, 1], [0, 1], [1, 1]])
@@ -109,7 +137,9 @@ FAMILIES = {
 }
 
 
-def fits(group: Any, rank: int, names: tuple[str, ...] = tuple(FAMILIES)) -> dict[str, tuple[float, dict[str, np.ndarray]]]:
+def fits(
+    group: Any, rank: int, names: tuple[str, ...] = tuple(FAMILIES)
+) -> dict[str, tuple[float, dict[str, np.ndarray]]]:
     out = {}
     for name in names:
         model, kind = FAMILIES[name]
@@ -120,10 +150,22 @@ def fits(group: Any, rank: int, names: tuple[str, ...] = tuple(FAMILIES)) -> dic
             rows[-1, 2, 1] = -1
             rows = {"state": rows[..., 0], "action": rows[..., 1]}
         weights = np.arange(len(rows)) % 4 if name == "weights" else None
-        method, init = (Factorize(max_sweeps=60), "random") if kind == "amounts" else (EM(max_iterations=4), None)
-        found = fit(model, RowBlocks.of(rows, 70, group, split=group is not None), method, init, weights=weights)
+        method, init = (
+            (Factorize(max_sweeps=60), "random")
+            if kind == "amounts"
+            else (EM(max_iterations=4), None)
+        )
+        found = fit(
+            model,
+            RowBlocks.of(rows, 70, group, split=group is not None),
+            method,
+            init,
+            weights=weights,
+        )
         out[name] = found.objective, {site: value.numpy() for site, value in found.params.items()}
-        assert found.local is None or len(found.local["activities"]) == (len(rows) * (rank + 1) // size_of(group) - len(rows) * rank // size_of(group))
+        assert found.local is None or len(found.local["activities"]) == (
+            len(rows) * (rank + 1) // size_of(group) - len(rows) * rank // size_of(group)
+        )
     return out
 
 
@@ -132,10 +174,24 @@ def size_of(group: Any) -> int:
 
 
 def two_fits(group: Any, rank: int) -> Any:
-    return fits(group, rank, ("normal mixture", "encoder", "own program", "options", "weights", "factorization", "normal factorization"))
+    return fits(
+        group,
+        rank,
+        (
+            "normal mixture",
+            "encoder",
+            "own program",
+            "options",
+            "weights",
+            "factorization",
+            "normal factorization",
+        ),
+    )
 
 
-@pytest.mark.parametrize(("size", "work"), [(2, two_fits), pytest.param(3, fits, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("size", "work"), [(2, two_fits), pytest.param(3, fits, marks=pytest.mark.slow)]
+)
 def test_processes_give_one_answer(size: int, work: Work, tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -146,7 +202,9 @@ def test_processes_give_one_answer(size: int, work: Work, tmp_path: Path) -> Non
             assert own[name][0] == pytest.approx(objective, rel=1e-12), name
             for site, value in params.items():
                 assert np.allclose(own[name][1][site], value, rtol=1e-8, atol=1e-10), (name, site)
-                assert np.array_equal(own[name][1][site], shared[0][name][1][site]), "every process holds the same bits"
+                assert np.array_equal(own[name][1][site], shared[0][name][1][site]), (
+                    "every process holds the same bits"
+                )
 
 
 MODEL = Mixture(2, Normal(), 4)
@@ -160,7 +218,11 @@ def stepwise(group: Any, rank: int) -> Any:
     return {name: value.numpy() for name, value in found.params.items()}
 
 
-STARTED = {"weights": torch.tensor([0.5, 0.5]), "predictors": torch.tensor([[1.0] * 4, [-0.5] * 4]), "dispersion": torch.ones(2, 4)}
+STARTED = {
+    "weights": torch.tensor([0.5, 0.5]),
+    "predictors": torch.tensor([[1.0] * 4, [-0.5] * 4]),
+    "dispersion": torch.ones(2, 4),
+}
 STARTED = {name: value.double() for name, value in STARTED.items()}
 
 
@@ -172,18 +234,45 @@ def test_passes_in_batches_take_every_process_along(tmp_path: Path) -> None:
         rows = torch.from_numpy(tables()["numbers"])
         problem = problem_of(MODEL, rows, 5, start_given=True)
         inner = problem.structure.standard(problem)
-        problem, inward, outward = (problem, dict, dict) if inner is None else (inner.problem, inner.inward, inner.outward)
-        steps, params = STEPWISE.steps(problem), inward({name: value.unsqueeze(0) for name, value in STARTED.items()})
-        shares, per_pass, average, batch = (problem.data[:37], problem.data[37:]), NUM_ROWS // 60, None, 0
+        problem, inward, outward = (
+            (problem, dict, dict) if inner is None else (inner.problem, inner.inward, inner.outward)
+        )
+        steps, params = (
+            STEPWISE.steps(problem),
+            inward({name: value.unsqueeze(0) for name, value in STARTED.items()}),
+        )
+        shares, per_pass, average, batch = (
+            (problem.data[:37], problem.data[37:]),
+            NUM_ROWS // 60,
+            None,
+            0,
+        )
         for number in range(2):
             mixed = [
-                share[torch.randperm(len(share), generator=torch.Generator().manual_seed(5 + SEED_STRIDE * number + RANK_STRIDE * rank))] for rank, share in enumerate(shares)
+                share[
+                    torch.randperm(
+                        len(share),
+                        generator=torch.Generator().manual_seed(
+                            5 + SEED_STRIDE * number + RANK_STRIDE * rank
+                        ),
+                    )
+                ]
+                for rank, share in enumerate(shares)
             ]
             for place in range(per_pass):
-                part = torch.cat([own[len(own) * place // per_pass : len(own) * (place + 1) // per_pass] for own in mixed])
+                part = torch.cat(
+                    [
+                        own[len(own) * place // per_pass : len(own) * (place + 1) // per_pass]
+                        for own in mixed
+                    ]
+                )
                 statistics = steps.on(part).e_step(params)[0]
                 sums = numbers_of(statistics) * NUM_ROWS / len(part)
-                average = sums if average is None else torch.lerp(average, sums, STEPWISE.start.step(batch))
+                average = (
+                    sums
+                    if average is None
+                    else torch.lerp(average, sums, STEPWISE.start.step(batch))
+                )
                 params, batch = steps.m_step(with_numbers(statistics, average), params), batch + 1
         for _ in range(2):
             params = steps.m_step(steps.e_step(params)[0], params)
@@ -191,16 +280,26 @@ def test_passes_in_batches_take_every_process_along(tmp_path: Path) -> None:
     for name, value in first.items():
         assert np.array_equal(second[name], value), name
     order = params["weights"][0].argsort(descending=True)
-    assert np.allclose(np.sort(first["weights"])[::-1], params["weights"][0][order].numpy(), rtol=1e-9)
-    assert np.allclose(np.sort(first["predictors"], 0), params["predictors"][0].sort(0).values.numpy(), rtol=1e-9)
+    assert np.allclose(
+        np.sort(first["weights"])[::-1], params["weights"][0][order].numpy(), rtol=1e-9
+    )
+    assert np.allclose(
+        np.sort(first["predictors"], 0), params["predictors"][0].sort(0).values.numpy(), rtol=1e-9
+    )
 
 
 def other_model(group: Any, rank: int) -> Any:
-    return fit(Mixture(2 + rank, Normal(), 4), RowBlocks.of(tables()["numbers"], 70, group, split=True), EM())
+    return fit(
+        Mixture(2 + rank, Normal(), 4),
+        RowBlocks.of(tables()["numbers"], 70, group, split=True),
+        EM(),
+    )
 
 
 def other_settings(group: Any, rank: int) -> Any:
-    return fit(MODEL, RowBlocks.of(tables()["numbers"], 70, group, split=True), EM(max_iterations=4 + rank))
+    return fit(
+        MODEL, RowBlocks.of(tables()["numbers"], 70, group, split=True), EM(max_iterations=4 + rank)
+    )
 
 
 def other_seed(group: Any, rank: int) -> Any:
@@ -244,7 +343,11 @@ class Failing:
 
 
 def failing_disk(group: Any, rank: int) -> Any:
-    return fit(MODEL, RowBlocks.of(Failing(rank == 1), 100, group), EM(max_iterations=500, tolerance=1e-300, parameter_tolerance=1e-300))
+    return fit(
+        MODEL,
+        RowBlocks.of(Failing(rank == 1), 100, group),
+        EM(max_iterations=500, tolerance=1e-300, parameter_tolerance=1e-300),
+    )
 
 
 @pytest.mark.parametrize(
@@ -260,7 +363,9 @@ def failing_disk(group: Any, rank: int) -> Any:
         (failing_disk, "process 1 of 2: the disk is gone"),
     ],
 )
-def test_an_error_in_one_process_ends_all_with_its_words(work: Work, words: str, tmp_path: Path) -> None:
+def test_an_error_in_one_process_ends_all_with_its_words(
+    work: Work, words: str, tmp_path: Path
+) -> None:
     for found in run(2, work, tmp_path):
         assert isinstance(found, str)
         with pytest.raises(ValueError, match=words):
@@ -278,7 +383,13 @@ class Killed(Failing):
 
 
 def resumed(group: Any, rank: int, kind: type[Failing], path: Path | None) -> Any:
-    found = fit(MODEL, RowBlocks.of(kind(rank == 1), 100, group), EM(max_iterations=12, acceleration=None), init="random", checkpoint=path)
+    found = fit(
+        MODEL,
+        RowBlocks.of(kind(rank == 1), 100, group),
+        EM(max_iterations=12, acceleration=None),
+        init="random",
+        checkpoint=path,
+    )
     return {name: value.numpy() for name, value in found.params.items()}
 
 
@@ -323,13 +434,21 @@ def factorized(group: Any, rank: int, path: Path | None, stops: int | None = Non
 
     Course.advance = advance  # type: ignore[method-assign]
     blocks = RowBlocks.of(tables()["amounts"], 70, group, split=True)
-    found = fit(NegativeBinomialFactorization(5, 2), blocks, Factorize(tolerance=1e-300, max_sweeps=225), "random", checkpoint=path)
+    found = fit(
+        NegativeBinomialFactorization(5, 2),
+        blocks,
+        Factorize(tolerance=1e-300, max_sweeps=225),
+        "random",
+        checkpoint=path,
+    )
     return len(calls), {name: value.numpy() for name, value in (found.params | found.local).items()}
 
 
 @pytest.mark.filterwarnings("ignore:the best restart did not converge")
 def test_activities_are_kept_where_their_rows_are(tmp_path: Path) -> None:
-    """Each process goes on from the activities that it wrote itself, to the same bits; other processes than those that wrote are refused."""
+    """Each process goes on from the activities that it wrote itself, to the same bits; other
+    processes than those that wrote are refused.
+    """
     path = tmp_path / "fit.ckpt"
 
     def factorized_killed(group: Any, rank: int) -> Any:

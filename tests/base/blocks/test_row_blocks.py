@@ -34,7 +34,11 @@ class Sliceable:
 
 def parquet(folder: Path, rows: np.ndarray = ROWS, row_group_size: int = 3) -> Path:
     path = folder / "rows.parquet"
-    pyarrow.parquet.write_table(pa.table({name: rows[:, j] for j, name in enumerate("abcd")}), path, row_group_size=row_group_size)
+    pyarrow.parquet.write_table(
+        pa.table({name: rows[:, j] for j, name in enumerate("abcd")}),
+        path,
+        row_group_size=row_group_size,
+    )
     return path
 
 
@@ -47,9 +51,16 @@ def every_form(folder: Path) -> dict[str, Any]:
     frame = pd.DataFrame(ROWS, columns=list("abcd"))
     file = parquet(folder)
     return {
-        "npy": mapped(folder), "parquet": file, "dataset": pyarrow.dataset.dataset(file), "folder": parquet_folder(folder), "frame": frame, "array": ROWS,
-        "tensor": torch.from_numpy(ROWS), "sliceable": Sliceable(ROWS), "part of a map": np.load(mapped(folder), mmap_mode="r")[:],
-    }  # fmt: skip
+        "npy": mapped(folder),
+        "parquet": file,
+        "dataset": pyarrow.dataset.dataset(file),
+        "folder": parquet_folder(folder),
+        "frame": frame,
+        "array": ROWS,
+        "tensor": torch.from_numpy(ROWS),
+        "sliceable": Sliceable(ROWS),
+        "part of a map": np.load(mapped(folder), mmap_mode="r")[:],
+    }
 
 
 def parquet_folder(folder: Path) -> Path:
@@ -65,7 +76,9 @@ def test_every_form_gives_the_same_blocks(tmp_path: Path, block_rows: int) -> No
     for form, source in every_form(tmp_path).items():
         blocks = RowBlocks.of(source, block_rows)
         parts = [np.asarray(block) for block in blocks]
-        assert [len(part) for part in parts] == [min(block_rows, 11 - i) for i in range(0, 11, block_rows)], form
+        assert [len(part) for part in parts] == [
+            min(block_rows, 11 - i) for i in range(0, 11, block_rows)
+        ], form
         assert np.array_equal(np.concatenate(parts), ROWS), form
         assert len(blocks) == 11, form
 
@@ -87,29 +100,51 @@ def test_columns_are_chosen_by_name(tmp_path: Path) -> None:
 
 
 def test_files_of_other_types_folders_that_are_columns_and_tables_in_memory(tmp_path: Path) -> None:
-    """What is not decoded as it stands: whole numbers of two sizes, a column that is the name of a folder, a data set without a file, points in names."""
+    """What is not decoded as it stands: whole numbers of two sizes, a column that is the name of a
+    folder, a data set without a file, points in names.
+    """
     table = pa.table({"a": pa.array([1, 2, 3], pa.int64()), "a.b": pa.array([4, 5, 6], pa.int64())})
-    for year, own in ((2001, table), (2002, table.cast(pa.schema([("a", pa.int8()), ("a.b", pa.int8())])))):
+    for year, own in (
+        (2001, table),
+        (2002, table.cast(pa.schema([("a", pa.int8()), ("a.b", pa.int8())]))),
+    ):
         (tmp_path / f"year={year}").mkdir()
-        pyarrow.parquet.write_table(own, tmp_path / f"year={year}" / "rows.parquet", row_group_size=2)
+        pyarrow.parquet.write_table(
+            own, tmp_path / f"year={year}" / "rows.parquet", row_group_size=2
+        )
     kept = pyarrow.dataset.dataset(tmp_path, format="parquet", partitioning="hive")
-    wanted = np.array([[1, 4, 2001], [2, 5, 2001], [3, 6, 2001], [1, 4, 2002], [2, 5, 2002], [3, 6, 2002]])
+    wanted = np.array(
+        [[1, 4, 2001], [2, 5, 2001], [3, 6, 2001], [1, 4, 2002], [2, 5, 2002], [3, 6, 2002]]
+    )
     for source in (kept, pyarrow.dataset.dataset(kept.to_table())):
         for columns in (["a", "a.b", "year"], ["a.b", "a"], ["a"]):
             blocks = list(RowBlocks.of(source, 4, columns=columns))
             assert [list(block.columns) for block in blocks] == [columns, columns]
             places = [["a", "a.b", "year"].index(name) for name in columns]
-            assert np.array_equal(np.concatenate([block.to_numpy() for block in blocks]), wanted[:, places])
+            assert np.array_equal(
+                np.concatenate([block.to_numpy() for block in blocks]), wanted[:, places]
+            )
 
 
-def test_an_index_of_pandas_is_no_column_and_numbers_of_any_kind_are_numbers(tmp_path: Path) -> None:
+def test_an_index_of_pandas_is_no_column_and_numbers_of_any_kind_are_numbers(
+    tmp_path: Path,
+) -> None:
     from decimal import Decimal
 
-    frame = pd.DataFrame({"a": [True, None, False], "b": [Decimal("1.5"), Decimal("2.5"), None], "c": [None, None, None]}, index=["x", "y", "z"])
+    frame = pd.DataFrame(
+        {
+            "a": [True, None, False],
+            "b": [Decimal("1.5"), Decimal("2.5"), None],
+            "c": [None, None, None],
+        },
+        index=["x", "y", "z"],
+    )
     frame.to_parquet(tmp_path / "rows.parquet")
     (block,) = RowBlocks.of(tmp_path / "rows.parquet")
     assert list(block.columns) == ["a", "b", "c"]
-    np.testing.assert_array_equal(block.to_numpy(dtype=float), [[1, 1.5, np.nan], [np.nan, 2.5, np.nan], [0, np.nan, np.nan]])
+    np.testing.assert_array_equal(
+        block.to_numpy(dtype=float), [[1, 1.5, np.nan], [np.nan, 2.5, np.nan], [0, np.nan, np.nan]]
+    )
 
 
 def test_a_part_of_a_memory_map_is_that_part(tmp_path: Path) -> None:
@@ -130,7 +165,10 @@ def test_a_sample_is_drawn_in_order_and_whole_where_there_is_no_more(tmp_path: P
 
 def test_arrays_side_by_side_come_together(tmp_path: Path) -> None:
     np.save(tmp_path / "action.npy", ROWS[:, 1:])
-    blocks = RowBlocks.of({"state": torch.from_numpy(ROWS), "action": tmp_path / "action.npy", "length": ROWS[:, 0]}, 4)
+    blocks = RowBlocks.of(
+        {"state": torch.from_numpy(ROWS), "action": tmp_path / "action.npy", "length": ROWS[:, 0]},
+        4,
+    )
     parts = list(blocks)
     assert len(blocks) == 11
     assert [list(part) for part in parts] == [["state", "action", "length"]] * 3
@@ -184,7 +222,15 @@ def test_slices_of_other_lengths_or_kinds_are_refused() -> None:
             return self.rows[index] if index.start == 0 else self.change(self.rows[index])
 
     short, wide, other = Uneven(ROWS), Uneven(ROWS), Uneven(ROWS)
-    short.change, wide.change, other.change = (lambda x: x[1:]), (lambda x: x[:, :2]), (lambda x: x.astype(float))  # type: ignore[attr-defined]
-    for source, words in ((short, "4 rows were expected of \\[4:8\\], got 3"), (wide, "rows 4 to 8 are \\(2,\\)"), (other, "numbers of float64")):
+    short.change, wide.change, other.change = (
+        (lambda x: x[1:]),
+        (lambda x: x[:, :2]),
+        (lambda x: x.astype(float)),
+    )  # type: ignore[attr-defined]
+    for source, words in (
+        (short, "4 rows were expected of \\[4:8\\], got 3"),
+        (wide, "rows 4 to 8 are \\(2,\\)"),
+        (other, "numbers of float64"),
+    ):
         with pytest.raises(ValueError, match=words):
             list(RowBlocks.of(source, 4))

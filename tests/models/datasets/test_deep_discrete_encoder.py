@@ -44,7 +44,8 @@ def generic_layer_by_hand(k: int) -> tuple[list[list[float]], list[float]]:
 
 @pytest.mark.parametrize("top_size", [1, 2, 3, 6, 10])
 @pytest.mark.parametrize(
-    ("design", "by_hand"), [(strict_design, strict_layer_by_hand), (generic_design, generic_layer_by_hand)]
+    ("design", "by_hand"),
+    [(strict_design, strict_layer_by_hand), (generic_design, generic_layer_by_hand)],
 )
 def test_designs_equal_a_direct_loop(design, by_hand, top_size):
     params = design(top_size)
@@ -54,11 +55,21 @@ def test_designs_equal_a_direct_loop(design, by_hand, top_size):
         assert params[f"loadings_{d}"].tolist() == loadings
         assert params[f"intercepts_{d}"].tolist() == intercepts
     assert params["proportions"].tolist() == [0.5] * top_size
-    assert set(params) == {"loadings_1", "intercepts_1", "loadings_2", "intercepts_2", "proportions"}
+    assert set(params) == {
+        "loadings_1",
+        "intercepts_1",
+        "loadings_2",
+        "intercepts_2",
+        "proportions",
+    }
 
 
-@pytest.mark.parametrize(("top_size", "low", "high", "smallest_sum"), [(2, -4.0, -2.0, 5.0), (6, -10.0, -5.0, 8.0)])
-def test_poisson_items_of_the_generic_design_have_their_own_intercepts(top_size, low, high, smallest_sum):
+@pytest.mark.parametrize(
+    ("top_size", "low", "high", "smallest_sum"), [(2, -4.0, -2.0, 5.0), (6, -10.0, -5.0, 8.0)]
+)
+def test_poisson_items_of_the_generic_design_have_their_own_intercepts(
+    top_size, low, high, smallest_sum
+):
     params, plain = generic_design(top_size, Poisson()), generic_design(top_size)
     for j, row in enumerate(params["loadings_1"].tolist()):
         expected = low if sum(row) > smallest_sum - 1e-9 else high
@@ -72,13 +83,16 @@ def test_poisson_items_of_the_generic_design_have_their_own_intercepts(top_size,
 
 def test_mixed_items_change_only_their_poisson_columns():
     mixed = generic_design(2, Blocks((Poisson(), 10), (Normal(), 8)))
-    assert torch.equal(mixed["intercepts_1"][:10], generic_design(2, Poisson())["intercepts_1"][:10])
+    assert torch.equal(
+        mixed["intercepts_1"][:10], generic_design(2, Poisson())["intercepts_1"][:10]
+    )
     assert torch.equal(mixed["intercepts_1"][10:], generic_design(2)["intercepts_1"][10:])
     assert mixed["dispersion"].tolist() == [1.0] * 8
 
 
 @pytest.mark.parametrize(
-    ("response", "num_dispersed"), [(Bernoulli(), 0), (Poisson(), 0), (Normal(), 18), (LogNormal(), 18)]
+    ("response", "num_dispersed"),
+    [(Bernoulli(), 0), (Poisson(), 0), (Normal(), 18), (LogNormal(), 18)],
 )
 @pytest.mark.parametrize("design", [strict_design, generic_design])
 def test_designs_are_parameters_of_the_model(design, response, num_dispersed):
@@ -106,9 +120,15 @@ def test_an_empty_graph_scores_the_published_baseline(design, baselines):
 
 def test_densities_of_the_bottom_graph():
     for design, top_size, density in [
-        (strict_design, 2, 0.222), (strict_design, 6, 0.074), (strict_design, 10, 0.044), (generic_design, 2, 0.389), (generic_design, 6, 0.253),
-    ]:  # fmt: skip
-        assert (design(top_size)["loadings_1"] != 0).double().mean().item() == pytest.approx(density, abs=5e-4)
+        (strict_design, 2, 0.222),
+        (strict_design, 6, 0.074),
+        (strict_design, 10, 0.044),
+        (generic_design, 2, 0.389),
+        (generic_design, 6, 0.253),
+    ]:
+        assert (design(top_size)["loadings_1"] != 0).double().mean().item() == pytest.approx(
+            density, abs=5e-4
+        )
 
 
 def test_deep_design_by_hand_and_its_baselines():
@@ -140,7 +160,10 @@ def test_deep_design_by_hand_and_its_baselines():
         (lambda: generic_design(3, Poisson()), "top_size 2 and 6 only.*got 3"),
         (lambda: deep_design(0), "num_layers must be a positive integer"),
         (lambda: deep_design(2, value=-1.0), "value must be positive, got -1.0"),
-        (lambda: empty_graph_accuracy({"proportions": torch.ones(2)}), "no loadings_1.*proportions"),
+        (
+            lambda: empty_graph_accuracy({"proportions": torch.ones(2)}),
+            "no loadings_1.*proportions",
+        ),
     ],
 )
 def test_designs_refuse_bad_arguments(call, message):

@@ -20,10 +20,15 @@ def test_the_planner_goes_the_short_way() -> None:
         torch.testing.assert_close(total, torch.ones_like(total))
     drawn = world.demonstrations(20, 60, seed=0)
     successors = world.successors()
-    for state, option, action in zip(drawn.data["state"].numpy(), drawn.option.numpy(), drawn.data["action"].numpy(), strict=True):
+    for state, option, action in zip(
+        drawn.data["state"].numpy(), drawn.option.numpy(), drawn.data["action"].numpy(), strict=True
+    ):
         for t in range(59):
             goal = world.goals[option[t]]
-            before, after = world.distances(goal)[state[t]], world.distances(goal)[successors[state[t], action[t]]]
+            before, after = (
+                world.distances(goal)[state[t]],
+                world.distances(goal)[successors[state[t], action[t]]],
+            )
             assert after == before - 1 or before == 0
             assert state[t + 1] == successors[state[t], action[t]]
             reached = state[t + 1] == goal
@@ -53,7 +58,13 @@ def test_goals_are_found_on_the_grid() -> None:
     world = GridWorld(rows=("A...B", ".....", "....."), noise=0.1, slip=0.1)
     drawn = world.demonstrations(60, 60, seed=1)
     model = OptionsHMM(len(world.cells), 4, 2)
-    result = fit(model, drawn.data, EM(max_iterations=100, tolerance=1e-5, parameter_tolerance=1e-2), init="random", num_restarts=4)
+    result = fit(
+        model,
+        drawn.data,
+        EM(max_iterations=100, tolerance=1e-5, parameter_tolerance=1e-2),
+        init="random",
+        num_restarts=4,
+    )
     found = result.decode_latents(drawn.data)["options"]
     assert adjusted_rand_score(drawn.option.ravel(), found.ravel()) > 0.7
     assert result.log_likelihood > float(Program(model, drawn.packed).log_marginal(world.truth()))
@@ -77,5 +88,8 @@ def test_the_recorded_planner() -> None:
 
 def test_a_missing_recording_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PPL_MODELS_DATA", raising=False)
-    with pytest.raises(FileNotFoundError, match="babyai_unlockpickup_bot.npz is not in the folder PPL_MODELS_DATA names"):
+    with pytest.raises(
+        FileNotFoundError,
+        match="babyai_unlockpickup_bot.npz is not in the folder PPL_MODELS_DATA names",
+    ):
         load_unlock_pickup()

@@ -54,6 +54,8 @@ def test_fetch_downloads_once_and_checks_the_digest(tmp_path, monkeypatch):
     monkeypatch.setattr(pooch.core, "choose_downloader", lambda url, progressbar=False: fail)
     with pytest.raises(
         FileNotFoundError,
-        match=r"absent.txt is not in the folder PPL_MODELS_DATA.*ConnectionError.*set PPL_MODELS_DATA",
+        match=(
+            r"absent.txt is not in the folder PPL_MODELS_DATA.*ConnectionError.*set PPL_MODELS_DATA"
+        ),
     ):
         fetch("absent.txt", "https://example.invalid/absent.txt", digest)

@@ -35,7 +35,9 @@ def write(path: Path, frame: pd.DataFrame) -> Path:
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "npy", "npz"])
 def test_every_kind_of_file_gives_the_same_table(tmp_path, ending):
-    table = read_table(write(tmp_path / f"data.{ending}", pd.DataFrame(VALUES, columns=["height", "weight, kg"])))
+    table = read_table(
+        write(tmp_path / f"data.{ending}", pd.DataFrame(VALUES, columns=["height", "weight, kg"]))
+    )
     assert table.values.dtype == np.float64
     np.testing.assert_array_equal(table.values, VALUES)
     assert table.names == (("0", "1") if ending.startswith("np") else ("height", "weight, kg"))
@@ -44,7 +46,9 @@ def test_every_kind_of_file_gives_the_same_table(tmp_path, ending):
 @pytest.mark.parametrize("ending", ["parquet", "npy", "npz"])
 @pytest.mark.parametrize("dtype", ["int64", "uint8", "float32", "bool"])
 def test_whole_numbers_and_booleans_become_float64(tmp_path, ending, dtype):
-    table = read_table(write(tmp_path / f"data.{ending}", pd.DataFrame({"a": [0, 1], "b": [1, 1]}).astype(dtype)))
+    table = read_table(
+        write(tmp_path / f"data.{ending}", pd.DataFrame({"a": [0, 1], "b": [1, 1]}).astype(dtype))
+    )
     assert table.values.dtype == np.float64
     assert table.values.tolist() == [[0.0, 1.0], [1.0, 1.0]]
 
@@ -78,19 +82,43 @@ def test_text_tables(tmp_path, text, names, values):
         ("data.npy", b"", "the file is empty"),
         ("data.csv", b"\n\n", "holds no line with an entry"),
         ("data.csv", b"a,b\n", "at least one row and one column were expected, got 0 x 2"),
-        ("data.csv", b"a,b\n1,2\n3,tall\n5,wide\n", r"column 'b', row 1 \(line 3\): a number was expected, got 'tall'"),
-        ("data.csv", b"a,b\n1,2\n\n3,1_0\n", r"column 'b', row 1 \(line 4\): a number was expected, got '1_0'"),
-        ("data.csv", b"1,2\n3,tall\n", r"column 1, row 1 \(line 2\): a number was expected, got 'tall'"),
+        (
+            "data.csv",
+            b"a,b\n1,2\n3,tall\n5,wide\n",
+            r"column 'b', row 1 \(line 3\): a number was expected, got 'tall'",
+        ),
+        (
+            "data.csv",
+            b"a,b\n1,2\n\n3,1_0\n",
+            r"column 'b', row 1 \(line 4\): a number was expected, got '1_0'",
+        ),
+        (
+            "data.csv",
+            b"1,2\n3,tall\n",
+            r"column 1, row 1 \(line 2\): a number was expected, got 'tall'",
+        ),
         ("data.csv", b"a,b\n1,2\n1,2,3\n", "line 3 has 3 entries, where 2 were expected"),
         ("data.csv", b"a,b\n1\n", "line 2 has 1 entries, where 2 were expected"),
         ("data.csv", b"a,b,a\n1,2,3\n", "two columns are named 'a'"),
         ("data.csv", b",a,b\n0,1,2\n", "column 0 has no name; if it holds row labels"),
         ("data.csv", b"a;b\n1;2\n", "separated by commas were expected, got semicolons: 'a;b'"),
         ("data.tsv", b"a,b\n1,2\n", "separated by tabs were expected, got commas"),
-        ("data.csv", b'a,b\n"1,2\n', "line 2: comma-separated text was expected, but unexpected end of data"),
+        (
+            "data.csv",
+            b'a,b\n"1,2\n',
+            "line 2: comma-separated text was expected, but unexpected end of data",
+        ),
         ("data.csv", b"a,b\n1,\xff\n", "UTF-8 text was expected, got byte 0xff at 6"),
-        ("data.csv", b"PAR1abcdef", "promises comma-separated text, but the content looks like parquet"),
-        ("data.csv", b"\x93NUMPY\x01\x00", "promises comma-separated text, but the content looks like npy"),
+        (
+            "data.csv",
+            b"PAR1abcdef",
+            "promises comma-separated text, but the content looks like parquet",
+        ),
+        (
+            "data.csv",
+            b"\x93NUMPY\x01\x00",
+            "promises comma-separated text, but the content looks like npy",
+        ),
         ("data.tsv", b"a\tb\n\x00\x00", "promises tab-separated text, but the first bytes"),
         ("data.npy", b"a,b\n1,2\n", "promises npy, but the first bytes are b'a,b"),
         ("data.npz", b"a,b\n1,2\n", "promises npz, but the first bytes"),
@@ -98,7 +126,14 @@ def test_text_tables(tmp_path, text, names, values):
         ("data.parquet", b"a,b\n1,2\n", "promises parquet, but the first bytes"),
         ("data.parquet", b"PAR1PAR1PAR1", "the file is damaged"),
         ("data.npy", b"\x93NUMPY\x01\x00", "data.npy: "),
-        ("data.xlsx", b"PK\x03\x04", "a file ending in .csv, .tsv, .parquet, .arrow, .feather, .npy, .npz was expected, got '.xlsx'"),
+        (
+            "data.xlsx",
+            b"PK\x03\x04",
+            (
+                "a file ending in .csv, .tsv, .parquet, .arrow, .feather, .npy, .npz was expected,"
+                " got '.xlsx'"
+            ),
+        ),
         ("data", b"1,2\n", "was expected, got 'no ending'"),
     ],
 )
@@ -148,14 +183,19 @@ def test_an_archive_of_several_arrays_wants_a_name(tmp_path):
     file = tmp_path / "data.npz"
     np.savez(file, train=VALUES, test=VALUES[:1], words=np.array(["a"]), cube=np.zeros((1, 2, 3)))
     with pytest.raises(
-        ValueError, match=r"one array was expected, got 4: train, test, words, cube; name one by .*data.npz:NAME"
+        ValueError,
+        match=(
+            r"one array was expected, got 4: train, test, words, cube; name one by .*data.npz:NAME"
+        ),
     ):
         read_table(file)
     with pytest.raises(ValueError, match=r"no array is named 'valid'; there are: train, test"):
         read_table(f"{file}:valid")
     with pytest.raises(ValueError, match="array 'words' holds strings, first 'a'"):
         read_table(f"{file}:words")
-    with pytest.raises(ValueError, match=r"a table \(rows, items\) was expected, got an array of shape \(1, 2, 3\)"):
+    with pytest.raises(
+        ValueError, match=r"a table \(rows, items\) was expected, got an array of shape \(1, 2, 3\)"
+    ):
         read_table(f"{file}:cube")
     np.testing.assert_array_equal(read_table(f"{file}:test").values, VALUES[:1])
 
@@ -181,7 +221,12 @@ def test_arrays_that_are_no_table_of_numbers_are_refused(tmp_path, values, messa
 def test_parquet_columns(tmp_path):
     file = tmp_path / "data.parquet"
     frame = pd.DataFrame(
-        {"a": pd.array([1, None], dtype="Int64"), "b": pd.Categorical([3, 4]), "empty": [None, None]}, index=["x", "y"]
+        {
+            "a": pd.array([1, None], dtype="Int64"),
+            "b": pd.Categorical([3, 4]),
+            "empty": [None, None],
+        },
+        index=["x", "y"],
     )
     frame.to_parquet(file)
     table = read_table(file)
@@ -210,8 +255,19 @@ def zipped(**files: bytes) -> bytes:
     return out.getvalue()
 
 
-SHAPES = ["(9999999999, 9999999999)", "(99999999999999999999999, 2)", "(1000000000000, 2)", "(True, 2)", "('a', 2)", "(1.5, 2)", "None", "(2, 3, 4)"]
-SHAPES += ["(-1, 2)"] if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else []  # which numpy 1 takes for "as many as there are"
+SHAPES = [
+    "(9999999999, 9999999999)",
+    "(99999999999999999999999, 2)",
+    "(1000000000000, 2)",
+    "(True, 2)",
+    "('a', 2)",
+    "(1.5, 2)",
+    "None",
+    "(2, 3, 4)",
+]
+SHAPES += (
+    ["(-1, 2)"] if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else []
+)  # which numpy 1 takes for "as many as there are"
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -225,11 +281,18 @@ def test_absurd_shapes_in_the_header_of_an_array_are_refused(tmp_path, shape):
 
 
 BROKEN = {
-    "parentheses.npy": npy("(" * 5000), "no_header.npy": b"\x93NUMPY", "long_header.npy": b"\x93NUMPY\x02\x00\xff\xff\xff\xffx",
-    "code.npy": npy("__import__('os').abort()"), "no_kind.npy": npy("{'descr': 5, 'fortran_order': False, 'shape': (2, 2), }"),
-    "no_arrays.npz": zipped(), "text.npz": zipped(x=b"hello"), "cut.npz": zipped(x_npy=shaped("(2, 2)"))[:90],
-    "ends.parquet": b"PAR1" + b"\0" * 20 + b"PAR1", "long_field.csv": b"a," + b"b" * 200_000 + b"\n1,2\n", "latin.csv": b"a,b\n1,\xe9\n",
-}  # fmt: skip
+    "parentheses.npy": npy("(" * 5000),
+    "no_header.npy": b"\x93NUMPY",
+    "long_header.npy": b"\x93NUMPY\x02\x00\xff\xff\xff\xffx",
+    "code.npy": npy("__import__('os').abort()"),
+    "no_kind.npy": npy("{'descr': 5, 'fortran_order': False, 'shape': (2, 2), }"),
+    "no_arrays.npz": zipped(),
+    "text.npz": zipped(x=b"hello"),
+    "cut.npz": zipped(x_npy=shaped("(2, 2)"))[:90],
+    "ends.parquet": b"PAR1" + b"\0" * 20 + b"PAR1",
+    "long_field.csv": b"a," + b"b" * 200_000 + b"\n1,2\n",
+    "latin.csv": b"a,b\n1,\xe9\n",
+}
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -242,10 +305,17 @@ def test_broken_files_are_refused_in_one_line(tmp_path, name):
 
 @pytest.mark.parametrize("ending", ["npy", "npz", "parquet", "csv"])
 def test_changed_bytes_are_read_or_refused_by_name(tmp_path, ending):
-    """A few bytes of a good file changed, cut or put in: whatever comes, it is a table or a ValueError with the name of the file."""
+    """A few bytes of a good file changed, cut or put in: whatever comes, it is a table or a
+    ValueError with the name of the file.
+    """
     frame = pd.DataFrame({"a": [1.0, 2.0], "b": [1.5, float("nan")]})
     good, path = tmp_path / f"good.{ending}", tmp_path / f"changed.{ending}"
-    {"npy": lambda: np.save(good, frame), "npz": lambda: np.savez(good, x=frame), "parquet": lambda: frame.to_parquet(good), "csv": lambda: frame.to_csv(good, index=False)}[ending]()
+    {
+        "npy": lambda: np.save(good, frame),
+        "npz": lambda: np.savez(good, x=frame),
+        "parquet": lambda: frame.to_parquet(good),
+        "csv": lambda: frame.to_csv(good, index=False),
+    }[ending]()
     content, rng, refused = good.read_bytes(), random.Random(7), 0
     for _ in range(150):
         changed = bytearray(content)
@@ -270,7 +340,12 @@ def test_changed_bytes_are_read_or_refused_by_name(tmp_path, ending):
 
 
 def test_paths_that_are_none_are_refused(tmp_path):
-    for path in (tmp_path, f"{tmp_path}/{'x' * 5000}.csv", "a\0b.csv", tmp_path / "file.csv" / "inside.csv"):
+    for path in (
+        tmp_path,
+        f"{tmp_path}/{'x' * 5000}.csv",
+        "a\0b.csv",
+        tmp_path / "file.csv" / "inside.csv",
+    ):
         (tmp_path / "file.csv").write_text("a\n1\n")
         with pytest.raises(ValueError, match=r"no such file|cannot be read|a file ending in"):
             read_table(path)
@@ -285,7 +360,10 @@ def test_names_of_rows(tmp_path):
         assert table.names == (("add", "carry") if head else ("0", "1"))
         assert table.values.tolist() == [[1, 0], [0, 1], [1, 1]]
     path.write_text("number,add,carry\n1,1,0\n2,0,1\n3,1,1\n")
-    assert read_table(path, row_names=True).names == ("add", "carry")  # what counts the rows is left out
+    assert read_table(path, row_names=True).names == (
+        "add",
+        "carry",
+    )  # what counts the rows is left out
     path.write_text("add,carry\n1,0\n0,1\n")
     table = read_table(path, row_names=True)
     assert table.row_names is None
@@ -306,7 +384,9 @@ def test_some_columns_of_a_file_that_holds_texts_beside_them(tmp_path, ending):
     table = read_table(path, columns=["b", "a"])
     assert table.names == ("b", "a")
     np.testing.assert_array_equal(table.values, [[np.nan, 1], [5, 2], [6, 3]])
-    with pytest.raises(ValueError, match="no column is named 'c'; the columns are 'name', 'a', 'b'"):
+    with pytest.raises(
+        ValueError, match="no column is named 'c'; the columns are 'name', 'a', 'b'"
+    ):
         read_table(path, columns=["a", "c"])
     with pytest.raises(ValueError, match="asked for twice, 'a'"):
         read_table(path, columns=["a", "a"])
@@ -322,12 +402,17 @@ def test_columns_of_a_file_without_names_have_numbers(tmp_path):
     for ending in ("npy", "csv"):
         table = read_table(tmp_path / f"data.{ending}", columns=["1"])
         assert table.names == ("1",)
-        np.testing.assert_array_equal(np.nan_to_num(table.values[:, 0]), np.nan_to_num(VALUES)[:, 1])
+        np.testing.assert_array_equal(
+            np.nan_to_num(table.values[:, 0]), np.nan_to_num(VALUES)[:, 1]
+        )
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "parquet"])
 def test_texts(tmp_path, ending):
-    path = write(tmp_path / f"data.{ending}", pd.DataFrame({"name": ["x", None, "z, z"], "a": [1.5, 2.0, np.nan]}))
+    path = write(
+        tmp_path / f"data.{ending}",
+        pd.DataFrame({"name": ["x", None, "z, z"], "a": [1.5, 2.0, np.nan]}),
+    )
     assert read_texts(path, ["a", "name"])["name"] == ["x", None, "z, z"]
     assert read_texts(path)["a"][0] == "1.5"
     assert read_texts(path)["a"][2] is None
@@ -336,7 +421,13 @@ def test_texts(tmp_path, ending):
 
 
 def test_texts_of_damaged_files_are_refused_by_name(tmp_path):
-    for content, words in (("a,b\n1\n", "row 0 has 1 entries"), ("a,a\n1,2\n", "two columns are named 'a'"), ("a,b\n", "at least one row"), ("", "is empty"), ("a;b\n1;2\n", "semicolons")):
+    for content, words in (
+        ("a,b\n1\n", "row 0 has 1 entries"),
+        ("a,a\n1,2\n", "two columns are named 'a'"),
+        ("a,b\n", "at least one row"),
+        ("", "is empty"),
+        ("a;b\n1;2\n", "semicolons"),
+    ):
         (tmp_path / "data.csv").write_text(content)
         with pytest.raises(ValueError, match=words) as error:
             read_texts(tmp_path / "data.csv")

@@ -1,4 +1,6 @@
-"""Fraction subtraction: its Q-matrices against those of the file, a download, and what is refused."""
+"""Fraction subtraction: its Q-matrices against those of the file, a download, and what is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,12 @@ FILE = "fraction_subtraction.npz"
 
 
 @pytest.mark.data(FILE)
-@pytest.mark.parametrize(("num_skills", "key", "shape"), [(8, "fracsub", (20, 8)), (5, "fracsub15", (15, 5))])
-def test_answers_and_q_matrices_are_those_of_the_package(num_skills: int, key: str, shape: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("num_skills", "key", "shape"), [(8, "fracsub", (20, 8)), (5, "fracsub15", (15, 5))]
+)
+def test_answers_and_q_matrices_are_those_of_the_package(
+    num_skills: int, key: str, shape: tuple[int, int]
+) -> None:
     data = load_fraction_subtraction(num_skills)
     path = local_file(FILE)
     assert path is not None
@@ -30,7 +36,9 @@ def test_answers_and_q_matrices_are_those_of_the_package(num_skills: int, key: s
 
 
 @pytest.mark.data(FILE)
-def test_the_download_holds_the_same_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_download_holds_the_same_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import pooch
 
     expected = load_fraction_subtraction().correct
@@ -45,7 +53,9 @@ def test_the_download_holds_the_same_answers(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(pooch.core, "choose_downloader", lambda url, progressbar=False: serve)
     for _ in range(2):
-        assert np.array_equal(load_fraction_subtraction().correct, expected)  # the digest of the published file is that of this text
+        assert np.array_equal(
+            load_fraction_subtraction().correct, expected
+        )  # the digest of the published file is that of this text
     assert len(served) == 1
 
 
@@ -54,6 +64,12 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         with pytest.raises(ValueError, match="num_skills must be 8"):
             load_fraction_subtraction(wrong)  # type: ignore[arg-type]
     monkeypatch.setenv("PPL_MODELS_DATA", str(tmp_path))
-    np.savez(tmp_path / FILE, **{name: np.ones((2, 2)) for name in ("fracsub_x", "fracsub_q", "fracsub15_x", "fracsub15_q")})
+    np.savez(
+        tmp_path / FILE,
+        **{
+            name: np.ones((2, 2))
+            for name in ("fracsub_x", "fracsub_q", "fracsub15_x", "fracsub15_q")
+        },
+    )
     with pytest.raises(ValueError, match="sha256"):
         load_fraction_subtraction()

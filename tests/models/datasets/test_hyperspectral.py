@@ -21,7 +21,9 @@ def test_a_simulated_scene_is_a_linear_mixture():
     residual = scene.pixels - scene.abundances @ scene.endmembers
     assert residual.std() == pytest.approx(0.02, rel=0.05)
     field = scene.abundances.reshape(30, 20, 3)
-    assert np.abs(np.diff(field, axis=0)).mean() < 0.5 * np.abs(field - field[::-1]).mean()  # neighbours are alike
+    assert (
+        np.abs(np.diff(field, axis=0)).mean() < 0.5 * np.abs(field - field[::-1]).mean()
+    )  # neighbours are alike
     assert np.array_equal(simulate_scene((30, 20), 50, 3, noise=0.02, seed=1).pixels, scene.pixels)
 
 
@@ -43,7 +45,9 @@ def test_urban_is_read_down_the_columns(tmp_path, monkeypatch):
     place = np.arange(12).reshape(height, width)  # the value of a pixel is its place in our order
     cube = np.repeat(place.ravel(order="F")[None], 162, 0).astype(float)
     savemat(tmp_path / "Urban_R162.mat", {"Y": cube, "nRow": height, "nCol": width})
-    savemat(tmp_path / "end5_groundTruth.mat", {"A": np.repeat(cube[:1], 5, 0), "M": np.ones((162, 5))})
+    savemat(
+        tmp_path / "end5_groundTruth.mat", {"A": np.repeat(cube[:1], 5, 0), "M": np.ones((162, 5))}
+    )
     scene = load_scene("urban")
     assert scene.shape == (3, 4)
     assert np.allclose(scene.pixels[:, 0] * 11, np.arange(12))
@@ -60,11 +64,18 @@ def test_jasper_ridge_agrees_with_its_materials():
     scene = load_scene("jasper_ridge")
     assert scene.pixels.shape == (10_000, 198)
     coefficients, *_ = np.linalg.lstsq(scene.abundances, scene.pixels, rcond=None)
-    explained = 1 - np.square(scene.pixels - scene.abundances @ coefficients).sum() / np.square(scene.pixels).sum()
+    explained = (
+        1
+        - np.square(scene.pixels - scene.abundances @ coefficients).sum()
+        / np.square(scene.pixels).sum()
+    )
     assert explained > 0.95
     turned = scene.abundances.reshape(100, 100, 4).transpose(1, 0, 2).reshape(-1, 4)
     coefficients, *_ = np.linalg.lstsq(turned, scene.pixels, rcond=None)
-    assert 1 - np.square(scene.pixels - turned @ coefficients).sum() / np.square(scene.pixels).sum() < explained - 0.02
+    assert (
+        1 - np.square(scene.pixels - turned @ coefficients).sum() / np.square(scene.pixels).sum()
+        < explained - 0.02
+    )
 
 
 def test_bad_input(tmp_path, monkeypatch):

@@ -1,4 +1,6 @@
-"""Designs with independent variates: drawn rows follow the stated law, and the quadrature gives the reference's numbers."""
+"""Designs with independent variates: drawn rows follow the stated law, and the quadrature gives the
+reference's numbers.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,12 @@ from ppl_models.datasets import (
     simulate_two_gaussians,
 )
 
-# by another program; of the trivariate example it took x, y and z between -9 and 10 only, which cuts off 0.07 % of a component
-BOUNDS = [(simulate_two_gaussians, None, 0.052372, 0.832571), (simulate_trivariate, (-9.0, 10.0), 0.073066, 0.71171)]
+# by another program; of the trivariate example it took x, y and z between -9 and 10 only, which
+# cuts off 0.07 % of a component
+BOUNDS = [
+    (simulate_two_gaussians, None, 0.052372, 0.832571),
+    (simulate_trivariate, (-9.0, 10.0), 0.073066, 0.71171),
+]
 
 
 @pytest.mark.parametrize(("simulate", "cut", "total_correlation", "accuracy"), BOUNDS)
@@ -27,13 +33,19 @@ def test_quadrature_gives_the_reference(simulate, cut, total_correlation, accura
     truth = simulate(10).truth
     if cut is not None:
         grid = np.arange(cut[0], cut[1] + 0.05, 0.1)
-        monkeypatch.setattr(NormalComponents, "nodes", lambda self, variate: (grid, np.full(len(grid), 0.1)))
+        monkeypatch.setattr(
+            NormalComponents, "nodes", lambda self, variate: (grid, np.full(len(grid), 0.1))
+        )
     assert truth.total_correlation() == pytest.approx(total_correlation, abs=1e-6)
-    assert truth.best_accuracy() == pytest.approx(accuracy, abs=2e-4)  # the kink of the maximum costs the quadrature digits
+    assert truth.best_accuracy() == pytest.approx(
+        accuracy, abs=2e-4
+    )  # the kink of the maximum costs the quadrature digits
 
 
 def test_the_whole_trivariate_example():
-    """Nothing cut off: the value to which the quadrature converges, and the mean log-ratio of drawn rows."""
+    """Nothing cut off: the value to which the quadrature converges, and the mean log-ratio of drawn
+    rows.
+    """
     truth = simulate_trivariate(10).truth
     exact = truth.total_correlation()
     assert exact == pytest.approx(0.0731766, abs=1e-7)
@@ -58,9 +70,13 @@ def test_checkerboard_is_exact():
     assert np.isnan(truth.classifiers(0, np.array([-0.5, 4.5]))).all()
 
 
-@pytest.mark.parametrize("simulate", [simulate_two_gaussians, simulate_checkerboard, simulate_trivariate])
+@pytest.mark.parametrize(
+    "simulate", [simulate_two_gaussians, simulate_checkerboard, simulate_trivariate]
+)
 def test_rows_follow_the_stated_law(simulate):
-    """Shares, moments inside components, calibration of the exact classifiers, and the mean log-ratio, within five standard errors."""
+    """Shares, moments inside components, calibration of the exact classifiers, and the mean
+    log-ratio, within five standard errors.
+    """
     n = 40_000
     sample = simulate(n, seed=3)
     truth = sample.truth
@@ -80,12 +96,21 @@ def test_rows_follow_the_stated_law(simulate):
             assert abs(own.mean() - mean) < 5 * own.std() / math.sqrt(len(own))
         alpha = truth.classifiers(v, sample.data[:, v])
         assert np.abs(alpha.mean(0) - truth.weights).max() < 5 * 0.5 / math.sqrt(n)
-        assert ((alpha.argmax(1) == sample.components).mean() - alpha.max(1).mean()) == pytest.approx(0, abs=5 * 0.5 / math.sqrt(n))
+        assert (
+            (alpha.argmax(1) == sample.components).mean() - alpha.max(1).mean()
+        ) == pytest.approx(0, abs=5 * 0.5 / math.sqrt(n))
     ratio = truth.log_ratio(sample.data)
     assert abs(ratio.mean() - truth.total_correlation()) <= 5 * ratio.std() / math.sqrt(n) + 1e-9
     brute = [
-        math.log(sum(w * math.prod(truth.densities(v, row[v : v + 1])[0, i] for v in range(len(row))) for i, w in enumerate(truth.weights)))
-        - sum(math.log(truth.densities(v, row[v : v + 1])[0] @ truth.weights) for v in range(len(row)))
+        math.log(
+            sum(
+                w * math.prod(truth.densities(v, row[v : v + 1])[0, i] for v in range(len(row)))
+                for i, w in enumerate(truth.weights)
+            )
+        )
+        - sum(
+            math.log(truth.densities(v, row[v : v + 1])[0] @ truth.weights) for v in range(len(row))
+        )
         for row in sample.data[:5]
     ]
     assert ratio[:5] == pytest.approx(brute, abs=1e-10)
@@ -97,12 +122,16 @@ def test_pairs_show_one_class_and_labels_are_as_noisy_as_said():
     images = rng.integers(0, 17, (2000, 3, 5)).astype(np.uint8)
     pairs = image_pairs(images, labels, 4000, 2000, 0.6, seed=5)
     assert np.array_equal(labels[pairs.first], labels[pairs.second])
-    assert np.abs(np.bincount(pairs.components) / 4000 - 0.25).max() < 5 * math.sqrt(0.19 / 4000)  # classes are uniform
+    assert np.abs(np.bincount(pairs.components) / 4000 - 0.25).max() < 5 * math.sqrt(
+        0.19 / 4000
+    )  # classes are uniform
     assert 0 < (pairs.first == pairs.second).sum() < 60  # with replacement: 4000 / 500 or so
     assert len(set(pairs.labelled)) == 2000
     table = np.zeros((4, 4))
     np.add.at(table, (labels[pairs.labelled], pairs.given_labels), 1)
-    assert np.abs(table / table.sum(1, keepdims=True) - pairs.confusion).max() < 5 * 0.5 / math.sqrt(300)
+    assert np.abs(
+        table / table.sum(1, keepdims=True) - pairs.confusion
+    ).max() < 5 * 0.5 / math.sqrt(300)
     assert pairs.confusion.sum(1) == pytest.approx(np.ones(4))
     first, second = pairs.variates(slice(10, 12))
     assert first.shape == second.shape == (2, 15)
@@ -110,7 +139,10 @@ def test_pairs_show_one_class_and_labels_are_as_noisy_as_said():
     assert np.array_equal(first[0] * 16, images[pairs.first[10]].ravel().astype(np.float32))
     few = image_pairs(images, labels, 4000, 300, 0.6, seed=5)
     given = dict(zip(few.labelled.tolist(), few.given_labels.tolist(), strict=True))
-    assert few.pair_labels.tolist() == [given.get(i, given.get(j, -1)) for i, j in zip(few.first.tolist(), few.second.tolist(), strict=True)]
+    assert few.pair_labels.tolist() == [
+        given.get(i, given.get(j, -1))
+        for i, j in zip(few.first.tolist(), few.second.tolist(), strict=True)
+    ]
 
 
 def test_refusals():
@@ -141,7 +173,18 @@ def test_pairs_of_mnist():
     mnist = load_mnist_images()
     assert mnist.images.shape == (60_000, 28, 28)
     assert mnist.labels[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
-    assert np.bincount(mnist.test_labels).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
+    assert np.bincount(mnist.test_labels).tolist() == [
+        980,
+        1135,
+        1032,
+        1010,
+        982,
+        892,
+        958,
+        1028,
+        974,
+        1009,
+    ]
     pairs = mnist_pairs(300, 2000, seed=1)
     assert pairs.num_classes == 10
     assert pairs.variates()[0].shape == (300, 784)

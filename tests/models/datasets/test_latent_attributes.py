@@ -43,7 +43,9 @@ def test_conditionals_of_the_page() -> None:
     for bits, expected in (((1, 1), 0.8), ((1, 0), 0.3), ((0, 1), 0.1), ((0, 0), 0.9)):
         assert chance("collider", a2=bits[0], a3=bits[1], a4=1) == pytest.approx(0.25 * expected)
     assert chance("unfaithful", a2=1, a4=1) == pytest.approx(0.25)
-    assert chance("unfaithful", a2=1, a4=1) == pytest.approx(chance("unfaithful", a2=1) * chance("unfaithful", a4=1))
+    assert chance("unfaithful", a2=1, a4=1) == pytest.approx(
+        chance("unfaithful", a2=1) * chance("unfaithful", a4=1)
+    )
 
 
 def test_draws() -> None:
@@ -81,7 +83,16 @@ def test_features_count_alike_on_the_scale_of_the_rule() -> None:
         if sum(row) < 2 or rule not in ("acdm", "rrum"):
             continue
         own = torch.tensor(row).double()
-        by_number = [float(chances[(binary_configurations(4) @ own == n) & (binary_configurations(4) @ (1 - own) == 0), j][0]) for n in range(sum(row) + 1)]
+        by_number = [
+            float(
+                chances[
+                    (binary_configurations(4) @ own == n)
+                    & (binary_configurations(4) @ (1 - own) == 0),
+                    j,
+                ][0]
+            )
+            for n in range(sum(row) + 1)
+        ]
         steps = by_number if rule == "acdm" else [math.log(value) for value in by_number]
         differences = [after - before for before, after in zip(steps, steps[1:], strict=False)]
         assert differences == pytest.approx([differences[0]] * len(differences))

@@ -21,10 +21,14 @@ def test_mixture_generators():
     assert stats.skew(x[:, 0]) == pytest.approx(float(law.stats("s")), abs=0.1)
     counts, labels = negative_binomial_mixture(30_000, 0)
     for k, (size, chance) in enumerate([(55, 0.5), (75, 0.3), (100, 0.5)]):
-        assert counts[labels == k].mean() == pytest.approx(stats.nbinom.mean(size, chance), rel=0.02)
+        assert counts[labels == k].mean() == pytest.approx(
+            stats.nbinom.mean(size, chance), rel=0.02
+        )
     wide, labels = skew_normal_mixture_50d(2000, 0)
     assert wide.shape == (2000, 50)
-    assert abs(stats.skew((wide[labels == 2])[:, :]).mean()) > 0.02  # not Normal, as in the published script
+    assert (
+        abs(stats.skew((wide[labels == 2])[:, :]).mean()) > 0.02
+    )  # not Normal, as in the published script
     bits, labels = thresholded_normals(5000, 0)
     assert set(np.unique(bits)) == {0.0, 1.0}
     assert len(np.unique(labels)) == 4

@@ -1,4 +1,6 @@
-"""MNIST's digits: the published counts where the file is at hand, and the preparation from tiny archives."""
+"""MNIST's digits: the published counts where the file is at hand, and the preparation from tiny
+archives.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def test_mnist_digits_have_the_published_counts():
     assert digits.items.mean() == pytest.approx(0.4822, abs=5e-5)
     assert digits.test_items.mean() == pytest.approx(0.4852, abs=5e-5)
     # a constant prediction, and a majority for each digit
-    assert np.maximum(digits.items.mean(0), 1 - digits.items.mean(0)).mean() == pytest.approx(0.6209, abs=5e-5)
+    assert np.maximum(digits.items.mean(0), 1 - digits.items.mean(0)).mean() == pytest.approx(
+        0.6209, abs=5e-5
+    )
     share = np.stack([digits.test_items[digits.test_labels == k].mean(0) for k in range(4)])
     agreement = np.maximum(share, 1 - share).mean(1)
     weights = np.bincount(digits.test_labels) / len(digits.test_labels)
@@ -30,13 +34,18 @@ def test_mnist_digits_have_the_published_counts():
 
 
 def test_mnist_is_prepared_from_its_archives(tmp_path, monkeypatch):
-    """Tiny archives of the published format go through the same steps; the digest then refuses them."""
+    """Tiny archives of the published format go through the same steps; the digest then refuses
+    them.
+    """
     import gzip
 
     rng = np.random.default_rng(0)
     contents = {}
     for name, num in (("train", 30), ("t10k", 12)):
-        images, labels = rng.integers(0, 5, (num, 28, 28), dtype=np.uint8), rng.integers(0, 10, num, dtype=np.uint8)
+        images, labels = (
+            rng.integers(0, 5, (num, 28, 28), dtype=np.uint8),
+            rng.integers(0, 10, num, dtype=np.uint8),
+        )
         header = b"\x00\x00\x08\x03" + np.array([num, 28, 28], dtype=">i4").tobytes()
         contents[f"{name}-images-idx3-ubyte.gz"] = header + images.tobytes()
         contents[f"{name}-labels-idx1-ubyte.gz"] = (
@@ -44,7 +53,9 @@ def test_mnist_is_prepared_from_its_archives(tmp_path, monkeypatch):
         )
     for name, content in contents.items():
         (tmp_path / name).write_bytes(gzip.compress(content))
-    images, labels = (_read_idx(tmp_path / f"train-{part}-ubyte.gz") for part in ("images-idx3", "labels-idx1"))
+    images, labels = (
+        _read_idx(tmp_path / f"train-{part}-ubyte.gz") for part in ("images-idx3", "labels-idx1")
+    )
     pixels = np.array([(4, 14), (24, 11)])
     items, chosen = _select(images, labels, pixels)
     by_hand = [

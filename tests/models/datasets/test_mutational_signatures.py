@@ -9,7 +9,13 @@ from ppl_models.datasets import load_breast, simulate_mutations
 
 @pytest.mark.data("mutational_signatures.npz")
 @pytest.mark.parametrize(
-    ("variant", "dispersion"), [("well_specified", 0.988), ("contaminated", 1.428), ("overdispersed", 2.004), ("perturbed", 1.979)]
+    ("variant", "dispersion"),
+    [
+        ("well_specified", 0.988),
+        ("contaminated", 1.428),
+        ("overdispersed", 2.004),
+        ("perturbed", 1.979),
+    ],
 )
 def test_published_sets_and_our_generators_agree(variant, dispersion):
     data = load_breast(variant)

@@ -18,7 +18,9 @@ def test_newsgroups_have_the_published_counts():
     published = [225, 305, 292, 259, 255, 277, 304, 290, 307, 271, 233, 302]
     assert np.bincount(news.test_labels).tolist() == published
     kinds = np.array([name.split(".")[0] for name in news.groups])
-    assert [int(np.isin(kinds[news.test_labels], kind).sum()) for kind in ("comp", "rec", "sci")] == [1336, 1178, 806]
+    assert [
+        int(np.isin(kinds[news.test_labels], kind).sum()) for kind in ("comp", "rec", "sci")
+    ] == [1336, 1178, 806]
     unigram = news.counts.sum(0, keepdims=True) / news.counts.sum()
     assert perplexity(news.counts, unigram) == pytest.approx(497.4, abs=0.1)
     assert perplexity(news.test_counts, unigram) == pytest.approx(510.4, abs=0.1)

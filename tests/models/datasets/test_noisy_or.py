@@ -1,4 +1,6 @@
-"""Designs from their definitions, samples against their law, and the published files where they are at hand."""
+"""Designs from their definitions, samples against their law, and the published files where they are
+at hand.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,21 @@ ORACLE = {  # exact held-out nats a row under the generating law
     "img_flip": 12.431491, "img_unif": 14.568577,
 }  # fmt: skip
 
+
 def test_designs() -> None:
     image = image_design()
     assert (image["failure"] == 0.1).sum(1).tolist() == [16, 16, 28, 8, 8, 20, 12, 9]
     picture = image["failure"][0].reshape(8, 8)
-    assert bool((picture == picture.flip(0)).all() & (picture == picture.flip(1)).all())  # a diamond
+    assert bool(
+        (picture == picture.flip(0)).all() & (picture == picture.flip(1)).all()
+    )  # a diamond
     uniform = uniform_design()
     assert (uniform["failure"] < 1).sum(1).tolist() == [12, 17, 16, 14, 20, 12, 19, 19]
-    assert bool(((uniform["failure"] == 1) | ((uniform["failure"] > 0.05) & (uniform["failure"] < 0.2))).all())
+    assert bool(
+        (
+            (uniform["failure"] == 1) | ((uniform["failure"] > 0.05) & (uniform["failure"] < 0.2))
+        ).all()
+    )
     for edges in (8, 24):
         assert set((random_design(edges, seed=2)["failure"] == 0.1).sum(1).tolist()) == {edges}
     both = image_uniform_design()
@@ -50,7 +59,9 @@ def test_designs() -> None:
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_samples_match_all_single_and_pair_moments(seed: int) -> None:
-    """P(all of S are zero) = prod (1 - l) prod (1 - pi + pi prod f), for all singles and pairs of 40,000 rows."""
+    """P(all of S are zero) = prod (1 - l) prod (1 - pi + pi prod f), for all singles and pairs of
+    40,000 rows.
+    """
     truth = uniform_design(num_items=12)
     truth["leak"] = torch.full((12,), 0.05, dtype=torch.float64)
     zeros = 1 - sample_noisy_or(truth, 40_000, seed)[0]
@@ -59,8 +70,13 @@ def test_samples_match_all_single_and_pair_moments(seed: int) -> None:
     for items in sets:
         index = list(items)
         survive = (-weight_of_failure(truth["failure"][:, index]).sum(1)).exp()
-        expected = float(0.95 ** len(items) * (1 - truth["prior"] + truth["prior"] * survive).prod())
-        scores.append((float(zeros[:, index].prod(1).mean()) - expected) / (expected * (1 - expected) / 40_000) ** 0.5)
+        expected = float(
+            0.95 ** len(items) * (1 - truth["prior"] + truth["prior"] * survive).prod()
+        )
+        scores.append(
+            (float(zeros[:, index].prod(1).mean()) - expected)
+            / (expected * (1 - expected) / 40_000) ** 0.5
+        )
     assert max(abs(score) for score in scores) < 4.5
     assert np.std(scores) > 0.3
 
@@ -92,14 +108,24 @@ def test_unknown_names_and_absent_files(monkeypatch: pytest.MonkeyPatch, tmp_pat
         load_plant_regions()
     with pytest.raises(FileNotFoundError, match="PPL_MODELS_DATA"):
         load_plant_base()
-    np.savez(tmp_path / "plants.npz", x=np.zeros((2, 9), dtype=np.uint8), n_cols=70, regions=["ab"], names=["abelia"])
+    np.savez(
+        tmp_path / "plants.npz",
+        x=np.zeros((2, 9), dtype=np.uint8),
+        n_cols=70,
+        regions=["ab"],
+        names=["abelia"],
+    )
     with pytest.raises(ValueError, match="sha256"):
         load_plant_regions()
 
 
 def test_a_network_becomes_a_truth() -> None:
     failure = torch.tensor([[0.1, 0.5, 1.0], [0.1, 0.1, 0.1], [0.6, 0.5, 0.9]], dtype=torch.float64)
-    params = {"prior": torch.tensor([0.2, 0.01, 0.3], dtype=torch.float64), "failure": failure, "leak": torch.zeros(3)}
+    params = {
+        "prior": torch.tensor([0.2, 0.01, 0.3], dtype=torch.float64),
+        "failure": failure,
+        "leak": torch.zeros(3),
+    }
     design = thresholded(params)
     assert design["prior"].tolist() == [0.2]  # one too rare, one without edges
     assert design["failure"].tolist() == [[0.1, 1.0, 1.0]]
@@ -118,7 +144,9 @@ def test_plnt_is_made_of_the_network_fitted_to_the_plants() -> None:
 @pytest.mark.data("noisy_or_overparam.npz")
 @pytest.mark.parametrize("name", sorted(ORACLE))
 def test_published_samples_under_their_law(name: str) -> None:
-    """The digest is checked on loading; the likelihood of the held-out rows is that of the published table."""
+    """The digest is checked on loading; the likelihood of the held-out rows is that of the
+    published table.
+    """
     sample = load_noisy_or_sample(name)
     assert float(sample.truth["leak"].max()) < 0.5  # the files hold one minus the leak
     assert sample.held_out.shape[0] == 1000

@@ -10,20 +10,28 @@ from ppl_models.datasets import options_chain, random_options, simulate_options
 
 @pytest.mark.parametrize(("num_rows", "num_steps"), [(3, 4000), (2000, 6), (1, 12000)])
 def test_simulation_follows_the_law(num_rows: int, num_steps: int) -> None:
-    """Pairs of successive (state, option, action) against the stationary chain; pieces of a long sequence fit together."""
+    """Pairs of successive (state, option, action) against the stationary chain; pieces of a long
+    sequence fit together.
+    """
     truth = random_options(3, 2, 2, seed=1)
     drawn = simulate_options(truth, num_rows, num_steps, seed=2)
     state, option, action = drawn.data["state"], drawn.option, drawn.data["action"]
     assert state.shape == option.shape == action.shape == (num_rows, num_steps)
-    expected = torch.einsum("so,soa,ast,top->soatp", *(truth[n] for n in ("initial", "low", "environment", "high")))
-    code = (((state[:, :-1] * 2 + option[:, :-1]) * 2 + action[:, :-1]) * 3 + state[:, 1:]) * 2 + option[:, 1:]
+    expected = torch.einsum(
+        "so,soa,ast,top->soatp", *(truth[n] for n in ("initial", "low", "environment", "high"))
+    )
+    code = (
+        ((state[:, :-1] * 2 + option[:, :-1]) * 2 + action[:, :-1]) * 3 + state[:, 1:]
+    ) * 2 + option[:, 1:]
     counts = torch.bincount(code.ravel(), minlength=expected.numel()).reshape(expected.shape)
     total = num_rows * (num_steps - 1)
     score = (counts - total * expected) / (total * expected).sqrt()
     assert float(score.abs().max()) < 6
     again = simulate_options(truth, num_rows, num_steps, seed=2)
     assert torch.equal(again.data["state"], state)
-    assert not torch.equal(simulate_options(truth, num_rows, num_steps, seed=3).data["state"], state)
+    assert not torch.equal(
+        simulate_options(truth, num_rows, num_steps, seed=3).data["state"], state
+    )
     assert drawn.packed.shape == (num_rows, num_steps, 2)
 
 

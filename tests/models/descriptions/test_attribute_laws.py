@@ -1,4 +1,6 @@
-"""Every law of attributes, at three attributes, against sums over all profiles; what a user writes wrongly is named."""
+"""Every law of attributes, at three attributes, against sums over all profiles; what a user writes
+wrongly is named.
+"""
 
 from __future__ import annotations
 
@@ -42,13 +44,20 @@ def params_of(root: AttributeRoot, num: int = 2) -> dict[str, Tensor]:
     with torch.random.fork_rng():
         torch.manual_seed(3)
         priors = root.priors(torch.zeros((), dtype=F64))
-        draws = {name: torch.stack([prior.sample() for _ in range(num)]) for name, prior in priors.items()}
+        draws = {
+            name: torch.stack([prior.sample() for _ in range(num)])
+            for name, prior in priors.items()
+        }
     return {name: value / 4 if name.startswith("trait") else value for name, value in draws.items()}
 
 
 def density(root: AttributeRoot, params: dict[str, Tensor]) -> Tensor:
     """P(profile), (R, 8)."""
-    return root.distribution({name: value.unsqueeze(-2) for name, value in params.items()}).log_prob(ALL).exp()
+    return (
+        root.distribution({name: value.unsqueeze(-2) for name, value in params.items()})
+        .log_prob(ALL)
+        .exp()
+    )
 
 
 @every_law
@@ -64,7 +73,9 @@ def test_the_law_is_one(name: str) -> None:
         for k in range(3):
             on, off = bits.clone(), bits.clone()
             on[k], off[k] = 1, 0
-            with_k, without = (chances[:, int(b @ torch.tensor([4.0, 2.0, 1.0], dtype=F64))] for b in (on, off))
+            with_k, without = (
+                chances[:, int(b @ torch.tensor([4.0, 2.0, 1.0], dtype=F64))] for b in (on, off)
+            )
             if bool((with_k + without > 0).all()):
                 odds = root.log_odds(params, k, bits[None, :, None].expand(2, 3, 1)).sigmoid()
                 torch.testing.assert_close(odds[:, 0], with_k / (with_k + without))
@@ -79,19 +90,30 @@ def test_draws_follow_the_law(name: str) -> None:
     bits = root.draw(params, torch.rand(2, 3, size, generator=generator, dtype=F64)).mT
     with torch.random.fork_rng():
         torch.manual_seed(2)
-        law = root.distribution({site: value.unsqueeze(-2) for site, value in params.items()}).expand(torch.Size([2, size]))
+        law = root.distribution(
+            {site: value.unsqueeze(-2) for site, value in params.items()}
+        ).expand(torch.Size([2, size]))
         others = law.sample()
     for sample in (bits, others):
         shares = (sample.unsqueeze(-2) == ALL).all(-1).to(F64).mean(1)
-        assert bool(((shares - expected).abs() <= 5 * (expected * (1 - expected) / size).sqrt() + 1e-9).all())
+        assert bool(
+            (
+                (shares - expected).abs() <= 5 * (expected * (1 - expected) / size).sqrt() + 1e-9
+            ).all()
+        )
 
 
 @every_law
 def test_the_maximiser_is_the_largest(name: str) -> None:
-    """No step along the unconstrained scale raises the expected log-posterior, from exact counts or from draws."""
+    """No step along the unconstrained scale raises the expected log-posterior, from exact counts or
+    from draws.
+    """
     root = root_of(name)
     allowed = ALL if root.profiles is None else root.profiles
-    counts = torch.tensor([[7.0, 3.0, 2.0, 1.0, 4.0, 2.0, 3.0, 8.0], [1.0, 5.0, 2.0, 2.0, 3.0, 3.0, 1.0, 4.0]], dtype=F64)[:, -len(allowed) :]
+    counts = torch.tensor(
+        [[7.0, 3.0, 2.0, 1.0, 4.0, 2.0, 3.0, 8.0], [1.0, 5.0, 2.0, 2.0, 3.0, 3.0, 1.0, 4.0]],
+        dtype=F64,
+    )[:, -len(allowed) :]
     start = params_of(root)
     statistic = root.expected(allowed, counts, start)
     rows = [allowed.repeat_interleave(own.long(), 0) for own in counts]
@@ -99,14 +121,19 @@ def test_the_maximiser_is_the_largest(name: str) -> None:
         one = {site: value[r : r + 1] for site, value in start.items()}
         drawn = root.drawn(own.mT[None], own.mT[None], 1.0, one)
         for site, value in root.maximise(drawn, one).items():
-            torch.testing.assert_close(value, root.maximise(statistic[r : r + 1], one)[site], rtol=1e-7, atol=1e-7)
+            torch.testing.assert_close(
+                value, root.maximise(statistic[r : r + 1], one)[site], rtol=1e-7, atol=1e-7
+            )
     best = start
     for _ in range(3):
         best = root.maximise(statistic, best)
 
     def objective(params: dict[str, Tensor]) -> Tensor:
         places = [int(bits @ torch.tensor([4.0, 2.0, 1.0], dtype=F64)) for bits in allowed]
-        prior = sum(law.log_prob(params[site]) for site, law in root.priors(torch.zeros((), dtype=F64)).items())
+        prior = sum(
+            law.log_prob(params[site])
+            for site, law in root.priors(torch.zeros((), dtype=F64)).items()
+        )
         return (counts * density(root, params)[:, places].log()).sum(-1) + prior
 
     top = objective(best)
@@ -118,7 +145,9 @@ def test_the_maximiser_is_the_largest(name: str) -> None:
             if site == "profiles":
                 moved[site] = (value.log() + noise).softmax(-1)
             else:
-                moved[site] = value + noise if site.startswith("trait") else (value.logit() + noise).sigmoid()
+                moved[site] = (
+                    value + noise if site.startswith("trait") else (value.logit() + noise).sigmoid()
+                )
         assert bool((objective(moved) <= top + 1e-9).all())
 
 
@@ -128,9 +157,13 @@ def test_other_names_are_the_same_law(name: str) -> None:
     params = params_of(root)
     table = density(root, params).reshape(2, 2, 2, 2)
     orders = list(itertools.permutations(range(3))) if root.renamable else [(0, 1, 2)]
-    for order, flips in itertools.product(orders, ALL.bool() if root.flippable else torch.zeros(1, 3, dtype=torch.bool)):
+    for order, flips in itertools.product(
+        orders, ALL.bool() if root.flippable else torch.zeros(1, 3, dtype=torch.bool)
+    ):
         renamed = density(root, root.rename(params, torch.tensor(order), flips)).reshape(2, 2, 2, 2)
-        expected = table.permute(0, *(1 + old for old in order)).flip([1 + k for k in range(3) if flips[k]])
+        expected = table.permute(0, *(1 + old for old in order)).flip(
+            [1 + k for k in range(3) if flips[k]]
+        )
         torch.testing.assert_close(renamed, expected)
     if not root.renamable:
         with pytest.raises(ValueError, match="names"):
@@ -142,18 +175,25 @@ def test_starts_lie_inside(name: str) -> None:
     root = root_of(name)
     bits = ALL[torch.tensor([0, 0, 1, 4, 5, 7, 7, 2])]
     for start in (root.start(bits), root.uniform(bits)):
-        assert {site: tuple(value.shape) for site, value in start.items()} == {s: (1, *shape) for s, shape in root.sites().items()}
+        assert {site: tuple(value.shape) for site, value in start.items()} == {
+            s: (1, *shape) for s, shape in root.sites().items()
+        }
         for site, prior in root.priors(torch.zeros((), dtype=F64)).items():
             assert bool(prior.support.check(start[site]).all())
     flat = density(root, root.uniform(bits))
     if name != "trait":  # no slope may be zero there
-        torch.testing.assert_close(flat[flat > 0], torch.full_like(flat[flat > 0], 1 / int((flat > 0).sum())))
+        torch.testing.assert_close(
+            flat[flat > 0], torch.full_like(flat[flat > 0], 1 / int((flat > 0).sum()))
+        )
 
 
 def test_the_trait_is_integrated() -> None:
     root = root_of("trait")
     slopes, intercepts = np.array([1.2, 0.7, 2.0]), np.array([-0.5, 0.3, 0.8])
-    params = {"trait_slopes": torch.tensor(slopes)[None], "trait_intercepts": torch.tensor(intercepts)[None]}
+    params = {
+        "trait_slopes": torch.tensor(slopes)[None],
+        "trait_intercepts": torch.tensor(intercepts)[None],
+    }
     for bits, found in zip(ALL.numpy(), density(root, params)[0], strict=True):
 
         def integrand(theta: float, bits: Any = bits) -> float:
@@ -164,11 +204,16 @@ def test_the_trait_is_integrated() -> None:
 
 
 def test_many_attributes_need_no_table() -> None:
-    """Twenty attributes: the two ways up agree where both can be gone, and the marginals are those of draws."""
+    """Twenty attributes: the two ways up agree where both can be gone, and the marginals are those
+    of draws.
+    """
     many = HigherOrder().root("attributes", 20)
     few = HigherOrder().root("attributes", 4)
     generator = torch.Generator().manual_seed(4)
-    truth = {"trait_slopes": torch.full((1, 20), 1.2, dtype=F64), "trait_intercepts": torch.linspace(-1, 1, 20, dtype=F64)[None]}
+    truth = {
+        "trait_slopes": torch.full((1, 20), 1.2, dtype=F64),
+        "trait_intercepts": torch.linspace(-1, 1, 20, dtype=F64)[None],
+    }
     latents = many.draw(truth, torch.rand(1, 20, 4000, generator=generator, dtype=F64))
     found = many.start(latents[0].mT)
     for _ in range(60):
@@ -201,8 +246,14 @@ def test_many_attributes_need_no_table() -> None:
     [
         (lambda: Saturated(0.5), "concentration must be a number of at least 1, got 0.5"),
         (lambda: Hierarchy(((0, 1),), concentration=math.nan), "concentration"),
-        (lambda: Saturated().root("attributes", 15), r"15 attributes make a table of 32,768 profiles.*HigherOrder"),
-        (lambda: Hierarchy(((0, 1), (1, 2), (2, 0))).root("attributes", 3), "0 -> 1 -> 2 -> 0 is a cycle"),
+        (
+            lambda: Saturated().root("attributes", 15),
+            r"15 attributes make a table of 32,768 profiles.*HigherOrder",
+        ),
+        (
+            lambda: Hierarchy(((0, 1), (1, 2), (2, 0))).root("attributes", 3),
+            "0 -> 1 -> 2 -> 0 is a cycle",
+        ),
         (lambda: Dag(((3, 1), (1, 2), (2, 3), (0, 1))).root("attributes", 4), "is a cycle"),
         (lambda: Hierarchy(((0, 0),)), "with itself"),
         (lambda: Hierarchy(((0, 1), (0, 1))), "twice"),
@@ -224,9 +275,9 @@ def test_bad_input(make: Any, match: str) -> None:
 
 def test_names_of_entries() -> None:
     names: Sequence[str] = ("add", "carry", "borrow")
-    assert Hierarchy((("add", "carry"), ("carry", "borrow"))).root("a", 3, names).entry_names(names) == {
-        "profile": ("000", "100", "110", "111")
-    }
+    assert Hierarchy((("add", "carry"), ("carry", "borrow"))).root("a", 3, names).entry_names(
+        names
+    ) == {"profile": ("000", "100", "110", "111")}
     assert Dag((("add", "borrow"),)).root("a", 3, names).entry_names(names) == {
         "conditional": ("add", "carry", "borrow|add=0", "borrow|add=1")
     }

@@ -28,7 +28,9 @@ def test_log1mexp_to_the_last_digits(x: float) -> None:
 
 
 def test_weights_are_accurate_at_both_ends() -> None:
-    x = torch.tensor([1e-12, 1e-6, 0.69, 0.70, 20.0, 36.9, 37.1, 800.0], dtype=F64, requires_grad=True)
+    x = torch.tensor(
+        [1e-12, 1e-6, 0.69, 0.70, 20.0, 36.9, 37.1, 800.0], dtype=F64, requires_grad=True
+    )
     torch.testing.assert_close(log_expm1(x), x + log1mexp(x), rtol=1e-14, atol=1e-14)
     (slope,) = torch.autograd.grad(log_expm1(x).sum(), x)
     torch.testing.assert_close(slope, 1 / -torch.expm1(-x.detach()), rtol=1e-12, atol=0)

@@ -11,16 +11,28 @@ from ppl_models import Bernoulli, Blocks, Categorical, Mixture, Normal, Ordinal,
 
 
 def people() -> pd.DataFrame:
-    return pd.DataFrame({
-        "income": [31_000.5, 52_000.0, np.nan, 28_000.0], "height": [1.7, 1.8, 1.6, 1.7], "visits": [0.0, 7.0, 1.0, 12.0], "smokes": [0, 1, 1, 0],
-        "town": ["north", None, "south", "north"], "street": ["a", "b", "c", "a"], "rating": [4, 5, 3, 4],
-    })  # fmt: skip
+    return pd.DataFrame(
+        {
+            "income": [31_000.5, 52_000.0, np.nan, 28_000.0],
+            "height": [1.7, 1.8, 1.6, 1.7],
+            "visits": [0.0, 7.0, 1.0, 12.0],
+            "smokes": [0, 1, 1, 0],
+            "town": ["north", None, "south", "north"],
+            "street": ["a", "b", "c", "a"],
+            "rating": [4, 5, 3, 4],
+        }
+    )
 
 
 def test_columns_are_taken_as_they_look() -> None:
     found = Blocks.from_frame(people())
-    town, street = Categorical.from_frame(people()[["town"]]), Categorical.from_frame(people()[["street"]])
-    assert found == Blocks((Normal(), 2), (Poisson(), 1), (Bernoulli(), 1), (town, 1), (street, 1), (Normal(), 1))
+    town, street = (
+        Categorical.from_frame(people()[["town"]]),
+        Categorical.from_frame(people()[["street"]]),
+    )
+    assert found == Blocks(
+        (Normal(), 2), (Poisson(), 1), (Bernoulli(), 1), (town, 1), (street, 1), (Normal(), 1)
+    )
     assert Blocks.from_frame(pl.from_pandas(people())) == found
     table, names = Mixture(2, found).check_data(people())
     assert names == tuple(people().columns)
@@ -29,7 +41,10 @@ def test_columns_are_taken_as_they_look() -> None:
 
 def test_what_only_looks_like_that_is_said() -> None:
     scale = Ordinal((6,), link="cumulative")
-    assert Blocks.from_frame(people(), {"rating": scale, "visits": Normal()}).parts[-1] == (scale, 1)
+    assert Blocks.from_frame(people(), {"rating": scale, "visits": Normal()}).parts[-1] == (
+        scale,
+        1,
+    )
     assert Blocks.from_frame(people(), {"visits": Normal()}).parts[0] == (Normal(), 3)
 
 

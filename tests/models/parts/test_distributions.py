@@ -14,7 +14,13 @@ from support.largest_tensor import LargestTensor
 from torch import Tensor
 from torch.distributions import biject_to, constraints, transform_to
 
-from ppl_models.parts.distributions import BinaryVector, Flat, Scattered, binary_configurations, pairwise_dot
+from ppl_models.parts.distributions import (
+    BinaryVector,
+    Flat,
+    Scattered,
+    binary_configurations,
+    pairwise_dot,
+)
 from ppl_models.parts.penalties import PenaltyPrior, TruncatedLasso
 
 F64 = torch.float64
@@ -34,8 +40,15 @@ def close(actual: Tensor, expected: Tensor, tolerance: float = 1e-12) -> None:
 
 @st.composite
 def broadcastable(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Two batch shapes that broadcast, either of which may lack leading dims, and a common last dim."""
-    dims = draw(st.lists(st.tuples(st.sampled_from(("left", "right", "both", "none")), st.integers(1, 4)), max_size=4))
+    """Two batch shapes that broadcast, either of which may lack leading dims, and a common last
+    dim.
+    """
+    dims = draw(
+        st.lists(
+            st.tuples(st.sampled_from(("left", "right", "both", "none")), st.integers(1, 4)),
+            max_size=4,
+        )
+    )
     left = [n if where in ("left", "both") else 1 for where, n in dims]
     right = [n if where in ("right", "both") else 1 for where, n in dims]
     last = draw(st.integers(1, 5))
@@ -46,7 +59,9 @@ def broadcastable(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 @quickly
 @given(broadcastable(), st.integers(0, 100))
-def test_pairwise_dot_is_the_sum_of_the_product(shapes: tuple[tuple[int, ...], tuple[int, ...]], seed: int) -> None:
+def test_pairwise_dot_is_the_sum_of_the_product(
+    shapes: tuple[tuple[int, ...], tuple[int, ...]], seed: int
+) -> None:
     left, right = normal(*shapes[0], seed=seed), normal(*shapes[1], seed=seed + 1)
     expected = (left * right).sum(-1)
     close(pairwise_dot(left, right), expected)
@@ -55,7 +70,9 @@ def test_pairwise_dot_is_the_sum_of_the_product(shapes: tuple[tuple[int, ...], t
 
 @quickly
 @given(broadcastable())
-def test_pairwise_dot_has_the_gradients_of_the_sum(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+def test_pairwise_dot_has_the_gradients_of_the_sum(
+    shapes: tuple[tuple[int, ...], tuple[int, ...]],
+) -> None:
     left, right = normal(*shapes[0]).requires_grad_(), normal(*shapes[1], seed=1).requires_grad_()
     weight = normal(*(left * right).sum(-1).shape, seed=2)
     found = torch.autograd.grad((weight * pairwise_dot(left, right)).sum(), (left, right))
@@ -65,7 +82,10 @@ def test_pairwise_dot_has_the_gradients_of_the_sum(shapes: tuple[tuple[int, ...]
 
 
 def test_pairwise_dot_takes_strided_tensors_and_keeps_the_dtype() -> None:
-    left, right = normal(5, 7).mT.to(torch.float32), normal(4, 1, 5)[:, :, ::1].expand(4, 7, 5).to(torch.float32)
+    left, right = (
+        normal(5, 7).mT.to(torch.float32),
+        normal(4, 1, 5)[:, :, ::1].expand(4, 7, 5).to(torch.float32),
+    )
     assert pairwise_dot(left, right).dtype == torch.float32
     torch.testing.assert_close(pairwise_dot(left, right), (left * right).sum(-1))
 
@@ -76,10 +96,14 @@ def test_pairwise_dot_builds_no_product_of_all_three_sizes(configurations: tuple
     rows, parameters = normal(num_rows, num_items), normal(*configurations, num_items)
     with LargestTensor() as largest:
         pairwise_dot(rows, parameters)
-    assert largest.numel <= max(num_rows * num_items, num_rows * math.prod(configurations), parameters.numel())
+    assert largest.numel <= max(
+        num_rows * num_items, num_rows * math.prod(configurations), parameters.numel()
+    )
     with LargestTensor() as largest:
         (rows * parameters).sum(-1)
-    assert largest.numel >= num_rows * num_items * math.prod(configurations)  # the yardstick measures
+    assert largest.numel >= num_rows * num_items * math.prod(
+        configurations
+    )  # the yardstick measures
 
 
 def test_pairwise_dot_puts_enumerated_dims_last_in_memory() -> None:
@@ -100,7 +124,10 @@ def test_configurations_in_lexicographic_order(num_latents: int) -> None:
 
 
 def test_too_many_configurations_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"num_latents = 25 asks for 2\^25 configurations; exact enumeration stops at 24"):
+    with pytest.raises(
+        ValueError,
+        match=r"num_latents = 25 asks for 2\^25 configurations; exact enumeration stops at 24",
+    ):
         binary_configurations(25)
     with pytest.raises(ValueError, match="num_latents = 40"):
         BinaryVector(torch.zeros(40)).enumerate_support(expand=False)
@@ -131,7 +158,10 @@ def test_bits_are_independent_bernoullis(batch: list[int], logits: list[float], 
 
 def test_bits_against_one_value_a_row() -> None:
     logits, value = normal(6, 3), torch.bernoulli(normal(6, 3, seed=1).sigmoid())
-    close(BinaryVector(logits).log_prob(value), dist.Bernoulli(logits=logits).to_event(1).log_prob(value))
+    close(
+        BinaryVector(logits).log_prob(value),
+        dist.Bernoulli(logits=logits).to_event(1).log_prob(value),
+    )
     shared = BinaryVector(logits[0])
     close(shared.log_prob(value), dist.Bernoulli(logits=logits[0]).to_event(1).log_prob(value))
 
@@ -141,7 +171,9 @@ def test_gradients_of_bits() -> None:
     values = binary_configurations(3).unsqueeze(1)
     weight = normal(8, 2, seed=1)
     ours = torch.autograd.grad((weight * BinaryVector(logits).log_prob(values)).sum(), logits)[0]
-    theirs = torch.autograd.grad((weight * dist.Bernoulli(logits=logits).to_event(1).log_prob(values)).sum(), logits)[0]
+    theirs = torch.autograd.grad(
+        (weight * dist.Bernoulli(logits=logits).to_event(1).log_prob(values)).sum(), logits
+    )[0]
     close(ours, theirs)
 
 

@@ -1,4 +1,6 @@
-"""Items that depend on products of attributes: what the forms have in common, their labels, starts, conditions and errors."""
+"""Items that depend on products of attributes: what the forms have in common, their labels, starts,
+conditions and errors.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,15 @@ from inference.identifiability import check_graph, check_identifiability
 from inference.programs.program import Program
 from inference.structures.layers.alignment import canonical_signs, relabel
 from inference.uncertainty import standard_errors
-from ppl_models import Additive, Bernoulli, DeepDiscreteEncoder, ExpDINA, ExpGDM, Normal, TruncatedLasso
+from ppl_models import (
+    Additive,
+    Bernoulli,
+    DeepDiscreteEncoder,
+    ExpDINA,
+    ExpGDM,
+    Normal,
+    TruncatedLasso,
+)
 
 F64 = torch.float64
 
@@ -41,7 +51,10 @@ def test_one_attribute_an_item_is_the_additive_model(bottom: Any) -> None:
 
 
 def test_main_effects_alone_are_the_additive_model() -> None:
-    product, additive = encoder(LONG, ExpGDM(order=1), Normal()), encoder(LONG, Additive(), Normal())
+    product, additive = (
+        encoder(LONG, ExpGDM(order=1), Normal()),
+        encoder(LONG, Additive(), Normal()),
+    )
     params = random_params(additive)
     data = simulated(additive, params, 50)
     rows = [Program(model, data).log_marginal_rows(params) for model in (product, additive)]
@@ -49,7 +62,9 @@ def test_main_effects_alone_are_the_additive_model() -> None:
 
 
 def test_a_conjunction_is_a_restricted_general_model() -> None:
-    """With no other coefficient than that of all attributes the general model is the conjunctive one, and fits no worse."""
+    """With no other coefficient than that of all attributes the general model is the conjunctive
+    one, and fits no worse.
+    """
     model, truth, data = diagnosis(600)
     general = encoder(LONG, ExpGDM())
     columns = list(general.subset_dims["term_1"][1])
@@ -59,7 +74,9 @@ def test_a_conjunction_is_a_restricted_general_model() -> None:
         loadings[j, columns.index(own)] = 3.0
     embedded = truth | {"loadings_1": loadings}
     one = Program(model, data).log_marginal_rows(truth)
-    torch.testing.assert_close(one, Program(general, data).log_marginal_rows(embedded), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        one, Program(general, data).log_marginal_rows(embedded), rtol=1e-12, atol=1e-12
+    )
     small = fit(model, data)
     large = fit(general, data, EM(), init=embedded)
     assert large.log_likelihood > small.log_likelihood - 1e-6
@@ -72,7 +89,9 @@ def test_shapes_names_and_dims() -> None:
     assert model.site_dims["loadings_1"] == ("item", "term_1")
     assert encoder(Q, ExpDINA()).subset_dims["term_1"][1] == ((0,), (1,), (0, 1), (0, 2), (1, 2))
     model, _, data = diagnosis(300)
-    posterior = to_arviz(fit(model, data), data, names={"latent_1": ["add", "carry", "borrow"]})["posterior"]
+    posterior = to_arviz(fit(model, data), data, names={"latent_1": ["add", "carry", "borrow"]})[
+        "posterior"
+    ]
     names = list(posterior["loadings_1"].coords["term_1"].values)
     assert names == ["add", "carry", "borrow", "add*carry", "add*borrow", "carry*borrow"]
 
@@ -90,7 +109,9 @@ def test_with_every_interaction_values_have_other_names(response: Any) -> None:
     for flips in itertools.product((False, True), repeat=3):
         flip = {"latents_1": torch.tensor(flips)}
         named = relabel(params, layers, root, {}, flip)
-        torch.testing.assert_close(Program(model, data).log_marginal_rows(named), expected, rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(
+            Program(model, data).log_marginal_rows(named), expected, rtol=1e-10, atol=1e-10
+        )
         back = relabel(named, layers, root, {}, flip)
         for name, value in back.items():
             torch.testing.assert_close(value, params[name], rtol=1e-10, atol=1e-10)
@@ -131,7 +152,9 @@ def random_graphs(count: int, num_items: int, num_latents: int, seed: int) -> li
     rng = np.random.default_rng(seed)
     out: list[np.ndarray] = []
     while len(out) < count:
-        exclusive = np.repeat(np.eye(num_latents, dtype=int), rng.integers(1, 6, num_latents), axis=0)
+        exclusive = np.repeat(
+            np.eye(num_latents, dtype=int), rng.integers(1, 6, num_latents), axis=0
+        )
         others = rng.integers(0, 2, (max(0, num_items - len(exclusive)), num_latents))
         graph = np.concatenate([exclusive, others[others.any(1)]])
         out.append(rng.permutation(graph))
@@ -139,12 +162,19 @@ def random_graphs(count: int, num_items: int, num_latents: int, seed: int) -> li
 
 
 def holds_by_definition(graph: np.ndarray, table: np.ndarray) -> bool:
-    """A and B': for some choice of two exclusive items a latent, the others tell any two configurations apart."""
-    exclusive = [np.flatnonzero((graph.sum(1) == 1) & (graph[:, k] == 1)) for k in range(graph.shape[1])]
+    """A and B': for some choice of two exclusive items a latent, the others tell any two
+    configurations apart.
+    """
+    exclusive = [
+        np.flatnonzero((graph.sum(1) == 1) & (graph[:, k] == 1)) for k in range(graph.shape[1])
+    ]
     pairs = [list(itertools.combinations(own, 2)) for own in exclusive]
     for choice in itertools.product(*pairs):
         rest = np.setdiff1d(np.arange(len(graph)), np.array(choice).ravel())
-        if all(np.abs(table[a, rest] - table[b, rest]).max(initial=0.0) > 1e-9 for a, b in itertools.combinations(range(len(table)), 2)):
+        if all(
+            np.abs(table[a, rest] - table[b, rest]).max(initial=0.0) > 1e-9
+            for a, b in itertools.combinations(range(len(table)), 2)
+        ):
             return True
     return False
 
@@ -158,14 +188,21 @@ def test_the_verdict_of_a_fit_is_that_of_the_definition(bottom: Any) -> None:
         layer = model.layers()[0]
         codes = np.array(list(itertools.product((0, 1), repeat=3)))
         columns = [codes[:, list(subset)].prod(1) for subset in model.subset_dims["term_1"][1]]
-        table = np.stack(columns, 1) @ params["loadings_1"].numpy().T + params["intercepts_1"].numpy()
+        table = (
+            np.stack(columns, 1) @ params["loadings_1"].numpy().T + params["intercepts_1"].numpy()
+        )
         report = check_identifiability(params, layers=[layer])
         strict = report.verdict == "strict"
         assert strict == holds_by_definition(graph, table)
         verdicts.append(strict)
-        highest = [table[(codes @ graph[j] < graph[j].sum()), j].max() < table[-1, j] for j in range(len(graph))]
+        highest = [
+            table[(codes @ graph[j] < graph[j].sum()), j].max() < table[-1, j]
+            for j in range(len(graph))
+        ]
         broken = [v.children for v in report.layers[0].violations if v.kind == "not the highest"]
-        assert broken == ([] if all(highest) else [tuple(j for j, fine in enumerate(highest) if not fine)])
+        assert broken == (
+            [] if all(highest) else [tuple(j for j, fine in enumerate(highest) if not fine)]
+        )
         if layer.form == "dina":
             assert report.layers[0].decision == check_graph(graph, bottom="dina").decision
     assert 3 < sum(verdicts) < 22  # both answers occur
@@ -180,10 +217,16 @@ def cell_rank(model: Any, params: dict[str, torch.Tensor]) -> tuple[int, int]:
     def probabilities(vector: torch.Tensor) -> torch.Tensor:
         k, j = model.latent_sizes[0], model.num_items
         loadings = torch.zeros(free.shape, dtype=F64).masked_scatter(free, vector[k + j :])
-        values = {"proportions": vector[:k].sigmoid(), "intercepts_1": vector[k : k + j], "loadings_1": loadings}
+        values = {
+            "proportions": vector[:k].sigmoid(),
+            "intercepts_1": vector[k : k + j],
+            "loadings_1": loadings,
+        }
         return program.log_marginal_rows(values).exp()
 
-    start = torch.cat([params["proportions"].logit(), params["intercepts_1"], params["loadings_1"][free]])
+    start = torch.cat(
+        [params["proportions"].logit(), params["intercepts_1"], params["loadings_1"][free]]
+    )
     jacobian = torch.autograd.functional.jacobian(probabilities, start)
     scaled = jacobian / jacobian.norm(dim=0)
     values = torch.linalg.svdvals(scaled)
@@ -200,7 +243,10 @@ def test_a_strict_verdict_means_full_rank() -> None:
     poor = encoder(((1, 0), (0, 1), (1, 1)), ExpGDM())
     rank, size = cell_rank(poor, random_params(poor, 3))
     assert rank < size
-    assert check_identifiability(random_params(poor, 3), layers=poor.layers()).verdict == "not established"
+    assert (
+        check_identifiability(random_params(poor, 3), layers=poor.layers()).verdict
+        == "not established"
+    )
 
 
 # ---------------------------------------------------------------- bad input
@@ -211,14 +257,21 @@ def test_a_strict_verdict_means_full_rank() -> None:
     [
         ({"bottom": ExpDINA()}, "needs the graph of the items.*got None"),
         ({"bottom": ExpGDM(), "graphs": (None,)}, "needs the graph of the items"),
-        ({"bottom": ExpDINA(), "graphs": (((1, 0), (0, 1), (0, 0)),)}, "item 2 asks for no attribute"),
+        (
+            {"bottom": ExpDINA(), "graphs": (((1, 0), (0, 1), (0, 0)),)},
+            "item 2 asks for no attribute",
+        ),
         ({"bottom": ExpDINA(), "graphs": (((1, 0), (0, 1), (0, 2)),)}, "only 0 and 1"),
         ({"bottom": ExpDINA(), "graphs": (((1, 0), (0, 1)),)}, r"shape \(3, 2\), got \(2, 2\)"),
         ({"bottom": ExpDINA(), "graphs": (((1, 0), (1, 0), (1, 0)),)}, "latent 1 has no edge"),
         ({"bottom": ExpDINA, "graphs": (((1, 0), (0, 1), (1, 1)),)}, "bottom must be Additive"),
         ({"bottom": "dina", "graphs": (((1, 0), (0, 1), (1, 1)),)}, "bottom must be Additive"),
         (
-            {"bottom": ExpGDM(), "graphs": (((1, 0), (0, 1), (1, 1)),), "penalty": TruncatedLasso(1.0, 0.1)},
+            {
+                "bottom": ExpGDM(),
+                "graphs": (((1, 0), (0, 1), (1, 1)),),
+                "penalty": TruncatedLasso(1.0, 0.1),
+            },
             "penalty=None was expected",
         ),
     ],

@@ -1,4 +1,6 @@
-"""Negative binomial items: their law and its limits, the maximiser of sizes, and the models that have them under several engines."""
+"""Negative binomial items: their law and its limits, the maximiser of sizes, and the models that
+have them under several engines.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def test_moments_of_draws_and_the_law_of_scipy() -> None:
     mean = eta.exp()
     torch.testing.assert_close(x.mean(0), mean, rtol=0.04, atol=0.0)
     torch.testing.assert_close(x.var(0), mean + mean.square() / size, rtol=0.08, atol=0.0)
-    by_scipy = scipy.stats.nbinom.logpmf(x[:50].numpy(), size.numpy(), (size / (size + mean)).numpy()).sum(-1)
+    by_scipy = scipy.stats.nbinom.logpmf(
+        x[:50].numpy(), size.numpy(), (size / (size + mean)).numpy()
+    ).sum(-1)
     np.testing.assert_allclose(law.log_prob(x[:50]).numpy(), by_scipy, rtol=1e-10)
 
 
@@ -58,12 +62,16 @@ def test_a_large_size_is_poisson() -> None:
 
 
 def test_the_prior_of_a_size_is_a_density() -> None:
-    law = Dispersions(torch.tensor([True]), torch.tensor(1e-6, dtype=F64), torch.tensor(1e6, dtype=F64))
+    law = Dispersions(
+        torch.tensor([True]), torch.tensor(1e-6, dtype=F64), torch.tensor(1e6, dtype=F64)
+    )
 
     def density(t: float) -> float:
         return float(law.log_prob(torch.tensor([math.exp(t)], dtype=F64)).exp()) * math.exp(t)
 
-    assert scipy.integrate.quad(density, math.log(1e-6), math.log(1e6), limit=200)[0] == pytest.approx(1.0, abs=1e-6)
+    assert scipy.integrate.quad(density, math.log(1e-6), math.log(1e6), limit=200)[
+        0
+    ] == pytest.approx(1.0, abs=1e-6)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         draws = law.sample(torch.Size([4000])).log()[:, 0]
@@ -87,7 +95,9 @@ def test_the_size_is_that_of_a_general_optimiser(size: float) -> None:
         each = scipy.stats.nbinom.logpmf(x[:, None], s, s / (s + mean))
         return float(-(shares * each)[seen].sum() + t**2 / 18)
 
-    best = scipy.optimize.minimize_scalar(loss, bounds=(-4, 6), method="bounded", options={"xatol": 1e-9})
+    best = scipy.optimize.minimize_scalar(
+        loss, bounds=(-4, 6), method="bounded", options={"xatol": 1e-9}
+    )
     values = torch.tensor(np.where(seen, x, MISSING)).unsqueeze(0)
     own = torch.tensor(shares * seen[:, None])
     sums, rows = (own * torch.tensor(x)[:, None]).sum(0), own.sum(0)
@@ -95,7 +105,9 @@ def test_the_size_is_that_of_a_general_optimiser(size: float) -> None:
     for start in (0.05, 2.0, 500.0):
         found = torch.full((1, 1), start, dtype=F64)
         for _ in range(3):
-            found = maximise_sizes(*tally(values), sums[None, None], rows[None, None], eta[None, None], found)
+            found = maximise_sizes(
+                *tally(values), sums[None, None], rows[None, None], eta[None, None], found
+            )
         assert float(found.log()) == pytest.approx(best.x, abs=1e-5)
 
 
@@ -104,10 +116,14 @@ def test_engines_agree_and_intervals_are_given() -> None:
     data[::5, ::3] = math.nan
     model = LatentAttributeModel(Q, NegativeBinomial())
     exact = fit(model, data, EM(tolerance=1e-8), num_restarts=1)
-    generic = fit(model, data, EM(accelerate=False, max_iterations=500, tolerance=1e-8), init=exact.params)
+    generic = fit(
+        model, data, EM(accelerate=False, max_iterations=500, tolerance=1e-8), init=exact.params
+    )
     assert generic.log_likelihood == pytest.approx(exact.log_likelihood, abs=1e-3)
     sampled = fit(model, data, SAEM(), seed=1)
-    assert float(Program(model, data).log_marginal(sampled.params)) == pytest.approx(exact.log_likelihood, abs=1.0)
+    assert float(Program(model, data).log_marginal(sampled.params)) == pytest.approx(
+        exact.log_likelihood, abs=1.0
+    )
     low, high = standard_errors(exact, data).intervals()["dispersion"]
     assert float(((low < 2.0) & (high > 2.0)).double().mean()) >= 0.75
     assert exact.num_parameters == 3 + 8 + 10 + 8
@@ -115,7 +131,9 @@ def test_engines_agree_and_intervals_are_given() -> None:
 
 def test_poisson_counts_have_a_large_finite_size() -> None:
     data = counts(400, 1e5)
-    found = fit(LatentAttributeModel(Q, NegativeBinomial()), data, EM(tolerance=1e-7), num_restarts=1)
+    found = fit(
+        LatentAttributeModel(Q, NegativeBinomial()), data, EM(tolerance=1e-7), num_restarts=1
+    )
     plain = fit(LatentAttributeModel(Q, Poisson()), data, EM(tolerance=1e-7), num_restarts=1)
     assert float(found.params["dispersion"].min()) > 5
     assert bool(torch.isfinite(standard_errors(found, data).standard_errors["dispersion"]).all())
@@ -124,18 +142,32 @@ def test_poisson_counts_have_a_large_finite_size() -> None:
 
 def test_overdispersed_counts_prefer_sizes() -> None:
     data = counts(400, 1.5)
-    sized = fit(LatentAttributeModel(Q, NegativeBinomial()), data, EM(tolerance=1e-7), num_restarts=1)
+    sized = fit(
+        LatentAttributeModel(Q, NegativeBinomial()), data, EM(tolerance=1e-7), num_restarts=1
+    )
     plain = fit(LatentAttributeModel(Q, Poisson()), data, EM(tolerance=1e-7), num_restarts=1)
     assert sized.bic < plain.bic - 100
 
 
 def test_a_plain_fit_of_an_encoder_finds_the_graph() -> None:
-    found = fit(DeepDiscreteEncoder(8, (2,), NegativeBinomial()), counts(800, 3.0)).graphs["loadings_1"]
+    found = fit(DeepDiscreteEncoder(8, (2,), NegativeBinomial()), counts(800, 3.0)).graphs[
+        "loadings_1"
+    ]
     assert any(int((found[:, order] != torch.tensor(Q)).sum()) <= 1 for order in ([0, 1], [1, 0]))
 
 
-@pytest.mark.parametrize(("value", "match"), [(-1.0, "negative value -1"), (0.5, "whole counts, found 0.5")])
-@pytest.mark.parametrize("model", [LatentAttributeModel(Q, NegativeBinomial()), Mixture(2, NegativeBinomial(), 8), DeepDiscreteEncoder(8, (2,), NegativeBinomial())], ids=["attributes", "mixture", "encoder"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("value", "match"), [(-1.0, "negative value -1"), (0.5, "whole counts, found 0.5")]
+)
+@pytest.mark.parametrize(
+    "model",
+    [
+        LatentAttributeModel(Q, NegativeBinomial()),
+        Mixture(2, NegativeBinomial(), 8),
+        DeepDiscreteEncoder(8, (2,), NegativeBinomial()),
+    ],
+    ids=["attributes", "mixture", "encoder"],
+)
 def test_other_values_are_refused(model: object, value: float, match: str) -> None:
     data = counts(20, 2.0)
     data[3, 2] = value

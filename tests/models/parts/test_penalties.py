@@ -53,7 +53,9 @@ def test_the_value_is_the_integral_of_the_textbook_derivative(name: str) -> None
     penalty = PENALTIES[name]
     for value in (0.0, 0.01, 0.05, 0.3, 0.6, 0.9, 2.0, 60.0):
         points = [k for k in penalty.knots if k < value]
-        expected, _ = integrate.quad(functools.partial(derivative, penalty), 0.0, value, points=points or None, epsabs=1e-13)
+        expected, _ = integrate.quad(
+            functools.partial(derivative, penalty), 0.0, value, points=points or None, epsabs=1e-13
+        )
         both = penalty(torch.tensor([value, -value], dtype=F64))
         close(both, [expected, expected], 1e-9)
 
@@ -75,7 +77,9 @@ def test_the_slope_is_the_derivative(name: str) -> None:
 def test_a_penalty_is_continuous_and_flat_from_its_threshold(name: str) -> None:
     penalty = PENALTIES[name]
     for knot in penalty.knots:
-        either_side = penalty(torch.tensor([knot * (1 - 1e-12), knot, knot * (1 + 1e-12)], dtype=F64))
+        either_side = penalty(
+            torch.tensor([knot * (1 - 1e-12), knot, knot * (1 + 1e-12)], dtype=F64)
+        )
         close(either_side, either_side[1].expand(3), 1e-9)
     assert penalty.knots[-1] == penalty.threshold
     far = penalty(penalty.threshold * torch.tensor([1.0, 1.5, 100.0], dtype=F64))
@@ -98,7 +102,10 @@ def test_the_convex_penalty_has_the_same_slope_and_lies_above(name: str) -> None
 def test_the_tangent_majorises(name: str, at: float) -> None:
     """p(u) <= p(u0) + p'(u0) (u - u0): what the local linear approximation rests on."""
     penalty = PENALTIES[name]
-    center, grid = torch.tensor([at], dtype=F64), torch.linspace(0, 3 * penalty.threshold, 400, dtype=F64)
+    center, grid = (
+        torch.tensor([at], dtype=F64),
+        torch.linspace(0, 3 * penalty.threshold, 400, dtype=F64),
+    )
     tangent = penalty(center) + penalty.slope(center) * (grid - center.abs())
     assert bool((penalty(grid) <= tangent + 1e-10).all())
 
@@ -128,7 +135,10 @@ def test_a_matching_scad_has_the_threshold_and_the_level(shape: float) -> None:
 
 @pytest.mark.parametrize(("scale", "bound"), [(2.0, 10.0), (2.5, 1000.0), (5.0, 3.0)])
 def test_a_ridge_is_a_normal_law_on_the_interval(scale: float, bound: float) -> None:
-    prior, law = PenaltyPrior(Ridge(scale), bound), stats.truncnorm(-bound / scale, bound / scale, scale=scale)
+    prior, law = (
+        PenaltyPrior(Ridge(scale), bound),
+        stats.truncnorm(-bound / scale, bound / scale, scale=scale),
+    )
     grid = torch.linspace(-min(bound, 12.0), min(bound, 12.0), 41, dtype=F64)
     close(prior.log_prob(grid), law.logpdf(grid.numpy()), 1e-9)
     torch.manual_seed(0)
@@ -140,7 +150,9 @@ def test_the_proximal_map_of_a_ridge_shrinks() -> None:
     grid, ridge = torch.linspace(-8, 8, 160001, dtype=F64), Ridge(1.5)
     for center, curvature in ((2.0, 3.0), (-0.4, 0.2), (0.0, 1.0)):
         best = grid[(curvature / 2 * (grid - center).square() + ridge(grid)).argmin()]
-        assert float(ridge.prox(torch.tensor(center, dtype=F64), torch.tensor(curvature, dtype=F64))) == pytest.approx(float(best), abs=1e-4)
+        assert float(
+            ridge.prox(torch.tensor(center, dtype=F64), torch.tensor(curvature, dtype=F64))
+        ) == pytest.approx(float(best), abs=1e-4)
     both = stacked([Ridge(1.5), Ridge(0.5)], grid)
     close(both(torch.ones(2, 1, dtype=F64)).ravel(), [1 / 4.5, 2.0])
     close(ridge.slope(torch.tensor([-3.0, 0.0], dtype=F64)), [3 / 2.25, 0.0])
@@ -157,14 +169,18 @@ def objective(penalty: Penalty, b: Tensor, center: float, curvature: float) -> T
 
 
 def check_prox(penalty: Penalty, center: float, curvature: float) -> None:
-    """No point of a fine grid, nor near the answer, is better; and the sign is that of the centre."""
+    """No point of a fine grid, nor near the answer, is better; and the sign is that of the
+    centre.
+    """
     found = penalty.prox(torch.tensor([center], dtype=F64), torch.tensor([curvature], dtype=F64))
     reach = max(abs(center), penalty.threshold) * 1.1 + 1e-6
-    grid = torch.cat([
-        torch.linspace(-reach, reach, 20001, dtype=F64),
-        torch.tensor([0.0, center, *penalty.knots], dtype=F64),
-        found + torch.linspace(-1e-3, 1e-3, 201, dtype=F64),
-    ])
+    grid = torch.cat(
+        [
+            torch.linspace(-reach, reach, 20001, dtype=F64),
+            torch.tensor([0.0, center, *penalty.knots], dtype=F64),
+            found + torch.linspace(-1e-3, 1e-3, 201, dtype=F64),
+        ]
+    )
     values = objective(penalty, grid, center, curvature)
     own = objective(penalty, found, center, curvature)
     assert float(own) <= float(values.min()) + 1e-10 * (1 + float(own.abs()))
@@ -181,8 +197,12 @@ def test_prox_equals_a_grid_search(name: str, center: float, log_curvature: floa
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(share=st.floats(0.01, 0.999), position=st.floats(0, 2), multiplier=st.floats(0.1, 50))
-def test_prox_of_scad_where_the_objective_is_not_convex(share: float, position: float, multiplier: float) -> None:
-    """A curvature below m / (a - 1) makes the middle piece concave: its stationary point is a maximum."""
+def test_prox_of_scad_where_the_objective_is_not_convex(
+    share: float, position: float, multiplier: float
+) -> None:
+    """A curvature below m / (a - 1) makes the middle piece concave: its stationary point is a
+    maximum.
+    """
     scad = SCAD(0.4, multiplier)
     check_prox(scad, position * scad.threshold, share * multiplier / (scad.shape - 1))
 
@@ -202,7 +222,9 @@ def test_prox_keeps_large_values_and_kills_small_ones(name: str) -> None:
     curvature = torch.full((3,), 2.0, dtype=F64)
     tiny = 0.01 * float(penalty.slope(torch.zeros(1, dtype=F64))) / 2.0
     far = penalty.threshold + penalty.slope(torch.zeros(1, dtype=F64)).item() / 2.0
-    found = penalty.prox(torch.tensor([0.0, min(tiny, 0.01 * penalty.knots[0]), -far - 1.0], dtype=F64), curvature)
+    found = penalty.prox(
+        torch.tensor([0.0, min(tiny, 0.01 * penalty.knots[0]), -far - 1.0], dtype=F64), curvature
+    )
     assert torch.equal(found[:2], torch.zeros(2, dtype=F64))
     assert float(found[2]) == -far - 1.0
 
@@ -215,7 +237,10 @@ def test_prox_works_on_whole_tensors_at_once(name: str) -> None:
     curvature = torch.rand(2, 1, 3, generator=generator, dtype=F64) * 4 + 0.1
     together = penalty.prox(center, curvature.expand(2, 5, 3))
     close(penalty.prox(center, curvature), together)
-    each = [penalty.prox(c.reshape(1), k.reshape(1)) for c, k in zip(center.flatten(), curvature.expand(2, 5, 3).flatten(), strict=True)]
+    each = [
+        penalty.prox(c.reshape(1), k.reshape(1))
+        for c, k in zip(center.flatten(), curvature.expand(2, 5, 3).flatten(), strict=True)
+    ]
     close(together.flatten(), torch.cat(each))
     assert penalty.prox(center.float(), curvature.float()).dtype == torch.float32
 
@@ -232,7 +257,10 @@ def mass(penalty: Penalty, low: float, high: float) -> float:
     def density(b: float) -> float:
         return math.exp(-float(penalty(torch.tensor(b, dtype=F64))))
 
-    return sum(integrate.quad(density, a, b, epsabs=0, epsrel=1e-11, limit=200)[0] for a, b in zip(inside, inside[1:], strict=False))
+    return sum(
+        integrate.quad(density, a, b, epsabs=0, epsrel=1e-11, limit=200)[0]
+        for a, b in zip(inside, inside[1:], strict=False)
+    )
 
 
 @pytest.mark.parametrize("bound", [0.05, 0.5, 15.0])
@@ -313,8 +341,12 @@ def test_a_prior_expands_and_keeps_the_dtype() -> None:
         ("PenaltyPrior", "bound", lambda v: PenaltyPrior(TruncatedLasso(1.0, 1.0), v)),
     ],
 )
-def test_numbers_that_are_not_positive_are_refused(owner: str, argument: str, build: Callable[[Any], Any], bad: Any) -> None:
-    with pytest.raises(ValueError, match=f"{owner}: {argument} must be a positive finite number, got"):
+def test_numbers_that_are_not_positive_are_refused(
+    owner: str, argument: str, build: Callable[[Any], Any], bad: Any
+) -> None:
+    with pytest.raises(
+        ValueError, match=f"{owner}: {argument} must be a positive finite number, got"
+    ):
         build(bad)
 
 
@@ -325,7 +357,9 @@ def test_the_shape_of_scad_exceeds_two(shape: float) -> None:
 
 
 def test_penalties_are_values() -> None:
-    """Frozen and hashable: part of a model that is a dataclass of settings, and of a cache's key."""
+    """Frozen and hashable: part of a model that is a dataclass of settings, and of a cache's
+    key.
+    """
     assert TruncatedLasso(1.0, 2.0) == TruncatedLasso(1.0, 2.0)
     assert hash(SCAD(1.0, 2.0)) == hash(SCAD(1.0, 2.0))
     assert SCAD(1.0, 2.0) != SCAD(1.0, 2.0, 3.0)

@@ -1,4 +1,6 @@
-"""Probability vectors side by side: sums within items, the bijection and its Jacobian, the prior; against torch, item by item."""
+"""Probability vectors side by side: sums within items, the bijection and its Jacobian, the prior;
+against torch, item by item.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def test_segments_are_runs() -> None:
     own, values = segments_of(SIZES, torch.device("cpu")), tables(4).log()
     parts = values.split(SIZES, -1)
     torch.testing.assert_close(own.total(values), torch.stack([part.sum(-1) for part in parts], -1))
-    torch.testing.assert_close(own.log_total(values), torch.stack([part.logsumexp(-1) for part in parts], -1))
+    torch.testing.assert_close(
+        own.log_total(values), torch.stack([part.logsumexp(-1) for part in parts], -1)
+    )
     padded = own.padded(values, -7.0)
     for j, part in enumerate(parts):
         assert torch.equal(padded[:, j, : SIZES[j]], part)
@@ -40,13 +44,21 @@ def test_the_bijection_has_its_jacobian() -> None:
     ends = torch.tensor([2, 4, 5, 8])  # the last entry of each item follows from the others
     free = torch.ones(9, dtype=torch.bool).index_fill(0, ends, False)
     slopes = torch.autograd.functional.jacobian(lambda x: move(x)[free], point)
-    torch.testing.assert_close(move.log_abs_det_jacobian(point, value), torch.linalg.slogdet(slopes)[1])
+    torch.testing.assert_close(
+        move.log_abs_det_jacobian(point, value), torch.linalg.slogdet(slopes)[1]
+    )
 
 
 def test_the_prior_is_one_dirichlet_law_an_item() -> None:
     concentration = torch.tensor([1.5, 1.5, 1.5, 2.0, 2.0, 1.0, 0.7, 0.7, 0.7], dtype=F64)
     law, value = DirichletTables(concentration, SIZES), tables(5)
-    expected = sum(dist.Dirichlet(a).log_prob(x) for a, x, size in zip(concentration.split(SIZES), value.split(SIZES, -1), SIZES, strict=True) if size > 1)
+    expected = sum(
+        dist.Dirichlet(a).log_prob(x)
+        for a, x, size in zip(
+            concentration.split(SIZES), value.split(SIZES, -1), SIZES, strict=True
+        )
+        if size > 1
+    )
     torch.testing.assert_close(law.log_prob(value), expected)
     assert law.expand(torch.Size([5])).log_prob(value).shape == (5,)
     with torch.random.fork_rng(devices=[]):

@@ -1,4 +1,6 @@
-"""Response families against torch's own distributions; missing entries; mixed items; no cube of rows, items, configurations."""
+"""Response families against torch's own distributions; missing entries; mixed items; no cube of
+rows, items, configurations.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ def reference(column: str, eta: Tensor, gamma: Tensor | None) -> Distribution:
     if column == "Poisson":
         return torch.distributions.Poisson(eta.exp(), validate_args=False)
     assert gamma is not None
-    kind = {"Normal": torch.distributions.Normal, "LogNormal": torch.distributions.LogNormal}[column]
+    kind = {"Normal": torch.distributions.Normal, "LogNormal": torch.distributions.LogNormal}[
+        column
+    ]
     return kind(eta, gamma.sqrt(), validate_args=False)
 
 
@@ -73,7 +77,9 @@ def item_log_density(name: str, x: Tensor, eta: Tensor, dispersion: Tensor | Non
 
 
 @functools.cache
-def case(name: str, num_rows: int = 7, missing: bool = False, seed: int = 0) -> tuple[Tensor, Tensor, Tensor | None]:
+def case(
+    name: str, num_rows: int = 7, missing: bool = False, seed: int = 0
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """Data (N, J), the predictor of every row (N, J), and the dispersion."""
     eta = normal(num_rows, NUM_ITEMS, seed=seed)
     num = FAMILIES[name].num_dispersed(NUM_ITEMS)
@@ -89,10 +95,18 @@ def case(name: str, num_rows: int = 7, missing: bool = False, seed: int = 0) -> 
 
 
 def linear(num_latents: int = 3, seed: int = 3, restarts: int | None = None) -> LinearPredictor:
-    """Every configuration of the latents, against loadings and intercepts (with restarts in front of the rows)."""
+    """Every configuration of the latents, against loadings and intercepts (with restarts in front
+    of the rows).
+    """
     lead = () if restarts is None else (restarts, 1)
-    latents = binary_configurations(num_latents).reshape(2**num_latents, *[1] * max(1, len(lead)), num_latents)
-    return LinearPredictor(latents, normal(*lead, NUM_ITEMS, num_latents, seed=seed), normal(*lead, NUM_ITEMS, seed=seed + 1))
+    latents = binary_configurations(num_latents).reshape(
+        2**num_latents, *[1] * max(1, len(lead)), num_latents
+    )
+    return LinearPredictor(
+        latents,
+        normal(*lead, NUM_ITEMS, num_latents, seed=seed),
+        normal(*lead, NUM_ITEMS, seed=seed + 1),
+    )
 
 
 # ---------------------------------------------------------------- densities
@@ -110,7 +124,9 @@ def test_the_density_is_that_of_independent_items(name: str, missing: bool) -> N
 @every_family
 @pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize("restarts", [None, 3])
-def test_the_density_against_enumerated_predictors(name: str, missing: bool, restarts: int | None) -> None:
+def test_the_density_against_enumerated_predictors(
+    name: str, missing: bool, restarts: int | None
+) -> None:
     x, _, dispersion = case(name, missing=missing)
     predictor = linear(restarts=restarts)
     if dispersion is not None and restarts is not None:
@@ -118,7 +134,15 @@ def test_the_density_against_enumerated_predictors(name: str, missing: bool, res
     shape = (8, 7) if restarts is None else (8, 3, 7)
     eta = predictor.tensor()
     weights, bias = predictor.loadings, predictor.intercepts
-    close(eta, torch.einsum("...k,...jk->...j", predictor.latents, weights.expand(*eta.shape[:-1], *weights.shape[-2:])) + bias)
+    close(
+        eta,
+        torch.einsum(
+            "...k,...jk->...j",
+            predictor.latents,
+            weights.expand(*eta.shape[:-1], *weights.shape[-2:]),
+        )
+        + bias,
+    )
     expected = item_log_density(name, x, eta, dispersion).sum(-1)
     for form in (predictor, eta):
         response = ItemResponse(FAMILIES[name], form, dispersion)
@@ -132,7 +156,9 @@ def test_the_density_against_enumerated_predictors(name: str, missing: bool, res
 
 @every_family
 def test_a_missing_entry_drops_out_exactly(name: str) -> None:
-    """The density with NaN is bit for bit independent of what might stand there, and a sum over what is seen."""
+    """The density with NaN is bit for bit independent of what might stand there, and a sum over
+    what is seen.
+    """
     x, eta, dispersion = case(name)
     full = item_log_density(name, x, eta, dispersion)
     for j in range(NUM_ITEMS):
@@ -146,7 +172,9 @@ def test_a_missing_entry_drops_out_exactly(name: str) -> None:
 
 @every_family
 def test_a_mask_hides_whatever_stands_under_it(name: str) -> None:
-    """The parts of the density, asked for with a mask over valid values, as held-out entries are."""
+    """The parts of the density, asked for with a mask over valid values, as held-out entries
+    are.
+    """
     x, eta, dispersion = case(name)
     hidden = torch.rand(x.shape, generator=torch.Generator().manual_seed(5)) < 0.4
     response = ItemResponse(FAMILIES[name], eta, dispersion)
@@ -163,7 +191,9 @@ def test_gradients_are_those_of_the_sum_also_where_entries_are_missing(name: str
         dispersion = dispersion.clone().requires_grad_()
         leaves.append(dispersion)
     weight = normal(8, 7, seed=9)
-    ours = torch.autograd.grad((weight * ItemResponse(FAMILIES[name], predictor, dispersion).log_prob(x)).sum(), leaves)
+    ours = torch.autograd.grad(
+        (weight * ItemResponse(FAMILIES[name], predictor, dispersion).log_prob(x)).sum(), leaves
+    )
     expected = item_log_density(name, x, predictor.tensor(), dispersion).sum(-1)
     theirs = torch.autograd.grad((weight * expected).sum(), leaves)
     for one, two in zip(ours, theirs, strict=True):
@@ -172,14 +202,29 @@ def test_gradients_are_those_of_the_sum_also_where_entries_are_missing(name: str
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
-@given(st.floats(-25, 25), st.integers(0, 60), st.floats(1e-3, 1e3), st.sampled_from(sorted(set(FAMILIES) - {"Blocks"})))
+@given(
+    st.floats(-25, 25),
+    st.integers(0, 60),
+    st.floats(1e-3, 1e3),
+    st.sampled_from(sorted(set(FAMILIES) - {"Blocks"})),
+)
 def test_far_predictors_and_dispersions(eta: float, count: int, gamma: float, name: str) -> None:
-    x = torch.full((1, 1), float(count % 2 if name == "Bernoulli" else count + (name == "LogNormal")), dtype=F64)
+    x = torch.full(
+        (1, 1),
+        float(count % 2 if name == "Bernoulli" else count + (name == "LogNormal")),
+        dtype=F64,
+    )
     predictor = torch.full((1, 1), eta, dtype=F64)
     dispersion = torch.full((1,), gamma, dtype=F64) if FAMILIES[name].num_dispersed(1) else None
-    expected = reference(name, predictor[:, 0], None if dispersion is None else dispersion[0]).log_prob(x[:, 0])
+    expected = reference(
+        name, predictor[:, 0], None if dispersion is None else dispersion[0]
+    ).log_prob(x[:, 0])
     found = ItemResponse(FAMILIES[name], predictor, dispersion).log_prob(x)
-    scale = 1.0 + (eta**2 + float(FAMILIES[name].statistic(x)) ** 2) / gamma if dispersion is not None else 1.0
+    scale = (
+        1.0 + (eta**2 + float(FAMILIES[name].statistic(x)) ** 2) / gamma
+        if dispersion is not None
+        else 1.0
+    )
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-9 + 1e-13 * scale)
 
 
@@ -217,7 +262,9 @@ def test_nothing_of_rows_times_items_times_configurations_is_built(name: str) ->
             with LargestTensor() as largest:
                 ItemResponse(FAMILIES[name], form, dispersion).log_prob(value)
             assert largest.numel <= num_rows * num_configurations
-    assert num_rows * num_configurations < num_rows * num_configurations * NUM_ITEMS  # what the naive sum would take
+    assert (
+        num_rows * num_configurations < num_rows * num_configurations * NUM_ITEMS
+    )  # what the naive sum would take
 
 
 @every_family
@@ -226,7 +273,12 @@ def test_single_precision_stays_single(name: str) -> None:
     low = None if dispersion is None else dispersion.float()
     density = ItemResponse(FAMILIES[name], eta.float(), low).log_prob(x.float())
     assert density.dtype == torch.float32
-    torch.testing.assert_close(density.double(), ItemResponse(FAMILIES[name], eta, dispersion).log_prob(x), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        density.double(),
+        ItemResponse(FAMILIES[name], eta, dispersion).log_prob(x),
+        rtol=1e-4,
+        atol=1e-4,
+    )
 
 
 # ---------------------------------------------------------------- draws and expectations
@@ -234,7 +286,9 @@ def test_single_precision_stays_single(name: str) -> None:
 
 @every_family
 def test_draws_have_the_distribution(name: str) -> None:
-    """Each item against its own law: Kolmogorov-Smirnov where it is continuous, cell counts where it is discrete."""
+    """Each item against its own law: Kolmogorov-Smirnov where it is continuous, cell counts where
+    it is discrete.
+    """
     size = 3000
     eta = 0.5 * normal(NUM_ITEMS, seed=4)
     dispersion = case(name)[2]
@@ -254,7 +308,11 @@ def test_draws_have_the_distribution(name: str) -> None:
                 logs = values if column == "Normal" else np.log(values)
                 assert stats.kstest(logs, "norm", (float(eta[j]), spread)).pvalue > 1e-6
             else:
-                law = stats.bernoulli(1 / (1 + math.exp(-eta[j]))) if column == "Bernoulli" else stats.poisson(math.exp(eta[j]))
+                law = (
+                    stats.bernoulli(1 / (1 + math.exp(-eta[j])))
+                    if column == "Bernoulli"
+                    else stats.poisson(math.exp(eta[j]))
+                )
                 expected = size * law.pmf(np.arange(30))
                 counts = np.bincount(values.astype(int), minlength=30)[:30]
                 cells = expected > 8
@@ -287,7 +345,10 @@ def test_linearise_inverts_the_mean(name: str) -> None:
 def test_linearise_clips_into_the_range() -> None:
     means = torch.tensor([[-1.0, 0.0, 0.5, 1.0, 2.0]], dtype=F64)
     edge = math.log(0.999 / 0.001)
-    close(Bernoulli().linearise(means, 1e-3), torch.tensor([[-edge, -edge, 0.0, edge, edge]], dtype=F64))
+    close(
+        Bernoulli().linearise(means, 1e-3),
+        torch.tensor([[-edge, -edge, 0.0, edge, edge]], dtype=F64),
+    )
     close(Poisson().linearise(means, 1e-3)[0, :2], torch.full((2,), math.log(1e-3), dtype=F64))
 
 
@@ -327,7 +388,10 @@ def test_blocks_partition_columns_and_dispersion() -> None:
 def test_blocks_of_one_family_are_that_family() -> None:
     x, eta, dispersion = case("Normal", missing=True)
     split = Blocks((Normal(), 2), (Normal(), 4))
-    close(ItemResponse(split, eta, dispersion).log_prob(x), ItemResponse(Normal(), eta, dispersion).log_prob(x))
+    close(
+        ItemResponse(split, eta, dispersion).log_prob(x),
+        ItemResponse(Normal(), eta, dispersion).log_prob(x),
+    )
     assert split == Blocks((Normal(), 2), (Normal(), 4))
     assert split != Blocks((Normal(), 4), (Normal(), 2))
     assert hash(split) == hash(Blocks((Normal(), 2), (Normal(), 4)))
@@ -377,7 +441,12 @@ def test_values_outside_the_range_are_named(name: str, values: list[float], mess
 
 @pytest.mark.parametrize(
     ("name", "values"),
-    [("Bernoulli", [0.0, 1.0]), ("Poisson", [0.0, 7.0]), ("Normal", [-1e9, 0.0, 2.5]), ("LogNormal", [1e-9, 1e9])],
+    [
+        ("Bernoulli", [0.0, 1.0]),
+        ("Poisson", [0.0, 7.0]),
+        ("Normal", [-1e9, 0.0, 2.5]),
+        ("LogNormal", [1e-9, 1e9]),
+    ],
 )
 def test_values_inside_the_range_are_no_problem(name: str, values: list[float]) -> None:
     assert FAMILIES[name].problem(torch.tensor(values, dtype=F64)) is None
@@ -397,7 +466,9 @@ def test_a_family_must_define_its_parts() -> None:
 
 @elementary
 def test_a_family_is_a_value(name: str) -> None:
-    """Frozen, hashable, equal to another of its kind: part of a model that is a dataclass of settings."""
+    """Frozen, hashable, equal to another of its kind: part of a model that is a dataclass of
+    settings.
+    """
     family = FAMILIES[name]
     assert family == type(family)()
     assert hash(family) == hash(type(family)())
@@ -411,13 +482,17 @@ def test_a_family_is_a_value(name: str) -> None:
 
 @pytest.mark.parametrize("kind", [torch.float32, F64], ids=str)
 def test_increments_as_products_keep_their_digits(kind):
-    """Log-odds are sums over children; the error of the products is that of a sum of so many numbers, at any size."""
+    """Log-odds are sums over children; the error of the products is that of a sum of so many
+    numbers, at any size.
+    """
     generator = torch.Generator().manual_seed(0)
     for size in (1.0, 6.0, 25.0, 100.0):
         eta = (2 * torch.rand(2, 90, 50, generator=generator, dtype=F64) - 1) * 3 * size
         step = (2 * torch.rand(2, 90, 1, generator=generator, dtype=F64) - 1) * size
         mask = (torch.rand(90, 50, generator=generator) < 0.9).to(F64)
-        exact = ((Bernoulli().log_partition(eta + step) - Bernoulli().log_partition(eta)) * mask).sum(1)
+        exact = (
+            (Bernoulli().log_partition(eta + step) - Bernoulli().log_partition(eta)) * mask
+        ).sum(1)
         found = Bernoulli().total_increment(step.to(kind))(eta.to(kind), mask.to(kind)).to(F64)
         assert (found - exact).abs().max() < 90 * 3 * size * 8 * torch.finfo(kind).eps
 

@@ -18,7 +18,10 @@ def test_only_integers_are_integers(value: Any) -> None:
         check_size("Owner", "num", value)
 
 
-@pytest.mark.parametrize(("least", "words"), [(0, "a non-negative integer"), (1, "a positive integer"), (2, "an integer of at least 2")])
+@pytest.mark.parametrize(
+    ("least", "words"),
+    [(0, "a non-negative integer"), (1, "a positive integer"), (2, "an integer of at least 2")],
+)
 def test_least_integer(least: int, words: str) -> None:
     check_size("Owner", "num", least, least)
     assert is_integer(least, least)
@@ -31,7 +34,9 @@ def test_least_integer(least: int, words: str) -> None:
 
 def test_numbers_and_flags() -> None:
     assert all(map(is_number, (0, -1.5, 10**300, np.float32(2.0), np.int64(3))))
-    assert not any(map(is_number, (True, math.inf, -math.inf, math.nan, "1", None, 10**400, np.bool_(True))))
+    assert not any(
+        map(is_number, (True, math.inf, -math.inf, math.nan, "1", None, 10**400, np.bool_(True)))
+    )
     check_flag("Owner", "mean", False)
     with pytest.raises(ValueError, match="^Owner: mean must be True or False, got 1$"):
         check_flag("Owner", "mean", 1)

@@ -24,8 +24,17 @@ F64 = torch.float64
 def test_memory_does_not_grow_with_the_number_of_steps(
     monkeypatch: pytest.MonkeyPatch, num_options: int, most_steps: int
 ) -> None:
-    """Beside the data and half a byte a step an iteration holds one block, whatever the length; here blocks are tiny."""
-    tiny = {"word_blocks.PIECE": 2**8, "word_tree.PIECE": 2**8, "word_blocks.BLOCK": 2**12, "word_blocks.KEPT": 2**12, "word_tree.MAX_WORDS": 2**8, "codes.SLICE": 2**11}
+    """Beside the data and half a byte a step an iteration holds one block, whatever the length;
+    here blocks are tiny.
+    """
+    tiny = {
+        "word_blocks.PIECE": 2**8,
+        "word_tree.PIECE": 2**8,
+        "word_blocks.BLOCK": 2**12,
+        "word_blocks.KEPT": 2**12,
+        "word_tree.MAX_WORDS": 2**8,
+        "codes.SLICE": 2**11,
+    }
     tiny |= {"word_pieces.HELD": 2**12, "word_pieces.MOST_PRODUCTS": 2**10}
     for name, value in tiny.items():
         monkeypatch.setattr(f"ppl_models.sequences.{name}", value)
@@ -46,15 +55,21 @@ def test_memory_does_not_grow_with_the_number_of_steps(
         tracemalloc.stop()
         tensors.append(largest.numel)
     assert tensors[1] <= 1.1 * tensors[0]
-    assert arrays_of_step[1] - arrays_of_step[0] < 2 * (most_steps - few_steps)  # what is kept of each piece
-    assert arrays_of_plan[1] - arrays_of_plan[0] < 6 * (most_steps - few_steps)  # the data take 16 bytes a step
+    assert arrays_of_step[1] - arrays_of_step[0] < 2 * (
+        most_steps - few_steps
+    )  # what is kept of each piece
+    assert arrays_of_plan[1] - arrays_of_plan[0] < 6 * (
+        most_steps - few_steps
+    )  # the data take 16 bytes a step
 
 
 @pytest.mark.parametrize("most_entries", [1, 200, 2**22])
 def test_a_vector_through_the_words_gives_what_the_tree_gives(
     monkeypatch: pytest.MonkeyPatch, most_entries: int
 ) -> None:
-    """The route of many options: value and gradient, from single steps, from pairs, and from the longest shared words."""
+    """The route of many options: value and gradient, from single steps, from pairs, and from the
+    longest shared words.
+    """
     _, truth, data = case(1, sizes=(3, 2, 4))
     long = simulate(OptionsHMM(3, 2, 4, num_steps=300), truth, 3, 1)
     for trajectories in (data, pack(long[..., 0], long[..., 1], torch.tensor([300, 257, 1]))):
@@ -78,7 +93,10 @@ def test_a_vector_through_the_words_gives_what_the_tree_gives(
 def test_gradients_equal_finite_differences() -> None:
     _, truth, data = case(1)
     plan = ChainPlan.build(data, 3, 3)
-    values = [truth[name][None].clone().requires_grad_() for name in ("initial", "low", "high", "environment")]
+    values = [
+        truth[name][None].clone().requires_grad_()
+        for name in ("initial", "low", "high", "environment")
+    ]
 
     def total(*parts: Tensor) -> Tensor:
         return (plan.log_actions(*parts) + plan.log_moves(parts[3])).sum()

@@ -1,4 +1,6 @@
-"""Sequences of items: every form a user may pass is the same packed tensor, and what does not fit is named."""
+"""Sequences of items: every form a user may pass is the same packed tensor, and what does not fit
+is named.
+"""
 
 from __future__ import annotations
 
@@ -27,21 +29,38 @@ def same(found: Tensor, expected: Tensor) -> None:
 def test_every_form_is_one_packed_tensor() -> None:
     expected = torch.full((2, 3, 2), torch.inf, dtype=torch.float64)
     expected[0], expected[1, 0] = torch.tensor(ONE), torch.tensor(TWO[0])
-    columns = {"sequence": ["b", "a", "b", "b"], "time": [4, 1, 3, 5], "x": [3.0, 7.0, 1.0, 5.0], "y": [np.nan, 8.0, 2.0, 6.0]}
+    columns = {
+        "sequence": ["b", "a", "b", "b"],
+        "time": [4, 1, 3, 5],
+        "x": [3.0, 7.0, 1.0, 5.0],
+        "y": [np.nan, 8.0, 2.0, 6.0],
+    }
     frame = pd.DataFrame(columns)
     padded = np.full((2, 3, 2), np.nan)
     padded[0], padded[1, 0] = ONE, TWO[0]
     frames = [pd.DataFrame(part, columns=["x", "y"]) for part in (ONE, TWO)]
     for data in (
-        [ONE, TWO], (torch.tensor(ONE), torch.tensor(TWO)), [ONE.tolist(), TWO.tolist()], frame, frames, [frames[0], frames[1][["y", "x"]]],
-        padded, torch.tensor(padded), {"items": padded, "length": [3, 1]}, expected, frame.sort_values(["sequence", "time"], ascending=[False, True]).drop(columns="time"),
-    ):  # fmt: skip
+        [ONE, TWO],
+        (torch.tensor(ONE), torch.tensor(TWO)),
+        [ONE.tolist(), TWO.tolist()],
+        frame,
+        frames,
+        [frames[0], frames[1][["y", "x"]]],
+        padded,
+        torch.tensor(padded),
+        {"items": padded, "length": [3, 1]},
+        expected,
+        frame.sort_values(["sequence", "time"], ascending=[False, True]).drop(columns="time"),
+    ):
         same(packed(data), expected)
     assert as_item_sequences(frame, 2, Normal())[1] == ("x", "y")
     same(packed(ONE), torch.tensor(ONE)[None])
     same(packed(ONE[:, 0], 1), torch.tensor(ONE[:, :1])[None])
     same(packed([1.0, 3.0, 5.0], 1), torch.tensor(ONE[:, :1])[None])
-    same(packed([[1.0, 3.0], [5.0]], 1), torch.tensor([[[1.0], [3.0]], [[5.0], [torch.inf]]], dtype=torch.float64))
+    same(
+        packed([[1.0, 3.0], [5.0]], 1),
+        torch.tensor([[[1.0], [3.0]], [[5.0], [torch.inf]]], dtype=torch.float64),
+    )
 
 
 def test_gaps_in_time_are_steps_without_entries() -> None:
@@ -54,8 +73,13 @@ def test_empty_steps_at_an_end_are_kept_where_they_are_steps() -> None:
     found = packed([table, table[:1] + 1], 1)
     assert inside_of(found).sum(1).tolist() == [3, 1]
     same(packed(found, 1), found)  # checked again, the same
-    assert inside_of(packed(found[:, :3], 1)).sum(1).tolist() == [1, 1]  # padding of an array is none
-    assert inside_of(packed({"items": found[:, :3].nan_to_num(posinf=np.nan), "length": [3, 1]}, 1)).sum(1).tolist() == [3, 1]
+    assert inside_of(packed(found[:, :3], 1)).sum(1).tolist() == [
+        1,
+        1,
+    ]  # padding of an array is none
+    assert inside_of(
+        packed({"items": found[:, :3].nan_to_num(posinf=np.nan), "length": [3, 1]}, 1)
+    ).sum(1).tolist() == [3, 1]
 
 
 WRONG: dict[str, tuple[Any, str]] = {
@@ -70,10 +94,19 @@ WRONG: dict[str, tuple[Any, str]] = {
     "length zero": ({"items": np.ones((2, 3, 2)), "length": [3, 0]}, "sequence 1 is empty"),
     "keys": ({"items": np.zeros((2, 3, 2)), "lengths": [3, 3]}, "a dict of 'items'"),
     "mixed kinds": ([pd.DataFrame(ONE), TWO], "sequences of one kind"),
-    "other columns": ([pd.DataFrame(ONE, columns=["x", "y"]), pd.DataFrame(TWO, columns=["x", "z"])], "sequence 1: the columns of the first sequence"),
+    "other columns": (
+        [pd.DataFrame(ONE, columns=["x", "y"]), pd.DataFrame(TWO, columns=["x", "z"])],
+        "sequence 1: the columns of the first sequence",
+    ),
 }
 TIMES: dict[str, tuple[Any, str]] = {
-    "twice": ([1, 2, 2], "every time once in a sequence was expected, but 2 of sequence 'a' is there twice, again in row 2"),
+    "twice": (
+        [1, 2, 2],
+        (
+            "every time once in a sequence was expected, but 2 of sequence 'a' is there twice,"
+            " again in row 2"
+        ),
+    ),
     "negative": ([-1, 0, 1], "a negative one in row 0"),
     "fraction": ([1, 1.5, 2], "got 1.5 in row 1"),
     "words": (["a", "b", "c"], "column 'time': whole numbers"),
@@ -93,7 +126,11 @@ def test_what_does_not_fit_is_named(name: str) -> None:
 def test_times_that_count_no_steps_are_named(name: str) -> None:
     time, words = TIMES[name]
     with pytest.raises(ValueError, match=words):
-        packed(pd.DataFrame({"sequence": ["a"] * 3, "time": time, "x": [1.0, 2.0, 3.0], "y": [1.0, 2.0, 4.0]}))
+        packed(
+            pd.DataFrame(
+                {"sequence": ["a"] * 3, "time": time, "x": [1.0, 2.0, 3.0], "y": [1.0, 2.0, 4.0]}
+            )
+        )
 
 
 def test_a_sequence_without_a_name_and_values_out_of_range_are_named() -> None:
@@ -118,8 +155,14 @@ SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
     "shape": ({"allowed": np.ones((2, 3), dtype=bool)}, "allowed must be 3 rows of 3"),
     "entries": ({"allowed": np.full((3, 3), 2.0)}, "allowed must be 3 rows of 3"),
     "no way out": ({"allowed": [[1, 1, 1], [0, 0, 0], [1, 1, 1]]}, "row 1 has none"),
-    "out of reach": ({"allowed": [[1, 1, 0], [1, 1, 0], [1, 1, 1]], "initial": (1, 0, 0)}, "to state 2"),
-    "no stationary law": ({"allowed": [[1, 1, 0], [0, 1, 1], [0, 0, 1]], "initial": "stationary"}, "none from state 1 to state 0"),
+    "out of reach": (
+        {"allowed": [[1, 1, 0], [1, 1, 0], [1, 1, 1]], "initial": (1, 0, 0)},
+        "to state 2",
+    ),
+    "no stationary law": (
+        {"allowed": [[1, 1, 0], [0, 1, 1], [0, 0, 1]], "initial": "stationary"},
+        "none from state 1 to state 0",
+    ),
 }
 
 

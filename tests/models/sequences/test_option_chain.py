@@ -16,7 +16,9 @@ def test_the_distribution_takes_batches_of_parameters() -> None:
     sets = [options_truth(*SIZES, seed=seed) for seed in range(7)]
     data = case(0)[2]
     names = ("initial", "low", "high", "environment")
-    expected = torch.stack([Program(OptionsHMM(*SIZES), data).log_marginal_rows(params) for params in sets])
+    expected = torch.stack(
+        [Program(OptionsHMM(*SIZES), data).log_marginal_rows(params) for params in sets]
+    )
     stacked = [torch.stack([params[name] for params in sets]) for name in names]
     close(OptionChain(*stacked, 6).log_prob(data), expected.diagonal())
     restarts = OptionChain(*(value.unsqueeze(1) for value in stacked), 6).expand((7, 7))

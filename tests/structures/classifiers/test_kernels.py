@@ -28,20 +28,32 @@ def by_hand(data, posterior, bandwidths, rounds):
                     total = 0.0
                     for m in range(num_rows):
                         z = (data[n, v] - data[m, v]) / bandwidths[v]
-                        total += posterior[m, i] * math.exp(-0.5 * z * z) / (bandwidths[v] * math.sqrt(2 * math.pi))
+                        total += (
+                            posterior[m, i]
+                            * math.exp(-0.5 * z * z)
+                            / (bandwidths[v] * math.sqrt(2 * math.pi))
+                        )
                     joint[n, i] *= total / (num_rows * weights[i])
         posterior = joint / joint.sum(1, keepdims=True)
     return weights, posterior, np.log(joint.sum(1)).mean()
 
 
 def test_npem_equals_sums_over_rows(monkeypatch):
-    """Whole numbers lie on nodes of the grid: what differs is the kernel beyond four bandwidths, 6e-5 of its mass."""
+    """Whole numbers lie on nodes of the grid: what differs is the kernel beyond four bandwidths,
+    6e-5 of its mass.
+    """
     rng = np.random.default_rng(0)
     data = np.column_stack([rng.integers(0, 9, 14), rng.integers(0, 9, 14)]).astype(float)
     data[0], data[1] = 0.0, 8.0  # both ends, so that the grid runs from -4 to 12
     start = rng.dirichlet(np.ones(3), 14)
     monkeypatch.setattr(kernels, "_starts", lambda *args: torch.tensor(start.T[None]))
-    found = kernel_em(data, 3, KernelEM(bandwidths=(1.0, 1.0), grid_size=16 * 8 + 1, max_rounds=6, tolerance=0.0, num_restarts=1))
+    found = kernel_em(
+        data,
+        3,
+        KernelEM(
+            bandwidths=(1.0, 1.0), grid_size=16 * 8 + 1, max_rounds=6, tolerance=0.0, num_restarts=1
+        ),
+    )
     weights, posterior, objective = by_hand(data, start, (1.0, 1.0), 6)
     order = np.argsort(-weights, kind="stable")
     assert found.weights.numpy() == pytest.approx(weights[order], abs=2e-4)
@@ -55,7 +67,9 @@ def test_the_smoothed_objective_never_falls(seed):
     rng = np.random.default_rng(seed)
     data = rng.standard_normal((300, 3)) * [1.0, 5.0, 0.1] + rng.integers(0, 3, (300, 1))
     for size in (1, 2, 4):
-        found = kernel_em(data, size, KernelEM(smoothed=True, max_rounds=80, tolerance=0.0, num_restarts=4), seed)
+        found = kernel_em(
+            data, size, KernelEM(smoothed=True, max_rounds=80, tolerance=0.0, num_restarts=4), seed
+        )
         assert float(found.trace.diff().min()) > -1e-11
 
 
@@ -71,7 +85,10 @@ def test_the_smoothed_objective_is_what_it_says():
             place = float((x - nodes[0]) / found.steps[v])
             left = int(place)
             smooth = torch.zeros_like(nodes)
-            for node, share in ((left, left + 1 - place), (left + 1, place - left)):  # a row lies between two nodes
+            for node, share in (
+                (left, left + 1 - place),
+                (left + 1, place - left),
+            ):  # a row lies between two nodes
                 kernel = torch.exp(-0.5 * ((nodes - nodes[node]) / h) ** 2)
                 smooth = smooth + share * kernel / kernel.sum()
             joint = joint * torch.exp(found.densities[v].log() @ smooth)
@@ -79,7 +96,11 @@ def test_the_smoothed_objective_is_what_it_says():
     assert float(found.trace[-1]) == pytest.approx(total, abs=1e-9)
 
 
-@pytest.mark.parametrize("method", [KernelEM(), KernelEM(smoothed=True), KernelEM(by_component=True, num_restarts=2)], ids=["npem", "smoothed", "adaptive"])
+@pytest.mark.parametrize(
+    "method",
+    [KernelEM(), KernelEM(smoothed=True), KernelEM(by_component=True, num_restarts=2)],
+    ids=["npem", "smoothed", "adaptive"],
+)
 def test_truth_comes_back(method):
     board = simulate_checkerboard(2000, seed=1)
     found = kernel_em(board.data, 2, method)
@@ -107,7 +128,9 @@ def test_rows_far_from_all_others_keep_a_finite_ratio():
     assert far.isfinite().all()
     assert far.abs().max() < 1e-9  # nothing is known of either variate, or of one: independence
     density = [found.density(v, torch.tensor([x], dtype=F64))[0] for v, x in enumerate((0.5, -1.0))]
-    direct = (found.weights * density[0] * density[1]).sum() / ((found.weights @ density[0]) * (found.weights @ density[1]))
+    direct = (found.weights * density[0] * density[1]).sum() / (
+        (found.weights @ density[0]) * (found.weights @ density[1])
+    )
     assert near.item() == pytest.approx(float(direct.log()))
 
 
@@ -123,7 +146,9 @@ def test_silverman():
     rng = np.random.default_rng(0)
     x = rng.normal(2, 3, 5000)
     iqr = np.subtract(*np.quantile(x, [0.75, 0.25], method="inverted_cdf"))
-    assert kernels.silverman(torch.tensor(x)) == pytest.approx(0.9 * min(x.std(), iqr / 1.349) * 5000**-0.2, rel=1e-3)
+    assert kernels.silverman(torch.tensor(x)) == pytest.approx(
+        0.9 * min(x.std(), iqr / 1.349) * 5000**-0.2, rel=1e-3
+    )
     double = kernels.silverman(torch.tensor(x), torch.full((5000,), 2.0, dtype=F64))
     assert double == pytest.approx(kernels.silverman(torch.tensor(x)) * 2**-0.2)
 
@@ -142,9 +167,11 @@ def test_refusals():
         with pytest.raises(ValueError, match=message):
             kernel_em(changed, size, method)
     for settings, message in (
-        ({"grid_size": 5}, "grid_size"), ({"bandwidths": (0.0,)}, "be positive"), ({"by_component": True, "smoothed": True}, "by_component needs npEM"),
+        ({"grid_size": 5}, "grid_size"),
+        ({"bandwidths": (0.0,)}, "be positive"),
+        ({"by_component": True, "smoothed": True}, "by_component needs npEM"),
         ({"bandwidths": 1.0}, "one positive number a variate"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(ValueError, match=message):
             KernelEM(**settings)
     with pytest.raises(ValueError, match="2 columns were expected"):

@@ -21,9 +21,18 @@ from inference.base.progress import NoProgress
 from inference.fitting.problem import problem_of
 from inference.inspection import column_recovery, used_columns
 from inference.programs.program import Program
-from inference.structures.dictionary.alternating import AlternatingMinimization, GradientAlternation, refitted
+from inference.structures.dictionary.alternating import (
+    AlternatingMinimization,
+    GradientAlternation,
+    refitted,
+)
 from inference.structures.dictionary.codes import fourth_moment_start, unit_columns
-from inference.structures.dictionary.decoders import BackwardElimination, HardThresholding, Pursuit, Shrinkage
+from inference.structures.dictionary.decoders import (
+    BackwardElimination,
+    HardThresholding,
+    Pursuit,
+    Shrinkage,
+)
 from ppl_models import SparseCoding
 from ppl_models.datasets import load_paired_dictionary, paired_dictionary, sample_sparse_codes
 
@@ -47,11 +56,15 @@ def test_the_reported_numbers_are_the_programs(noise: float | None, tmp_path: Pa
     assert float(result.restarts.objective.max()) == result.objective
     if noise is None:
         assert scale == pytest.approx(float((rows - mean).square().mean().sqrt()), rel=1e-6)
-    assert result.num_parameters == 8 * 11 + int((result.local["codes"] != 0).sum()) + (noise is None)
+    assert result.num_parameters == 8 * 11 + int((result.local["codes"] != 0).sum()) + (
+        noise is None
+    )
     assert bool((result.local["codes"].sum(0).diff() <= 0).all())
     torch.testing.assert_close(result.params["dictionary"].norm(dim=0), torch.ones(8, dtype=F64))
     # rows as new rows: decoded again, at least about as well
-    assert float(result.log_likelihood_rows(rows).sum()) >= by_hand.sum() - 0.02 * abs(by_hand.sum())
+    assert float(result.log_likelihood_rows(rows).sum()) >= by_hand.sum() - 0.02 * abs(
+        by_hand.sum()
+    )
     result.save(tmp_path / "fit")
     again = Fit.load(tmp_path / "fit")
     assert again.model == model
@@ -61,7 +74,9 @@ def test_the_reported_numbers_are_the_programs(noise: float | None, tmp_path: Pa
     simulated = again.simulate(80, seed=3)
     assert abs(float((simulated["items"] - mean).std()) / scale - 1) < 0.2
     idata = result.to_arviz(rows)
-    assert np.array_equal(idata["posterior"]["dictionary"].values[0, 0], result.params["dictionary"].numpy())
+    assert np.array_equal(
+        idata["posterior"]["dictionary"].values[0, 0], result.params["dictionary"].numpy()
+    )
     assert idata["posterior"]["dictionary"].dims == ("chain", "draw", "item", "column")
     assert "codes" not in idata["posterior"]
 
@@ -88,8 +103,12 @@ def test_fourth_moments_rise_and_do_not_depend_on_the_start() -> None:
 @pytest.mark.parametrize("seed", [0, 1])
 def test_near_columns_are_told_apart(noise: float, seed: int) -> None:
     """Pairs five degrees apart, by a fit that names no method."""
-    truth, rows, codes = case(num_pairs=5, num_items=30, num_rows=2500, sparsity=3, angle=5.0, noise=noise, seed=seed)
-    with nullcontext() if noise else pytest.warns(BoundWarning, match=r"noise\[0\]"):  # rows without noise have no best one
+    truth, rows, codes = case(
+        num_pairs=5, num_items=30, num_rows=2500, sparsity=3, angle=5.0, noise=noise, seed=seed
+    )
+    with (
+        nullcontext() if noise else pytest.warns(BoundWarning, match=r"noise\[0\]")
+    ):  # rows without noise have no best one
         result = fit(SparseCoding(30, 10, 3, noise=None), rows, seed=seed)
     score = column_recovery(result.params["dictionary"], truth)
     assert score.is_full
@@ -103,11 +122,17 @@ def test_near_columns_are_told_apart(noise: float, seed: int) -> None:
 @pytest.mark.data("noisy_or_overparam.npz")
 @pytest.mark.parametrize("angle", [5, 10])
 def test_the_published_dictionaries_are_recovered(angle: int) -> None:
-    """The rows of the paper, where its own algorithm finds 8.7 and 19.8 of 24 columns on average."""
-    published = json.loads((Path(__file__).parents[2] / "references" / "sparse_coding.json").read_text())
+    """The rows of the paper, where its own algorithm finds 8.7 and 19.8 of 24 columns on
+    average.
+    """
+    published = json.loads(
+        (Path(__file__).parents[2] / "references" / "sparse_coding.json").read_text()
+    )
     truth = load_paired_dictionary(angle)
     rows, codes = sample_sparse_codes(truth, 10_000)
-    assert float(rows.square().sum()) == pytest.approx({5: 2936.681712, 10: 2895.924048}[angle], abs=1e-6)
+    assert float(rows.square().sum()) == pytest.approx(
+        {5: 2936.681712, 10: 2895.924048}[angle], abs=1e-6
+    )
     assert codes[0].nonzero().ravel().tolist() == [10, 11, 14, 20, 22]
     result = fit(SparseCoding(100, 24, 5), rows[1000:4000])
     score = column_recovery(result.params["dictionary"], truth)
@@ -117,10 +142,16 @@ def test_the_published_dictionaries_are_recovered(angle: int) -> None:
 
 
 def test_more_columns_than_there_are() -> None:
-    """Twelve noisy items of rank twelve, columns beyond the eight true ones; the objective never falls."""
+    """Twelve noisy items of rank twelve, columns beyond the eight true ones; the objective never
+    falls.
+    """
     truth, rows, _ = case(num_rows=300, noise=0.05)
-    with pytest.warns(EstimateWarning, match=r"standard deviation is 0.04\d*, but noise = 0.001 was stated"):
-        result = fit(SparseCoding(12, 10, 2), rows, AlternatingMinimization(tolerance=1e-4), num_restarts=4)
+    with pytest.warns(
+        EstimateWarning, match=r"standard deviation is 0.04\d*, but noise = 0.001 was stated"
+    ):
+        result = fit(
+            SparseCoding(12, 10, 2), rows, AlternatingMinimization(tolerance=1e-4), num_restarts=4
+        )
     assert bool((result.trace.objective.diff() >= -1e-12).all())
     assert result.trace.name == "minus squared error"
 
@@ -131,7 +162,10 @@ def test_codes_of_both_signs_contradict_the_model() -> None:
     generator = torch.Generator().manual_seed(0)
     signs = 2.0 * torch.randint(0, 2, codes.shape, generator=generator) - 1
     method = AlternatingMinimization(max_iterations=50, tolerance=1e-4)
-    with pytest.warns(EstimateWarning, match="residuals contradict the model.*codes of both signs need a column for each sign"):
+    with pytest.warns(
+        EstimateWarning,
+        match="residuals contradict the model.*codes of both signs need a column for each sign",
+    ):
         fit(SparseCoding(12, 8, 2, noise=0.01), rows + (codes * (signs - 1)) @ truth.mT, method)
     assert fit(SparseCoding(12, 8, 2, noise=0.01), rows, method).warnings == ()
 
@@ -143,8 +177,12 @@ def test_unused_and_repeated_columns_are_named() -> None:
     twice[:, 5] = truth[:, 2]
     none[:, [3, 4]] = 0.0
     assert problem.structure.concerns(problem, {"dictionary": truth, "codes": codes}) == []
-    assert problem.structure.concerns(problem, {"dictionary": truth, "codes": none})[0].startswith("no row uses columns 3 and 4 of the dictionary: 6 of the 8 columns")
-    assert problem.structure.concerns(problem, {"dictionary": twice, "codes": codes})[0].startswith("columns 2 and 5 of the dictionary are copies of each other")
+    assert problem.structure.concerns(problem, {"dictionary": truth, "codes": none})[0].startswith(
+        "no row uses columns 3 and 4 of the dictionary: 6 of the 8 columns"
+    )
+    assert problem.structure.concerns(problem, {"dictionary": twice, "codes": codes})[0].startswith(
+        "columns 2 and 5 of the dictionary are copies of each other"
+    )
     at_bound = {"dictionary": truth, "codes": codes, "noise": torch.tensor([1e-6], dtype=F64)}
     assert problem.structure.at_bound(at_bound) == ["noise[0]"]
 
@@ -184,7 +222,9 @@ def test_gradient_alternation_by_hand() -> None:
 
 def test_fits_start_where_told() -> None:
     truth, rows, _ = case(num_rows=400, angle=40.0)
-    first = fit(SparseCoding(12, 8, 2), rows, AlternatingMinimization(), init={"dictionary": 0.5 * truth})
+    first = fit(
+        SparseCoding(12, 8, 2), rows, AlternatingMinimization(), init={"dictionary": 0.5 * truth}
+    )
     assert column_recovery(first.params["dictionary"], truth).error < 1e-8
     again = fit(SparseCoding(12, 8, 2), rows, AlternatingMinimization(), init=first)
     assert again.num_iterations <= 2
@@ -202,24 +242,40 @@ class Interrupted(NoProgress):
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("method", [AlternatingMinimization(Pursuit(), tolerance=1e-15, max_iterations=28), GradientAlternation(num_epochs=45)], ids=lambda method: type(method).__name__)
-def test_an_interrupted_run_resumes_to_the_same_answer(method: AlternatingMinimization | GradientAlternation, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "method",
+    [
+        AlternatingMinimization(Pursuit(), tolerance=1e-15, max_iterations=28),
+        GradientAlternation(num_epochs=45),
+    ],
+    ids=lambda method: type(method).__name__,
+)
+def test_an_interrupted_run_resumes_to_the_same_answer(
+    method: AlternatingMinimization | GradientAlternation, tmp_path: Path
+) -> None:
     _, rows, _ = case(num_rows=60, noise=0.3)
     problem = problem_of(SparseCoding(12, 8, 2), rows, 1)
-    start = {"dictionary": torch.stack([unit_columns(rows[k : k + 8].T) for k in range(2)]), "codes": torch.zeros(2, 60, 8, dtype=F64)}
+    start = {
+        "dictionary": torch.stack([unit_columns(rows[k : k + 8].T) for k in range(2)]),
+        "codes": torch.zeros(2, 60, 8, dtype=F64),
+    }
     start["codes"][:, :, :2] = 0.5
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # both are cut short
         whole = method.run(problem, start, NoProgress(), None)
         with pytest.raises(KeyboardInterrupt):
-            method.run(problem, start, Interrupted(23), tmp_path / "run")  # the file is written after twenty
+            method.run(
+                problem, start, Interrupted(23), tmp_path / "run"
+            )  # the file is written after twenty
         resumed = method.run(problem, start, NoProgress(), tmp_path / "run")
     assert len(whole.history) > 23
     assert torch.equal(whole.history, resumed.history)
     for name, value in whole.params.items():
         assert torch.equal(value, resumed.params[name])
     with pytest.raises(ValueError, match="belongs to another fit"):
-        method.run(problem_of(SparseCoding(12, 8, 2), rows, 2), start, NoProgress(), tmp_path / "run")
+        method.run(
+            problem_of(SparseCoding(12, 8, 2), rows, 2), start, NoProgress(), tmp_path / "run"
+        )
 
 
 # ---------------------------------------------------------------- bad input
@@ -234,12 +290,18 @@ def test_an_interrupted_run_resumes_to_the_same_answer(method: AlternatingMinimi
         (lambda: SparseCoding(4, 3, 1, noise=0.0), "noise must lie in"),
         (lambda: SparseCoding(4, 3, 1, bound=math.inf), "bound must be positive"),
         (lambda: SparseCoding(4, 3, 1)(), "give data, or num_rows"),
-        (lambda: fit(SparseCoding(2, 1, 1), [[1.0, math.nan], [3.0, 1.0]]), "needs complete rows; row 0, column '1'"),
+        (
+            lambda: fit(SparseCoding(2, 1, 1), [[1.0, math.nan], [3.0, 1.0]]),
+            "needs complete rows; row 0, column '1'",
+        ),
         (lambda: fit(SparseCoding(2, 2, 1), [[1.0, 2.0]]), "at least as many rows"),
         (lambda: fit(SparseCoding(2, 1, 1), [[0.0, 0.0], [0.0, 0.0]]), "every entry is zero"),
         (lambda: fit(SparseCoding(3, 1, 1), [[1.0, 2.0]]), "num_items = 3 columns"),
         (lambda: AlternatingMinimization(decoder=Shrinkage()), "keeps to the sparsity"),
-        (lambda: AlternatingMinimization(max_iterations=0), "max_iterations must be an integer of at least 1"),
+        (
+            lambda: AlternatingMinimization(max_iterations=0),
+            "max_iterations must be an integer of at least 1",
+        ),
         (lambda: AlternatingMinimization(tolerance=0.0), "tolerance must be positive"),
         (lambda: GradientAlternation(step=-1.0), "step must be positive"),
         (lambda: GradientAlternation(batch_size=2.5), "batch_size must be an integer"),
@@ -248,10 +310,19 @@ def test_an_interrupted_run_resumes_to_the_same_answer(method: AlternatingMinimi
         (lambda: HardThresholding(num_steps=0), "num_steps must be a positive integer"),
         (lambda: paired_dictionary(0.0), "angle must lie in"),
         (lambda: load_paired_dictionary(7), "angle must be one of"),
-        (lambda: sample_sparse_codes(torch.eye(3, dtype=F64), 5, sparsity=4), "sparsity must lie in 1..3"),
-        (lambda: sample_sparse_codes(torch.eye(3, dtype=F64), 0, sparsity=1), "num_rows must be a positive integer"),
+        (
+            lambda: sample_sparse_codes(torch.eye(3, dtype=F64), 5, sparsity=4),
+            "sparsity must lie in 1..3",
+        ),
+        (
+            lambda: sample_sparse_codes(torch.eye(3, dtype=F64), 0, sparsity=1),
+            "num_rows must be a positive integer",
+        ),
         (lambda: column_recovery(torch.eye(3), torch.eye(4)), "one J were expected"),
-        (lambda: column_recovery(torch.zeros(3, 2), torch.eye(3)), "column 0 of dictionary is zero"),
+        (
+            lambda: column_recovery(torch.zeros(3, 2), torch.eye(3)),
+            "column 0 of dictionary is zero",
+        ),
     ],
 )
 def test_bad_input(call, message) -> None:

@@ -10,7 +10,12 @@ from scipy import optimize
 from support.files import case
 
 from inference.structures.dictionary.codes import decode, unit_columns
-from inference.structures.dictionary.decoders import BackwardElimination, HardThresholding, Pursuit, Shrinkage
+from inference.structures.dictionary.decoders import (
+    BackwardElimination,
+    HardThresholding,
+    Pursuit,
+    Shrinkage,
+)
 from ppl_models.datasets import sample_sparse_codes
 
 F64 = torch.float64
@@ -25,7 +30,9 @@ def best_support(row: np.ndarray, dictionary: np.ndarray, sparsity: int) -> floa
 
 
 def test_decoders_against_all_supports() -> None:
-    """No decoder beats the best support; the default finds it nearly always, and more often than the others."""
+    """No decoder beats the best support; the default finds it nearly always, and more often than
+    the others.
+    """
     truth, rows, _ = case(num_rows=60, sparsity=3, angle=30.0, noise=0.02)
     best = np.array([best_support(row, truth.numpy(), 3) for row in rows.numpy()])
     share = {}
@@ -36,7 +43,9 @@ def test_decoders_against_all_supports() -> None:
         found = (rows - codes @ truth.T).norm(dim=-1).numpy()
         assert (found >= best - 1e-9).all()
         share[type(decoder).__name__] = (found <= best + 1e-6).mean()
-        for row, code in zip(rows.numpy(), codes.numpy(), strict=True):  # the best amounts on what it chose
+        for row, code in zip(
+            rows.numpy(), codes.numpy(), strict=True
+        ):  # the best amounts on what it chose
             on = np.flatnonzero(code)
             amounts, _ = optimize.nnls(truth.numpy()[:, on], row)
             np.testing.assert_allclose(code[on], amounts, atol=1e-7)
@@ -52,7 +61,9 @@ def test_decoders_take_restarts_and_more_columns_than_items() -> None:
         together = decode(decoder, rows, dictionaries, 2)
         assert together.shape == (3, 40, 14)
         for r in range(3):
-            torch.testing.assert_close(together[r], decode(decoder, rows, dictionaries[r : r + 1], 2)[0])
+            torch.testing.assert_close(
+                together[r], decode(decoder, rows, dictionaries[r : r + 1], 2)[0]
+            )
     errors = [
         float((rows - decode(decoder, rows, dictionaries, 2)[1] @ dictionaries[1].T).square().sum())
         for decoder in (BackwardElimination(), Pursuit())
@@ -63,4 +74,6 @@ def test_decoders_take_restarts_and_more_columns_than_items() -> None:
 def test_shrinkage_is_the_papers_formula() -> None:
     truth, rows, _ = case(num_rows=30)
     codes = decode(Shrinkage(0.01), rows, truth.unsqueeze(0), 2)[0].numpy()
-    np.testing.assert_allclose(codes, np.maximum(0, rows.numpy() @ np.linalg.pinv(truth.numpy()).T - 0.01), atol=1e-10)
+    np.testing.assert_allclose(
+        codes, np.maximum(0, rows.numpy() @ np.linalg.pinv(truth.numpy()).T - 0.01), atol=1e-10
+    )

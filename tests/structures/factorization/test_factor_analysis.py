@@ -1,4 +1,6 @@
-"""Factor analysis: density, steps and estimates against closed forms and scikit-learn; noise of the components; bad input."""
+"""Factor analysis: density, steps and estimates against closed forms and scikit-learn; noise of the
+components; bad input.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from ppl_models import FactorAnalysis
 F64 = torch.float64
 
 
-def case(num_rows: int = 400, seed: int = 0, missing: float = 0.0) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+def case(
+    num_rows: int = 400, seed: int = 0, missing: float = 0.0
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     rng = np.random.default_rng(seed)
     phi, mu = rng.normal(size=(2, 7)), rng.normal(size=7)
     sigma = rng.uniform(0.6, 1.3, 7)
@@ -37,7 +41,9 @@ def rows_by_hand(params: dict[str, torch.Tensor], x: torch.Tensor) -> np.ndarray
     out = []
     for row in x.numpy():
         seen = ~np.isnan(row)
-        out.append(stats.multivariate_normal.logpdf(row[seen], mu[seen], covariance[np.ix_(seen, seen)]))
+        out.append(
+            stats.multivariate_normal.logpdf(row[seen], mu[seen], covariance[np.ix_(seen, seen)])
+        )
     return np.array(out)
 
 
@@ -49,19 +55,25 @@ def test_density_and_posterior_are_those_of_the_joint_normal(missing: float) -> 
     by_hand = rows_by_hand(result.params, x)
     np.testing.assert_allclose(result.log_likelihood_rows(x).numpy(), by_hand, rtol=1e-8)
     assert result.log_likelihood == pytest.approx(by_hand.sum(), rel=1e-9)
-    phi, mu, sigma = (result.params[name].numpy() for name in ("signatures", "intercepts", "scales"))
+    phi, mu, sigma = (
+        result.params[name].numpy() for name in ("signatures", "intercepts", "scales")
+    )
     row = x[0].numpy()
     seen = ~np.isnan(row)
     covariance = (phi.T @ phi + np.diag(sigma**2))[np.ix_(seen, seen)]
     expected = phi[:, seen] @ np.linalg.solve(covariance, row[seen] - mu[seen])
-    np.testing.assert_allclose(result.posterior_latents(x)["activities"][0].numpy(), expected, rtol=1e-7)
+    np.testing.assert_allclose(
+        result.posterior_latents(x)["activities"][0].numpy(), expected, rtol=1e-7
+    )
     assert truth["signatures"].shape == phi.shape
 
 
 def steepest(steps: FactorSteps, params: dict[str, torch.Tensor]) -> float:
     leaves = {name: value.clone().requires_grad_() for name, value in params.items()}
     value = steps.e_step(leaves)[1].sum()
-    return max(float(slope.abs().max()) for slope in torch.autograd.grad(value, list(leaves.values())))
+    return max(
+        float(slope.abs().max()) for slope in torch.autograd.grad(value, list(leaves.values()))
+    )
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.2])
@@ -90,7 +102,9 @@ def test_as_good_as_scikit_learn() -> None:
     product = result.params["signatures"].mT @ result.params["signatures"]
     expected = truth["signatures"].mT @ truth["signatures"]
     assert float((product - expected).norm() / expected.norm()) < 0.15
-    gram = (result.params["signatures"] / result.params["scales"]) @ (result.params["signatures"] / result.params["scales"]).mT
+    gram = (result.params["signatures"] / result.params["scales"]) @ (
+        result.params["signatures"] / result.params["scales"]
+    ).mT
     assert float(gram[0, 1].abs()) < 1e-6 * float(gram[0, 0])
     assert float(gram[0, 0]) > float(gram[1, 1])
     assert result.num_parameters == 7 * 2 - 1 + 14
@@ -101,7 +115,9 @@ def test_a_heywood_case_is_named() -> None:
     """Failed before: noise of next to nothing without a word."""
     x, _ = case(100, 3)
     names = [f"item {j}" for j in range(7)]
-    nearly = pd.DataFrame(torch.cat([x[:, :6], x[:, :1] + 0.01 * x[:, 6:]], 1).numpy(), columns=names)
+    nearly = pd.DataFrame(
+        torch.cat([x[:, :6], x[:, :1] + 0.01 * x[:, 6:]], 1).numpy(), columns=names
+    )
     with pytest.warns(EstimateWarning, match=r"Heywood case.*item (0|6) \("):
         result = fit(FactorAnalysis(7, 2), nearly, EM(max_iterations=500))
     assert any("Heywood" in text for text in result.warnings)  # which pages show
@@ -124,16 +140,25 @@ def test_missing_entries_are_marginalised(tmp_path) -> None:
 @pytest.mark.parametrize("shares", [None, (0.8, 0.2)])
 def test_noise_of_components_is_normal_where_the_model_is_right(shares) -> None:
     x, truth = case(500, 5, missing=0.1)
-    noise = structure_of(FactorAnalysis(7, 2, shares)).component_noise(truth, x, torch.Generator().manual_seed(0), 2)
+    noise = structure_of(FactorAnalysis(7, 2, shares)).component_noise(
+        truth, x, torch.Generator().manual_seed(0), 2
+    )
     assert noise.scores.shape == (2, 500, 2, 7)
-    p = [stats.kstest(noise.scores[m, :, k, j], "norm").pvalue for m in range(2) for k in range(2) for j in range(7)]
+    p = [
+        stats.kstest(noise.scores[m, :, k, j], "norm").pvalue
+        for m in range(2)
+        for k in range(2)
+        for j in range(7)
+    ]
     assert min(p) > 1e-4 / len(p)
     own = torch.tensor(shares or (0.5, 0.5), dtype=F64).sqrt().numpy()[:, None]
     total = (noise.scores * own).sum(2)  # the components' noise adds up to that of the item
     assert np.abs(total.std((0, 1)) - 1).max() < 0.15
 
 
-@pytest.mark.filterwarnings("ignore::inference.StartsWarning")  # a factor too many: its three starts end at three heights, half a nat apart
+@pytest.mark.filterwarnings(
+    "ignore::inference.StartsWarning"
+)  # a factor too many: its three starts end at three heights, half a nat apart
 def test_too_few_factors_show_in_their_noise() -> None:
     x, _ = case(1000, 6)
     fits = {k: fit(FactorAnalysis(7, k), x) for k in (1, 2, 3)}
@@ -151,7 +176,10 @@ def test_too_few_factors_show_in_their_noise() -> None:
         (lambda: FactorAnalysis(4, 2, bound=-1.0), "bound must be positive"),
         (lambda: FactorAnalysis(4, 2)(), "give data, or num_rows"),
         (lambda: fit(FactorAnalysis(3, 1), [[1.0, 2.0], [3.0, 1.0]]), "num_items = 3 columns"),
-        (lambda: fit(FactorAnalysis(3, 2), [[1.0, 2.0, 3.0], [3.0, 1.0, 0.0]]), r"more than num_components \+ 1 = 3 rows"),
+        (
+            lambda: fit(FactorAnalysis(3, 2), [[1.0, 2.0, 3.0], [3.0, 1.0, 0.0]]),
+            r"more than num_components \+ 1 = 3 rows",
+        ),
     ],
 )
 def test_bad_input(call, message) -> None:

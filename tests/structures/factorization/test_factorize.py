@@ -1,4 +1,6 @@
-"""Matrix factorization: updates by hand, monotone objectives, oracles, local estimates in fits, bad input."""
+"""Matrix factorization: updates by hand, monotone objectives, oracles, local estimates in fits, bad
+input.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def test_updates_are_em_by_hand(missing):
         new_phi = y.sum(0) + 0.5
         torch.testing.assert_close(updates.activities(z, phi)[r], new_z, rtol=1e-10, atol=1e-10)
         moved = updates.moved(z, phi, updates.pulls(z, phi))[1][r]
-        torch.testing.assert_close(moved, new_phi / new_phi.sum(-1, keepdim=True), rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(
+            moved, new_phi / new_phi.sum(-1, keepdim=True), rtol=1e-10, atol=1e-10
+        )
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.2])
@@ -65,7 +69,11 @@ def test_counts_never_lose(missing, prior):
     z, phi = pair(2)
     last = updates.varying(z, phi)
     for step in range(20):
-        z, phi = updates.sweep(z, phi) if step < 10 else accelerated(updates, updates.sweep, z, phi, updates.varying(z, phi))[:2]
+        z, phi = (
+            updates.sweep(z, phi)
+            if step < 10
+            else accelerated(updates, updates.sweep, z, phi, updates.varying(z, phi))[:2]
+        )
         value = updates.varying(z, phi)
         assert bool((value >= last - 1e-9 * last.abs()).all())
         last = value
@@ -89,7 +97,11 @@ def test_the_reported_numbers_are_the_programs(missing, prior):
     model = PoissonFactorization(8, 3, activity_prior=prior)
     result = fit(model, x, num_restarts=3, seed=2)
     rates = (result.local["activities"] @ result.params["signatures"]).numpy()
-    by_hand = np.where(np.isnan(x.numpy()), 0.0, stats.poisson.logpmf(np.nan_to_num(x.numpy()), np.maximum(rates, 1e-12)))
+    by_hand = np.where(
+        np.isnan(x.numpy()),
+        0.0,
+        stats.poisson.logpmf(np.nan_to_num(x.numpy()), np.maximum(rates, 1e-12)),
+    )
     assert result.log_likelihood == pytest.approx(by_hand.sum(), rel=1e-10)
     joint = Program(model, x).log_joint(result.params | result.local, {})
     assert result.objective == pytest.approx(float(joint), rel=1e-9)
@@ -107,14 +119,24 @@ def test_as_good_as_scikit_learn():
     result = fit(PoissonFactorization(12, 3), x, num_restarts=10, seed=0)
     best = -math.inf
     for seed in range(5):
-        nmf = NMF(3, solver="mu", beta_loss="kullback-leibler", init="random", random_state=seed, max_iter=5000, tol=1e-9)
+        nmf = NMF(
+            3,
+            solver="mu",
+            beta_loss="kullback-leibler",
+            init="random",
+            random_state=seed,
+            max_iter=5000,
+            tol=1e-9,
+        )
         mu = np.maximum(nmf.fit_transform(x.numpy()) @ nmf.components_, 1e-12)
         best = max(best, stats.poisson.logpmf(x.numpy(), mu).sum())
     assert result.log_likelihood >= best - 0.05
 
 
 def test_new_rows_are_solved_for():
-    """The activities of a new row are the maximum of a concave function: compared with scipy's optimizer."""
+    """The activities of a new row are the maximum of a concave function: compared with scipy's
+    optimizer.
+    """
     x, _, _ = counts_case(5)
     result = fit(PoissonFactorization(8, 3), x, num_restarts=3, seed=1)
     new = counts_case(6, n=4)[0]
@@ -126,18 +148,28 @@ def test_new_rows_are_solved_for():
         def minus(z, row=row):
             return -stats.poisson.logpmf(row, np.maximum(z @ phi, 1e-12)).sum()
 
-        found = optimize.minimize(minus, np.full(3, row.sum() / 3), bounds=[(1e-10, None)] * 3, method="L-BFGS-B")
+        found = optimize.minimize(
+            minus, np.full(3, row.sum() / 3), bounds=[(1e-10, None)] * 3, method="L-BFGS-B"
+        )
         assert float(rows[i]) == pytest.approx(-found.fun, abs=1e-4)
 
 
 @pytest.mark.parametrize("nonnegative", [None, False, True])
 def test_rows_are_rebuilt_from_their_best_activities(nonnegative):
-    """Against the activities of the fit, and against a numerical maximum where an entry is missing."""
+    """Against the activities of the fit, and against a numerical maximum where an entry is
+    missing.
+    """
     x = counts_case(seed=3, n=25, j=6, k=2)[0]
-    model = PoissonFactorization(6, 2) if nonnegative is None else GaussianFactorization(6, 2, nonnegative=nonnegative)
+    model = (
+        PoissonFactorization(6, 2)
+        if nonnegative is None
+        else GaussianFactorization(6, 2, nonnegative=nonnegative)
+    )
     result = fit(model, x, seed=1)
     phi = result.params["signatures"]
-    torch.testing.assert_close(result.reconstruct(x), result.local["activities"] @ phi, rtol=2e-3, atol=2e-2)
+    torch.testing.assert_close(
+        result.reconstruct(x), result.local["activities"] @ phi, rtol=2e-3, atol=2e-2
+    )
     if nonnegative is not None:
         return
     gaps = x.clone()
@@ -148,7 +180,13 @@ def test_rows_are_rebuilt_from_their_best_activities(nonnegative):
         rate = z @ phi.numpy()[:, seen] + 1e-300
         return rate.sum() - (x[4, seen].numpy() * np.log(rate)).sum()
 
-    best = optimize.minimize(minus, np.full(2, float(x[4].sum()) / 2), bounds=[(1e-10, None)] * 2, method="L-BFGS-B", options={"ftol": 1e-14}).x
+    best = optimize.minimize(
+        minus,
+        np.full(2, float(x[4].sum()) / 2),
+        bounds=[(1e-10, None)] * 2,
+        method="L-BFGS-B",
+        options={"ftol": 1e-14},
+    ).x
     filled = result.fill_missing(gaps.numpy())
     assert filled[4, 2] == pytest.approx(float(best @ phi.numpy()[:, 2]), rel=1e-3)
     assert np.array_equal(np.delete(filled, 4, 0), np.delete(np.asarray(x), 4, 0))
@@ -212,10 +250,22 @@ def test_rows_and_columns_may_be_permuted():
         (lambda: Factorize(tolerance=-1.0), "tolerance must be positive"),
         (lambda: fit(PoissonFactorization(2, 1), [[1.0, -2.0], [3.0, 1.0]]), "negative value"),
         (lambda: fit(PoissonFactorization(2, 1), [[1.0, 2.5], [3.0, 1.0]]), "whole counts"),
-        (lambda: fit(PoissonFactorization(2, 1), [[0.0, 0.0], [3.0, 1.0]]), "row 0 holds no counts"),
-        (lambda: fit(PoissonFactorization(3, 3), [[1.0, 2.0, 0.0], [3.0, 1.0, 1.0]]), "at least as many rows"),
-        (lambda: fit(GaussianFactorization(2, 1), [[1.0, math.nan], [3.0, 1.0]]), "needs complete rows"),
-        (lambda: fit(PoissonFactorization(3, 1), [[1.0, 2.0], [3.0, 1.0]]), "num_items = 3 columns"),
+        (
+            lambda: fit(PoissonFactorization(2, 1), [[0.0, 0.0], [3.0, 1.0]]),
+            "row 0 holds no counts",
+        ),
+        (
+            lambda: fit(PoissonFactorization(3, 3), [[1.0, 2.0, 0.0], [3.0, 1.0, 1.0]]),
+            "at least as many rows",
+        ),
+        (
+            lambda: fit(GaussianFactorization(2, 1), [[1.0, math.nan], [3.0, 1.0]]),
+            "needs complete rows",
+        ),
+        (
+            lambda: fit(PoissonFactorization(3, 1), [[1.0, 2.0], [3.0, 1.0]]),
+            "num_items = 3 columns",
+        ),
     ],
 )
 def test_bad_input(call, message):
@@ -225,18 +275,32 @@ def test_bad_input(call, message):
 
 @pytest.mark.parametrize("family", [PoissonFactorization, GaussianFactorization])
 def test_what_em_calls_a_log_likelihood_is_that_of_the_rows(family):
-    """The law of the activities is a prior of estimates: it belongs to the objective, under its own name."""
+    """The law of the activities is a prior of estimates: it belongs to the objective, under its own
+    name.
+    """
     x, _, _ = counts_case(1, n=20, j=5, k=2)
-    found = fit(family(5, 2), x, EM(max_iterations=150, tolerance=1e-4, parameter_tolerance=1e3), init="random", seed=1)
+    found = fit(
+        family(5, 2),
+        x,
+        EM(max_iterations=150, tolerance=1e-4, parameter_tolerance=1e3),
+        init="random",
+        seed=1,
+    )
     assert found.local is not None
     own = float(found.structure.conditional_rows(found.params | found.local, x).sum())
     assert found.log_likelihood == pytest.approx(own, abs=1e-8)
     by_rows = float(found.log_likelihood_rows(x).sum())
-    assert found.log_likelihood == pytest.approx(by_rows, abs=0.5)  # activities of the rows are solved for anew, to the end
+    assert found.log_likelihood == pytest.approx(
+        by_rows, abs=0.5
+    )  # activities of the rows are solved for anew, to the end
     assert float(found.trace.log_likelihood[-1]) == pytest.approx(found.log_likelihood, abs=0.1)
-    assert found.bic == pytest.approx(-2 * found.log_likelihood + found.num_parameters * math.log(20))
+    assert found.bic == pytest.approx(
+        -2 * found.log_likelihood + found.num_parameters * math.log(20)
+    )
     program = Program(found.model, x)
-    joint = float(program.log_marginal(found.params | found.local) + program.log_prior(found.params))
+    joint = float(
+        program.log_marginal(found.params | found.local) + program.log_prior(found.params)
+    )
     assert found.objective == pytest.approx(joint, abs=1e-8)
     assert found.objective < found.log_likelihood - 50
     assert found.objective_name == "log-posterior of parameters and activities"

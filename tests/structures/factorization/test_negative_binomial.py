@@ -1,4 +1,6 @@
-"""Factorization of overdispersed counts: updates by hand, oracle, recovery, noise; and factorizations that resume."""
+"""Factorization of overdispersed counts: updates by hand, oracle, recovery, noise; and
+factorizations that resume.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ from inference.acdc import acdc
 from inference.metrics import match_components
 from inference.programs.program import Program
 from inference.structures.factorization.counts import Counts
-from inference.structures.factorization.dispersed_counts import DispersedCounts, LinearlyDispersedCounts
+from inference.structures.factorization.dispersed_counts import (
+    DispersedCounts,
+    LinearlyDispersedCounts,
+)
 from inference.structures.factorization.factorize import Course, Factorize
 from inference.structures.factorization.updates import accelerated
 from ppl_models import GaussianFactorization, NegativeBinomialFactorization, PoissonFactorization
@@ -27,7 +32,15 @@ def case(seed=0, n=40, j=8, k=3, dispersion=0.2, missing=0.0, law="quadratic"):
     phi = rng.dirichlet(np.full(j, 0.3), size=k)
     z = rng.gamma(1.0, 60.0, size=(n, k)) + 1
     mu = z @ phi
-    rate = mu if not dispersion else mu * rng.gamma(1 / dispersion, dispersion, (n, j)) if law == "quadratic" else rng.gamma(mu / dispersion, dispersion)
+    rate = (
+        mu
+        if not dispersion
+        else (
+            mu * rng.gamma(1 / dispersion, dispersion, (n, j))
+            if law == "quadratic"
+            else rng.gamma(mu / dispersion, dispersion)
+        )
+    )
     x = rng.poisson(rate).astype(float)
     x[:, 0] += 1  # no empty row
     x[rng.random(x.shape) < missing] = np.nan
@@ -64,7 +77,9 @@ def test_the_weight_is_the_posterior_mean_of_the_factor():
 
     total = integrate.quad(joint, 0, 30)[0]
     by_hand = integrate.quad(lambda a: a * joint(a), 0, 30)[0] / total
-    updates = DispersedCounts(torch.tensor([[x]], dtype=F64), None, size=torch.tensor([[1 / delta]], dtype=F64))
+    updates = DispersedCounts(
+        torch.tensor([[x]], dtype=F64), None, size=torch.tensor([[1 / delta]], dtype=F64)
+    )
     z, phi = torch.full((1, 1, 1), mu, dtype=F64), torch.ones(1, 1, 1, dtype=F64)
     assert float(updates._parts(z, phi)[1]) == pytest.approx(by_hand, rel=1e-8)
     assert float(updates.log_likelihood_rows(z, phi)) == pytest.approx(np.log(total), rel=1e-8)
@@ -73,7 +88,9 @@ def test_the_weight_is_the_posterior_mean_of_the_factor():
 @both_laws
 @pytest.mark.parametrize("missing", [0.0, 0.2])
 def test_updates_follow_the_gradient(missing, law):
-    """EM multiplies by (a / b) where a - b is in proportion to the gradient of the log-likelihood: Fisher's identity."""
+    """EM multiplies by (a / b) where a - b is in proportion to the gradient of the log-likelihood:
+    Fisher's identity.
+    """
     x, _, _ = case(missing=missing)
     z, phi, delta = start(1)
     updates = updates_of(x, delta, law)
@@ -99,7 +116,11 @@ def test_no_step_loses(missing, law):
             updates, value = updates.dispersed(z, phi)
             torch.testing.assert_close(value, updates.varying(z, phi))
         else:
-            z, phi = updates.sweep(z, phi) if step < 10 else accelerated(updates, updates.sweep, z, phi, updates.varying(z, phi))[:2]
+            z, phi = (
+                updates.sweep(z, phi)
+                if step < 10
+                else accelerated(updates, updates.sweep, z, phi, updates.varying(z, phi))[:2]
+            )
             value = updates.varying(z, phi)
         assert bool((value >= last - 1e-9 * last.abs()).all())
         last = value
@@ -111,7 +132,9 @@ def test_near_poisson_counts_the_linear_law_is_that_of_lee_and_seung():
     z, phi, _ = start(3)
     near = updates_of(x, torch.full((2, 1), 1e-6, dtype=F64), "linear")
     poisson = Counts(x, None)
-    torch.testing.assert_close(near.activities(z, phi), poisson.activities(z, phi), rtol=1e-3, atol=0)  # the next term is of the size of theta x over mu
+    torch.testing.assert_close(
+        near.activities(z, phi), poisson.activities(z, phi), rtol=1e-3, atol=0
+    )  # the next term is of the size of theta x over mu
     rows = near.log_likelihood_rows(z, phi)
     torch.testing.assert_close(rows, poisson.log_likelihood_rows(z, phi), rtol=1e-3, atol=0)
 
@@ -128,7 +151,9 @@ def test_the_dispersion_is_the_best_for_its_means(law):
         size = sizes(law, mu, np.exp(log_delta))
         return -stats.nbinom.logpmf(x.numpy(), size, size / (size + mu)).sum()
 
-    best = optimize.minimize_scalar(minus, bounds=(-8, 4), method="bounded", options={"xatol": 1e-10})
+    best = optimize.minimize_scalar(
+        minus, bounds=(-8, 4), method="bounded", options={"xatol": 1e-10}
+    )
     assert float(updates.size.log()) == pytest.approx(-best.x, abs=1e-4)
 
 
@@ -153,25 +178,48 @@ def test_the_reported_numbers_are_the_programs(missing, law, tmp_path):
     assert again.simulate(40, seed=1)["items"].shape == (40, 8)
 
 
-@pytest.mark.parametrize(("law", "dispersion"), [("quadratic", 0.15), pytest.param("linear", 1.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("law", "dispersion"),
+    [("quadratic", 0.15), pytest.param("linear", 1.0, marks=pytest.mark.slow)],
+)
 def test_recovery_and_rivalry_with_poisson(law, dispersion):
     x, _, phi = case(4, n=200, j=60, dispersion=dispersion, law=law)
     result = fit(NegativeBinomialFactorization(60, 3, variance=law), x, num_restarts=6, seed=0)
     assert match_components(result.params["signatures"], phi).cosine_error.max() < 0.03
-    assert float(result.params["dispersion"]) == pytest.approx(dispersion, rel=0.3)  # low: activities are fitted too
+    assert float(result.params["dispersion"]) == pytest.approx(
+        dispersion, rel=0.3
+    )  # low: activities are fitted too
     other = "linear" if law == "quadratic" else "quadratic"
-    assert result.bic < fit(NegativeBinomialFactorization(60, 3, variance=other), x, num_restarts=6, seed=0).bic - 50
+    assert (
+        result.bic
+        < fit(NegativeBinomialFactorization(60, 3, variance=other), x, num_restarts=6, seed=0).bic
+        - 50
+    )
     plain = fit(PoissonFactorization(60, 3), x, num_restarts=6, seed=0)
     assert result.bic < plain.bic - 500
     counts = case(4, n=200, j=20, dispersion=0.0)[0]
-    assert float(fit(NegativeBinomialFactorization(20, 3, variance=law), counts, num_restarts=3).params["dispersion"]) < 0.01
+    assert (
+        float(
+            fit(NegativeBinomialFactorization(20, 3, variance=law), counts, num_restarts=3).params[
+                "dispersion"
+            ]
+        )
+        < 0.01
+    )
 
 
 @pytest.mark.parametrize(("law", "dispersion"), [("quadratic", 0.2), ("linear", 0.9)])
 def test_the_truths_noise_is_exact_only_under_its_own_law(law, dispersion):
     """Parts of a negative binomial sum, split at random, are themselves negative binomial."""
     x, z, phi = case(5, n=250, j=24, dispersion=dispersion, law=law)
-    own = {3: fit(NegativeBinomialFactorization(24, 3, variance=law), x, Factorize(max_sweeps=3000), num_restarts=1)}
+    own = {
+        3: fit(
+            NegativeBinomialFactorization(24, 3, variance=law),
+            x,
+            Factorize(max_sweeps=3000),
+            num_restarts=1,
+        )
+    }
     truth = {"signatures": phi, "dispersion": torch.tensor([dispersion], dtype=F64)}
     at_truth = acdc({3: replace(own[3], params=truth, local={"activities": z})}, x)
     assert (np.abs(at_truth.raw[3] - at_truth.null_mean[3]) < 5 * at_truth.null_sd[3]).all()
@@ -181,7 +229,9 @@ def test_the_truths_noise_is_exact_only_under_its_own_law(law, dispersion):
 
 
 @pytest.mark.filterwarnings("ignore:the best restart did not converge")
-@pytest.mark.parametrize("family", [PoissonFactorization, NegativeBinomialFactorization, GaussianFactorization])
+@pytest.mark.parametrize(
+    "family", [PoissonFactorization, NegativeBinomialFactorization, GaussianFactorization]
+)
 def test_an_interrupted_fit_goes_on_where_it_stopped(family, tmp_path, monkeypatch):
     x, _, _ = case(6)
     model = family(8, 3, **({"nonnegative": True} if family is GaussianFactorization else {}))
@@ -202,7 +252,9 @@ def test_an_interrupted_fit_goes_on_where_it_stopped(family, tmp_path, monkeypat
     resumed = fit(model, x, method, num_restarts=3, seed=1, checkpoint=path)
     assert len(calls) == 15 + 40 - 10  # the ten iterations on disk are not done again
     assert torch.equal(resumed.params["signatures"], whole.params["signatures"])
-    torch.testing.assert_close(resumed.trace.objective, whole.trace.objective, rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(
+        resumed.trace.objective, whole.trace.objective, rtol=0, atol=0, equal_nan=True
+    )
     assert torch.equal(resumed.restarts.objective, whole.restarts.objective)
     with pytest.raises(ValueError, match="another fit"):
         fit(model, x, method, num_restarts=3, seed=2, checkpoint=path)
@@ -212,8 +264,14 @@ def test_bad_input():
     for call, message in (
         (lambda: NegativeBinomialFactorization(4, 5), "exceeds num_items"),
         (lambda: NegativeBinomialFactorization(4, 2, bound=0.0), "bound must be positive"),
-        (lambda: NegativeBinomialFactorization(4, 2, variance="cubic"), "variance must be 'quadratic' or 'linear', got 'cubic'"),
-        (lambda: fit(NegativeBinomialFactorization(2, 1), [[1.0, 2.5], [3.0, 1.0]]), "whole counts"),
+        (
+            lambda: NegativeBinomialFactorization(4, 2, variance="cubic"),
+            "variance must be 'quadratic' or 'linear', got 'cubic'",
+        ),
+        (
+            lambda: fit(NegativeBinomialFactorization(2, 1), [[1.0, 2.5], [3.0, 1.0]]),
+            "whole counts",
+        ),
         (lambda: NegativeBinomialFactorization(4, 2)(), "give data, or num_rows"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -1,4 +1,6 @@
-"""ACDC for hidden states: noise of a known law under the model; wrong durations, dependence within states and wrong laws of rows are seen."""
+"""ACDC for hidden states: noise of a known law under the model; wrong durations, dependence within
+states and wrong laws of rows are seen.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,18 @@ F64 = torch.float64
 LENGTHS = [400, 120, 1, 7]
 TWO = HiddenMarkov(2, Normal(), num_items=1, initial="stationary")
 NORMAL = {
-    "transitions": torch.tensor([[0.95, 0.05], [0.1, 0.9]], dtype=F64), "predictors": torch.tensor([[0.0], [4.0]], dtype=F64),
+    "transitions": torch.tensor([[0.95, 0.05], [0.1, 0.9]], dtype=F64),
+    "predictors": torch.tensor([[0.0], [4.0]], dtype=F64),
     "dispersion": torch.ones(2, 1, dtype=F64),
-}  # fmt: skip
+}
 
 
-def noise_of(model: HiddenMarkov, params: dict[str, Tensor], data: Tensor, num_draws: int = 1) -> NoiseDraws:
-    found = structure_of(model).component_noise(params, data, torch.Generator().manual_seed(0), num_draws)
+def noise_of(
+    model: HiddenMarkov, params: dict[str, Tensor], data: Tensor, num_draws: int = 1
+) -> NoiseDraws:
+    found = structure_of(model).component_noise(
+        params, data, torch.Generator().manual_seed(0), num_draws
+    )
     assert found is not None
     return found
 
@@ -38,20 +45,26 @@ def noise_of(model: HiddenMarkov, params: dict[str, Tensor], data: Tensor, num_d
 def at(model: HiddenMarkov, params: dict[str, Tensor], data: Tensor) -> Fit:
     """A fit that holds given parameters."""
     with pytest.warns(ConvergenceWarning):
-        return dataclasses.replace(fit(model, data, EM(max_iterations=1), init=params), params=params)
+        return dataclasses.replace(
+            fit(model, data, EM(max_iterations=1), init=params), params=params
+        )
 
 
 @pytest.mark.parametrize(
     "model",
     [
-        HiddenMarkov(2, Blocks((Normal(), 1), (Poisson(), 1), (Bernoulli(), 1)), initial="stationary"),
+        HiddenMarkov(
+            2, Blocks((Normal(), 1), (Poisson(), 1), (Bernoulli(), 1)), initial="stationary"
+        ),
         HiddenMarkov(3, MultivariateNormal(), num_items=2),
         HiddenMarkov(3, Poisson(), num_items=2, allowed=LEFT_RIGHT, initial=(1.0, 0.0, 0.0)),
     ],
     ids=["mixed", "whole rows", "left to right"],
 )
 def test_the_noise_of_the_true_model_is_standard_normal(model: HiddenMarkov) -> None:
-    """Ragged sequences with gaps; every step has scores, every second one of a visit a pair, every visit a duration."""
+    """Ragged sequences with gaps; every step has scores, every second one of a visit a pair, every
+    visit a duration.
+    """
     truth = truth_of(model, 3)
     data = drawn(model, truth, LENGTHS * 5, 1)
     data[::3, 10:14] = torch.where(data[::3, 10:14].isinf(), torch.inf, torch.nan)
@@ -73,7 +86,9 @@ def test_pairs_are_counted_from_the_begin_of_a_visit() -> None:
 
 
 def wrong(kind: str, seed: int) -> Tensor:
-    """One sequence of two states that breaks what the model says: visits of even length, rows that hang on the one before, or counts' law of rows."""
+    """One sequence of two states that breaks what the model says: visits of even length, rows that
+    hang on the one before, or counts' law of rows.
+    """
     rng = np.random.default_rng(seed)
     if kind == "durations":
         state = np.concatenate([np.full(rng.integers(8, 12), i % 2) for i in range(140)])

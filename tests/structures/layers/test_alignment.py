@@ -1,4 +1,6 @@
-"""Permutations and signs of layers: random relabellings are undone, and never change the likelihood."""
+"""Permutations and signs of layers: random relabellings are undone, and never change the
+likelihood.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.encoder_names import SIZES, describe, draw_params, draw_relabelling, largest_difference, seeds
+from support.encoder_names import (
+    SIZES,
+    describe,
+    draw_params,
+    draw_relabelling,
+    largest_difference,
+    seeds,
+)
 from torch import Tensor
 
 from inference.alignment import align
@@ -17,7 +26,9 @@ from inference.structures.layers.alignment import align_layers, canonical_signs,
 
 
 def log_likelihood(params: dict[str, Tensor], items: Tensor) -> Tensor:
-    """Bernoulli deep discrete encoder by brute force over every configuration of every layer, in plain loops."""
+    """Bernoulli deep discrete encoder by brute force over every configuration of every layer, in
+    plain loops.
+    """
     num_layers = sum(name.startswith("loadings_") for name in params)
     sizes = [params[f"loadings_{d}"].shape[1] for d in range(1, num_layers + 1)]
     total = torch.zeros(len(items), dtype=torch.float64)
@@ -84,20 +95,32 @@ def test_align_finds_labels_under_noise_and_reports_its_cost() -> None:
     for seed in range(10):
         generator = torch.Generator().manual_seed(seed)
         truth = draw_params(SIZES[2], generator)
-        noisy = {name: value + 1e-3 * torch.randn(value.shape, generator=generator) for name, value in truth.items()}
+        noisy = {
+            name: value + 1e-3 * torch.randn(value.shape, generator=generator)
+            for name, value in truth.items()
+        }
         permutations, flips = draw_relabelling(SIZES[2], generator)
-        aligned = align_layers(relabel(noisy, layers, root, permutations, flips), truth, layers, root)
+        aligned = align_layers(
+            relabel(noisy, layers, root, permutations, flips), truth, layers, root
+        )
         assert largest_difference(aligned.params, noisy) < 1e-12
-        cost = sum(float((noisy[f"loadings_{d}"] - truth[f"loadings_{d}"]).square().sum()) for d in (1, 2))
+        cost = sum(
+            float((noisy[f"loadings_{d}"] - truth[f"loadings_{d}"]).square().sum()) for d in (1, 2)
+        )
         assert aligned.cost == pytest.approx(cost)
         for site in permutations:
-            assert torch.equal(permutations[site][aligned.permutations[site]], torch.arange(len(permutations[site])))
+            assert torch.equal(
+                permutations[site][aligned.permutations[site]],
+                torch.arange(len(permutations[site])),
+            )
 
 
 def test_without_signs_nothing_is_flipped() -> None:
     layers, root = describe(SIZES[2])
     truth = draw_params(SIZES[2], torch.Generator().manual_seed(0))
-    flipped = relabel(truth, layers, root, {}, {"latents_1": torch.tensor([True, False, True, False])})
+    flipped = relabel(
+        truth, layers, root, {}, {"latents_1": torch.tensor([True, False, True, False])}
+    )
     aligned = align_layers(flipped, truth, layers, root, signs=False)
     assert not any(flips.any() for flips in aligned.flips.values())
     assert aligned.cost > 1
@@ -112,13 +135,17 @@ def test_a_given_graph_names_the_latents() -> None:
     alike, _ = describe((3, 2), {1: torch.ones(3, 2).bool()})
     rest = {"intercepts_1": torch.zeros(3), "proportions": torch.full((2,), 0.5)}
     truth = rest | {"loadings_1": torch.tensor([[5.0, 1.0], [0.1, 0.0], [0.0, 0.1]])}
-    estimate = rest | {"loadings_1": torch.tensor([[1.0, 5.0], [0.1, 0.0], [0.0, 0.1]])}  # values swapped, not edges
+    estimate = rest | {
+        "loadings_1": torch.tensor([[1.0, 5.0], [0.1, 0.0], [0.0, 0.1]])
+    }  # values swapped, not edges
     assert align_layers(estimate, truth, free, root).permutations["latents_1"].tolist() == [1, 0]
     assert align_layers(estimate, truth, alike, root).permutations["latents_1"].tolist() == [1, 0]
     assert align_layers(estimate, truth, given, root).permutations["latents_1"].tolist() == [0, 1]
     # a graph whose latents all were renamed: the edges decide, not the values
     renamed, _ = describe((3, 2), {1: graph[:, [1, 0]]})
-    swapped = align_layers(relabel(estimate, free, root, {"latents_1": torch.tensor([1, 0])}, {}), truth, renamed, root)
+    swapped = align_layers(
+        relabel(estimate, free, root, {"latents_1": torch.tensor([1, 0])}, {}), truth, renamed, root
+    )
     assert swapped.permutations["latents_1"].tolist() == [0, 1]
 
 
@@ -127,9 +154,16 @@ def test_leading_dims_share_one_relabelling() -> None:
     generator = torch.Generator().manual_seed(3)
     draws = [draw_params(SIZES[2], generator) for _ in range(3)]
     how = draw_relabelling(SIZES[2], generator)
-    stacked = relabel({name: torch.stack([d[name] for d in draws]) for name in draws[0]}, layers, root, *how)
+    stacked = relabel(
+        {name: torch.stack([d[name] for d in draws]) for name in draws[0]}, layers, root, *how
+    )
     for i, one in enumerate(draws):
-        assert largest_difference(relabel(one, layers, root, *how), {k: v[i] for k, v in stacked.items()}) == 0
+        assert (
+            largest_difference(
+                relabel(one, layers, root, *how), {k: v[i] for k, v in stacked.items()}
+            )
+            == 0
+        )
 
 
 # ---------------------------------------------------------------- signs
@@ -172,12 +206,18 @@ def test_bad_input_is_refused_by_name() -> None:
     layers, root = describe(SIZES[2])
     params = draw_params(SIZES[2], torch.Generator().manual_seed(0))
     short = params | {"loadings_2": params["loadings_2"][:, :1]}
-    with pytest.raises(ValueError, match=r"reference: loadings_2 must have shape \(4, 2\), got \(4, 1\)"):
+    with pytest.raises(
+        ValueError, match=r"reference: loadings_2 must have shape \(4, 2\), got \(4, 1\)"
+    ):
         align_layers(params, short, layers, root)
-    with pytest.raises(ValueError, match=r"params: loadings_2 must have shape \(4, 2\), got \(4, 1\)"):
+    with pytest.raises(
+        ValueError, match=r"params: loadings_2 must have shape \(4, 2\), got \(4, 1\)"
+    ):
         align_layers(short, params, layers, root)
     leading = {name: value[None] for name, value in params.items()}
-    with pytest.raises(ValueError, match=r"params: loadings_1 must have shape \(7, 4\), got \(1, 7, 4\)"):
+    with pytest.raises(
+        ValueError, match=r"params: loadings_1 must have shape \(7, 4\), got \(1, 7, 4\)"
+    ):
         align_layers(leading, params, layers, root)
     missing = {name: value for name, value in params.items() if name != "proportions"}
     with pytest.raises(ValueError, match="'proportions' of shape .* got NoneType"):
@@ -193,5 +233,7 @@ def test_bad_input_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match=r"layers\(\) and root\(\) was expected"):
         align(SimpleNamespace(model=object(), params=params), params)
     model = SimpleNamespace(layers=lambda: layers, root=lambda: root)
-    with pytest.raises(ValueError, match="reference must be a fit or a dict of parameters, got int"):
+    with pytest.raises(
+        ValueError, match="reference must be a fit or a dict of parameters, got int"
+    ):
         align(SimpleNamespace(model=model, params=params), 3)

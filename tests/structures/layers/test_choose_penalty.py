@@ -1,4 +1,6 @@
-"""A plain fit of an encoder: a penalty, a graph and an estimate on it; its parts, and its checkpoints."""
+"""A plain fit of an encoder: a penalty, a graph and an estimate on it; its parts, and its
+checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def test_a_plain_fit_finds_the_graph_and_shrinks_nothing():
     assert list(choice.table["chosen"]) == [i == choice.best for i in range(2)]
     possible = structure_of(DeepDiscreteEncoder(18, (6, 2), Normal())).num_possible(result.params)
     assert ebic(result, 1.0, possible) <= float(choice.ebic.min()) + 1e-6
-    program = Program(result.model, x)  # a maximum of the log-posterior on the graph: nothing pulls any more
+    program = Program(
+        result.model, x
+    )  # a maximum of the log-posterior on the graph: nothing pulls any more
     leaves = {name: value.clone().requires_grad_() for name, value in result.params.items()}
     total = (program.log_marginal(leaves) + program.log_prior(leaves)).sum()
     slope = torch.autograd.grad(total, leaves["loadings_1"])[0]
@@ -110,13 +114,17 @@ def test_other_models_have_their_graphs_or_none():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         network = fit(NoisyOr(6, 2), x, EM(max_iterations=20))
-        mixture = fit(Mixture(2, Normal()), x[:, :1] + torch.rand(60, 1).numpy(), EM(max_iterations=5))
+        mixture = fit(
+            Mixture(2, Normal()), x[:, :1] + torch.rand(60, 1).numpy(), EM(max_iterations=5)
+        )
     assert network.graphs["failure"].shape == (6, 2)
     assert mixture.graphs == {}
 
 
 @pytest.mark.parametrize(
-    "method", [ChoosePenalty(EM(accelerate=False, max_iterations=4)), ChoosePenalty(SAEM(max_iterations=20))], ids=["generic", "SAEM"]
+    "method",
+    [ChoosePenalty(EM(accelerate=False, max_iterations=4)), ChoosePenalty(SAEM(max_iterations=20))],
+    ids=["generic", "SAEM"],
 )
 @pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning")
 def test_other_engines_choose_one_fit_after_another(method):
@@ -127,7 +135,11 @@ def test_other_engines_choose_one_fit_after_another(method):
     assert torch.equal(result.graphs["loadings_1"] == 1, result.params["loadings_1"] != 0)
 
 
-@pytest.mark.parametrize("stop_at", [5, 60, pytest.param(10_000, marks=pytest.mark.slow)], ids=["penalties", "graphs", "done"])
+@pytest.mark.parametrize(
+    "stop_at",
+    [5, 60, pytest.param(10_000, marks=pytest.mark.slow)],
+    ids=["penalties", "graphs", "done"],
+)
 def test_an_interrupted_choice_goes_on_to_the_same_answer(tmp_path, monkeypatch, stop_at):
     x, path = answers(300, 2), tmp_path / "running"
     model = DeepDiscreteEncoder(6, (2,))
@@ -168,7 +180,9 @@ def test_edges_lost_and_gained_are_found_again():
     possible = problem.structure.num_possible(start.params)
 
     def score(own, params, value):
-        return ebic(replace(start, model=own, params=params, log_likelihood=float(value)), 1.0, possible)
+        return ebic(
+            replace(start, model=own, params=params, log_likelihood=float(value)), 1.0, possible
+        )
 
     first = Found(wrong, start.params, ebic(start, 1.0, possible))
     found = search_graphs(problem, first, EM(), score, NoProgress(), 3, 10)
@@ -182,28 +196,47 @@ def test_edges_lost_and_gained_are_found_again():
 
 def test_the_score_of_an_absent_edge_is_the_derivative_of_the_log_posterior():
     x = torch.as_tensor(answers(300, 3))
-    result = fit(DeepDiscreteEncoder(6, (2,), graphs=(GRAPH,)), x, EM(tolerance=1e-12, parameter_tolerance=1e-8))
+    result = fit(
+        DeepDiscreteEncoder(6, (2,), graphs=(GRAPH,)),
+        x,
+        EM(tolerance=1e-12, parameter_tolerance=1e-8),
+    )
     open_model = DeepDiscreteEncoder(6, (2,), penalty=None)
     problem = problem_of(open_model, x, 0)
     steps = problem.structure.steps(problem, 2**18, 1)
-    statistics = steps.e_step({name: value[None] for name, value in result.params.items()})[0].layers["loadings_1"]
+    statistics = steps.e_step({name: value[None] for name, value in result.params.items()})[
+        0
+    ].layers["loadings_1"]
     graph = torch.tensor(GRAPH).bool()
     layer = open_model.layers()[0]
     found = edge_statistics(layer, statistics, result.params, graph)
     leaves = {name: value.clone().requires_grad_() for name, value in result.params.items()}
     program = Program(open_model, x)
-    slope = torch.autograd.grad((program.log_marginal(leaves) + program.log_prior(leaves)).sum(), leaves["loadings_1"])[0]
+    slope = torch.autograd.grad(
+        (program.log_marginal(leaves) + program.log_prior(leaves)).sum(), leaves["loadings_1"]
+    )[0]
     weight = statistics.counts[0]  # the information of one child, by hand
     design = statistics.design
     for j, k in (~graph).nonzero().tolist():
         own = [0, 1 + GRAPH[j].index(1)]
-        p = torch.sigmoid(design @ torch.cat([result.params["intercepts_1"][j : j + 1], result.params["loadings_1"][j]]))
-        full = (design * (weight * p * (1 - p))[:, None]).mT @ design + layer.precision(slice(0, 6), x)
-        left = full[1 + k, 1 + k] - full[1 + k, own] @ torch.linalg.solve(full[own][:, own], full[own, 1 + k])
-        assert float(found[j, k]) == pytest.approx(float(slope[j, k] ** 2 / left), rel=1e-4, abs=1e-9)
+        p = torch.sigmoid(
+            design
+            @ torch.cat([result.params["intercepts_1"][j : j + 1], result.params["loadings_1"][j]])
+        )
+        full = (design * (weight * p * (1 - p))[:, None]).mT @ design + layer.precision(
+            slice(0, 6), x
+        )
+        left = full[1 + k, 1 + k] - full[1 + k, own] @ torch.linalg.solve(
+            full[own][:, own], full[own, 1 + k]
+        )
+        assert float(found[j, k]) == pytest.approx(
+            float(slope[j, k] ** 2 / left), rel=1e-4, abs=1e-9
+        )
         wald = torch.linalg.inv(full[own][:, own])[1, 1]
         kept = GRAPH[j].index(1)
-        assert float(found[j, kept]) == pytest.approx(float(result.params["loadings_1"][j, kept] ** 2 / wald), rel=1e-4)
+        assert float(found[j, kept]) == pytest.approx(
+            float(result.params["loadings_1"][j, kept] ** 2 / wald), rel=1e-4
+        )
 
 
 @pytest.mark.parametrize(

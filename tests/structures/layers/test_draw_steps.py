@@ -19,7 +19,9 @@ from ppl_models import Bernoulli, Categorical, Normal, Ordinal, Poisson, Truncat
 F64 = torch.float64
 
 
-@pytest.mark.parametrize("response", [Bernoulli(), pytest.param(Poisson(), marks=pytest.mark.slow)], ids=name_of)
+@pytest.mark.parametrize(
+    "response", [Bernoulli(), pytest.param(Poisson(), marks=pytest.mark.slow)], ids=name_of
+)
 def test_curvature_of_some_rows_does_not_move_the_fixed_point(response):
     model, params, data = example(response, num_rows=200, missing=False)
     gibbs = LayeredGibbs.build(model, data)
@@ -35,9 +37,15 @@ def test_curvature_of_some_rows_does_not_move_the_fixed_point(response):
         assert torch.allclose(ends[0][name], ends[1][name], atol=1e-6)
 
 
-@pytest.mark.parametrize("response", [pytest.param(CATEGORIES, marks=pytest.mark.slow), Ordinal(3), Categorical(3)], ids=name_of)
+@pytest.mark.parametrize(
+    "response",
+    [pytest.param(CATEGORIES, marks=pytest.mark.slow), Ordinal(3), Categorical(3)],
+    ids=name_of,
+)
 def test_expansions_of_categories_end_at_the_maximiser(response):
-    """Of one draw, whose latents stay: the steps of averages and those of EM have one fixed point, thresholds too."""
+    """Of one draw, whose latents stay: the steps of averages and those of EM have one fixed point,
+    thresholds too.
+    """
     model, params, data = example(response, num_rows=120)
     steps = LayeredDraws(LayeredGibbs.build(model, data), max_rows=60)
     state = steps.gibbs.begin(params, torch.Generator().manual_seed(1))
@@ -82,14 +90,21 @@ def test_the_expansion_has_the_slope_and_curvature_of_the_density(response):
     beta = torch.cat([params[layer.intercepts][0, :, None], params[layer.loadings][0]], -1)
     slope = torch.autograd.functional.jacobian(density, beta)
     curvature = torch.autograd.functional.hessian(density, beta)
-    linear, hessian = statistics["loadings_1/linear"][0], statistics["loadings_1/hessian"][0].expand(9, 4, 4)
-    assert torch.allclose(scale[0, :, None] * (linear - (hessian @ beta[..., None])[..., 0]), slope, atol=1e-8)
+    linear, hessian = (
+        statistics["loadings_1/linear"][0],
+        statistics["loadings_1/hessian"][0].expand(9, 4, 4),
+    )
+    assert torch.allclose(
+        scale[0, :, None] * (linear - (hessian @ beta[..., None])[..., 0]), slope, atol=1e-8
+    )
     for j in range(9):
         assert torch.allclose(-curvature[j, :, j], scale[0, j] * hessian[j], atol=1e-8)
 
 
 def test_normal_items_are_maximised_in_one_step():
-    """There the expansion is the density itself: averaged statistics give the maximiser that EM would give."""
+    """There the expansion is the density itself: averaged statistics give the maximiser that EM
+    would give.
+    """
     model, params, data = example(Normal(), num_rows=60, missing=False)
     steps = LayeredDraws(LayeredGibbs.build(model, data))
     state = steps.gibbs.begin(params, torch.Generator().manual_seed(1))

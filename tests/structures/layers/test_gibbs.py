@@ -13,7 +13,16 @@ from zoo.rows_measurement import Q
 from inference.base.gibbs import GenericGibbs, Scan
 from inference.programs.program import Program
 from inference.structures.layers.gibbs import LayeredGibbs
-from ppl_models import Bernoulli, Blocks, Categorical, DeepDiscreteEncoder, ExpDINA, ExpGDM, Normal, Ordinal
+from ppl_models import (
+    Bernoulli,
+    Blocks,
+    Categorical,
+    DeepDiscreteEncoder,
+    ExpDINA,
+    ExpGDM,
+    Normal,
+    Ordinal,
+)
 
 F64 = torch.float64
 
@@ -22,7 +31,9 @@ def samplers(model, data):
     return LayeredGibbs.build(model, data), GenericGibbs(Program(model, data))
 
 
-@pytest.mark.parametrize("response", [*RESPONSES, CATEGORIES, Ordinal(4), Categorical(3)], ids=name_of)
+@pytest.mark.parametrize(
+    "response", [*RESPONSES, CATEGORIES, Ordinal(4), Categorical(3)], ids=name_of
+)
 @pytest.mark.parametrize("sizes", [(3,), (3, 1), (4, 2, 1)], ids=str)
 @pytest.mark.parametrize("flags", [{}, {"synchronous": True}, {"backwards": True}], ids=str)
 def test_layers_and_program_draw_the_same(response, sizes, flags):
@@ -35,7 +46,10 @@ def test_layers_and_program_draw_the_same(response, sizes, flags):
         assert torch.allclose(ours[1][name], theirs[1][name], atol=1e-6)
         assert torch.equal(ours[0][name], theirs[0][name])
     assert torch.allclose(
-        layered.log_joint_rows(params, state), generic.log_joint_rows(params, state), rtol=1e-12, atol=1e-10
+        layered.log_joint_rows(params, state),
+        generic.log_joint_rows(params, state),
+        rtol=1e-12,
+        atol=1e-10,
     )
 
 
@@ -44,7 +58,9 @@ def test_a_conditional_is_a_ratio_of_joints(response):
     model, params, data = example(response)
     layered, generic = samplers(model, data)
     state = layered.begin(params, torch.Generator().manual_seed(3))
-    _, chances = layered.sweep(params, state, torch.Generator().manual_seed(4), Scan(synchronous=True))
+    _, chances = layered.sweep(
+        params, state, torch.Generator().manual_seed(4), Scan(synchronous=True)
+    )
     one = {name: value[0] for name, value in params.items()}
     for name in state:
         for k in range(state[name].shape[1]):
@@ -53,12 +69,18 @@ def test_a_conditional_is_a_ratio_of_joints(response):
                 changed = state[name].clone()
                 changed[:, k] = bit
                 shaped = generic.shaped(state | {name: changed})
-                joints.append(Program(model, data).log_joint_rows(one, {n: v[0] for n, v in shaped.items()}))
-            assert torch.allclose(chances[name][0, k], torch.sigmoid(joints[1] - joints[0]), atol=1e-6)
+                joints.append(
+                    Program(model, data).log_joint_rows(one, {n: v[0] for n, v in shaped.items()})
+                )
+            assert torch.allclose(
+                chances[name][0, k], torch.sigmoid(joints[1] - joints[0]), atol=1e-6
+            )
 
 
 def test_sequential_draws_have_the_posterior_and_synchronous_ones_do_not():
-    """Two latents that the data only tells to differ: drawn at the same time they never learn of each other."""
+    """Two latents that the data only tells to differ: drawn at the same time they never learn of
+    each other.
+    """
     model = DeepDiscreteEncoder(2, (2,), Normal())
     params = {
         "loadings_1": torch.tensor([[[2.0, 2.0], [0.5, 0.0]]], dtype=F64),
@@ -68,11 +90,16 @@ def test_sequential_draws_have_the_posterior_and_synchronous_ones_do_not():
     }
     data = torch.tensor([[2.0, 0.4]], dtype=F64).repeat(400, 1)
     program = Program(model, data)
-    exact = program.latent_marginals({k: v[0] for k, v in params.items()})["latents_1"][0]  # 00, 01, 10, 11
+    exact = program.latent_marginals({k: v[0] for k, v in params.items()})["latents_1"][
+        0
+    ]  # 00, 01, 10, 11
     layered, _ = samplers(model, data)
     found = {}
     for synchronous in (False, True):
-        generator, state = torch.Generator().manual_seed(5), layered.begin(params, torch.Generator().manual_seed(6))
+        generator, state = (
+            torch.Generator().manual_seed(5),
+            layered.begin(params, torch.Generator().manual_seed(6)),
+        )
         total = torch.zeros(4, dtype=F64)
         for sweep in range(220):
             state, _ = layered.sweep(params, state, generator, Scan(synchronous))
@@ -109,7 +136,9 @@ def test_gibbs_draws_with_the_programs_own_odds(bottom: Any, first: Any) -> None
     fast, slow = LayeredGibbs.build(model, data), GenericGibbs(Program(model, data))
     generator = torch.Generator().manual_seed(0)
     latents = slow.begin(batch, generator)
-    forced = {name: value.clone() for name, value in latents.items()}  # both then walk through the same states
+    forced = {
+        name: value.clone() for name, value in latents.items()
+    }  # both then walk through the same states
     for backwards in (False, True):
         one = fast.sweep(batch, latents, generator, Scan(backwards=backwards, forced=forced))
         two = slow.sweep(batch, latents, generator, Scan(backwards=backwards, forced=forced))

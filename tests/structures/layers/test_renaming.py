@@ -1,4 +1,6 @@
-"""Names of latents: what a graph tells apart, what conjunctions tie, and by which sign a fit names."""
+"""Names of latents: what a graph tells apart, what conjunctions tie, and by which sign a fit
+names.
+"""
 
 from __future__ import annotations
 
@@ -41,17 +43,30 @@ def test_a_conjunction_ties_its_latents_to_their_names() -> None:
     model = encoder(((1, 0, 0), (0, 1, 0), (1, 1, 0), (0, 0, 1), (0, 0, 1)), ExpDINA())
     assert flippable(model.layers()[0]).tolist() == [False, False, True]
     with pytest.raises(ValueError, match="cannot change names"):
-        relabel(random_params(model), model.layers(), None, {}, {"latents_1": torch.tensor([True, False, False])})
+        relabel(
+            random_params(model),
+            model.layers(),
+            None,
+            {},
+            {"latents_1": torch.tensor([True, False, False])},
+        )
 
 
 def test_a_fit_names_values_by_positive_effects() -> None:
-    """From a start with every value misnamed, the general model comes back with effects that are positive."""
+    """From a start with every value misnamed, the general model comes back with effects that are
+    positive.
+    """
     model = encoder(PAIRS, ExpGDM(), Normal())
     layer = model.layers()[0]
-    truth = {"proportions": torch.tensor([0.4, 0.6], dtype=F64), "intercepts_1": torch.zeros(8, dtype=F64)}
+    truth = {
+        "proportions": torch.tensor([0.4, 0.6], dtype=F64),
+        "intercepts_1": torch.zeros(8, dtype=F64),
+    }
     truth |= {"loadings_1": 2.0 * layer.graph.to(F64), "dispersion": torch.ones(8, dtype=F64)}
     data = simulated(model, truth, 500)
-    wrong = relabel(truth, model.layers(), model.root_law(), {}, {"latents_1": torch.tensor([True, True])})
+    wrong = relabel(
+        truth, model.layers(), model.root_law(), {}, {"latents_1": torch.tensor([True, True])}
+    )
     result = fit(model, data, EM(), init=wrong)
     assert bool((layer.effects(result.params["loadings_1"]).sum(0) > 0).all())
     torch.testing.assert_close(result.params["proportions"], truth["proportions"], rtol=0, atol=0.1)

@@ -1,4 +1,6 @@
-"""A second law of the deepest latents is one class: a table over all profiles, in a program of a user, gets everything."""
+"""A second law of the deepest latents is one class: a table over all profiles, in a program of a
+user, gets everything.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def codes(latents: Tensor) -> Tensor:
 
 
 class Profiles(TorchDistribution):
-    """Binary vectors of K bits, each configuration with a weight of its own; log_weights (..., 2^K)."""
+    """Binary vectors of K bits, each configuration with a weight of its own; log_weights (...,
+    2^K).
+    """
 
     arg_constraints: dict[str, constraints.Constraint] = {}
     support = constraints.independent(constraints.boolean, 1)
@@ -71,7 +75,11 @@ class Profiles(TorchDistribution):
     def enumerate_support(self, expand: bool = True) -> Tensor:
         values = binary_configurations(self.num_bits)
         values = values.reshape(values.shape[:1] + (1,) * len(self.batch_shape) + self.event_shape)
-        return values.expand(values.shape[:1] + self.batch_shape + self.event_shape) if expand else values
+        return (
+            values.expand(values.shape[:1] + self.batch_shape + self.event_shape)
+            if expand
+            else values
+        )
 
 
 @dataclass(frozen=True)
@@ -111,26 +119,35 @@ class ProfileTable:
         return params[self.weights] @ binary_configurations(self.num_latents)
 
     def draw(self, params: Params, uniform: Tensor) -> Tensor:
-        place = torch.searchsorted(params[self.weights].cumsum(-1), uniform[:, 0].contiguous())  # (R, N)
+        place = torch.searchsorted(
+            params[self.weights].cumsum(-1), uniform[:, 0].contiguous()
+        )  # (R, N)
         return binary_configurations(self.num_latents)[place.clamp(max=2**self.num_latents - 1)].mT
 
     def log_odds(self, params: Params, k: int, latents: Tensor) -> Tensor:
         off = codes(latents.mT) - latents[:, k].long() * 2 ** (self.num_latents - 1 - k)  # (R, N)
         log_weights = params[self.weights].log()
-        return log_weights.gather(1, off + 2 ** (self.num_latents - 1 - k)) - log_weights.gather(1, off)
+        return log_weights.gather(1, off + 2 ** (self.num_latents - 1 - k)) - log_weights.gather(
+            1, off
+        )
 
     def expected(self, configurations: Tensor, counts: Tensor, params: Params) -> Tensor:
         place = codes(configurations)
         return counts.new_zeros(len(counts), 2**self.num_latents).index_add(1, place, counts)
 
     def drawn(self, latents: Tensor, chances: Tensor, scale: float, params: Params) -> Tensor:
-        return torch.nn.functional.one_hot(codes(latents.mT), 2**self.num_latents).to(latents).sum(1) * scale
+        return (
+            torch.nn.functional.one_hot(codes(latents.mT), 2**self.num_latents).to(latents).sum(1)
+            * scale
+        )
 
     def maximise(self, statistic: Tensor, params: Params) -> Params:
         counts = statistic + self.concentration - 1
         return {self.weights: counts / counts.sum(-1, keepdim=True)}
 
-    def rename(self, params: Mapping[str, Tensor], permutation: Tensor | None, flips: Tensor | None) -> Params:
+    def rename(
+        self, params: Mapping[str, Tensor], permutation: Tensor | None, flips: Tensor | None
+    ) -> Params:
         new = binary_configurations(self.num_latents)
         old = new if flips is None else torch.where(flips, 1 - new, new)
         if permutation is not None:
@@ -151,8 +168,17 @@ class Tower:
         sizes = (self.num_items, *self.latent_sizes)
         return tuple(
             GeneralizedLinearLayer(
-                f"loadings_{d + 1}", f"intercepts_{d + 1}", f"latents_{d + 1}", "items" if d == 0 else f"latents_{d}",
-                sizes[d], sizes[d + 1], self.response if d == 0 else Bernoulli(), None, None, None, BOUND,
+                f"loadings_{d + 1}",
+                f"intercepts_{d + 1}",
+                f"latents_{d + 1}",
+                "items" if d == 0 else f"latents_{d}",
+                sizes[d],
+                sizes[d + 1],
+                self.response if d == 0 else Bernoulli(),
+                None,
+                None,
+                None,
+                BOUND,
             )  # fmt: skip
             for d in range(len(self.latent_sizes))
         )
@@ -165,13 +191,19 @@ class Tower:
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
         root, layers, low = self.root_law(), self.layers(), torch.tensor(-BOUND, dtype=F64)
         weights = pyro.sample(
-            root.weights, dist.Dirichlet(torch.full((2**root.num_latents,), root.concentration, dtype=F64))
+            root.weights,
+            dist.Dirichlet(torch.full((2**root.num_latents,), root.concentration, dtype=F64)),
         )
         values = []
         for layer in layers:
             shape = [layer.num_children, layer.num_parents]
             loadings = pyro.sample(layer.loadings, Flat(low, -low).expand(shape).to_event(2))
-            values.append((loadings, pyro.sample(layer.intercepts, Flat(low, -low).expand(shape[:1]).to_event(1))))
+            values.append(
+                (
+                    loadings,
+                    pyro.sample(layer.intercepts, Flat(low, -low).expand(shape[:1]).to_event(1)),
+                )
+            )
         batch = len(data) if data is not None else num_rows
         with pyro.plate("units", batch):
             law = root.distribution({root.weights: weights})
@@ -189,10 +221,12 @@ def truth_of(model: Tower, seed: int = 0) -> Params:
     out = {"weights": weights / weights.sum()}
     for layer in model.layers():
         place = torch.arange(layer.num_children) % layer.num_parents
-        noise = 0.3 * torch.randn(layer.num_children, layer.num_parents, generator=generator, dtype=F64)
-        out[layer.loadings] = (2.0 if isinstance(layer.response, Bernoulli) else 1.0) * torch.nn.functional.one_hot(
-            place, layer.num_parents
-        ) + noise
+        noise = 0.3 * torch.randn(
+            layer.num_children, layer.num_parents, generator=generator, dtype=F64
+        )
+        out[layer.loadings] = (
+            2.0 if isinstance(layer.response, Bernoulli) else 1.0
+        ) * torch.nn.functional.one_hot(place, layer.num_parents) + noise
         out[layer.intercepts] = -out[layer.loadings].sum(-1) / 2
     return out
 
@@ -213,12 +247,16 @@ TOWERS = (Tower(6, (2,)), Tower(7, (3,), Poisson()), Tower(7, (3, 2)))
 
 @pytest.mark.parametrize("missing", [0.0, 0.1])
 @pytest.mark.parametrize("model", TOWERS, ids=repr)
-def test_accelerated_em_is_the_generic_em(model: Tower, missing: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accelerated_em_is_the_generic_em(
+    model: Tower, missing: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(curvature, "SHARE", 1e-14)  # M-steps to their end
     problem = problem_of(model, data_of(model, 60, missing), 0, start_given=True)
     assert isinstance(problem.structure, LayeredStructure)
     method, start = EM(num_inner=20), two_starts(model)
-    fast, slow = (replace(method, accelerate=accelerate).steps(problem) for accelerate in (True, False))
+    fast, slow = (
+        replace(method, accelerate=accelerate).steps(problem) for accelerate in (True, False)
+    )
     ours = theirs = start
     for _ in range(3):
         (statistics, *mine), (posteriors, *generic) = fast.e_step(ours), slow.e_step(theirs)
@@ -240,19 +278,27 @@ def test_other_names_are_the_same_law(model: Tower) -> None:
     expected = program.log_marginal_rows(truth)
     for layer in model.layers():
         size = layer.num_parents
-        for order, flips in itertools.product(itertools.permutations(range(size)), binary_configurations(size).bool()):
+        for order, flips in itertools.product(
+            itertools.permutations(range(size)), binary_configurations(size).bool()
+        ):
             how = {layer.parent: torch.tensor(order)}, {layer.parent: flips}
             renamed = relabel(truth, model.layers(), model.root_law(), *how)
-            torch.testing.assert_close(program.log_marginal_rows(renamed), expected, rtol=1e-12, atol=1e-12)
+            torch.testing.assert_close(
+                program.log_marginal_rows(renamed), expected, rtol=1e-12, atol=1e-12
+            )
             if layer.parent == model.root_law().latent:
                 chances = model.root_law().marginals(truth)[list(order)]
-                assert torch.allclose(model.root_law().marginals(renamed), torch.where(flips, 1 - chances, chances))
+                assert torch.allclose(
+                    model.root_law().marginals(renamed), torch.where(flips, 1 - chances, chances)
+                )
     structure = structure_of(model)
     found = structure.align(renamed, truth)
     assert found is not None
     for name, value in truth.items():
         torch.testing.assert_close(found.params[name], value, rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(program.log_marginal_rows(structure.canonical(renamed)), expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        program.log_marginal_rows(structure.canonical(renamed)), expected, rtol=1e-12, atol=1e-12
+    )
 
 
 def test_a_root_may_keep_its_names() -> None:
@@ -286,16 +332,22 @@ def test_chances_of_a_sweep_are_the_exact_conditionals(model: Tower, scan: Scan)
             for bit in (0.0, 1.0):
                 own = {name: value.clone() for name, value in seen.items()}
                 own[layer.parent][:, k] = bit
-                values.append(program.log_joint_rows(params, {name: value.mT for name, value in own.items()}))
+                values.append(
+                    program.log_joint_rows(params, {name: value.mT for name, value in own.items()})
+                )
             expected = torch.sigmoid(values[1] - values[0])
-            torch.testing.assert_close(chances[layer.parent][:, k], expected, rtol=0.0, atol=3e-6)  # single precision
+            torch.testing.assert_close(
+                chances[layer.parent][:, k], expected, rtol=0.0, atol=3e-6
+            )  # single precision
             state[layer.parent][:, k] = after[layer.parent][:, k]
 
 
 def test_first_draws_follow_the_table() -> None:
     model = Tower(4, (3,))
     params = two_starts(model)
-    latents = LayeredGibbs.build(model, data_of(model, 4000)).begin(params, torch.Generator().manual_seed(0))["latents_1"]
+    latents = LayeredGibbs.build(model, data_of(model, 4000)).begin(
+        params, torch.Generator().manual_seed(0)
+    )["latents_1"]
     shares = torch.nn.functional.one_hot(codes(latents.mT), 8).to(F64).mean(1)
     assert bool(((shares - params["weights"]).abs() < 5 * (0.25 / 4000) ** 0.5).all())
 
@@ -311,11 +363,17 @@ def test_a_program_with_another_root_is_fitted_like_any() -> None:
     sampled = fit(model, data, SAEM(max_iterations=3000, tolerance=1e-3), seed=1)
     exact = Program(model, data).log_marginal(sampled.params)  # Monte Carlo: draws, not sums
     assert abs(float(exact) - best[0].log_likelihood) < 1.0
-    assert check_identifiability(best[0]).verdict == check_identifiability(best[0].params, layers=model.layers()).verdict
+    assert (
+        check_identifiability(best[0]).verdict
+        == check_identifiability(best[0].params, layers=model.layers()).verdict
+    )
 
 
 def test_both_roots_are_roots() -> None:
-    roots: list[Root] = [ProfileTable("weights", "latents_1", 2), DeepDiscreteEncoder(6, (2,)).root_law()]
+    roots: list[Root] = [
+        ProfileTable("weights", "latents_1", 2),
+        DeepDiscreteEncoder(6, (2,)).root_law(),
+    ]
     latents = binary_configurations(2)[torch.tensor([0, 1, 1, 3])]
     for root in roots:
         start = root.start(latents)
@@ -328,7 +386,9 @@ def test_both_roots_are_roots() -> None:
 
 
 def test_saem_of_right_wrong_items_under_a_trait() -> None:
-    """A sweep holds the bits of such items in single precision; the law of the attributes is asked in the parameters' own."""
+    """A sweep holds the bits of such items in single precision; the law of the attributes is asked
+    in the parameters' own.
+    """
     design = mastery_test(12, 3, seed=1)
     items, _ = design.draw(400, seed=3)
     model = replace(design.model, root=HigherOrder())

@@ -1,4 +1,6 @@
-"""Spectral starts: exact without noise, blind to the truth, and good enough for EM to recover designs."""
+"""Spectral starts: exact without noise, blind to the truth, and good enough for EM to recover
+designs.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,16 @@ from inference.structures.layers.spectral import (
 from ppl_models import Bernoulli, DeepDiscreteEncoder, Normal, Poisson, TruncatedLasso
 from ppl_models.datasets import strict_design
 
-pytestmark = pytest.mark.filterwarnings("ignore::inference.BoundWarning")  # a few layers separate at these sizes
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::inference.BoundWarning"
+)  # a few layers separate at these sizes
 FAMILIES = [Bernoulli(), Poisson(), Normal()]
 
 
 def data(response, num_rows, seed, top=2):
-    model = DeepDiscreteEncoder(9 * top, (3 * top, top), response, penalty=TruncatedLasso.for_rows(num_rows), bound=5.0)
+    model = DeepDiscreteEncoder(
+        9 * top, (3 * top, top), response, penalty=TruncatedLasso.for_rows(num_rows), bound=5.0
+    )
     truth = strict_design(top, response)
     draw = Program(model, None, num_rows).simulate(truth, seed)
     return model, truth, draw
@@ -44,7 +50,9 @@ def test_without_noise_latents_and_graph_are_exact():
         latents = (torch.rand(400, 6, generator=generator) < 0.5).double()
         x = truth["intercepts_1"] + latents @ loadings.mT
         found = layer_factors(x, 6, Normal(), cut=2.5)
-        agreement = (found.latents.mT @ latents + (1 - found.latents).mT @ (1 - latents)) / 400  # (6, 6)
+        agreement = (
+            found.latents.mT @ latents + (1 - found.latents).mT @ (1 - latents)
+        ) / 400  # (6, 6)
         order = agreement.argmax(0)
         assert sorted(order.tolist()) == list(range(6))
         assert (agreement.amax(0) == 1).all()
@@ -52,7 +60,9 @@ def test_without_noise_latents_and_graph_are_exact():
 
 @pytest.mark.parametrize("response", FAMILIES, ids=lambda r: type(r).__name__)
 def test_a_start_depends_on_the_data_alone(response):
-    """Renaming the truth's latents renames nothing in the data: the rows a truth makes are the rows, and so is the start.
+    """Renaming the truth's latents renames nothing in the data: the rows a truth makes are the
+    rows, and so is the start.
+
     Renaming the items renames the start's items."""
     model, _, draw = data(response, 500, 0)
     x = draw["items"]
@@ -62,12 +72,19 @@ def test_a_start_depends_on_the_data_alone(response):
     order = torch.randperm(18, generator=torch.Generator().manual_seed(1))
     renamed = spectral_start(model.layers(), model.root_law(), x[:, order])
     ours, theirs = start["loadings_1"][0][order], renamed["loadings_1"][0]
-    gram_ours, gram_theirs = ours @ ours.mT, theirs @ theirs.mT  # free of the order and nearly of the signs of latents
+    gram_ours, gram_theirs = (
+        ours @ ours.mT,
+        theirs @ theirs.mT,
+    )  # free of the order and nearly of the signs of latents
     assert (gram_ours - gram_theirs).abs().mean() < 0.25 * gram_ours.abs().mean()
 
 
 def test_no_function_that_fits_takes_a_truth():
-    for module in (inference.structures.layers.spectral, inspect.getmodule(EM), inspect.getmodule(fit)):
+    for module in (
+        inference.structures.layers.spectral,
+        inspect.getmodule(EM),
+        inspect.getmodule(fit),
+    ):
         for name, function in inspect.getmembers(module, inspect.isfunction):
             words = set(inspect.signature(function).parameters)
             assert not words & {"truth", "true_params", "reference"}, name
@@ -95,7 +112,10 @@ def test_missing_entries_cost_little():
     x = draw["items"].clone()
     x[torch.rand(x.shape, generator=torch.Generator().manual_seed(0)) < 0.15] = math.nan
     result = fit(model, x, EM(tolerance=1e-6, parameter_tolerance=1e-2))
-    assert graph_accuracy(align(result, truth).params, truth, model.layers(), model.penalty.threshold) > 0.97
+    assert (
+        graph_accuracy(align(result, truth).params, truth, model.layers(), model.penalty.threshold)
+        > 0.97
+    )
 
 
 def test_restarts_begin_apart_and_the_first_is_the_plain_one():
@@ -120,7 +140,9 @@ def test_starts_lie_inside_the_prior_and_keep_a_graph(build):
 
 
 def test_a_given_graph_is_fitted_in_its_own_order():
-    """With the graph given, latents come out under the graph's own names, up to the graph's symmetries."""
+    """With the graph given, latents come out under the graph's own names, up to the graph's
+    symmetries.
+    """
     truth = strict_design(2, Normal())
     graphs = tuple((truth[f"loadings_{d}"] != 0).int().numpy() for d in (1, 2))
     model = DeepDiscreteEncoder(18, (6, 2), Normal(), graphs=graphs, bound=5.0)
@@ -130,9 +152,15 @@ def test_a_given_graph_is_fitted_in_its_own_order():
         assert (result.params["loadings_1"] - truth["loadings_1"]).abs().max() < 1.0
 
 
-@pytest.mark.parametrize("response", [Poisson(), pytest.param(Normal(), marks=pytest.mark.slow)], ids=lambda r: type(r).__name__)
+@pytest.mark.parametrize(
+    "response",
+    [Poisson(), pytest.param(Normal(), marks=pytest.mark.slow)],
+    ids=lambda r: type(r).__name__,
+)
 def test_designs_are_recovered(response):
-    """Ten seeds of the strict design, N = 1,000: mean graph accuracy at least 0.98, far above an empty graph's 0.73."""
+    """Ten seeds of the strict design, N = 1,000: mean graph accuracy at least 0.98, far above an
+    empty graph's 0.73.
+    """
     scores = []
     for seed in range(10):
         model, truth, draw = data(response, 1000, seed)
@@ -146,9 +174,13 @@ def test_designs_are_recovered(response):
 # ---------------------------------------------------------------- the gap in the singular values
 
 
-@pytest.mark.parametrize("response", [Normal(), Poisson(), Bernoulli()], ids=lambda r: type(r).__name__)
+@pytest.mark.parametrize(
+    "response", [Normal(), Poisson(), Bernoulli()], ids=lambda r: type(r).__name__
+)
 def test_a_clear_gap_is_passed_over_and_a_missing_one_is_said(response):
-    """Six latents behind eighteen items: the values fall after the sixth, and not after the fifth or the eighth."""
+    """Six latents behind eighteen items: the values fall after the sixth, and not after the fifth
+    or the eighth.
+    """
     for seed in range(3):
         data = designed(response, 1000, seed=seed)
         said = {}
@@ -171,5 +203,11 @@ def test_the_words_name_the_largest_step_and_need_enough_values():
 
 def test_a_fit_from_a_start_without_a_gap_warns():
     data = designed(Normal(), 600)
-    with pytest.warns(StartsWarning, match="no gap after 8 latents .* compare sizes with select_dimension"):
-        fit(DeepDiscreteEncoder(18, (8, 2), Normal()), data, EM(max_iterations=2, tolerance=1.0, parameter_tolerance=100.0))
+    with pytest.warns(
+        StartsWarning, match="no gap after 8 latents .* compare sizes with select_dimension"
+    ):
+        fit(
+            DeepDiscreteEncoder(18, (8, 2), Normal()),
+            data,
+            EM(max_iterations=2, tolerance=1.0, parameter_tolerance=100.0),
+        )

@@ -1,4 +1,6 @@
-"""Mixtures whose components depend on covariates: the fit against a numerical maximum, names of the components, separation, weights, refusals."""
+"""Mixtures whose components depend on covariates: the fit against a numerical maximum, names of the
+components, separation, weights, refusals.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def students(num_rows: int, seed: int) -> pd.DataFrame:
 
 
 def minus_log_likelihood(free: np.ndarray, items: np.ndarray, terms: np.ndarray) -> float:
-    """Two classes, written down once more: three coefficients, and log-odds of the answers class by class."""
+    """Two classes, written down once more: three coefficients, and log-odds of the answers class by
+    class.
+    """
     eta = free[3:].reshape(2, -1)
     own = items @ eta.T - np.log1p(np.exp(eta)).sum(1)
     odds = np.stack([np.zeros(len(items)), terms @ free[:3]], 1)
@@ -51,14 +55,30 @@ def minus_log_likelihood(free: np.ndarray, items: np.ndarray, terms: np.ndarray)
 @pytest.fixture(scope="module")
 def example() -> tuple[pd.DataFrame, Fit]:
     frame = students(400, 1)
-    return frame, fit(Mixture(2, Bernoulli(), 4, covariates=FLAT), frame, EM(tolerance=1e-13, parameter_tolerance=1e-9), num_restarts=3)
+    return frame, fit(
+        Mixture(2, Bernoulli(), 4, covariates=FLAT),
+        frame,
+        EM(tolerance=1e-13, parameter_tolerance=1e-9),
+        num_restarts=3,
+    )
 
 
-def test_the_fit_is_the_maximum_and_its_errors_are_those_of_the_curvature(example: tuple[pd.DataFrame, Fit]) -> None:
+def test_the_fit_is_the_maximum_and_its_errors_are_those_of_the_curvature(
+    example: tuple[pd.DataFrame, Fit],
+) -> None:
     frame, found = example
-    items, terms = frame[ANSWERS].to_numpy(), np.c_[np.ones(len(frame)), frame["age"], frame["sex"] == "male"]
+    items, terms = (
+        frame[ANSWERS].to_numpy(),
+        np.c_[np.ones(len(frame)), frame["age"], frame["sex"] == "male"],
+    )
     start = np.r_[found.params["coefficients"].ravel(), found.params["predictors"].ravel()]
-    best = minimize(minus_log_likelihood, start + 0.05 * np.cos(np.arange(11)), (items, terms), "BFGS", options={"gtol": 1e-6})
+    best = minimize(
+        minus_log_likelihood,
+        start + 0.05 * np.cos(np.arange(11)),
+        (items, terms),
+        "BFGS",
+        options={"gtol": 1e-6},
+    )
     assert found.log_likelihood == pytest.approx(-best.fun, abs=1e-5)
     np.testing.assert_allclose(start, best.x, atol=2e-3)
     step, eye = 1e-3, np.eye(11)
@@ -71,24 +91,43 @@ def test_the_fit_is_the_maximum_and_its_errors_are_those_of_the_curvature(exampl
     for i in range(11):
         for j in range(11):
             one, other = step * size[i] * eye[i], step * size[j] * eye[j]
-            parts = value(start + one + other) - value(start + one - other) - value(start - one + other) + value(start - one - other)
+            parts = (
+                value(start + one + other)
+                - value(start + one - other)
+                - value(start - one + other)
+                + value(start - one - other)
+            )
             curve[i, j] = parts / (4 * step**2 * size[i] * size[j])
     errors = np.sqrt(np.diag(np.linalg.inv(curve)))
     own = standard_errors(found, frame).standard_errors
-    np.testing.assert_allclose(np.r_[own["coefficients"].ravel(), own["predictors"].ravel()], errors, rtol=1e-3)
+    np.testing.assert_allclose(
+        np.r_[own["coefficients"].ravel(), own["predictors"].ravel()], errors, rtol=1e-3
+    )
 
 
-def test_names_reach_the_summary_arviz_and_predictions_of_other_columns(example: tuple[pd.DataFrame, Fit]) -> None:
+def test_names_reach_the_summary_arviz_and_predictions_of_other_columns(
+    example: tuple[pd.DataFrame, Fit],
+) -> None:
     frame, found = example
     table = found.summary(frame)
-    assert list(table.index[:3]) == ["coefficients[1, intercept]", "coefficients[1, age]", "coefficients[1, sex=male]"]
+    assert list(table.index[:3]) == [
+        "coefficients[1, intercept]",
+        "coefficients[1, age]",
+        "coefficients[1, sex=male]",
+    ]
     assert np.isfinite(table["error"].to_numpy()).all()
     assert "predictors[0, lies]" in table.index
-    assert list(found.to_arviz(frame)["posterior"]["coefficients"].coords["term"].values) == ["intercept", "age", "sex=male"]
+    assert list(found.to_arviz(frame)["posterior"]["coefficients"].coords["term"].values) == [
+        "intercept",
+        "age",
+        "sex=male",
+    ]
     other = frame[["age", "cheats", "sex", "steals", "copies", "lies"]]
     assert np.array_equal(found.predict_proba(other), found.predict_proba(frame))
     assert found.num_parameters == 3 + 8
-    drawn = found.structure.simulate_like(found.params, found.model.check_data(frame[[*ANSWERS, "age", "sex"]])[0], 3)["items"]
+    drawn = found.structure.simulate_like(
+        found.params, found.model.check_data(frame[[*ANSWERS, "age", "sex"]])[0], 3
+    )["items"]
     assert drawn.shape == (400, 6)
     assert torch.equal(drawn[:, 4], torch.tensor(frame["age"].to_numpy()))
     with pytest.raises(ValueError, match="covariates, which nothing draws"):
@@ -98,10 +137,20 @@ def test_names_reach_the_summary_arviz_and_predictions_of_other_columns(example:
 def test_a_unit_of_a_covariate_changes_nothing_else() -> None:
     frame = students(200, 2)
     model = Mixture(2, Bernoulli(), 4, covariates=Covariates.from_frame(frame[["age", "sex"]]))
-    one, other = (fit(model, frame.assign(age=age), EM(), num_restarts=2) for age in (frame["age"], 1990 + frame["age"] / 100))
+    one, other = (
+        fit(model, frame.assign(age=age), EM(), num_restarts=2)
+        for age in (frame["age"], 1990 + frame["age"] / 100)
+    )
     assert other.log_likelihood == pytest.approx(one.log_likelihood, abs=1e-7)
-    torch.testing.assert_close(other.params["coefficients"][:, 1] / 100, one.params["coefficients"][:, 1], rtol=1e-5, atol=1e-7)
-    torch.testing.assert_close(other.params["predictors"], one.params["predictors"], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        other.params["coefficients"][:, 1] / 100,
+        one.params["coefficients"][:, 1],
+        rtol=1e-5,
+        atol=1e-7,
+    )
+    torch.testing.assert_close(
+        other.params["predictors"], one.params["predictors"], rtol=1e-5, atol=1e-5
+    )
 
 
 def test_the_law_of_coefficients_is_the_same_under_every_reference() -> None:
@@ -114,8 +163,12 @@ def test_the_law_of_coefficients_is_the_same_under_every_reference() -> None:
     torch.testing.assert_close(law.log_prob(other), law.log_prob(value))
     scaled = known.standardised(value)
     torch.testing.assert_close(known.plain(scaled), value)
-    assert scaled.std(0).sub(2.0).abs().max() < 0.15  # the scale is that of a difference between two components
-    by_hand = torch.distributions.MultivariateNormal(torch.zeros(3, dtype=F64), 2.0 * (torch.eye(3, dtype=F64) + 1))  # s^2 / 2 = 2
+    assert (
+        scaled.std(0).sub(2.0).abs().max() < 0.15
+    )  # the scale is that of a difference between two components
+    by_hand = torch.distributions.MultivariateNormal(
+        torch.zeros(3, dtype=F64), 2.0 * (torch.eye(3, dtype=F64) + 1)
+    )  # s^2 / 2 = 2
     total = sum(by_hand.log_prob(scaled[:5, :, q]) for q in range(3)) + 3 * math.log(0.5 * 4.0)
     torch.testing.assert_close(law.log_prob(value[:5]), total)
 
@@ -146,9 +199,21 @@ def test_newton_never_falls_and_ends_at_the_maximum(size: float) -> None:
 def test_separation_is_finite_and_named() -> None:
     rng = np.random.default_rng(3)
     group = rng.integers(0, 2, 300)
-    frame = pd.DataFrame({"x": rng.normal(6.0 * group, 1.0), "y": rng.normal(6.0 * group, 1.0), "camp": group, "age": rng.normal(size=300)})
-    with pytest.warns(EstimateWarning, match=r"hardly bound the coefficients of camp \(component 1 against 0: .*prior"):
-        found = fit(Mixture(2, Normal(), 2, covariates=("camp", "age")), frame, EM(), num_restarts=2)
+    frame = pd.DataFrame(
+        {
+            "x": rng.normal(6.0 * group, 1.0),
+            "y": rng.normal(6.0 * group, 1.0),
+            "camp": group,
+            "age": rng.normal(size=300),
+        }
+    )
+    with pytest.warns(
+        EstimateWarning,
+        match=r"hardly bound the coefficients of camp \(component 1 against 0: .*prior",
+    ):
+        found = fit(
+            Mixture(2, Normal(), 2, covariates=("camp", "age")), frame, EM(), num_restarts=2
+        )
     assert 5 < float(found.params["coefficients"][0, 1].abs()) < 100
 
 
@@ -170,7 +235,9 @@ def test_laws_of_whole_rows_one_component_and_a_split_start() -> None:
     rng = np.random.default_rng(5)
     age = rng.normal(size=300)
     second = rng.random(300) < expit(1.5 * age)
-    frame = pd.DataFrame(rng.normal(size=(300, 2)) + 5 * second[:, None], columns=["x", "y"]).assign(age=age)
+    frame = pd.DataFrame(
+        rng.normal(size=(300, 2)) + 5 * second[:, None], columns=["x", "y"]
+    ).assign(age=age)
     model = Mixture(2, MultivariateNormal(), 2, covariates="age")
     one = fit(replace(model, num_components=1), frame)
     assert set(one.params) == {"weights", "means", "precisions"}
@@ -185,8 +252,14 @@ def test_laws_of_whole_rows_one_component_and_a_split_start() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda t: t.assign(age=t["age"].where(t.index != 3)), r"covariate 'age' is missing in row 3 \(1 of 40"),
-        (lambda t: t.assign(sex=t["sex"].where(t.index != 2)), "covariate 'sex' is missing in row 2"),
+        (
+            lambda t: t.assign(age=t["age"].where(t.index != 3)),
+            r"covariate 'age' is missing in row 3 \(1 of 40",
+        ),
+        (
+            lambda t: t.assign(sex=t["sex"].where(t.index != 2)),
+            "covariate 'sex' is missing in row 2",
+        ),
         (lambda t: t.assign(age=1.0), "age is the same in all rows"),
         (lambda t: t.assign(sex="female"), "no row has sex=male"),
         (lambda t: t.assign(age=2.0 * (t["sex"] == "male") + 1), "sex=male follows from age"),
@@ -201,11 +274,19 @@ def test_what_no_covariate_can_be_is_refused(change: Any, words: str) -> None:
 
 
 def test_settings_of_covariates_are_checked() -> None:
-    with pytest.raises(ValueError, match=r"covariate 'sex' holds text.*Covariates.from_frame\(data\[\['age', 'sex'\]\]\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"covariate 'sex' holds text.*Covariates.from_frame\(data\[\['age', 'sex'\]\]\)",
+    ):
         fit(Mixture(2, Bernoulli(), 4, covariates=("age", "sex")), students(40, 6))
     with pytest.raises(ValueError, match="covariates must be names of columns"):
         Mixture(2, covariates=3)  # type: ignore[arg-type]
-    for wrong in ({"names": ()}, {"names": ("a", "a")}, {"names": ("a",), "levels": (("x",),)}, {"names": ("a",), "scale": 0.0}):
+    for wrong in (
+        {"names": ()},
+        {"names": ("a", "a")},
+        {"names": ("a",), "levels": (("x",),)},
+        {"names": ("a",), "scale": 0.0},
+    ):
         with pytest.raises(ValueError, match="Covariates: "):
             Covariates(**wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="holds 'm' alone"):

@@ -1,4 +1,6 @@
-"""Mixtures: closed-form EM against the generic route and against scikit-learn; full covariances; labels; bad input."""
+"""Mixtures: closed-form EM against the generic route and against scikit-learn; full covariances;
+labels; bad input.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def test_e_step_equals_the_program(row):
     close(log_prior, posteriors.log_prior)
 
 
-CLOSED = [row for row in ROWS if isinstance(row.model.component, ResponseFamily)]  # the others have latents of their own, or matrices that ten rows leave open
+CLOSED = [
+    row for row in ROWS if isinstance(row.model.component, ResponseFamily)
+]  # the others have latents of their own, or matrices that ten rows leave open
 
 
 @pytest.mark.parametrize("row", CLOSED, ids=lambda row: row.name)
@@ -82,7 +86,9 @@ def test_em_never_loses(row):
 def full_case(seed=0, num_rows=60):
     rng = np.random.default_rng(seed)
     mixing = rng.normal(size=(2, 3, 3))
-    data = np.concatenate([rng.normal(size=(num_rows // 2, 3)) @ mixing[k] + 4 * k for k in range(2)])
+    data = np.concatenate(
+        [rng.normal(size=(num_rows // 2, 3)) @ mixing[k] + 4 * k for k in range(2)]
+    )
     return torch.tensor(data)
 
 
@@ -114,7 +120,9 @@ def test_full_covariances_by_hand():
 def test_as_good_as_scikit_learn(seed):
     data = full_case(seed, 400)
     ours = fit(Mixture(2, MultivariateNormal(), num_items=3, concentration=1.0), data, seed=seed)
-    theirs = GaussianMixture(2, n_init=5, random_state=seed, reg_covar=1e-9, tol=1e-8, max_iter=500).fit(data.numpy())
+    theirs = GaussianMixture(
+        2, n_init=5, random_state=seed, reg_covar=1e-9, tol=1e-8, max_iter=500
+    ).fit(data.numpy())
     assert ours.log_likelihood >= theirs.score(data.numpy()) * len(data) - 1e-2
 
 
@@ -130,7 +138,10 @@ def test_saved_and_loaded(tmp_path):
 def test_precision_and_seed_are_kept():
     data = torch.tensor(np.random.default_rng(0).poisson(3, (50, 2)), dtype=torch.float32)
     model = Mixture(2, Poisson(), num_items=2)
-    first, second = (fit(model, data, EM(max_iterations=20, tolerance=1e-4, parameter_tolerance=1e-2), seed=4) for _ in range(2))
+    first, second = (
+        fit(model, data, EM(max_iterations=20, tolerance=1e-4, parameter_tolerance=1e-2), seed=4)
+        for _ in range(2)
+    )
     assert first.params["predictors"].dtype == torch.float32
     assert all(torch.equal(first.params[name], second.params[name]) for name in first.params)
 
@@ -139,16 +150,25 @@ def test_precision_and_seed_are_kept():
     ("call", "message"),
     [
         (lambda: Mixture(0), "num_components must be a positive integer"),
-        (lambda: Mixture(2, component="normal"), "component must be a response family such as Normal"),
+        (
+            lambda: Mixture(2, component="normal"),
+            "component must be a response family such as Normal",
+        ),
         (lambda: Mixture(2, concentration=0.5), "concentration must be at least 1"),
         (lambda: Mixture(2, bound=-1.0), "bound must be positive"),
         (lambda: Mixture(2, variance_floor=1.5), "variance_floor must lie in"),
         (lambda: MultivariateNormal(0.0), "regularization must be positive"),
         (lambda: fit(Mixture(2, Poisson()), torch.tensor([[1.5], [2.0], [3.0]])), "whole counts"),
         (lambda: fit(Mixture(2, Bernoulli()), torch.tensor([[2.0], [1.0]])), "values 0 and 1"),
-        (lambda: fit(Mixture(5, Normal()), torch.tensor([[2.0], [1.0]])), "at least num_components = 5 rows"),
         (
-            lambda: fit(Mixture(2, MultivariateNormal(), 2), torch.tensor([[1.0, torch.nan], [0.0, 2.0], [torch.nan, 1.0]])),
+            lambda: fit(Mixture(5, Normal()), torch.tensor([[2.0], [1.0]])),
+            "at least num_components = 5 rows",
+        ),
+        (
+            lambda: fit(
+                Mixture(2, MultivariateNormal(), 2),
+                torch.tensor([[1.0, torch.nan], [0.0, 2.0], [torch.nan, 1.0]]),
+            ),
             "columns '0' and '1' are both there in 1 rows",
         ),
     ],
@@ -159,7 +179,9 @@ def test_bad_input(call, message):
 
 
 def test_a_lonely_start_does_not_break(recwarn):
-    """More components than distinct rows: empty components keep their parameters, nothing is NaN."""
+    """More components than distinct rows: empty components keep their parameters, nothing is
+    NaN.
+    """
     data = torch.tensor([[0.0], [0.0], [5.0], [5.0], [5.0]], dtype=F64)
     result = fit(Mixture(4, Poisson()), data, EM(max_iterations=30), num_restarts=3)
     assert all(bool(value.isfinite().all()) for value in result.params.values())
@@ -175,23 +197,30 @@ def test_a_mixture_of_one_has_a_sure_assignment():
     assert np.allclose(result.log_likelihood_rows(x), by_hand, atol=1e-4)
 
 
-# ---------------------------------------------------------------- solutions that are no proper optimum
+# ---------------------------------------------------------------- solutions that are no proper
+# optimum
 
 
 def rounded(num_rows: int = 200, seed: int = 0) -> torch.Tensor:
     """One normal law, rounded to a tenth: many equal values."""
-    return (torch.randn(num_rows, 1, generator=torch.Generator().manual_seed(seed), dtype=F64) * 10).round() / 10
+    return (
+        torch.randn(num_rows, 1, generator=torch.Generator().manual_seed(seed), dtype=F64) * 10
+    ).round() / 10
 
 
 def degenerate(model, data, params):
     problem = problem_of(model, data, 0)
-    return problem.structure.degenerate(problem, {name: torch.as_tensor(value, dtype=F64) for name, value in params.items()})
+    return problem.structure.degenerate(
+        problem, {name: torch.as_tensor(value, dtype=F64) for name, value in params.items()}
+    )
 
 
 def test_rounded_data_end_in_no_spike():
     x = rounded()
     fits = [fit(Mixture(4, Normal()), x, seed=seed) for seed in range(2)]
-    assert max(result.objective for result in fits) - min(result.objective for result in fits) < 1e-3
+    assert (
+        max(result.objective for result in fits) - min(result.objective for result in fits) < 1e-3
+    )
     for result in fits:
         assert result.restarts.faults == ()
         assert float(result.params["dispersion"].min()) > 2e-3 * float(x.var())
@@ -213,47 +242,84 @@ def test_spikes_rank_behind_whatever_their_objective():
 
 def test_where_nothing_better_exists_the_fit_says_so():
     x = torch.cat([torch.zeros(20, dtype=F64), torch.linspace(3, 7, 20, dtype=F64)]).unsqueeze(1)
-    with pytest.warns(DegenerateWarning, match=r"the variance of component \d in income is at its floor"):
+    with pytest.warns(
+        DegenerateWarning, match=r"the variance of component \d in income is at its floor"
+    ):
         result = fit(Mixture(2, Normal()), pd.DataFrame(x.numpy(), columns=["income"]))
     assert "The estimate is no proper optimum" in result.restarts.text()
-    assert float(result.params["dispersion"].min()) == pytest.approx(1e-3 * float(x.var(unbiased=False)), rel=1e-6)
+    assert float(result.params["dispersion"].min()) == pytest.approx(
+        1e-3 * float(x.var(unbiased=False)), rel=1e-6
+    )
 
 
 @pytest.mark.filterwarnings("ignore::inference.DegenerateWarning")
 def test_a_variance_below_the_floor_is_lifted_at_the_start():
     x, model = rounded(), Mixture(2, Normal())
     start = {"weights": [0.5, 0.5], "predictors": [[0.0], [1.0]], "dispersion": [[1.0], [1e-6]]}
-    result = fit(model, x, EM(max_iterations=50, tolerance=1e-3, parameter_tolerance=1.0), init=start)
+    result = fit(
+        model, x, EM(max_iterations=50, tolerance=1e-3, parameter_tolerance=1.0), init=start
+    )
     assert float(result.trace.objective.diff().min()) > -1e-9
 
 
 def test_the_floor_is_a_share_of_what_the_middle_half_suggests():
-    x = torch.cat([rounded(300), torch.full((3, 1), 1000.0, dtype=F64)]).expand(-1, 2).clone()  # three wild values
+    x = (
+        torch.cat([rounded(300), torch.full((3, 1), 1000.0, dtype=F64)]).expand(-1, 2).clone()
+    )  # three wild values
     steps = EM().steps(problem_of(Mixture(2, Normal(), 2), x, 0))
     assert float(steps.floor[0]) == pytest.approx(1e-3, rel=0.3)
     plain = EM().steps(problem_of(Mixture(2, Normal()), rounded(300), 0))
     assert float(plain.floor[0]) <= 1e-3 * float(rounded(300).var())
-    assert float(EM().steps(problem_of(Mixture(2, Normal(), 2, variance_floor=0.0), x, 0)).floor[0]) < 1e-5  # the end of the interval of variances
+    assert (
+        float(EM().steps(problem_of(Mixture(2, Normal(), 2, variance_floor=0.0), x, 0)).floor[0])
+        < 1e-5
+    )  # the end of the interval of variances
     gaps = x.clone()
     gaps[5:40, 0] = torch.nan
-    assert float(EM().steps(problem_of(Mixture(2, Normal(), 2), gaps, 0)).floor[0]) == pytest.approx(1e-3, rel=0.3)
+    assert float(
+        EM().steps(problem_of(Mixture(2, Normal(), 2), gaps, 0)).floor[0]
+    ) == pytest.approx(1e-3, rel=0.3)
 
 
 def test_copies_and_empty_components_are_named():
-    data = torch.tensor(np.random.default_rng(0).poisson([[2.0, 9.0]] * 150 + [[9.0, 2.0]] * 150), dtype=F64)
+    data = torch.tensor(
+        np.random.default_rng(0).poisson([[2.0, 9.0]] * 150 + [[9.0, 2.0]] * 150), dtype=F64
+    )
     model = Mixture(4, Poisson(), 2)
     high, low = (torch.tensor(rates, dtype=F64).log() for rates in ([2.0, 9.0], [9.0, 2.0]))
-    copies = degenerate(model, data, {"weights": [0.4, 0.3, 0.2, 0.1], "predictors": torch.stack([high, low, low + 1e-3, high])})
+    copies = degenerate(
+        model,
+        data,
+        {"weights": [0.4, 0.3, 0.2, 0.1], "predictors": torch.stack([high, low, low + 1e-3, high])},
+    )
     assert copies == (
         "components 0 and 3 are copies of each other",
         "components 1 and 2 are copies of each other",
         "the data support 2 of the 4 components",
     )
-    empty = degenerate(Mixture(3, Poisson(), 2), data, {"weights": [0.5, 0.499, 0.001], "predictors": torch.stack([high, low, torch.full((2,), 5.0, dtype=F64)])})
+    empty = degenerate(
+        Mixture(3, Poisson(), 2),
+        data,
+        {
+            "weights": [0.5, 0.499, 0.001],
+            "predictors": torch.stack([high, low, torch.full((2,), 5.0, dtype=F64)]),
+        },
+    )
     assert empty[0].startswith("component 2 is empty")
     assert empty[-1] == "the data support 2 of the 3 components"
-    assert degenerate(Mixture(2, Poisson(), 2), data, {"weights": [0.5, 0.5], "predictors": torch.stack([high, low])}) == ()
-    near = degenerate(Mixture(2, Poisson(), 2), data, {"weights": [0.5, 0.5], "predictors": torch.stack([high, high + 0.1])})
+    assert (
+        degenerate(
+            Mixture(2, Poisson(), 2),
+            data,
+            {"weights": [0.5, 0.5], "predictors": torch.stack([high, low])},
+        )
+        == ()
+    )
+    near = degenerate(
+        Mixture(2, Poisson(), 2),
+        data,
+        {"weights": [0.5, 0.5], "predictors": torch.stack([high, high + 0.1])},
+    )
     assert near == ()  # 0.1 apart in the log of means 2 and 9: a divergence of 0.11
 
 
@@ -271,7 +337,11 @@ def test_a_covariance_without_width_is_named():
     means = [data[0].tolist(), data.mean(0).tolist()]
     sharp, wide = 1e7 * torch.eye(3, dtype=F64), torch.linalg.inv(data.mT.cov())
     model = Mixture(2, MultivariateNormal(), 3)
-    found = degenerate(model, data, {"weights": [0.05, 0.95], "means": means, "precisions": torch.stack([sharp, wide])})
+    found = degenerate(
+        model,
+        data,
+        {"weights": [0.05, 0.95], "means": means, "precisions": torch.stack([sharp, wide])},
+    )
     assert found[0].startswith("component 0 has no width in one direction")
     assert degenerate(model, data, fit(model, data).params) == ()
 
@@ -281,18 +351,40 @@ def test_a_covariance_without_width_is_named():
 
 ANGLES = [[[1.0, 0.4], [0.4, 2.0]], [[2.0, -0.9], [-0.9, 1.0]]]
 MIXTURES = [
-    (Normal(), 2, {"predictors": [[-2.0, 0.0], [2.0, 1.0]], "dispersion": [[1.0, 0.3], [0.5, 2.0]]}),
+    (
+        Normal(),
+        2,
+        {"predictors": [[-2.0, 0.0], [2.0, 1.0]], "dispersion": [[1.0, 0.3], [0.5, 2.0]]},
+    ),
     (Poisson(), 2, {"predictors": [[0.0, 2.0], [2.0, 0.5]]}),
     (Bernoulli(), 3, {"predictors": [[1.0, -1.0, 0.5], [-1.0, 1.0, -2.0]]}),
-    (NegativeBinomial(), 2, {"predictors": [[0.0, 2.0], [2.0, 0.5]], "dispersion": [[1.0, 3.0], [0.7, 20.0]]}),
+    (
+        NegativeBinomial(),
+        2,
+        {"predictors": [[0.0, 2.0], [2.0, 0.5]], "dispersion": [[1.0, 3.0], [0.7, 20.0]]},
+    ),
     (MultivariateNormal(), 2, {"means": [[0.0, 0.0], [2.0, 3.0]], "precisions": ANGLES}),
-    (MultivariateT(), 2, {"means": [[0.0, 0.0], [2.0, 3.0]], "precisions": ANGLES, "freedom": [4.0, 2.5]}),
-    (SkewNormal(), 2, {"locations": [[0.0, 0.0], [2.0, 3.0]], "precisions": ANGLES, "skews": [[2.0, -1.0], [0.3, 4.0]]}),
+    (
+        MultivariateT(),
+        2,
+        {"means": [[0.0, 0.0], [2.0, 3.0]], "precisions": ANGLES, "freedom": [4.0, 2.5]},
+    ),
+    (
+        SkewNormal(),
+        2,
+        {
+            "locations": [[0.0, 0.0], [2.0, 3.0]],
+            "precisions": ANGLES,
+            "skews": [[2.0, -1.0], [0.3, 4.0]],
+        },
+    ),
 ]
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.2])
-@pytest.mark.parametrize(("component", "num_items", "values"), MIXTURES, ids=lambda v: type(v).__name__)
+@pytest.mark.parametrize(
+    ("component", "num_items", "values"), MIXTURES, ids=lambda v: type(v).__name__
+)
 def test_mixture_noise_is_normal_at_the_truth(component, num_items, values, missing):
     from inference.programs.program import simulate
     from inference.structures.registry import structure_of
@@ -303,7 +395,9 @@ def test_mixture_noise_is_normal_at_the_truth(component, num_items, values, miss
     truth = {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}
     truth["weights"] = torch.tensor([0.6, 0.4], dtype=torch.float64)
     data = simulate(model, truth, 3, None, 6000)["items"].double()
-    data = data.masked_fill(torch.rand(data.shape, generator=torch.Generator().manual_seed(0)) < missing, torch.nan)
+    data = data.masked_fill(
+        torch.rand(data.shape, generator=torch.Generator().manual_seed(0)) < missing, torch.nan
+    )
     noise = structure_of(model).component_noise(truth, data, torch.Generator().manual_seed(1), 1)
     for k in range(2):
         used = noise.scores[0, :, k][noise.used[0, :, k]]

@@ -1,4 +1,6 @@
-"""A change of unit, x to a + b x, changes a fit by that alone: weights, posteriors, and the log-likelihood by n log b."""
+"""A change of unit, x to a + b x, changes a fit by that alone: weights, posteriors, and the
+log-likelihood by n log b.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,30 @@ from ppl_models import (
     SkewNormal,
 )
 
-UNITS = ((2000.0, 1.0), (50_000.0, 12_000.0), (0.0, 1e-4), (-3.0, 1e7))  # years, incomes, metres in kilometres, bytes
-LAWS = {"normal": Normal(), "multivariate normal": MultivariateNormal(), "t": MultivariateT(), "skew": SkewNormal()}
+UNITS = (
+    (2000.0, 1.0),
+    (50_000.0, 12_000.0),
+    (0.0, 1e-4),
+    (-3.0, 1e7),
+)  # years, incomes, metres in kilometres, bytes
+LAWS = {
+    "normal": Normal(),
+    "multivariate normal": MultivariateNormal(),
+    "t": MultivariateT(),
+    "skew": SkewNormal(),
+}
 
 
 def two_groups(num: int = 80, seed: int = 0) -> np.ndarray:
     rng = np.random.default_rng(seed)
     first = rng.random(num) < 0.4
-    return np.stack([np.where(first, 0.0, 6.0) + rng.normal(size=num), np.where(first, 1.0, -2.0) + 0.7 * rng.normal(size=num)], 1)
+    return np.stack(
+        [
+            np.where(first, 0.0, 6.0) + rng.normal(size=num),
+            np.where(first, 1.0, -2.0) + 0.7 * rng.normal(size=num),
+        ],
+        1,
+    )
 
 
 def in_unit(x: np.ndarray, column: int | None, a: float, b: float) -> np.ndarray:
@@ -46,14 +64,20 @@ def check(one: Fit, other: Fit, x: np.ndarray, y: np.ndarray, shift: float, site
     for name in ("weights", "freedom", "initial", "transitions"):
         if name in one.params:
             torch.testing.assert_close(other.params[name], one.params[name], rtol=1e-6, atol=1e-8)
-    torch.testing.assert_close(other.posterior_latents(y)[site], one.posterior_latents(x)[site], rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(
+        other.posterior_latents(y)[site], one.posterior_latents(x)[site], rtol=1e-6, atol=1e-6
+    )
     assert other.log_likelihood + shift == pytest.approx(one.log_likelihood, abs=1e-5)
-    assert float(other.log_likelihood_rows(y).sum()) == pytest.approx(other.log_likelihood, abs=1e-5)
+    assert float(other.log_likelihood_rows(y).sum()) == pytest.approx(
+        other.log_likelihood, abs=1e-5
+    )
     assert other.restarts.num_reached == one.restarts.num_reached
     assert other.warnings == one.warnings
 
 
-UNFINISHED = pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning")  # a few iterations show it
+UNFINISHED = pytest.mark.filterwarnings(
+    "ignore::inference.ConvergenceWarning"
+)  # a few iterations show it
 
 
 @UNFINISHED
@@ -65,24 +89,48 @@ def test_a_mixture_does_not_depend_on_the_unit(law) -> None:
         y = in_unit(x, None, a, b)
         other = fit(Mixture(2, law, 2), y, EM(max_iterations=30, tolerance=1e-6), num_restarts=2)
         check(one, other, x, y, x.size * math.log(b), "assignments")
-        site = {"normal": "predictors", "skew": "locations"}.get(next(name for name, own in LAWS.items() if own is law), "means")
-        torch.testing.assert_close(other.params[site], a + b * one.params[site], rtol=1e-6, atol=1e-6 * b)
+        site = {"normal": "predictors", "skew": "locations"}.get(
+            next(name for name, own in LAWS.items() if own is law), "means"
+        )
+        torch.testing.assert_close(
+            other.params[site], a + b * one.params[site], rtol=1e-6, atol=1e-6 * b
+        )
 
 
 def test_blocks_and_gaps_do_not_depend_on_the_unit() -> None:
     rng = np.random.default_rng(1)
     own = two_groups()
     high = own[:, 0] > 3
-    x = np.column_stack([own[:, 0], rng.poisson(np.where(high, 9, 2)), (rng.random(80) < np.where(high, 0.8, 0.2)), own[:, 1], np.exp(own[:, 1] / 3)]).astype(float)
+    x = np.column_stack(
+        [
+            own[:, 0],
+            rng.poisson(np.where(high, 9, 2)),
+            (rng.random(80) < np.where(high, 0.8, 0.2)),
+            own[:, 1],
+            np.exp(own[:, 1] / 3),
+        ]
+    ).astype(float)
     x[rng.random(x.shape) < 0.1] = np.nan
     x = x[~np.isnan(x).all(1)]
-    model = Mixture(2, Blocks((Normal(), 1), (NegativeBinomial(), 1), (Categorical(2), 1), (Normal(), 1), (LogNormal(), 1)), 5)
+    model = Mixture(
+        2,
+        Blocks(
+            (Normal(), 1),
+            (NegativeBinomial(), 1),
+            (Categorical(2), 1),
+            (Normal(), 1),
+            (LogNormal(), 1),
+        ),
+        5,
+    )
     one, y = fit(model, x), in_unit(x, 3, 50_000.0, 12_000.0)
     check(one, fit(model, y), x, y, (~np.isnan(x[:, 3])).sum() * math.log(12_000.0), "assignments")
 
 
 @UNFINISHED
-@pytest.mark.parametrize("emission", [Normal(), MultivariateNormal()], ids=["normal", "multivariate normal"])
+@pytest.mark.parametrize(
+    "emission", [Normal(), MultivariateNormal()], ids=["normal", "multivariate normal"]
+)
 def test_a_hidden_markov_model_does_not_depend_on_the_unit(emission) -> None:
     x = two_groups(60)[None].repeat(2, 0)
     x[1, :, 0] += 0.1
@@ -96,12 +144,23 @@ def test_a_hidden_markov_model_does_not_depend_on_the_unit(emission) -> None:
 def test_the_rule_against_spikes_does_not_depend_on_the_unit() -> None:
     x = np.random.default_rng(0).normal(size=(80, 1))
     x[:30] = 0.5  # equal values, onto which a component shrinks
-    found = [fit(Mixture(2, Normal()), in_unit(x, None, a, b), EM(), num_restarts=2).restarts.degenerate for a, b in ((0.0, 1.0), *UNITS)]
+    found = [
+        fit(Mixture(2, Normal()), in_unit(x, None, a, b), EM(), num_restarts=2).restarts.degenerate
+        for a, b in ((0.0, 1.0), *UNITS)
+    ]
     assert any(found[0])
     assert all(own == found[0] for own in found)
 
 
-@pytest.mark.parametrize("method", [NUTS(num_draws=8, num_warmup=20, num_chains=1), SVI(num_steps=10, num_draws=8), Laplace(num_draws=8)], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize(
+    "method",
+    [
+        NUTS(num_draws=8, num_warmup=20, num_chains=1),
+        SVI(num_steps=10, num_draws=8),
+        Laplace(num_draws=8),
+    ],
+    ids=lambda m: type(m).__name__,
+)
 @pytest.mark.filterwarnings("ignore")
 def test_other_engines_do_not_depend_on_the_unit(method) -> None:
     x = two_groups(40)
@@ -111,7 +170,12 @@ def test_other_engines_do_not_depend_on_the_unit(method) -> None:
     assert other.log_likelihood + shift == pytest.approx(one.log_likelihood, abs=1e-5)
     assert one.draws is not None
     assert other.draws is not None
-    torch.testing.assert_close(other.draws["predictors"][..., 0], 50_000 + 12_000 * one.draws["predictors"][..., 0], rtol=1e-6, atol=1e-3)
+    torch.testing.assert_close(
+        other.draws["predictors"][..., 0],
+        50_000 + 12_000 * one.draws["predictors"][..., 0],
+        rtol=1e-6,
+        atol=1e-3,
+    )
     if other.elbo is not None and one.elbo is not None:
         assert other.elbo + shift == pytest.approx(one.elbo, abs=1e-5)
 
@@ -120,7 +184,9 @@ def test_the_objective_is_that_of_the_model_of_the_fit() -> None:
     y = in_unit(two_groups(), None, 50_000.0, 12_000.0)
     result = fit(Mixture(2, MultivariateNormal(), 2), y)
     program = problem_of(result.model, y, 0).program()
-    assert result.objective == pytest.approx(float(program.log_marginal(result.params) + program.log_prior(result.params)), abs=1e-6)
+    assert result.objective == pytest.approx(
+        float(program.log_marginal(result.params) + program.log_prior(result.params)), abs=1e-6
+    )
     assert result.trace.objective[-1] <= result.objective + 1e-6
     again = fit(Mixture(2, MultivariateNormal(), 2), y, init=result)
     assert again.num_iterations <= 3
@@ -133,7 +199,9 @@ def test_digits_are_kept_far_from_zero() -> None:
     y = np.round(x, 3) + 1e8
     result = fit(Mixture(2, Normal(), 2), y)
     plain = fit(Mixture(2, Normal(), 2), y - 1e8)
-    assert float(result.log_likelihood_rows(y).sum()) == pytest.approx(plain.log_likelihood, abs=1e-4)
+    assert float(result.log_likelihood_rows(y).sum()) == pytest.approx(
+        plain.log_likelihood, abs=1e-4
+    )
 
 
 def test_a_bound_of_the_users_own_is_in_units_of_the_data() -> None:
@@ -142,10 +210,14 @@ def test_a_bound_of_the_users_own_is_in_units_of_the_data() -> None:
         fit(Mixture(2, Normal(), 2, bound=1000.0), x)
     result = fit(Mixture(2, Normal(), 2, bound=1e6), x)
     assert result.warnings == ()
-    assert result.params["predictors"].max(0).values.tolist() == pytest.approx([1.2e5, 6.2e4], rel=0.1)
+    assert result.params["predictors"].max(0).values.tolist() == pytest.approx(
+        [1.2e5, 6.2e4], rel=0.1
+    )
 
 
-@pytest.mark.parametrize("units", [((0.0, 1.0),), ((0.0, 1.0), (0.0, 0.0)), ((0.0, 1.0), (0.0, math.nan)), "ab", 3])
+@pytest.mark.parametrize(
+    "units", [((0.0, 1.0),), ((0.0, 1.0), (0.0, 0.0)), ((0.0, 1.0), (0.0, math.nan)), "ab", 3]
+)
 def test_units_are_a_centre_and_a_width_for_every_item(units) -> None:
     with pytest.raises(ValueError, match="units must be a centre and a positive width"):
         Mixture(2, Normal(), 2, units=units)
@@ -154,7 +226,13 @@ def test_units_are_a_centre_and_a_width_for_every_item(units) -> None:
 def test_incomes_and_years_in_a_frame() -> None:
     rng = np.random.default_rng(3)
     rich = rng.random(200) < 0.3
-    frame = pd.DataFrame({"income": np.where(rich, 90_000, 30_000) + 9_000 * rng.normal(size=200), "year": np.where(rich, 1970, 1990) + 4.0 * rng.normal(size=200), "owner": (rng.random(200) < np.where(rich, 0.8, 0.2)).astype(float)})
+    frame = pd.DataFrame(
+        {
+            "income": np.where(rich, 90_000, 30_000) + 9_000 * rng.normal(size=200),
+            "year": np.where(rich, 1970, 1990) + 4.0 * rng.normal(size=200),
+            "owner": (rng.random(200) < np.where(rich, 0.8, 0.2)).astype(float),
+        }
+    )
     result = fit(Mixture(2, Blocks((Normal(), 2), (Bernoulli(), 1))), frame)
     assert result.warnings == ()
     assert result.params["predictors"][0, :2].tolist() == pytest.approx([30_000, 1990], rel=0.05)

@@ -62,7 +62,9 @@ def test_statistics_equal_brute_force(case: dict) -> None:
     if statistics.seen is not None:
         torch.testing.assert_close(statistics.seen, posterior.mT @ seen)
     one = {name: value[0].numpy() for name, value in params.items()}
-    assert float(log_likelihood[0]) == pytest.approx(float(noisy_or_log_likelihood(one, data.numpy()).sum()), abs=1e-9)
+    assert float(log_likelihood[0]) == pytest.approx(
+        float(noisy_or_log_likelihood(one, data.numpy()).sum()), abs=1e-9
+    )
 
 
 @each_case
@@ -83,7 +85,9 @@ def test_em_never_loses(case: dict, num_newton: int) -> None:
 
 @each_case
 def test_m_step_reaches_the_optimum_of_the_generic_route(case: dict) -> None:
-    """The same expected complete-data log-density, climbed by L-BFGS on unconstrained parameters."""
+    """The same expected complete-data log-density, climbed by L-BFGS on unconstrained
+    parameters.
+    """
     data = drawn(case, 80, seed=5, missing=case["missing"])
     steps = replace(steps_of(case, data), num_newton=50)
     start = starts(case, 1, seed=6)
@@ -95,21 +99,34 @@ def test_m_step_reaches_the_optimum_of_the_generic_route(case: dict) -> None:
         slow = generic.m_step(posteriors, slow)
 
     def objective(params: dict) -> float:
-        return float(program.expected_complete_log_density(params, posteriors) + program.log_prior(params))
+        return float(
+            program.expected_complete_log_density(params, posteriors) + program.log_prior(params)
+        )
 
     assert objective(fast) >= objective(slow) - 1e-5
-    assert objective(fast) == pytest.approx(objective(slow), abs=1e-2)  # L-BFGS creeps towards an edge of probability 0
+    assert objective(fast) == pytest.approx(
+        objective(slow), abs=1e-2
+    )  # L-BFGS creeps towards an edge of probability 0
     interior = (fast["failure"] > 0.01) & (fast["failure"] < 0.99)
     assert bool(interior.any())
-    torch.testing.assert_close(fast["failure"][interior], slow["failure"][interior], atol=2e-2, rtol=0)
+    torch.testing.assert_close(
+        fast["failure"][interior], slow["failure"][interior], atol=2e-2, rtol=0
+    )
 
 
 def test_the_generic_fit_cannot_improve_on_it() -> None:
-    """From the accelerated estimate a generic iteration gains nothing; from nearby it comes back up towards it."""
+    """From the accelerated estimate a generic iteration gains nothing; from nearby it comes back up
+    towards it.
+    """
     case = CASES[2]  # its priors keep the estimate inside
     data = drawn(case, 150, seed=7)
     start = {name: value[0] for name, value in starts(case, 1, seed=8).items()}
-    fast = fit(case["model"], data, EM(tolerance=1e-13, parameter_tolerance=1e-8, max_iterations=5000), init=start)
+    fast = fit(
+        case["model"],
+        data,
+        EM(tolerance=1e-13, parameter_tolerance=1e-8, max_iterations=5000),
+        init=start,
+    )
     generic = GenericSteps(Program(case["model"], data), 50)
     params = {name: value[None] for name, value in fast.params.items()}
     statistics, log_likelihood, log_prior = generic.e_step(params)
@@ -139,13 +156,22 @@ def test_too_many_latents_are_refused_with_the_remedy() -> None:
         fit(NoisyOr(5, 17), data, EM(), init="random")
 
 
-@pytest.mark.parametrize(("name", "value"), [("prior", 1.2), ("failure", -0.1), ("leak", 2.0), ("prior", math.nan)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("prior", 1.2), ("failure", -0.1), ("leak", 2.0), ("prior", math.nan)]
+)
 @pytest.mark.parametrize("method", [None, EM()])
 def test_probabilities_of_a_start_are_checked(name: str, value: float, method: EM | None) -> None:
-    start = {"prior": torch.full((2,), 0.3), "failure": torch.full((2, 5), 0.5), "leak": torch.full((5,), 0.1)}
+    start = {
+        "prior": torch.full((2,), 0.3),
+        "failure": torch.full((2, 5), 0.5),
+        "leak": torch.full((5,), 0.1),
+    }
     start[name].view(-1)[0] = value
     data = (torch.rand(40, 5, generator=torch.Generator().manual_seed(0)) < 0.4).double()
-    with pytest.raises(ValueError, match=rf"init: '{name}' has values outside its support Interval.*such as {value:.2g}"):
+    with pytest.raises(
+        ValueError,
+        match=rf"init: '{name}' has values outside its support Interval.*such as {value:.2g}",
+    ):
         fit(NoisyOr(5, 2), data, method, init=start)
 
 

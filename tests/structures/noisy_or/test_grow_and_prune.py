@@ -36,14 +36,18 @@ def test_all_latents_are_found_and_no_more(seed: int) -> None:
     assert int(empty.sum()) == 3
     assert bool((result.params["failure"][empty] == 1).all())
     truth = Program(NoisyOr(16, 5), small_data()).log_marginal(small_truth())
-    assert float(truth) < result.log_likelihood < float(truth) + 44  # 44 parameters: half of that is expected
+    assert (
+        float(truth) < result.log_likelihood < float(truth) + 44
+    )  # 44 parameters: half of that is expected
     assert result.converged
 
 
 def test_the_likelihood_reported_is_that_of_the_program() -> None:
     result = small_fit()
     program = Program(result.model, small_data())
-    assert result.log_likelihood == pytest.approx(float(program.log_marginal(result.params)), abs=1e-6)
+    assert result.log_likelihood == pytest.approx(
+        float(program.log_marginal(result.params)), abs=1e-6
+    )
     num_edges = int((result.params["failure"] < 0.99).sum())
     assert num_edges == int((small_truth()["failure"] < 1).sum())  # those not paid for are gone
     price = 0.5 * (5 + num_edges) * math.log(3000)
@@ -88,7 +92,10 @@ def test_a_limit_below_the_truth_is_kept() -> None:
 
 def test_a_start_is_where_it_begins() -> None:
     truth = small_truth()
-    start = {"prior": torch.cat([truth["prior"], torch.full((1,), 0.02, dtype=F64)]), "leak": truth["leak"]}
+    start = {
+        "prior": torch.cat([truth["prior"], torch.full((1,), 0.02, dtype=F64)]),
+        "leak": truth["leak"],
+    }
     start["failure"] = torch.cat([truth["failure"], torch.full((1, 16), 0.9, dtype=F64)])
     result = fit(NoisyOr(16, 6), small_data(), replace(QUICK, patience=1), init=start)
     assert len(used_latents(result.model.causes(), result.params)) == 5
@@ -109,7 +116,9 @@ def test_the_number_of_latents_is_chosen() -> None:
     trimmed = trim(small_fit())
     assert trimmed.model == NoisyOr(16, 5)
     assert trimmed.latents == {"causes": (5, 2)}
-    assert trimmed.log_likelihood == pytest.approx(float(trimmed.log_likelihood_rows(small_data()).sum()), abs=0.1)
+    assert trimmed.log_likelihood == pytest.approx(
+        float(trimmed.log_likelihood_rows(small_data()).sum()), abs=0.1
+    )
 
 
 def test_more_latents_than_can_be_ranked() -> None:
@@ -121,8 +130,13 @@ def test_more_latents_than_can_be_ranked() -> None:
         "leak": torch.full((30,), 0.01, dtype=F64),
     }
     data = sample_noisy_or(start, 600, seed=2)[0]
-    with pytest.warns(ConvergenceWarning, match="1 of 1 searches did not converge in 2 iterations.*max_iterations of GrowAndPrune"):
-        result = fit(NoisyOr(30, 15), data, replace(QUICK, patience=1, max_iterations=2), init=start)
+    with pytest.warns(
+        ConvergenceWarning,
+        match="1 of 1 searches did not converge in 2 iterations.*max_iterations of GrowAndPrune",
+    ):
+        result = fit(
+            NoisyOr(30, 15), data, replace(QUICK, patience=1, max_iterations=2), init=start
+        )
     used = len(used_latents(result.model.causes(), result.params))
     assert result.elbo is not None
     assert math.isnan(result.log_likelihood) == (used > 14)
@@ -131,7 +145,9 @@ def test_more_latents_than_can_be_ranked() -> None:
 
 
 @pytest.mark.parametrize("interrupted_at", [3, 9])
-def test_an_interrupted_search_resumes_to_the_same_answer(tmp_path: Path, interrupted_at: int) -> None:
+def test_an_interrupted_search_resumes_to_the_same_answer(
+    tmp_path: Path, interrupted_at: int
+) -> None:
     """Early and late in two searches."""
     model, data, file = NoisyOr(16, 6), small_data()[:800], tmp_path / "run"
     whole = fit(model, data, QUICK, init="random", num_restarts=2)
@@ -155,7 +171,9 @@ def test_an_interrupted_search_resumes_to_the_same_answer(tmp_path: Path, interr
     for name, value in whole.params.items():
         assert torch.equal(value, resumed.params[name])
     assert torch.equal(whole.restarts.objective, resumed.restarts.objective)
-    again = fit(model, data, QUICK, init="random", num_restarts=2, checkpoint=file)  # all is in the file
+    again = fit(
+        model, data, QUICK, init="random", num_restarts=2, checkpoint=file
+    )  # all is in the file
     assert torch.equal(again.trace.objective, whole.trace.objective)
     with pytest.raises(ValueError, match="belongs to another fit"):
         fit(model, data, QUICK, init="random", num_restarts=2, seed=1, checkpoint=file)
@@ -189,11 +207,15 @@ def test_the_images_are_found() -> None:
 def test_a_latent_that_is_always_on_can_be_judged() -> None:
     """It is on in every configuration that the search looks at."""
     truth = random_design(6, seed=5, num_latents=5, num_items=30)
-    data = sample_noisy_or({**truth, "prior": torch.tensor([0.999999, 0.3, 0.3, 0.3, 0.3])}, 300, seed=0)[0]
+    data = sample_noisy_or(
+        {**truth, "prior": torch.tensor([0.999999, 0.3, 0.3, 0.3, 0.3])}, 300, seed=0
+    )[0]
     rows = CauseRows.merge(data).to(torch.float32)
     causes = NoisyOr(30, 5).causes()
     search = Search(causes, rows, rows, rows, torch.Generator().manual_seed(0), 4, 2, 8, 0.05)
-    start = {name: value.float().unsqueeze(0).clamp(1e-6, 1 - 1e-6) for name, value in truth.items()}
+    start = {
+        name: value.float().unsqueeze(0).clamp(1e-6, 1 - 1e-6) for name, value in truth.items()
+    }
     start["prior"] = torch.tensor([[1 - 1e-6, 0.3, 0.3, 0.3, 0.3]])
     assert bool(search.likely(rows, start, 8)[:, 0].all())
     kept, score = search.pruned(start, -math.inf, rows, 8, None, 5)
@@ -201,12 +223,18 @@ def test_a_latent_that_is_always_on_can_be_judged() -> None:
     assert 1 <= search.size(kept) < 5
 
 
-def test_the_last_em_arrives_where_plain_steps_run_out_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answers to a test of skills, which are no network of causes: 100 plain steps ended short of the top, without a word."""
+def test_the_last_em_arrives_where_plain_steps_run_out_of_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Answers to a test of skills, which are no network of causes: 100 plain steps ended short of
+    the top, without a word.
+    """
     answers, _ = mastery_test(num_items=8, num_attributes=3, seed=1).draw(300, seed=2)
     result = fit(NoisyOr(8, 8), answers)
     assert result.converged
-    monkeypatch.setattr("inference.structures.noisy_or.grow_and_prune.EM", partial(EM, acceleration=None))
+    monkeypatch.setattr(
+        "inference.structures.noisy_or.grow_and_prune.EM", partial(EM, acceleration=None)
+    )
     with pytest.warns(ConvergenceWarning, match="1 of 1 searches"):
         plain = fit(NoisyOr(8, 8), answers)
     assert not plain.converged

@@ -30,7 +30,9 @@ F64 = torch.float64
 TRUTH = random_design(4, seed=2, num_latents=3, num_items=8)
 TRUTH["leak"] = torch.full((8,), 0.05, dtype=F64)
 ROWS = sample_noisy_or(TRUTH, 4, seed=3)[0]
-LOGITS = torch.tensor([[0.3, -1.0, 0.7], [-0.5, 0.2, 1.2], [1.5, -0.4, 0.1], [-1.2, -0.8, 0.4]], dtype=F64)
+LOGITS = torch.tensor(
+    [[0.3, -1.0, 0.7], [-0.5, 0.2, 1.2], [1.5, -0.4, 0.1], [-1.2, -0.8, 0.4]], dtype=F64
+)
 DRAWS = 20_000
 
 
@@ -55,7 +57,13 @@ def exact_gradient() -> Tensor:
 
 def log_odds(latents: Tensor) -> Tensor:
     rows = ROWS.repeat(len(latents) // len(ROWS), 1)
-    return flip_log_odds(latents, rows, TRUTH["prior"], weight_of_failure(TRUTH["failure"]), weight_of_leak(TRUTH["leak"]))
+    return flip_log_odds(
+        latents,
+        rows,
+        TRUTH["prior"],
+        weight_of_failure(TRUTH["failure"]),
+        weight_of_leak(TRUTH["leak"]),
+    )
 
 
 @functools.cache
@@ -81,13 +89,18 @@ def estimates(name: str) -> Tensor:
 @pytest.mark.parametrize("name", ["score", "centred", "leave-one-out", "disarm", "local"])
 def test_estimators_are_unbiased(name: str) -> None:
     found = estimates(name)
-    error = (found.mean(0) - exact_gradient()) / (found.std(0) / DRAWS**0.5 + 1e-12)  # local expectations of an empty row do not vary
+    error = (found.mean(0) - exact_gradient()) / (
+        found.std(0) / DRAWS**0.5 + 1e-12
+    )  # local expectations of an empty row do not vary
     assert float(error.abs().max()) < 4.5
     assert float(exact_gradient().abs().max()) > 0.1
 
 
 def test_better_estimators_vary_less() -> None:
-    variance = {name: float(estimates(name).var(0).sum()) for name in ("score", "centred", "leave-one-out", "local")}
+    variance = {
+        name: float(estimates(name).var(0).sum())
+        for name in ("score", "centred", "leave-one-out", "local")
+    }
     assert variance["local"] < variance["leave-one-out"] < variance["centred"] < variance["score"]
 
 
@@ -98,7 +111,9 @@ def test_flip_log_odds_are_differences_of_the_joint() -> None:
         for i in range(3):
             on, off = latents.clone(), latents.clone()
             on[:, i], off[:, i] = 1, 0
-            torch.testing.assert_close(found[:, i], log_joint(on) - log_joint(off), rtol=1e-9, atol=1e-9)
+            torch.testing.assert_close(
+                found[:, i], log_joint(on) - log_joint(off), rtol=1e-9, atol=1e-9
+            )
 
 
 def test_a_missing_entry_drops_out_of_the_odds() -> None:
@@ -108,7 +123,9 @@ def test_a_missing_entry_drops_out_of_the_odds() -> None:
     weights, leak = weight_of_failure(TRUTH["failure"]), weight_of_leak(TRUTH["leak"])
     latents = torch.ones(4, 3, dtype=F64)
     found = flip_log_odds(latents, rows, TRUTH["prior"], weights, leak)
-    torch.testing.assert_close(found, flip_log_odds(latents, ROWS[:, kept], TRUTH["prior"], weights[:, kept], leak[kept]))
+    torch.testing.assert_close(
+        found, flip_log_odds(latents, ROWS[:, kept], TRUTH["prior"], weights[:, kept], leak[kept])
+    )
 
 
 def test_the_running_scale_is_the_papers() -> None:
@@ -127,7 +144,11 @@ def test_guides_under_pyros_svi(kind: str) -> None:
     model = NoisyOr(8, 3)
     data = sample_noisy_or(TRUTH, 200, seed=4)[0]
     causes = model.causes()
-    guide = RecognitionGuide(causes, data.mean(0)) if kind == "recognition" else MeanFieldGuide(causes, len(data))
+    guide = (
+        RecognitionGuide(causes, data.mean(0))
+        if kind == "recognition"
+        else MeanFieldGuide(causes, len(data))
+    )
     with pyro.get_param_store().scope(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         svi = SVI(model, guide, pyro.optim.Adam({"lr": 0.05}), TraceGraph_ELBO())
@@ -135,7 +156,9 @@ def test_guides_under_pyros_svi(kind: str) -> None:
         bounds = torch.tensor([-Trace_ELBO().loss(model, guide, data) for _ in range(30)])
     assert sum(losses[-20:]) / 20 < 0.7 * sum(losses[:5]) / 5
     params = {name: value.detach() for name, value in guide.params().items()}
-    exact = float(Program(model, data).log_marginal(params) + Program(model, data).log_prior(params))
+    exact = float(
+        Program(model, data).log_marginal(params) + Program(model, data).log_prior(params)
+    )
     assert float(bounds.mean()) - 4 * float(bounds.std()) / 30**0.5 < exact
 
 

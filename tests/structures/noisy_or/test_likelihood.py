@@ -1,4 +1,6 @@
-"""Rows of noisy-OR networks of any size: the three routes against each other, and what a fit answers."""
+"""Rows of noisy-OR networks of any size: the three routes against each other, and what a fit
+answers.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +33,22 @@ F64 = torch.float64
 def network(size: int, num_items: int = 12, edges: int = 3) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(size)
     params = random_design(edges, seed=size, num_latents=size, num_items=num_items)
-    failure = params["failure"] + (params["failure"] < 1) * 0.3 * torch.rand(size, num_items, generator=generator)
+    failure = params["failure"] + (params["failure"] < 1) * 0.3 * torch.rand(
+        size, num_items, generator=generator
+    )
     prior = 0.05 + 0.2 * torch.rand(size, generator=generator, dtype=F64)
-    return {"prior": prior, "failure": failure.double(), "leak": torch.full((num_items,), 0.02, dtype=F64)}
+    return {
+        "prior": prior,
+        "failure": failure.double(),
+        "leak": torch.full((num_items,), 0.02, dtype=F64),
+    }
 
 
 def rows_of(params: dict[str, Tensor], num_rows: int = 40) -> Tensor:
     data = sample_noisy_or(params, num_rows, seed=1)[0]
-    return data.masked_fill(torch.rand(data.shape, generator=torch.Generator().manual_seed(2)) < 0.1, math.nan)
+    return data.masked_fill(
+        torch.rand(data.shape, generator=torch.Generator().manual_seed(2)) < 0.1, math.nan
+    )
 
 
 def test_the_alternating_sum_equals_enumeration() -> None:
@@ -61,19 +71,28 @@ def test_a_sum_that_cancels_is_no_number() -> None:
     }
     causes = NoisyOr(8, 1).causes()
     assert bool(quickscore(causes, torch.ones(1, 8, dtype=F64), params).isnan().all())
-    assert float(log_likelihood_rows(causes, torch.ones(1, 8, dtype=F64), params)) == pytest.approx(8 * math.log(1e-6))
+    assert float(log_likelihood_rows(causes, torch.ones(1, 8, dtype=F64), params)) == pytest.approx(
+        8 * math.log(1e-6)
+    )
 
 
 def test_absent_latents_change_nothing() -> None:
-    """A network of 40 places, 5 of them taken, against the program of 5; the others keep their priors."""
+    """A network of 40 places, 5 of them taken, against the program of 5; the others keep their
+    priors.
+    """
     params = network(5)
     small, wide = NoisyOr(12, 5), NoisyOr(12, 40)
     data = rows_of(params)
     places = {
-        name: value[0] for name, value in padded(wide.causes(), {n: v.unsqueeze(0) for n, v in params.items()}).items()
+        name: value[0]
+        for name, value in padded(
+            wide.causes(), {n: v.unsqueeze(0) for n, v in params.items()}
+        ).items()
     }
     program = Program(small, data)
-    torch.testing.assert_close(log_likelihood_rows(wide.causes(), data, places), program.log_marginal_rows(params))
+    torch.testing.assert_close(
+        log_likelihood_rows(wide.causes(), data, places), program.log_marginal_rows(params)
+    )
     means = latent_means(wide.causes(), data, places)
     torch.testing.assert_close(means[:, :5], program.latent_means(params)["causes"])
     assert bool((means[:, 5:] == places["prior"][5:]).all())
@@ -83,7 +102,9 @@ def test_absent_latents_change_nothing() -> None:
 
 
 def test_more_latents_than_can_be_enumerated() -> None:
-    """Of 20 latents: rows of few ones exactly, others by a bound; means are slopes of the exact ones."""
+    """Of 20 latents: rows of few ones exactly, others by a bound; means are slopes of the exact
+    ones.
+    """
     params = network(20, num_items=60, edges=8)
     causes = NoisyOr(60, 20).causes()
     data = sample_noisy_or(params, 150, seed=3)[0]
@@ -106,13 +127,18 @@ def test_more_latents_than_can_be_enumerated() -> None:
             prior[latent] += sign * step
             moved.append(quickscore(causes, rows, {**params, "prior": prior.sigmoid()}))
         slope = (moved[1] - moved[0]) / (2 * step)
-        torch.testing.assert_close(means[:, latent], slope + params["prior"][latent], atol=0.05, rtol=0)
+        torch.testing.assert_close(
+            means[:, latent], slope + params["prior"][latent], atol=0.05, rtol=0
+        )
     assert bool(((means > 0.9) <= (modes > 0.5)).all())
 
 
 @pytest.mark.parametrize("missing", [False, True])
 def test_open_latents_bound_the_likelihood(missing: bool) -> None:
-    """Few open latents: below, by no more than is said. All of them: exact, in single precision too."""
+    """Few open latents: below, by no more than is said.
+
+    All of them: exact, in single precision too.
+    """
     params = network(9)
     causes, data = NoisyOr(12, 9).causes(), rows_of(params)
     data = data if missing else data.nan_to_num(nan=0.0)
@@ -122,10 +148,15 @@ def test_open_latents_bound_the_likelihood(missing: bool) -> None:
         assert bool((rows.bound <= exact + 1e-9).all())
         assert bool((exact <= rows.bound + rows.lacking + 1e-9).all())
     torch.testing.assert_close(rows.bound, exact, rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(rows.means(), latent_means(causes, data, params), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        rows.means(), latent_means(causes, data, params), rtol=1e-5, atol=1e-6
+    )
     assert torch.equal(rows.likeliest(3)[:, 0], latent_modes(causes, data, params))
     single = OpenRows(
-        causes, CauseRows.of(data).to(torch.float32), {name: value.float() for name, value in params.items()}, 9
+        causes,
+        CauseRows.of(data).to(torch.float32),
+        {name: value.float() for name, value in params.items()},
+        9,
     )
     torch.testing.assert_close(single.bound.double(), exact, rtol=1e-4, atol=1e-4)
 
@@ -145,7 +176,10 @@ def test_the_bounds_are_below_and_near(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_more_latents_than_fit_into_an_integer(monkeypatch: pytest.MonkeyPatch) -> None:
     """The open latents alone; in parts that do not matter."""
     params = network(66, num_items=40, edges=2)
-    causes, data = NoisyOr(40, 66).causes(), sample_noisy_or(network(66, num_items=40, edges=2), 30, seed=4)[0]
+    causes, data = (
+        NoisyOr(40, 66).causes(),
+        sample_noisy_or(network(66, num_items=40, edges=2), 30, seed=4)[0],
+    )
     bound, modes = log_likelihood_rows(causes, data, params), latent_modes(causes, data, params)
     exact = quickscore(causes, data, params)
     few = ~exact.isnan()
@@ -164,7 +198,9 @@ def test_a_wide_fit_answers_at_once() -> None:
     own = {name: value[:used] if name != "leak" else value for name, value in result.params.items()}
     alone = replace(result, model=NoisyOr(12, used), params=own)
     torch.testing.assert_close(result.log_likelihood_rows(data), alone.log_likelihood_rows(data))
-    assert float(result.log_likelihood_rows(data).sum()) == pytest.approx(result.log_likelihood, rel=1e-9)
+    assert float(result.log_likelihood_rows(data).sum()) == pytest.approx(
+        result.log_likelihood, rel=1e-9
+    )
     assert result.posterior_latents(data)["causes"].shape == (300, 40)
     assert result.decode_latents(data)["causes"].shape == (300, 40)
 
@@ -172,8 +208,18 @@ def test_a_wide_fit_answers_at_once() -> None:
 def test_a_start_on_the_edge() -> None:
     """Only a failure may be one: that is no edge, and EM leaves it so."""
     data = sample_noisy_or(random_design(5, seed=2, num_latents=3, num_items=8), 120, seed=0)[0]
-    start = {"prior": torch.full((3,), 0.2), "failure": torch.full((3, 8), 0.5), "leak": torch.full((8,), 0.1)}
-    for name, value in (("prior", 0.0), ("prior", 1.0), ("failure", 0.0), ("leak", 0.0), ("leak", 1.0)):
+    start = {
+        "prior": torch.full((3,), 0.2),
+        "failure": torch.full((3, 8), 0.5),
+        "leak": torch.full((8,), 0.1),
+    }
+    for name, value in (
+        ("prior", 0.0),
+        ("prior", 1.0),
+        ("failure", 0.0),
+        ("leak", 0.0),
+        ("leak", 1.0),
+    ):
         wrong = {key: own.clone() for key, own in start.items()}
         wrong[name].ravel()[1] = value
         with pytest.raises(ValueError, match=f"init: '{name}' must lie .* but is {value:g} at "):
@@ -189,9 +235,20 @@ def test_a_start_on_the_edge() -> None:
     assert int((result.params["failure"] == 1).sum()) == 4
 
 
-@pytest.mark.parametrize(("engine", "many_ones"), [pytest.param("search", True, marks=pytest.mark.slow), pytest.param("score", True, marks=pytest.mark.slow), ("score", False)])
-def test_what_a_wide_fit_calls_its_likelihood_is_that_of_its_rows(engine: str, many_ones: bool) -> None:
-    """21 latents in use: a value where every row has one, else NaN and a bound under the bound's name, equal to the rows'."""
+@pytest.mark.parametrize(
+    ("engine", "many_ones"),
+    [
+        pytest.param("search", True, marks=pytest.mark.slow),
+        pytest.param("score", True, marks=pytest.mark.slow),
+        ("score", False),
+    ],
+)
+def test_what_a_wide_fit_calls_its_likelihood_is_that_of_its_rows(
+    engine: str, many_ones: bool
+) -> None:
+    """21 latents in use: a value where every row has one, else NaN and a bound under the bound's
+    name, equal to the rows'.
+    """
     truth = random_design(4 if many_ones else 2, seed=1, num_latents=21, num_items=42)
     truth["prior"] = torch.full((21,), 0.25 if many_ones else 0.08, dtype=F64)
     truth["leak"] = torch.full((42,), 0.01, dtype=F64)

@@ -1,4 +1,6 @@
-"""The published score-function algorithm: one update by autograd, restarts against single runs, an unbiased baseline."""
+"""The published score-function algorithm: one update by autograd, restarts against single runs, an
+unbiased baseline.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +22,25 @@ F64 = torch.float64
 
 def begin(num: int, m: int, items: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    draw = [torch.rand(num, *shape, generator=generator, dtype=F64) for shape in ((m,), (m, items), (items,))]
+    draw = [
+        torch.rand(num, *shape, generator=generator, dtype=F64)
+        for shape in ((m,), (m, items), (items,))
+    ]
     return 0.2 + 0.6 * draw[0], 0.2 + 0.7 * draw[1], 0.02 + 0.1 * draw[2]
 
 
 def rows_of(num_rows: int = 60, m: int = 3, items: int = 10) -> Tensor:
-    return sample_noisy_or(random_design(4, seed=1, num_latents=m, num_items=items), num_rows, seed=2)[0]
+    return sample_noisy_or(
+        random_design(4, seed=1, num_latents=m, num_items=items), num_rows, seed=2
+    )[0]
 
 
 class ByHand:
     """One restart, with autograd and torch's own optimisers; densities written out bit by bit."""
 
-    def __init__(self, run: ScoreFunctionRun, which: int, settings: ScoreFunctionSVI, means: Tensor) -> None:
+    def __init__(
+        self, run: ScoreFunctionRun, which: int, settings: ScoreFunctionSVI, means: Tensor
+    ) -> None:
         self.settings, self.means = settings, means
         self.values = [v[which].clone().requires_grad_() for v in run.values]
         self.network = [v[which].clone().requires_grad_() for v in run.network]
@@ -44,7 +53,9 @@ class ByHand:
         prior, failure, off, weights, bias = self.values
         zero = off.sigmoid() * (failure.sigmoid() ** latents.unsqueeze(-1)).prod(1)  # (B, J)
         log_p = torch.where(rows > 0.5, 1 - zero, zero).log().sum(-1)
-        log_p = log_p + torch.where(latents > 0.5, prior.sigmoid(), 1 - prior.sigmoid()).log().sum(-1)
+        log_p = log_p + torch.where(latents > 0.5, prior.sigmoid(), 1 - prior.sigmoid()).log().sum(
+            -1
+        )
         chance = ((rows - self.means) @ weights + bias).sigmoid()
         log_q = torch.where(latents > 0.5, chance, 1 - chance).log().sum(-1)
         signal = (log_p - log_q).detach()
@@ -66,7 +77,9 @@ class ByHand:
 
 
 def test_updates_by_autograd() -> None:
-    """Three restarts of two epochs as one batch, against one restart at a time with torch's Adam and SGD."""
+    """Three restarts of two epochs as one batch, against one restart at a time with torch's Adam
+    and SGD.
+    """
     data = rows_of()
     settings = ScoreFunctionSVI(num_epochs=2, batch_size=25, rate=0.05, baseline_rate=0.02)
     run = ScoreFunctionRun(settings, data, *begin(3, 4, 10), seed=3)
@@ -79,7 +92,9 @@ def test_updates_by_autograd() -> None:
         for r, hand in enumerate(hands):
             hand.update(rows[r], latents[r])
     for r, hand in enumerate(hands):
-        for together, alone in zip((*run.values, *run.network), (*hand.values, *hand.network), strict=True):
+        for together, alone in zip(
+            (*run.values, *run.network), (*hand.values, *hand.network), strict=True
+        ):
             torch.testing.assert_close(together[r], alone.detach(), rtol=1e-8, atol=1e-10)
 
 
@@ -91,7 +106,9 @@ def test_a_fit_learns_and_reports_a_bound(tmp_path) -> None:
     assert float(result.trace.objective[-1]) > float(result.trace.objective[0]) + 200
     assert result.elbo is not None
     assert result.elbo < result.log_likelihood + 100  # one draw a row of a lower bound
-    assert result.log_likelihood == pytest.approx(float(result.log_likelihood_rows(data).sum()), rel=1e-9)
+    assert result.log_likelihood == pytest.approx(
+        float(result.log_likelihood_rows(data).sum()), rel=1e-9
+    )
     again = fit(NoisyOr(10, 3), data, method, num_restarts=4, seed=1)
     assert torch.equal(again.params["failure"], result.params["failure"])
     result.save(tmp_path / "fit")
@@ -99,7 +116,9 @@ def test_a_fit_learns_and_reports_a_bound(tmp_path) -> None:
 
 
 def test_the_baseline_network_leaves_the_gradient_unbiased() -> None:
-    """The mean over many draws is the gradient of the enumerated ELBO; a trained network has less variance."""
+    """The mean over many draws is the gradient of the enumerated ELBO; a trained network has less
+    variance.
+    """
     generator = torch.Generator().manual_seed(0)
     data = torch.tensor([[0.0, 1.0, 1.0], [1.0, 1.0, 0.0]], dtype=F64)
     logits = torch.tensor([[0.3, -0.8], [1.1, 0.2]], dtype=F64, requires_grad=True)
@@ -124,7 +143,9 @@ def test_the_baseline_network_leaves_the_gradient_unbiased() -> None:
     assert losses[-1] < 0.01 * losses[0]
     draws = {}
     for name, scale in (("network", lambda signal: signal - predicted), ("nothing", None)):
-        draws[name] = torch.stack([score_function(log_joint, fixed, generator, scale) for _ in range(6_000)])
+        draws[name] = torch.stack(
+            [score_function(log_joint, fixed, generator, scale) for _ in range(6_000)]
+        )
         score = (draws[name].mean(0) - exact) / (draws[name].std(0) / 6_000**0.5)
         assert float(score.abs().max()) < 4.5
     assert float(draws["network"].var(0).sum()) < 0.02 * float(draws["nothing"].var(0).sum())
@@ -135,7 +156,9 @@ def test_the_baseline_network_leaves_the_gradient_unbiased() -> None:
 def test_an_interrupted_run_resumes_to_the_same_answer(tmp_path) -> None:
     settings: dict[str, Any] = {"init": "random", "num_restarts": 2, "seed": 3}
     method, file = ScoreFunctionSVI(num_epochs=12), tmp_path / "run"
-    data = torch.bernoulli(torch.full((60, 10), 0.4, dtype=F64), generator=torch.Generator().manual_seed(5))
+    data = torch.bernoulli(
+        torch.full((60, 10), 0.4, dtype=F64), generator=torch.Generator().manual_seed(5)
+    )
     whole = fit(NoisyOr(10, 2), data, method, **settings)
     calls, original = iter(range(1000)), ScoreFunctionRun.epoch
 
@@ -164,7 +187,12 @@ def test_an_interrupted_run_resumes_to_the_same_answer(tmp_path) -> None:
         (lambda: ScoreFunctionSVI(rate=0.0), "rate must be positive"),
         (lambda: ScoreFunctionSVI(baseline_rate=-1.0), "baseline_rate must not be negative"),
         (lambda: ScoreFunctionSVI(decay=1.0), "decay must lie in"),
-        (lambda: fit(NoisyOr(10, 2, prior_concentration=(2.0, 1.0)), rows_of(), ScoreFunctionSVI()), "flat priors"),
+        (
+            lambda: fit(
+                NoisyOr(10, 2, prior_concentration=(2.0, 1.0)), rows_of(), ScoreFunctionSVI()
+            ),
+            "flat priors",
+        ),
         (lambda: InputBaseline(3, torch.zeros(2)), "means must have shape"),
     ],
 )

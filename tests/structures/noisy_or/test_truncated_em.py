@@ -24,13 +24,22 @@ CAUSES = NoisyOr(30, 6).causes()
 def truth() -> dict[str, Tensor]:
     """Six latents, one of them rare."""
     params = random_design(6, seed=4, num_latents=6, num_items=30)
-    return {name: value.unsqueeze(0) for name, value in (params | {"prior": torch.tensor([0.3, 0.25, 0.2, 0.2, 0.15, 0.05])}).items()}
+    return {
+        name: value.unsqueeze(0)
+        for name, value in (
+            params | {"prior": torch.tensor([0.3, 0.25, 0.2, 0.2, 0.15, 0.05])}
+        ).items()
+    }
 
 
 def rows(missing: bool = False) -> CauseRows:
-    data = sample_noisy_or({name: value[0].double() for name, value in truth().items()}, 700, seed=0)[0]
+    data = sample_noisy_or(
+        {name: value[0].double() for name, value in truth().items()}, 700, seed=0
+    )[0]
     if missing:
-        data = data.masked_fill(torch.rand(data.shape, generator=torch.Generator().manual_seed(1)) < 0.1, math.nan)
+        data = data.masked_fill(
+            torch.rand(data.shape, generator=torch.Generator().manual_seed(1)) < 0.1, math.nan
+        )
     return CauseRows.merge(data)
 
 
@@ -42,7 +51,9 @@ def start() -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("missing", [False, True])
 def test_the_states_found_hold_the_posterior(missing: bool) -> None:
-    """From the empty state alone, exchanges find what enumeration finds; the bound grows and stays below."""
+    """From the empty state alone, exchanges find what enumeration finds; the bound grows and stays
+    below.
+    """
     every = binary_configurations(6, F64, "cpu")
     exact = CauseSteps(CAUSES, rows(missing), every, 1)
     params = start()
@@ -57,8 +68,8 @@ def test_the_states_found_hold_the_posterior(missing: bool) -> None:
     assert bounds[-1] == pytest.approx(float(total), abs=0.02)
     found, _, same_prior = steps.e_step(params)
     assert torch.equal(prior, same_prior)
-    place = [int(i) for i in (steps.configurations @ 2.0 ** torch.arange(6, dtype=F64))]
-    code = [int(i) for i in (every @ 2.0 ** torch.arange(6, dtype=F64))]
+    place = [int(i) for i in steps.configurations @ 2.0 ** torch.arange(6, dtype=F64)]
+    code = [int(i) for i in every @ 2.0 ** torch.arange(6, dtype=F64)]
     for name in ("per_configuration", "ones", "seen"):
         left, right = getattr(found, name), getattr(expected, name)
         if right is None:
@@ -78,7 +89,9 @@ def test_truncated_em_never_falls() -> None:
     polish.climb(25, 1e-9)
     course = torch.tensor(polish.objectives)
     assert bool((course.diff() > -1e-3).all())
-    whole = Polish(CauseSteps(CAUSES, rows(), binary_configurations(6, F64, "cpu"), 2), params, NoProgress())
+    whole = Polish(
+        CauseSteps(CAUSES, rows(), binary_configurations(6, F64, "cpu"), 2), params, NoProgress()
+    )
     whole.climb(25, 1e-9)
     assert polish.log_likelihood == pytest.approx(whole.log_likelihood, abs=2)
 

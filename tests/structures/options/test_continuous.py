@@ -53,8 +53,15 @@ def test_posteriors_paths_and_predictions_equal_every_path(name: str) -> None:
     data = ragged(model, truth, 4)
     packed = model.check_data(data)[0]
     result = fit_at(model, truth, data)
-    smoothed, filtered, best = smooth_options(result, data, pairs=True), filter_options(result, data), viterbi_options(result, data)
-    predicted, draws = predict_actions(result, data), sample_options(result, data, num_draws=4000, seed=1)
+    smoothed, filtered, best = (
+        smooth_options(result, data, pairs=True),
+        filter_options(result, data),
+        viterbi_options(result, data),
+    )
+    predicted, draws = (
+        predict_actions(result, data),
+        sample_options(result, data, num_draws=4000, seed=1),
+    )
     close(result.posterior_latents(data)["options"], smoothed.option)
     assert torch.equal(result.decode_latents(data)["options"], best.option)
     arrays, num = {site: value.numpy() for site, value in truth.items()}, model.num_options
@@ -70,7 +77,9 @@ def test_posteriors_paths_and_predictions_equal_every_path(name: str) -> None:
             share = np.bincount(draws[:, n, t].numpy(), minlength=num) / 4000
             assert np.abs(share - expected).max() < 5 * 0.5 / 4000**0.5
             upto, part = all_paths(arrays, packed[n, : t + 1].numpy())
-            close(filtered[n, t], np.bincount(np.array(upto)[:, t], part / part.sum(), minlength=num))
+            close(
+                filtered[n, t], np.bincount(np.array(upto)[:, t], part / part.sum(), minlength=num)
+            )
             likelihoods = []
             for action in range(model.num_actions):
                 other = packed[n, : t + 1].clone()
@@ -78,7 +87,9 @@ def test_posteriors_paths_and_predictions_equal_every_path(name: str) -> None:
                 likelihoods.append(all_paths(arrays, other.numpy())[1].sum())
             close(predicted[n, t], np.array(likelihoods) / np.sum(likelihoods))
             if t > 0:
-                pair = np.bincount(table[:, t - 1] * num + table[:, t], posterior, minlength=num * num)
+                pair = np.bincount(
+                    table[:, t - 1] * num + table[:, t], posterior, minlength=num * num
+                )
                 close(smoothed.pair[n, t].flatten(), pair)
         assert bool((smoothed.option[n, length:] == 0).all())
         assert bool((predicted[n, length:] == 0).all())
@@ -118,7 +129,9 @@ def test_em_never_falls_and_agrees_with_the_program(name: str) -> None:
 
 @every_model
 def test_the_gradient_of_the_expected_density_is_that_of_the_likelihood(name: str) -> None:
-    """Fisher's identity: the posteriors of pairs are right, and the M-step climbs the right function."""
+    """Fisher's identity: the posteriors of pairs are right, and the M-step climbs the right
+    function.
+    """
     model = MODELS[name]
     data = ragged(model, truth_of(model, 11), 12)
     problem = problem_of(model, data, 0)
@@ -127,45 +140,79 @@ def test_the_gradient_of_the_expected_density_is_that_of_the_likelihood(name: st
     leaves = {site: value.clone().requires_grad_() for site, value in params.items()}
     program = problem.program()
     one = torch.autograd.grad(steps.expected(pairs, leaves).sum(), list(leaves.values()))
-    two = torch.autograd.grad((program.log_marginal(leaves) + program.log_prior(leaves)).sum(), list(leaves.values()))
+    two = torch.autograd.grad(
+        (program.log_marginal(leaves) + program.log_prior(leaves)).sum(), list(leaves.values())
+    )
     for a, b in zip(one, two, strict=True):
         close(a, b, 1e-8)
 
 
 @pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning")
-@pytest.mark.parametrize("policy", [SoftmaxLinear(), pytest.param(Network(2), marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "policy", [SoftmaxLinear(), pytest.param(Network(2), marks=pytest.mark.slow)]
+)
 def test_generic_em_and_accelerated_em_meet(policy: object) -> None:
     model = ContinuousOptionsHMM(2, 3, 2, policy=policy, num_steps=15, prior_scale=2.0)
     truth = chosen_truth() if isinstance(policy, SoftmaxLinear) else truth_of(model, 13)
     data = simulate(model, truth, 20 if isinstance(policy, SoftmaxLinear) else 6, 13)
-    settings = {"tolerance": 1e-9 if isinstance(policy, SoftmaxLinear) else 1e-6, "parameter_tolerance": 1e-2}
+    settings = {
+        "tolerance": 1e-9 if isinstance(policy, SoftmaxLinear) else 1e-6,
+        "parameter_tolerance": 1e-2,
+    }
     fast = fit(model, data, EM(**settings), init=truth)
-    first = truth if isinstance(policy, SoftmaxLinear) else fast.params  # the generic steps creep along the weights of hidden units
-    slow = fit(model, data, EM(**settings, accelerate=False, max_iterations=60 if first is truth else 5), init=first)
+    first = (
+        truth if isinstance(policy, SoftmaxLinear) else fast.params
+    )  # the generic steps creep along the weights of hidden units
+    slow = fit(
+        model,
+        data,
+        EM(**settings, accelerate=False, max_iterations=60 if first is truth else 5),
+        init=first,
+    )
     assert abs(fast.objective - slow.objective) < 1e-2
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_states_far_from_zero_do_not_slow_a_network() -> None:
-    """Where weights and intercepts of hidden units are tied: 600 short steps of the search were not enough before."""
+    """Where weights and intercepts of hidden units are tied: 600 short steps of the search were not
+    enough before.
+    """
     given = np.random.default_rng(5)
     state, action = given.standard_normal((4, 6, 2)) + 1000, given.integers(0, 2, (4, 6))
-    result = fit(ContinuousOptionsHMM(2, 2, 1, policy=Network(2)), {"state": state, "action": action}, EM(max_iterations=100), init="random")
+    result = fit(
+        ContinuousOptionsHMM(2, 2, 1, policy=Network(2)),
+        {"state": state, "action": action},
+        EM(max_iterations=100),
+        init="random",
+    )
     assert result.converged
 
 
 @pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning")
 def test_a_network_learns_what_a_linear_policy_cannot() -> None:
-    """Actions by the sign of a product of two features: held-out score of the network beside the linear policy's."""
+    """Actions by the sign of a product of two features: held-out score of the network beside the
+    linear policy's.
+    """
     generator = np.random.default_rng(0)
     states = generator.normal(size=(30, 40, 2))
     actions = (states[..., 0] * states[..., 1] > 0).astype(int)
-    data = {"state": states, "action": np.where(generator.random(actions.shape) < 0.9, actions, 1 - actions)}
-    train, test = ({name: value[part] for name, value in data.items()} for part in (slice(20), slice(20, 30)))
+    data = {
+        "state": states,
+        "action": np.where(generator.random(actions.shape) < 0.9, actions, 1 - actions),
+    }
+    train, test = (
+        {name: value[part] for name, value in data.items()} for part in (slice(20), slice(20, 30))
+    )
     scores = []
     for policy in (SoftmaxLinear(), Network(4)):
         model = ContinuousOptionsHMM(2, 2, 1, policy=policy)
-        result = fit(model, train, EM(tolerance=1e-5, parameter_tolerance=1.0, max_iterations=40), init="random", num_restarts=3)
+        result = fit(
+            model,
+            train,
+            EM(tolerance=1e-5, parameter_tolerance=1.0, max_iterations=40),
+            init="random",
+            num_restarts=3,
+        )
         scores.append(float(result.log_likelihood_rows(test).sum()) / 400)
     assert scores[0] < -0.65  # chance is -0.69
     assert scores[1] > -0.5
@@ -177,7 +224,11 @@ def test_options_number_chosen_by_bic_and_held_out() -> None:
     method = EM(tolerance=1e-6, parameter_tolerance=0.1)
     for criterion in ("bic", "held_out"):
         found = select_dimension(
-            lambda k: dataclasses.replace(model, num_options=k), data, (1, 2, 3), criterion, method=method
+            lambda k: dataclasses.replace(model, num_options=k),
+            data,
+            (1, 2, 3),
+            criterion,
+            method=method,
         )
         assert found.chosen >= 2 if criterion == "held_out" else found.chosen == 2
         assert found.table["log_likelihood"].is_monotonic_increasing
@@ -207,18 +258,27 @@ def test_what_a_fit_is_asked(tmp_path) -> None:
 
 
 def test_networks_are_aligned_unit_by_unit() -> None:
-    """Hidden units have neither names nor signs: the same functions under other names come back as they were."""
+    """Hidden units have neither names nor signs: the same functions under other names come back as
+    they were.
+    """
     model = MODELS["network"]
     truth = truth_of(model, 16)
     data = ragged(model, truth, 16)
-    order = torch.randperm(len(truth["hidden_intercepts"]), generator=torch.Generator().manual_seed(0))
+    order = torch.randperm(
+        len(truth["hidden_intercepts"]), generator=torch.Generator().manual_seed(0)
+    )
     sign = torch.tensor([1.0, -1.0], dtype=F64).repeat(len(order))[: len(order)]
     other = permute_policy_options(truth, torch.arange(model.num_options).flip(0))
-    other["hidden_weights"], other["hidden_intercepts"] = other["hidden_weights"][order] * sign[:, None], other["hidden_intercepts"][order] * sign
+    other["hidden_weights"], other["hidden_intercepts"] = (
+        other["hidden_weights"][order] * sign[:, None],
+        other["hidden_intercepts"][order] * sign,
+    )
     for name in ("low_weights", "high_weights"):
         other[name] = other[name][..., order] * sign
     result = fit_at(model, other, data)
-    assert torch.allclose(result.log_likelihood_rows(data), fit_at(model, truth, data).log_likelihood_rows(data))
+    assert torch.allclose(
+        result.log_likelihood_rows(data), fit_at(model, truth, data).log_likelihood_rows(data)
+    )
     for name, value in align(result, truth).params.items():
         torch.testing.assert_close(value, truth[name], msg=name)
 
@@ -227,22 +287,31 @@ def test_restarts_of_a_network_that_reach_one_optimum_are_counted() -> None:
     model = MODELS["network"]
     truth = truth_of(model, 16)
     twice = {name: torch.stack([value, value]) for name, value in truth.items()}
-    found = rank_restarts(problem_of(model, ragged(model, truth, 16), 0), twice, torch.tensor([-3.0, -3.0]))
+    found = rank_restarts(
+        problem_of(model, ragged(model, truth, 16), 0), twice, torch.tensor([-3.0, -3.0])
+    )
     assert found.num_reached == 2
 
 
 def test_draws_along_given_states_follow_the_law() -> None:
     model = MODELS["linear"]
     truth = truth_of(model, 17)
-    data = {"state": torch.tensor([[[0.5, -1.0], [1.0, 0.3]]], dtype=F64).expand(20000, 2, 2), "action": torch.zeros(20000, 2)}
-    result = fit_at(model, truth, {"state": data["state"][:2], "action": torch.tensor([[0, 1], [2, 0]])})
+    data = {
+        "state": torch.tensor([[[0.5, -1.0], [1.0, 0.3]]], dtype=F64).expand(20000, 2, 2),
+        "action": torch.zeros(20000, 2),
+    }
+    result = fit_at(
+        model, truth, {"state": data["state"][:2], "action": torch.tensor([[0, 1], [2, 0]])}
+    )
     options, actions = simulate_actions(result, data, seed=3)
     arrays = {site: value.numpy() for site, value in truth.items()}
     code = (options[:, 0] * 2 + options[:, 1]) * 3 + actions[:, 1]
     expected = np.zeros((2, 2, 3))
     for o, p in itertools.product(range(2), range(2)):
         switch = policies_by_hand(arrays, np.array([1.0, 0.3]), o)[1][p]
-        expected[o, p] = arrays["initial"][o] * switch * policies_by_hand(arrays, np.array([1.0, 0.3]), p)[0]
+        expected[o, p] = (
+            arrays["initial"][o] * switch * policies_by_hand(arrays, np.array([1.0, 0.3]), p)[0]
+        )
     counts, chance = np.bincount(code.numpy(), minlength=12), expected.ravel()
     assert np.abs((counts - 20000 * chance) / np.sqrt(20000 * chance * (1 - chance))).max() < 5
     cut = simulate_actions(result, {**data, "length": torch.ones(20000)}, seed=3)
@@ -254,4 +323,6 @@ def test_one_step_sequences_are_fitted() -> None:
     data = {"state": torch.randn(8, 1, 2, dtype=F64), "action": torch.tensor([[0], [1]] * 4)}
     with pytest.warns(UnvisitedWarning, match="all sequences have one step"):
         result = fit(ContinuousOptionsHMM(2, 2, 2, prior_scale=1.0), data, EM(tolerance=1e-6))
-    close(result.params["high_weights"], torch.zeros(2, 1, 2), 1e-6)  # nothing is seen of switches: the prior's mode
+    close(
+        result.params["high_weights"], torch.zeros(2, 1, 2), 1e-6
+    )  # nothing is seen of switches: the prior's mode

@@ -34,7 +34,9 @@ F64 = torch.float64
 def test_gradients_are_expected_counts(seed: int) -> None:
     """Against every path, every missing action filled in in every way."""
     model, truth, data = case(seed, 0.2)
-    counts, _, _ = OptionSteps(model.chain(), plan_of(data, 3, 3)).e_step({name: v[None] for name, v in truth.items()})
+    counts, _, _ = OptionSteps(model.chain(), plan_of(data, 3, 3)).e_step(
+        {name: v[None] for name, v in truth.items()}
+    )
     by_hand = {name: np.zeros(value.shape) for name, value in truth.items()}
     params = arrays(truth)
     for row in data.numpy():
@@ -50,7 +52,9 @@ def test_gradients_are_expected_counts(seed: int) -> None:
         for (full, path), weight in zip(filled_rows, np.array(weights) / sum(weights), strict=True):
             by_hand["initial"][full[0, 0], path[0]] += weight
             for t, (state, action) in enumerate(full):
-                if t != len(full) - 1 or row[t, 1] >= 0:  # a missing last action is not counted: it is summed to one
+                if (
+                    t != len(full) - 1 or row[t, 1] >= 0
+                ):  # a missing last action is not counted: it is summed to one
                     by_hand["low"][state, path[t], action] += weight
                 if t + 1 < len(full):
                     by_hand["environment"][action, state, full[t + 1, 0]] += weight
@@ -59,9 +63,15 @@ def test_gradients_are_expected_counts(seed: int) -> None:
         close(counts[name][0], value, 1e-10)
 
 
-@pytest.mark.parametrize("missing", [0.2, 0.0])  # with every action seen the environment is worked out once
-@pytest.mark.parametrize("settings", [{}, {"concentration": 1.0}, {"concentration": 2.0, "stickiness": 3.0}])
-def test_em_never_falls_and_its_m_step_is_the_optimum(settings: dict[str, float], missing: float) -> None:
+@pytest.mark.parametrize(
+    "missing", [0.2, 0.0]
+)  # with every action seen the environment is worked out once
+@pytest.mark.parametrize(
+    "settings", [{}, {"concentration": 1.0}, {"concentration": 2.0, "stickiness": 3.0}]
+)
+def test_em_never_falls_and_its_m_step_is_the_optimum(
+    settings: dict[str, float], missing: float
+) -> None:
     _, _, data = case(2, missing)
     model = OptionsHMM(*SIZES, **settings)
     problem = problem_of(model, data, 0)
@@ -75,11 +85,16 @@ def test_em_never_falls_and_its_m_step_is_the_optimum(settings: dict[str, float]
         close(log_prior, program.log_prior(params))
         assert bool((log_likelihood + log_prior >= last - 1e-10).all())
         last, old, params = log_likelihood + log_prior, params, steps.m_step(statistics, params)
-    generic = {name: value.clone().requires_grad_() for name, value in program.unconstrained(params).items()}
+    generic = {
+        name: value.clone().requires_grad_()
+        for name, value in program.unconstrained(params).items()
+    }
 
     def bound(free: dict[str, Tensor]) -> Tensor:
         values = program.constrained(free)
-        expected = sum((statistics[name] * values[name].log()).sum() for name in values if name in statistics)
+        expected = sum(
+            (statistics[name] * values[name].log()).sum() for name in values if name in statistics
+        )
         return expected + program.log_prior(values).sum()
 
     grads = torch.autograd.grad(bound(generic), list(generic.values()))
@@ -106,7 +121,10 @@ def test_generic_em_and_accelerated_em_meet() -> None:
     data = simulate(replace(model, num_steps=15), truth, 20, 4)
     fast = fit(model, data, EM(tolerance=1e-12, parameter_tolerance=1e-6), init=truth)
     slow = fit(
-        model, data, EM(tolerance=1e-12, parameter_tolerance=1e-6, accelerate=False, max_iterations=20), init=truth
+        model,
+        data,
+        EM(tolerance=1e-12, parameter_tolerance=1e-6, accelerate=False, max_iterations=20),
+        init=truth,
     )
     assert abs(fast.objective - slow.objective) < 1e-4
     for name, value in fast.params.items():
@@ -131,7 +149,9 @@ def test_one_option_takes_one_start_and_no_search() -> None:
     model = OptionsHMM(SIZES[0], SIZES[1], 1, concentration=1.0)
     result = fit(model, data)
     state, action = data[data[..., 0] >= 0].unbind(-1)
-    counts = torch.zeros(SIZES[:2], dtype=F64).index_put((state, action), torch.ones(len(state), dtype=F64), accumulate=True)
+    counts = torch.zeros(SIZES[:2], dtype=F64).index_put(
+        (state, action), torch.ones(len(state), dtype=F64), accumulate=True
+    )
     close(result.params["low"][:, 0], counts / counts.sum(-1, keepdim=True))
     assert len(result.restarts.objective) == 1
     assert result.num_iterations <= 5
@@ -143,7 +163,13 @@ def test_stickiness_keeps_options() -> None:
     data = simulate(replace(model, num_steps=60), truth, 10, 5)
     stay = []
     for stickiness in (0.0, 50.0):
-        result = fit(OptionsHMM(*SIZES, stickiness=stickiness), data, EM(tolerance=1e-6), init="random", seed=1)
+        result = fit(
+            OptionsHMM(*SIZES, stickiness=stickiness),
+            data,
+            EM(tolerance=1e-6),
+            init="random",
+            seed=1,
+        )
         stay.append(float(result.params["high"].diagonal(dim1=1, dim2=2).mean()))
     assert stay[1] > stay[0] + 0.1
 
@@ -152,7 +178,9 @@ def test_an_unvisited_state_keeps_the_prior_mean() -> None:
     model = OptionsHMM(4, 2, 2, concentration=1.0)
     data = case(0, 0.0, (3, 2, 2))[2]
     with pytest.warns(UnvisitedWarning, match="states that never occur: 3"):
-        result = fit(model, data, EM(max_iterations=5, tolerance=1.0, parameter_tolerance=1.0), init="random")
+        result = fit(
+            model, data, EM(max_iterations=5, tolerance=1.0, parameter_tolerance=1.0), init="random"
+        )
     close(result.params["low"][3], torch.full((2, 2), 0.5))
     close(result.params["high"][3], torch.full((2, 2), 0.5))
     assert any("never occur" in text for text in result.warnings)
@@ -160,8 +188,9 @@ def test_an_unvisited_state_keeps_the_prior_mean() -> None:
 
 @pytest.mark.parametrize("init", ["random", "spectral"])
 def test_one_step_sequences_are_fitted_at_once(init: str) -> None:
-    """They say nothing of the high-level policy, which keeps its prior mean, nor of what tells options apart: all are alike,
-    and no parameters that tell them apart have a larger posterior."""
+    """They say nothing of the high-level policy, which keeps its prior mean, nor of what tells
+    options apart: all are alike, and no parameters that tell them apart have a larger posterior.
+    """
     model, truth = OptionsHMM(3, 3, 2), options_truth(*SIZES, seed=0)
     data = simulate(replace(model, num_steps=1), truth, 200, 1)
     with pytest.warns(UnvisitedWarning, match="all sequences have one step"):
@@ -174,7 +203,9 @@ def test_one_step_sequences_are_fitted_at_once(init: str) -> None:
     steps, params = OptionSteps(model.chain(), plan), random_policies(model.chain(), plan, 5, 0)
     for _ in range(200):
         params = steps.m_step(steps.e_step(params)[0], params)
-    assert float(sum(steps.e_step(params)[1:]).max()) < float(result.restarts.objective.max()) + 1e-6
+    assert (
+        float(sum(steps.e_step(params)[1:]).max()) < float(result.restarts.objective.max()) + 1e-6
+    )
 
 
 # ---------------------------------------------------------------- termination
@@ -185,9 +216,16 @@ def test_the_m_step_of_endings_climbs_to_the_optimum_of_its_bound() -> None:
     model = OptionsHMM(1, 2, 3, concentration=1.5, stickiness=1.0, termination=True)
     steps = OptionSteps(model.chain(), plan_of(torch.zeros(1, 2, 2, dtype=torch.long), 1, 2))
     counts = torch.tensor([[[[20.0, 3.0, 1.0], [2.0, 30.0, 4.0], [5.0, 1.0, 9.0]]]], dtype=F64)
-    other = {"initial": torch.ones(1, 1, 3), "low": torch.ones(1, 1, 3, 2), "environment": torch.ones(1, 2, 1, 1)}
+    other = {
+        "initial": torch.ones(1, 1, 3),
+        "low": torch.ones(1, 1, 3, 2),
+        "environment": torch.ones(1, 2, 1, 1),
+    }
     params = {name: value.to(F64) / value.sum(-1, keepdim=True) for name, value in other.items()}
-    params |= {"termination": torch.full((1, 1, 3), 0.5, dtype=F64), "choice": torch.full((1, 1, 3), 1 / 3, dtype=F64)}
+    params |= {
+        "termination": torch.full((1, 1, 3), 0.5, dtype=F64),
+        "choice": torch.full((1, 1, 3), 1 / 3, dtype=F64),
+    }
 
     def bound(end: Tensor, choice: Tensor) -> float:
         high = high_of_termination(end, choice)
@@ -196,7 +234,9 @@ def test_the_m_step_of_endings_climbs_to_the_optimum_of_its_bound() -> None:
 
     last = -math.inf
     for _ in range(200):
-        params = steps.m_step({**{name: value.to(F64) for name, value in other.items()}, "high": counts}, params)
+        params = steps.m_step(
+            {**{name: value.to(F64) for name, value in other.items()}, "high": counts}, params
+        )
         value = bound(params["termination"][0, 0], params["choice"][0, 0])
         assert value >= last - 1e-9
         last = value

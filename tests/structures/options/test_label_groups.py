@@ -1,4 +1,6 @@
-"""Options whose names can be exchanged in some states alone: which states, that the law stays, and which names are taken."""
+"""Options whose names can be exchanged in some states alone: which states, that the law stays, and
+which names are taken.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def moves(size: int, steps: tuple[int, ...]) -> torch.Tensor:
 
 
 def walks(num: int = 40, length: int = 40) -> dict[str, torch.Tensor]:
-    """Two options, left and right, on a ring of four places that is never stood still on; an option is kept with a chance of .92."""
+    """Two options, left and right, on a ring of four places that is never stood still on; an option
+    is kept with a chance of .92.
+    """
     rng = np.random.default_rng(0)
     state, action = np.zeros((2, num, length), dtype=int)
     for b in range(num):
@@ -52,33 +56,58 @@ def fitted(data: Any, **settings: Any) -> Fit:
         (moves(4, (0, 1)), [[0, 1, 2, 3]]),
         (moves(5, (1, 4)), [[0, 1, 2, 3, 4]]),  # an odd ring goes round into the other half
         (moves(6, (1, 4)), [[0, 3], [1, 4], [2, 5]]),
-        (torch.tensor([[0.0, 1.0, 1.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]), [[0]]),  # what is never left has no say
-        (torch.tensor([[500.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]), [[0]]),  # a path gone once is not worth a word
+        (
+            torch.tensor([[0.0, 1.0, 1.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]),
+            [[0]],
+        ),  # what is never left has no say
+        (
+            torch.tensor([[500.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]),
+            [[0]],
+        ),  # a path gone once is not worth a word
     ],
     ids=["ring", "staying", "odd ring", "period of three", "ends", "rare"],
 )
 def test_states_that_lead_to_a_common_state_share_names(counts, expected):
     groups = label_groups(counts)
     assert sorted(groups.apart) == expected
-    assert (groups.group.reshape(1, -1) == groups.group.reshape(-1, 1))[np.ix_(expected[0], expected[0])].all()
+    assert (groups.group.reshape(1, -1) == groups.group.reshape(-1, 1))[
+        np.ix_(expected[0], expected[0])
+    ].all()
 
 
-def random_params(generator: torch.Generator, size: int, num_options: int, num_actions: int) -> dict[str, torch.Tensor]:
+def random_params(
+    generator: torch.Generator, size: int, num_options: int, num_actions: int
+) -> dict[str, torch.Tensor]:
     def rows(*shape: int) -> torch.Tensor:
         return torch.rand(*shape, generator=generator, dtype=torch.float64).clamp(min=0.05).pow(2)
 
-    initial, low, high = rows(size, num_options), rows(size, num_options, num_actions), rows(size, num_options, num_options)
+    initial, low, high = (
+        rows(size, num_options),
+        rows(size, num_options, num_actions),
+        rows(size, num_options, num_options),
+    )
     environment = moves(size, (1, 4)).double().expand(num_actions, size, size)
-    return {"initial": initial / initial.sum(), **{name: value / value.sum(-1, keepdim=True) for name, value in (("low", low), ("high", high), ("environment", environment))}}
+    return {
+        "initial": initial / initial.sum(),
+        **{
+            name: value / value.sum(-1, keepdim=True)
+            for name, value in (("low", low), ("high", high), ("environment", environment))
+        },
+    }
 
 
 def test_the_longest_lasting_names_are_found_and_change_no_law():
-    """Three options and three groups of states: all 36 namings beside the one taken; the law of a renaming inside a group differs."""
+    """Three options and three groups of states: all 36 namings beside the one taken; the law of a
+    renaming inside a group differs.
+    """
     generator = torch.Generator().manual_seed(3)
     model = OptionsHMM(6, 2, 3)
     params = random_params(generator, 6, 3, 2)
     step = torch.randint(0, 2, (30, 12), generator=generator) * 3 + 1
-    state = (torch.randint(0, 6, (30, 1), generator=generator) + torch.nn.functional.pad(step[:, :-1].cumsum(1), (1, 0))) % 6
+    state = (
+        torch.randint(0, 6, (30, 1), generator=generator)
+        + torch.nn.functional.pad(step[:, :-1].cumsum(1), (1, 0))
+    ) % 6
     data = {"state": state, "action": torch.randint(0, 2, state.shape, generator=generator)}
     base = fitted_at(model, params, data)
     groups = label_groups(moves(6, (1, 4)))
@@ -102,25 +131,45 @@ def test_the_longest_lasting_names_are_found_and_change_no_law():
 
 
 def rename(params: dict[str, torch.Tensor], order: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Options of every state in an order of its own, (S, O), old by new; the states before s are s - 1 and s - 4."""
+    """Options of every state in an order of its own, (S, O), old by new; the states before s are s
+    - 1 and s - 4.
+    """
     before = order[(torch.arange(6) - 1) % 6]
     high = torch.stack([params["high"][s][before[s]][:, order[s]] for s in range(6)])
-    return {**params, "initial": params["initial"].gather(1, order), "low": torch.stack([params["low"][s][order[s]] for s in range(6)]), "high": high}
+    return {
+        **params,
+        "initial": params["initial"].gather(1, order),
+        "low": torch.stack([params["low"][s][order[s]] for s in range(6)]),
+        "high": high,
+    }
 
 
 def fitted_at(model: OptionsHMM, params: dict[str, torch.Tensor], data: Any) -> float:
-    steps = OptionSteps(model.chain(), plan_of(model.check_data(data, for_fit=False)[0], model.num_states, model.num_actions))
+    steps = OptionSteps(
+        model.chain(),
+        plan_of(model.check_data(data, for_fit=False)[0], model.num_states, model.num_actions),
+    )
     return float(steps.e_step({name: value[None] for name, value in params.items()})[1])
 
 
 def test_a_fit_names_options_so_that_they_last_and_says_what_is_arbitrary():
-    """Every start that climbs the hill ends on one optimum under one naming; before, they were two that fit equally well."""
+    """Every start that climbs the hill ends on one optimum under one naming; before, they were two
+    that fit equally well.
+    """
     data = walks()
     found = fitted(data)
-    assert sum("2 groups of states have no names in common (states 0, 2; 1, 3)" in text for text in found.warnings) == 1
+    assert (
+        sum(
+            "2 groups of states have no names in common (states 0, 2; 1, 3)" in text
+            for text in found.warnings
+        )
+        == 1
+    )
     assert float(found.params["high"].diagonal(dim1=-2, dim2=-1).min()) > 0.75
     packed = found.model.check_data(data, for_fit=False)[0]
-    assert "(states hall, yard; shed, lane)" in found.structure.unlike_names(packed, ["hall", "shed", "yard", "lane"])
+    assert "(states hall, yard; shed, lane)" in found.structure.unlike_names(
+        packed, ["hall", "shed", "yard", "lane"]
+    )
     best = found.restarts.objective >= found.restarts.objective.max() - 1e-4
     assert int(best.sum()) > 1
     assert (found.restarts.optimum[best] == 0).all()
@@ -137,7 +186,14 @@ def test_priors_that_keep_options_leave_nothing_arbitrary():
 
 def test_two_optima_of_one_height_are_said_to_be_ambiguous():
     found = fitted(walks(), stickiness=2.0).restarts
-    twins = dataclasses.replace(found, objective=found.objective[found.best].repeat(2) - torch.tensor([0.0, 1e-7]), optimum=torch.tensor([0, 1]), best=0)
+    twins = dataclasses.replace(
+        found,
+        objective=found.objective[found.best].repeat(2) - torch.tensor([0.0, 1e-7]),
+        optimum=torch.tensor([0, 1]),
+        best=0,
+    )
     assert twins.is_ambiguous
     assert "the data do not tell which of them is right" in twins.text()
-    assert not dataclasses.replace(twins, objective=twins.objective - torch.tensor([0.0, 1.0])).is_ambiguous
+    assert not dataclasses.replace(
+        twins, objective=twins.objective - torch.tensor([0.0, 1.0])
+    ).is_ambiguous

@@ -16,7 +16,9 @@ from ppl_models.sequences.trajectories import pack
 
 
 def test_windows_are_counted_one_by_one() -> None:
-    """Flat index by hand; windows do not cross the end of a sequence, and need both later actions."""
+    """Flat index by hand; windows do not cross the end of a sequence, and need both later
+    actions.
+    """
     state = [[0, 1, 2, 1, 0], [2, 2, 1, 0, 0]]
     action = [[0, 1, -1, 0, 1], [1, 1, 0, 0, 0]]
     data = pack(state, action, [5, 3])
@@ -33,13 +35,19 @@ def test_windows_are_counted_one_by_one() -> None:
     assert moments.num_windows == count == 2
     np.testing.assert_allclose(moments.windows.ravel(), expected / count)
     assert moments.environment[0, 0].tolist() == [0, 1, 0]
-    assert moments.environment[1, 2].tolist() == [0, 0.5, 0.5] or moments.environment[1, 2].tolist() == [0, 0, 1]
+    assert moments.environment[1, 2].tolist() == [0, 0.5, 0.5] or moments.environment[
+        1, 2
+    ].tolist() == [0, 0, 1]
 
 
 def test_moments_of_a_file_read_in_pieces(tmp_path) -> None:
     """Pieces of any size give the counts of the whole; only whole sequences are handed out."""
     generator = np.random.default_rng(3)
-    rows = [(f"s{n}", t, generator.integers(4), generator.integers(2)) for n, length in enumerate((5, 1, 40, 3, 20)) for t in range(length)]
+    rows = [
+        (f"s{n}", t, generator.integers(4), generator.integers(2))
+        for n, length in enumerate((5, 1, 40, 3, 20))
+        for t in range(length)
+    ]
     frame = pd.DataFrame(rows, columns=["sequence", "time", "state", "action"])
     frame["action"] = frame["action"].astype("Int64").mask(frame.index == 30)
     frame.to_csv(tmp_path / "walks.csv", index=False)
@@ -49,8 +57,14 @@ def test_moments_of_a_file_read_in_pieces(tmp_path) -> None:
         assert streamed.num_windows == whole.num_windows
         np.testing.assert_array_equal(streamed.windows, whole.windows)
         np.testing.assert_array_equal(streamed.environment, whole.environment)
-    frame.iloc[[*range(10, 20), *range(10), *range(20, len(frame))]].to_csv(tmp_path / "mixed.csv", index=False)
-    for name, text in (("mixed.csv", "sequence 's2' comes again"), ("none.csv", "no file"), ("other.csv", "columns sequence, time")):
+    frame.iloc[[*range(10, 20), *range(10), *range(20, len(frame))]].to_csv(
+        tmp_path / "mixed.csv", index=False
+    )
+    for name, text in (
+        ("mixed.csv", "sequence 's2' comes again"),
+        ("none.csv", "no file"),
+        ("other.csv", "columns sequence, time"),
+    ):
         (tmp_path / "other.csv").write_text("a,b\n1,2\n")
         with pytest.raises(ValueError, match=text):
             list(stream_sequences(tmp_path / name, 4, 2, 6))
@@ -80,5 +94,7 @@ def test_drift_sees_a_change() -> None:
     truth = options_chain()
     steady = count_moments(simulate_options(truth, 50, 400, 4).packed, 4, 2).drift
     moved = {**truth, "environment": truth["environment"].flip(2)}
-    data = torch.cat([simulate_options(truth, 50, 200, 4).packed, simulate_options(moved, 50, 200, 5).packed], 1)
+    data = torch.cat(
+        [simulate_options(truth, 50, 200, 4).packed, simulate_options(moved, 50, 200, 5).packed], 1
+    )
     assert steady < 2 < 5 < count_moments(data, 4, 2).drift

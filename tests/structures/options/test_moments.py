@@ -37,7 +37,9 @@ def test_the_identities_hold(sizes: tuple[int, int, int]) -> None:
     """K and the windows are the products the method takes them for."""
     truth = random_options(*sizes, seed=1)
     moments = exact_moments(truth)
-    initial, low, high, env = (truth[name].numpy() for name in ("initial", "low", "high", "environment"))
+    initial, low, high, env = (
+        truth[name].numpy() for name in ("initial", "low", "high", "environment")
+    )
     joint = np.einsum("xo,xob,bxs->sxo", initial, low, env)  # P(s1, o1, s2 = s), [s, s1, o1]
     for s in range(sizes[0]):
         past = joint[s] @ high[s]
@@ -69,19 +71,32 @@ def test_exact_moments_of_an_environment_with_zeros(route, sizes: tuple[int, int
 @pytest.mark.parametrize("route", ROUTES)
 def test_a_start_that_is_not_stationary_does_no_harm(route) -> None:
     truth = options_chain()
-    truth["initial"] = torch.tensor([[0.5, 0.1], [0.3, 0.05], [0.03, 0.01], [0.005, 0.005]], dtype=torch.float64)
+    truth["initial"] = torch.tensor(
+        [[0.5, 0.1], [0.3, 0.05], [0.03, 0.01], [0.005, 0.005]], dtype=torch.float64
+    )
     assert error(route(exact_moments(truth), 2), truth) < 1e-8
 
 
 def test_the_reference_numbers_of_the_chain() -> None:
     """Measured beforehand with another program, from the same parameters."""
     truth = options_chain()
-    expected = [[0.12684805, 0.13506729], [0.13002294, 0.10352342], [0.10577569, 0.12930866], [0.13949946, 0.12995447]]
+    expected = [
+        [0.12684805, 0.13506729],
+        [0.13002294, 0.10352342],
+        [0.10577569, 0.12930866],
+        [0.13949946, 0.12995447],
+    ]
     np.testing.assert_allclose(truth["initial"], expected, atol=1e-8)
     diagnostics = state_by_state(exact_moments(truth), 2).diagnostics
-    np.testing.assert_allclose(diagnostics.singular_pairs, [0.00212739, 0.0055242, 0.00514943, 0.00195056], atol=1e-8)
-    np.testing.assert_allclose(diagnostics.singular_low, [0.47330533, 0.54144975, 0.49671384, 0.52762517], atol=1e-8)
-    np.testing.assert_allclose(diagnostics.singular_high, [0.50044365, 0.71881117, 0.71881117, 0.50044365], atol=1e-8)
+    np.testing.assert_allclose(
+        diagnostics.singular_pairs, [0.00212739, 0.0055242, 0.00514943, 0.00195056], atol=1e-8
+    )
+    np.testing.assert_allclose(
+        diagnostics.singular_low, [0.47330533, 0.54144975, 0.49671384, 0.52762517], atol=1e-8
+    )
+    np.testing.assert_allclose(
+        diagnostics.singular_high, [0.50044365, 0.71881117, 0.71881117, 0.50044365], atol=1e-8
+    )
     assert diagnostics.unsupported == 0
     constant = MomentEstimate(np.full((4, 2, 2), 0.5), np.full((4, 2, 2), 0.5), diagnostics)
     assert abs(error(constant, truth) - 1.70529) < 1e-5
@@ -93,7 +108,9 @@ def test_the_reference_numbers_of_the_chain() -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_samples_come_near_the_truth(seed: int) -> None:
     """The constant policy has error 1.71."""
-    few, many = (state_by_state(chain_moments(num_steps, seed), 2) for num_steps in (100_000, 500_000))
+    few, many = (
+        state_by_state(chain_moments(num_steps, seed), 2) for num_steps in (100_000, 500_000)
+    )
     assert error(few, options_chain()) < 1.4
     assert error(many, options_chain()) < 0.8
     assert few.diagnostics.information < 2 * many.diagnostics.information
@@ -106,10 +123,14 @@ def test_samples_come_near_the_truth(seed: int) -> None:
 
 def test_sequences_of_three_steps_suffice() -> None:
     truth = options_chain()
-    truth["initial"] = torch.tensor([[0.5, 0.1], [0.2, 0.05], [0.04, 0.05], [0.05, 0.01]], dtype=torch.float64)
+    truth["initial"] = torch.tensor(
+        [[0.5, 0.1], [0.2, 0.05], [0.04, 0.05], [0.05, 0.01]], dtype=torch.float64
+    )
     moments = count_moments(simulate_options(truth, 100_000, 3, 5).packed, 4, 2)
     assert moments.num_windows == 100_000
-    np.testing.assert_allclose(moments.windows, exact_moments(truth).windows, atol=6 * 0.5 / math.sqrt(100_000))
+    np.testing.assert_allclose(
+        moments.windows, exact_moments(truth).windows, atol=6 * 0.5 / math.sqrt(100_000)
+    )
 
 
 def test_projection_is_the_nearest_probability() -> None:
@@ -140,8 +161,13 @@ def test_what_moments_cannot_do_is_refused_with_the_number() -> None:
     with pytest.raises(ValueError, match="num_options = 3 exceeds num_states = 2"):
         state_by_state(exact_moments(random_options(2, 3, 2, 0)), 3)
     telling = options_chain()
-    telling["environment"] = torch.eye(4, dtype=torch.float64)[torch.tensor([[1, 2, 3, 0], [0, 1, 2, 3]])]
-    with pytest.raises(ValueError, match="no next state that each of the actions 0, 1, taken in state 0, can lead to"):
+    telling["environment"] = torch.eye(4, dtype=torch.float64)[
+        torch.tensor([[1, 2, 3, 0], [0, 1, 2, 3]])
+    ]
+    with pytest.raises(
+        ValueError,
+        match="no next state that each of the actions 0, 1, taken in state 0, can lead to",
+    ):
         state_by_state(exact_moments(telling), 2)
     with pytest.raises(ValueError, match="coupling must be positive"):
         all_states_at_once(moments, 2, 0.0)
@@ -168,6 +194,9 @@ def test_an_unvisited_state_is_left_uniform() -> None:
     wider["environment"][:, 4, 0] = 1.0
     estimate = state_by_state(exact_moments(wider), 2)
     assert (estimate.low[4] == 0.5).all()
-    assert error(MomentEstimate(estimate.low[:4], estimate.high[:4], estimate.diagnostics), truth) < 1e-8
+    assert (
+        error(MomentEstimate(estimate.low[:4], estimate.high[:4], estimate.diagnostics), truth)
+        < 1e-8
+    )
     with pytest.raises(ValueError, match="use state_by_state"):
         all_states_at_once(exact_moments(wider), 2)

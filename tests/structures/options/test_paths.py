@@ -37,15 +37,23 @@ def test_impossible_data_have_no_likelihood_and_a_reason() -> None:
     data = pack([[0, 1, 0]], [[0, 1, 0]])
     model = OptionsHMM(2, 2, 2)
     assert float(Program(model, data).log_marginal(truth)) == -math.inf
-    with pytest.raises(ValueError, match="sequence 0 is impossible under the parameters from step 1 on"):
+    with pytest.raises(
+        ValueError, match="sequence 0 is impossible under the parameters from step 1 on"
+    ):
         smooth(steps_of(parts_of(model.chain(), truth), data))
     with pytest.raises(ValueError, match="impossible under the parameters"):
-        OptionSteps(model.chain(), plan_of(data, 2, 2)).e_step({name: value[None] for name, value in truth.items()})
+        OptionSteps(model.chain(), plan_of(data, 2, 2)).e_step(
+            {name: value[None] for name, value in truth.items()}
+        )
 
 
 @pytest.mark.parametrize("num_options", [1, 2, 3])
-def test_pieces_of_long_sequences_change_no_posterior(monkeypatch: pytest.MonkeyPatch, num_options: int) -> None:
-    """Ragged, with gaps: smoothing, pairs, filtering, paths and prediction are those of the recursion over whole sequences."""
+def test_pieces_of_long_sequences_change_no_posterior(
+    monkeypatch: pytest.MonkeyPatch, num_options: int
+) -> None:
+    """Ragged, with gaps: smoothing, pairs, filtering, paths and prediction are those of the
+    recursion over whole sequences.
+    """
     truth = options_truth(3, 3, num_options, seed=2)
     data = simulate(OptionsHMM(3, 3, num_options, num_steps=130), truth, 4, 1)
     data[1, 20:40:3, 1] = -1
@@ -57,7 +65,16 @@ def test_pieces_of_long_sequences_change_no_posterior(monkeypatch: pytest.Monkey
         steps = steps_of(parts, data)
         assert len(steps.words) == {130: 4, 7: 9 + 6 + 1 + 2}[shortest]
         smoothed, path = smooth(steps, pairs=True), viterbi(steps)
-        found.append((*filter_(steps), smoothed.option, smoothed.pair, path.option, path.log_joint, predict(steps)))
+        found.append(
+            (
+                *filter_(steps),
+                smoothed.option,
+                smoothed.pair,
+                path.option,
+                path.log_joint,
+                predict(steps),
+            )
+        )
     for whole, cut in zip(*found, strict=True):
         close(cut, whole, 1e-11)
     assert steps.words.shape[1] == 15
@@ -66,7 +83,10 @@ def test_pieces_of_long_sequences_change_no_posterior(monkeypatch: pytest.Monkey
     for option in range(num_options):
         share, exact = (draws == option).double().mean(0), found[0][2][..., option]
         assert float(((share - exact).abs() - 5 * (exact * (1 - exact) / 4000).sqrt()).max()) < 1e-9
-    joint, exact = (draws[:, 0, 14] * num_options + draws[:, 0, 15]), found[0][3][0, 15].flatten()  # across a cut
+    joint, exact = (
+        (draws[:, 0, 14] * num_options + draws[:, 0, 15]),
+        found[0][3][0, 15].flatten(),
+    )  # across a cut
     share = torch.bincount(joint, minlength=num_options**2) / 4000
     assert float(((share - exact).abs() - 5 * (exact * (1 - exact) / 4000).sqrt()).max()) < 1e-9
 
@@ -88,7 +108,9 @@ def test_pieces_that_underflow_or_are_impossible(monkeypatch: pytest.MonkeyPatch
     truth["low"] = torch.tensor([[[1.0, 0.0], [1.0, 0.0]]], dtype=F64)
     action = state.clone()
     action[0, 1000] = 1
-    with pytest.raises(ValueError, match="sequence 0 is impossible under the parameters from step 1000 on"):
+    with pytest.raises(
+        ValueError, match="sequence 0 is impossible under the parameters from step 1000 on"
+    ):
         smooth(steps_of(parts_of(OptionsHMM(1, 2, 2).chain(), truth), pack(state, action)))
 
 
@@ -99,7 +121,11 @@ def test_pieces_that_underflow_or_are_impossible(monkeypatch: pytest.MonkeyPatch
 def test_smoothing_filtering_and_prediction_equal_every_path(seed: int) -> None:
     model, truth, data = case(seed, 0.0)
     steps = steps_of(parts_of(model.chain(), truth), data)
-    smoothed, (filtered, log_scale), predicted = smooth(steps, pairs=True), filter_(steps), predict(steps)
+    smoothed, (filtered, log_scale), predicted = (
+        smooth(steps, pairs=True),
+        filter_(steps),
+        predict(steps),
+    )
     for n, length in enumerate(trajectory_lengths(data).tolist()):
         paths, posterior = posterior_by_hand(truth, data[n])
         for t in range(length):
@@ -114,7 +140,9 @@ def test_smoothing_filtering_and_prediction_equal_every_path(seed: int) -> None:
                 likelihoods.append(by_paths(arrays(truth), other.numpy())[0])
             close(predicted[n, t], torch.tensor(likelihoods).softmax(0), 1e-12)
             if t > 0:
-                pair = np.bincount(paths[:, t - 1] * 2 + paths[:, t], posterior, minlength=4).reshape(2, 2)
+                pair = np.bincount(
+                    paths[:, t - 1] * 2 + paths[:, t], posterior, minlength=4
+                ).reshape(2, 2)
                 close(smoothed.pair[n, t], pair, 1e-12)
         assert bool((smoothed.option[n, length:] == 0).all())
         assert bool((predicted[n, length:] == 0).all())
@@ -157,7 +185,9 @@ def test_draws_of_paths_follow_the_posterior(seed: int) -> None:
         length = int(trajectory_lengths(data)[n])
         paths, posterior = posterior_by_hand(truth, data[n])
         code = (draws[:, n, :length] * 2 ** torch.arange(length - 1, -1, -1)).sum(-1)
-        counts = np.bincount(code.numpy(), minlength=len(paths))  # paths come in the order of their code
+        counts = np.bincount(
+            code.numpy(), minlength=len(paths)
+        )  # paths come in the order of their code
         score = (counts - num * posterior) / np.sqrt(num * posterior * (1 - posterior) + 1e-9)
         assert np.abs(score[num * posterior > 10]).max() < 5
         assert bool((draws[:, n, length:] == -1).all())

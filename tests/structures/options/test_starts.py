@@ -39,7 +39,9 @@ def test_a_fit_without_a_method_takes_both_kinds_of_start_and_finds_the_truth() 
     result = fit(OptionsHMM(4, 2, 2), data.data)
     assert len(result.restarts.objective) == 4
     best, _ = result.restarts.objective.max(0)
-    assert float(best - result.restarts.objective[0]) < 1.0  # the start by moments is among the best
+    assert (
+        float(best - result.restarts.objective[0]) < 1.0
+    )  # the start by moments is among the best
     found = MomentEstimate(result.params["low"].numpy(), result.params["high"].numpy(), None)  # type: ignore[arg-type]
     assert error(found, truth) < 0.25
 

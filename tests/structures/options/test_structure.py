@@ -47,21 +47,30 @@ def test_options_keep_one_order() -> None:
 @pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning")
 @pytest.mark.parametrize("num_options", [2, 3])
 def test_endings_and_choices_sit_inside_the_general_model(num_options: int) -> None:
-    """EM climbs; a free high-level policy fits no worse; posterior, alignment and identifiability know the model."""
+    """EM climbs; a free high-level policy fits no worse; posterior, alignment and identifiability
+    know the model.
+    """
     sizes = (2, 3, num_options)
     model = OptionsHMM(*sizes, num_steps=30, concentration=1.0, termination=True)
     truth = ending(options_truth(*sizes, seed=21, sharp=0.3))
     data = simulate(model, truth, 20, 21)
     result = fit(model, data, EM(max_iterations=100), init=truth)
     assert result.trace.objective.diff().min() > -1e-9
-    free = fit(replace(model, termination=False), data, EM(max_iterations=20), init=free_start(model, result))
+    free = fit(
+        replace(model, termination=False),
+        data,
+        EM(max_iterations=20),
+        init=free_start(model, result),
+    )
     assert free.log_likelihood >= result.log_likelihood - 1e-9
     assert free.num_parameters - result.num_parameters == {2: 0, 3: 2 * (6 - 5)}[num_options]
     aligned = align(result, truth)
     assert set(aligned.params) == set(truth)
     close(Program(model, data).log_marginal(aligned.params), result.log_likelihood, 1e-9)
     close(smooth_options(result, data).option.sum(-1), torch.ones(20, 30), 1e-9)
-    assert check_options(truth, model.chain()).identified == (num_options == 2)  # three options need three states
+    assert check_options(truth, model.chain()).identified == (
+        num_options == 2
+    )  # three options need three states
     start = problem_of(model, data, 0).structure.start(problem_of(model, data, 0), "random", 2)
     assert {name: value.shape[1:] for name, value in start.items()} == {
         name: value.shape for name, value in truth.items()
@@ -78,7 +87,9 @@ def free_start(model: OptionsHMM, result: Fit) -> dict[str, Tensor]:
 
 
 def two_options(seed: int, visited: int = 6, num_states: int = 12) -> dict[str, Tensor]:
-    """Two options that are kept for ten steps, with actions of their own in each state; half of the states are never reached."""
+    """Two options that are kept for ten steps, with actions of their own in each state; half of the
+    states are never reached.
+    """
     generator = torch.Generator().manual_seed(seed)
     environment = torch.rand(3, num_states, num_states, generator=generator, dtype=F64) ** 4
     environment[:, :, visited:] = 0
@@ -95,18 +106,34 @@ def two_options(seed: int, visited: int = 6, num_states: int = 12) -> dict[str, 
 
 def start_of(truth: dict[str, Tensor], options: int) -> dict[str, Tensor]:
     """Near the truth, off its zeros; with one option its policies averaged."""
-    initial, low, high = (0.9 * truth[name] + 0.1 / size for name, size in (("initial", 24), ("low", 3), ("high", 2)))
+    initial, low, high = (
+        0.9 * truth[name] + 0.1 / size for name, size in (("initial", 24), ("low", 3), ("high", 2))
+    )
     if options == 1:
-        initial, low, high = initial.sum(1, keepdim=True), low.mean(1, keepdim=True), torch.ones(12, 1, 1, dtype=F64)
-    return {"initial": initial, "low": low, "high": high.clone(), "environment": 0.9 * truth["environment"] + 0.1 / 12}
+        initial, low, high = (
+            initial.sum(1, keepdim=True),
+            low.mean(1, keepdim=True),
+            torch.ones(12, 1, 1, dtype=F64),
+        )
+    return {
+        "initial": initial,
+        "low": low,
+        "high": high.clone(),
+        "environment": 0.9 * truth["environment"] + 0.1 / 12,
+    }
 
 
-@pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning", "ignore:states that never occur")
+@pytest.mark.filterwarnings(
+    "ignore::inference.ConvergenceWarning", "ignore:states that never occur"
+)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_bic_prefers_two_options_where_held_out_sequences_do(seed: int) -> None:
     truth = two_options(seed)
     data, held = (simulate_options(truth, rows, 40, seed + rows).packed for rows in (30, 60))
-    one, two = (fit(OptionsHMM(12, 3, options), data, EM(max_iterations=100), init=start_of(truth, options)) for options in (1, 2))
+    one, two = (
+        fit(OptionsHMM(12, 3, options), data, EM(max_iterations=100), init=start_of(truth, options))
+        for options in (1, 2)
+    )
     gain = float(two.log_likelihood_rows(held).sum() - one.log_likelihood_rows(held).sum())
     assert gain > 0
     assert two.bic < one.bic
@@ -118,7 +145,9 @@ def test_bic_prefers_two_options_where_held_out_sequences_do(seed: int) -> None:
     assert two.num_parameters == 6 * 2 * 2 + 6 * 2 + begun
     charged = two.structure.num_free(two.params) * math.log(30 * 40)  # every entry, by all steps
     before = one.structure.num_free(one.params) * math.log(30 * 40)
-    assert -2 * two.log_likelihood + charged > -2 * one.log_likelihood + before  # as it was counted: one option
+    assert (
+        -2 * two.log_likelihood + charged > -2 * one.log_likelihood + before
+    )  # as it was counted: one option
 
 
 @pytest.mark.filterwarnings("ignore:states that never occur")
@@ -126,7 +155,10 @@ def test_one_option_in_twice_as_many_states_is_no_dearer() -> None:
     """States that are never visited change no number."""
     truth = two_options(0)
     data = simulate_options(truth, 20, 20, 0).packed
-    small, large = (fit(OptionsHMM(size, 3, 1, concentration=1.0), data, EM(), init="random") for size in (12, 24))
+    small, large = (
+        fit(OptionsHMM(size, 3, 1, concentration=1.0), data, EM(), init="random")
+        for size in (12, 24)
+    )
     assert small.bic - large.bic == pytest.approx(0.0, abs=1e-6)
 
 
@@ -138,7 +170,9 @@ def test_options_that_the_state_decides_are_named() -> None:
     data = simulate_options(decided, 20, 40, 0).packed
     model = OptionsHMM(4, 3, 2, concentration=1.0)
     start = {name: value.clone() for name, value in decided.items()}
-    with pytest.warns(EstimateWarning, match=r"option \d in states 0, 2; option \d in states 1, 3") as caught:
+    with pytest.warns(
+        EstimateWarning, match=r"option \d in states 0, 2; option \d in states 1, 3"
+    ) as caught:
         result = fit(model, data, EM(max_iterations=3), init=start)
     assert any(text in str(caught[0].message) for text in result.warnings)
     with warnings.catch_warnings():

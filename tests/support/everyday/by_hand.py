@@ -1,4 +1,6 @@
-"""Log-likelihoods of the twenty programs written out in NumPy and SciPy: recursions, closed forms and sums over all values."""
+"""Log-likelihoods of the twenty programs written out in NumPy and SciPy: recursions, closed forms
+and sums over all values.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ Values = dict[str, Array]
 
 
 def mixture_of_normals(p: Values, data: Any) -> float:
-    return float(logsumexp(np.log(p["weights"]) + stats.norm.logpdf(np.asarray(data)[:, None], p["locs"], p["scale"]), axis=1).sum())
+    return float(
+        logsumexp(
+            np.log(p["weights"])
+            + stats.norm.logpdf(np.asarray(data)[:, None], p["locs"], p["scale"]),
+            axis=1,
+        ).sum()
+    )
 
 
 def _forward(start: Array, transition: Array, emissions: Array) -> float:
@@ -29,12 +37,18 @@ def _bernoulli(x: Array, p: Array) -> Array:
 
 
 def _sequences(data: Any) -> list[Array]:
-    return [x[: int(n)] for x, n in zip(np.asarray(data["sequences"]), np.asarray(data["lengths"]), strict=True)]
+    return [
+        x[: int(n)]
+        for x, n in zip(np.asarray(data["sequences"]), np.asarray(data["lengths"]), strict=True)
+    ]
 
 
 def hmm(p: Values, data: Any) -> float:
     return sum(
-        _forward(p["probs_x"][0], p["probs_x"], _bernoulli(x[:, None, :], p["probs_y"][None]).sum(-1)) for x in _sequences(data)
+        _forward(
+            p["probs_x"][0], p["probs_x"], _bernoulli(x[:, None, :], p["probs_y"][None]).sum(-1)
+        )
+        for x in _sequences(data)
     )
 
 
@@ -42,7 +56,12 @@ def autoregressive_hmm(p: Values, data: Any) -> float:
     total = 0.0
     for x in _sequences(data):
         before = np.concatenate([np.zeros((1, x.shape[1])), x[:-1]]).astype(int)
-        chance = np.stack([[p["probs_y"][s, before[t], np.arange(x.shape[1])] for s in range(2)] for t in range(len(x))])  # (T, S, tones)
+        chance = np.stack(
+            [
+                [p["probs_y"][s, before[t], np.arange(x.shape[1])] for s in range(2)]
+                for t in range(len(x))
+            ]
+        )  # (T, S, tones)
         total += _forward(p["probs_x"][0], p["probs_x"], _bernoulli(x[:, None, :], chance).sum(-1))
     return total
 
@@ -51,7 +70,10 @@ def factorial_hmm(p: Values, data: Any) -> float:
     """The pair of states as one state."""
     transition = np.kron(p["probs_w"], p["probs_x"])
     chance = p["probs_y"].reshape(4, -1)
-    return sum(_forward(transition[0], transition, _bernoulli(x[:, None, :], chance[None]).sum(-1)) for x in _sequences(data))
+    return sum(
+        _forward(transition[0], transition, _bernoulli(x[:, None, :], chance[None]).sum(-1))
+        for x in _sequences(data)
+    )
 
 
 def nested_plates(p: Values, data: Any) -> float:
@@ -74,13 +96,20 @@ def capture_recapture(p: Values, data: Any) -> float:
         caught = np.flatnonzero(history)
         if len(caught):
             between = history[caught[0] + 1 : caught[-1] + 1]
-            total += len(between) * np.log(phi) + _bernoulli(between, rho).sum() + np.log(chi[caught[-1]])
+            total += (
+                len(between) * np.log(phi)
+                + _bernoulli(between, rho).sum()
+                + np.log(chi[caught[-1]])
+            )
     return float(total)
 
 
 def zero_inflated(p: Values, data: Any) -> float:
     x = np.asarray(data)
-    parts = [np.log(p["gate"]) + stats.poisson.logpmf(x, 1e-6), np.log1p(-p["gate"]) + stats.poisson.logpmf(x, p["rate"])]
+    parts = [
+        np.log(p["gate"]) + stats.poisson.logpmf(x, 1e-6),
+        np.log1p(-p["gate"]) + stats.poisson.logpmf(x, p["rate"]),
+    ]
     return float(logsumexp(parts, axis=0).sum())
 
 
@@ -95,13 +124,20 @@ def topics(p: Values, data: Any) -> float:
 
 def change_point(p: Values, data: Any) -> float:
     x = np.asarray(data)
-    each = [stats.poisson.logpmf(x, np.where(np.arange(len(x)) < c, p["early"], p["late"])).sum() for c in range(len(x))]
+    each = [
+        stats.poisson.logpmf(x, np.where(np.arange(len(x)) < c, p["early"], p["late"])).sum()
+        for c in range(len(x))
+    ]
     return float(logsumexp(each) - np.log(len(x)))
 
 
 def mixture_of_lines(p: Values, data: Any) -> float:
     x, y = (np.asarray(data[name])[:, None] for name in ("x", "y"))
-    return float(logsumexp(np.log(p["weights"]) + stats.norm.logpdf(y, p["a"] + p["b"] * x, p["s"]), axis=1).sum())
+    return float(
+        logsumexp(
+            np.log(p["weights"]) + stats.norm.logpdf(y, p["a"] + p["b"] * x, p["s"]), axis=1
+        ).sum()
+    )
 
 
 def latent_classes(p: Values, data: Any) -> float:
@@ -136,7 +172,11 @@ def dirichlet_process(p: Values, data: Any) -> float:
     for share in [*p["beta"], 1.0]:
         weights.append(left * share)
         left *= 1 - share
-    return float(logsumexp(np.log(weights) + stats.norm.logpdf(np.asarray(data)[:, None], p["mu"], 1.0), axis=1).sum())
+    return float(
+        logsumexp(
+            np.log(weights) + stats.norm.logpdf(np.asarray(data)[:, None], p["mu"], 1.0), axis=1
+        ).sum()
+    )
 
 
 def rasch(p: Values, data: Any) -> float:
@@ -149,7 +189,10 @@ def rasch(p: Values, data: Any) -> float:
 def eight_schools(p: Values, data: Any) -> float:
     """Given the effects of the schools, with their law."""
     y, sigma = np.asarray(data["y"]), np.asarray(data["sigma"])
-    return float(stats.norm.logpdf(y, p["mu"] + p["tau"] * p["eta"], sigma).sum() + stats.norm.logpdf(p["eta"]).sum())
+    return float(
+        stats.norm.logpdf(y, p["mu"] + p["tau"] * p["eta"], sigma).sum()
+        + stats.norm.logpdf(p["eta"]).sum()
+    )
 
 
 def line_with_outliers(p: Values, data: Any) -> float:
@@ -165,16 +208,24 @@ def measurements_with_gaps(p: Values, data: Any) -> float:
         parts = []
         for z, weight in ((0, 1 - p["share"]), (1, p["share"])):
             part = np.log(weight)
-            part += 0.0 if np.isnan(height) else stats.norm.logpdf(height, p["height_mean"][z], p["height_sd"])
+            part += (
+                0.0
+                if np.isnan(height)
+                else stats.norm.logpdf(height, p["height_mean"][z], p["height_sd"])
+            )
             part += 0.0 if np.isnan(visits) else stats.poisson.logpmf(visits, p["visits_rate"][z])
-            part += 0.0 if np.isnan(smokes) else stats.bernoulli.logpmf(smokes, p["smokes_chance"][z])
+            part += (
+                0.0 if np.isnan(smokes) else stats.bernoulli.logpmf(smokes, p["smokes_chance"][z])
+            )
             parts.append(part)
         total += float(logsumexp(parts))
     return total
 
 
 def mean_of_schools(data: Any) -> tuple[float, float]:
-    """Posterior mean of mu and of tau of the eight schools, by a grid; the effects of schools integrated in closed form."""
+    """Posterior mean of mu and of tau of the eight schools, by a grid; the effects of schools
+    integrated in closed form.
+    """
     y, sigma = np.asarray(data["y"]), np.asarray(data["sigma"])
     mu, tau = np.linspace(-40, 40, 801)[:, None], np.linspace(0.005, 150, 6000)[None]
     log_density = stats.norm.logpdf(mu, 0, 10) + stats.halfcauchy.logpdf(tau, scale=10)

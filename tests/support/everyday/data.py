@@ -23,8 +23,14 @@ def tones(num_sequences: int = 5, length: int = 6, num_tones: int = 3, shortest:
     out = np.zeros((num_sequences, length, num_tones))
     for t in range(length):
         state ^= rng.random(num_sequences) < 0.2
-        out[:, t] = rng.random((num_sequences, num_tones)) < np.where(state[:, None], [0.8, 0.7, 0.2], [0.2, 0.3, 0.6])[:, :num_tones]
-    return {"sequences": torch.as_tensor(out), "lengths": torch.as_tensor(rng.integers(shortest, length + 1, num_sequences))}
+        out[:, t] = (
+            rng.random((num_sequences, num_tones))
+            < np.where(state[:, None], [0.8, 0.7, 0.2], [0.2, 0.3, 0.6])[:, :num_tones]
+        )
+    return {
+        "sequences": torch.as_tensor(out),
+        "lengths": torch.as_tensor(rng.integers(shortest, length + 1, num_sequences)),
+    }
 
 
 def a_table() -> Tensor:
@@ -52,7 +58,9 @@ def words(num_words: int = 12, num_documents: int = 8) -> Tensor:
     laws = np.array([[0.5, 0.3, 0.1, 0.05, 0.05], [0.05, 0.05, 0.1, 0.3, 0.5]])
     mostly = rng.random(num_documents) < 0.5
     own = (rng.random((num_words, num_documents)) < 0.85) == mostly
-    return torch.as_tensor(np.array([[rng.choice(5, p=laws[int(topic)]) for topic in row] for row in own]))
+    return torch.as_tensor(
+        np.array([[rng.choice(5, p=laws[int(topic)]) for topic in row] for row in own])
+    )
 
 
 def accidents() -> Tensor:
@@ -95,14 +103,22 @@ def ratings(num_persons: int = 40, num_items: int = 4) -> Tensor:
 
 def schools() -> Data:
     """Rubin (1981), doi:10.3102/10769986006004377."""
-    y, sigma = [28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0], [15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0]
-    return {"y": torch.tensor(y, dtype=torch.float64), "sigma": torch.tensor(sigma, dtype=torch.float64)}
+    y, sigma = (
+        [28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0],
+        [15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0],
+    )
+    return {
+        "y": torch.tensor(y, dtype=torch.float64),
+        "sigma": torch.tensor(sigma, dtype=torch.float64),
+    }
 
 
 def points() -> Data:
     rng = np.random.default_rng(9)
     x = np.linspace(-3, 3, 50)
-    y = np.where(rng.random(50) < 0.15, rng.normal(0, 10, 50), 1 + 2 * x + 0.5 * rng.normal(size=50))
+    y = np.where(
+        rng.random(50) < 0.15, rng.normal(0, 10, 50), 1 + 2 * x + 0.5 * rng.normal(size=50)
+    )
     return {"x": torch.as_tensor(x), "y": torch.as_tensor(y)}
 
 

@@ -1,8 +1,10 @@
-"""Twenty programs as people write them, in plain Pyro: indexed by latents, in torch's default dtype, their items in plates of their own.
+"""Twenty programs as people write them, in plain Pyro: indexed by latents, in torch's default
+dtype, their items in plates of their own.
 
-The forms are those of Pyro's tutorials, its folder of examples and its forum, and some that are too common to have one page (the table in ``table.py``
-says which); the words are ours. Where a published prior
-has no mode (Beta(0.1, 0.9), a scale that may shrink to zero), one with a mode stands in its place.
+The forms are those of Pyro's tutorials, its folder of examples and its forum, and some that are too
+common to have one page (the table in ``table.py`` says which); the words are ours. Where a
+published prior has no mode (Beta(0.1, 0.9), a scale that may shrink to zero), one with a mode
+stands in its place.
 """
 
 from __future__ import annotations
@@ -47,9 +49,13 @@ def hmm_0(data: Data) -> None:
     for i in pyro.plate("sequences", len(sequences)):
         x = 0
         for t in pyro.markov(range(int(lengths[i]))):
-            x = pyro.sample(f"x_{i}_{t}", dist.Categorical(probs_x[x]), infer={"enumerate": "parallel"})
+            x = pyro.sample(
+                f"x_{i}_{t}", dist.Categorical(probs_x[x]), infer={"enumerate": "parallel"}
+            )
             with tones:
-                pyro.sample(f"y_{i}_{t}", dist.Bernoulli(probs_y[x.squeeze(-1)]), obs=sequences[i, t])
+                pyro.sample(
+                    f"y_{i}_{t}", dist.Bernoulli(probs_y[x.squeeze(-1)]), obs=sequences[i, t]
+                )
 
 
 def hmm_1(data: Data) -> None:
@@ -63,9 +69,13 @@ def hmm_1(data: Data) -> None:
         x = 0
         for t in pyro.markov(range(max_length)):
             with poutine.mask(mask=(t < lengths).unsqueeze(-1)):
-                x = pyro.sample(f"x_{t}", dist.Categorical(probs_x[x]), infer={"enumerate": "parallel"})
+                x = pyro.sample(
+                    f"x_{t}", dist.Categorical(probs_x[x]), infer={"enumerate": "parallel"}
+                )
                 with tones:
-                    pyro.sample(f"y_{t}", dist.Bernoulli(probs_y[x.squeeze(-1)]), obs=sequences[:, t])
+                    pyro.sample(
+                        f"y_{t}", dist.Bernoulli(probs_y[x.squeeze(-1)]), obs=sequences[:, t]
+                    )
 
 
 def hmm_2(data: Data) -> None:
@@ -79,9 +89,13 @@ def hmm_2(data: Data) -> None:
         x, y = 0, 0
         for t in pyro.markov(range(max_length)):
             with poutine.mask(mask=(t < lengths).unsqueeze(-1)):
-                x = pyro.sample(f"x_{t}", dist.Categorical(probs_x[x]), infer={"enumerate": "parallel"})
+                x = pyro.sample(
+                    f"x_{t}", dist.Categorical(probs_x[x]), infer={"enumerate": "parallel"}
+                )
                 with tones_plate as tones:
-                    y = pyro.sample(f"y_{t}", dist.Bernoulli(probs_y[x, y, tones]), obs=sequences[:, t]).long()
+                    y = pyro.sample(
+                        f"y_{t}", dist.Bernoulli(probs_y[x, y, tones]), obs=sequences[:, t]
+                    ).long()
 
 
 def hmm_3(data: Data) -> None:
@@ -89,14 +103,20 @@ def hmm_3(data: Data) -> None:
     sequences, lengths = data["sequences"], data["lengths"]
     num_sequences, max_length, num_tones = sequences.shape
     probs_w, probs_x = _transitions("probs_w", STATES), _transitions("probs_x", STATES)
-    probs_y = pyro.sample("probs_y", dist.Beta(1.1, 1.9).expand([STATES, STATES, num_tones]).to_event(3))
+    probs_y = pyro.sample(
+        "probs_y", dist.Beta(1.1, 1.9).expand([STATES, STATES, num_tones]).to_event(3)
+    )
     tones_plate = pyro.plate("tones", num_tones, dim=-1)
     with pyro.plate("sequences", num_sequences, dim=-2):
         w, x = 0, 0
         for t in pyro.markov(range(max_length)):
             with poutine.mask(mask=(t < lengths).unsqueeze(-1)):
-                w = pyro.sample(f"w_{t}", dist.Categorical(probs_w[w]), infer={"enumerate": "parallel"})
-                x = pyro.sample(f"x_{t}", dist.Categorical(probs_x[x]), infer={"enumerate": "parallel"})
+                w = pyro.sample(
+                    f"w_{t}", dist.Categorical(probs_w[w]), infer={"enumerate": "parallel"}
+                )
+                x = pyro.sample(
+                    f"x_{t}", dist.Categorical(probs_x[x]), infer={"enumerate": "parallel"}
+                )
                 with tones_plate as tones:
                     pyro.sample(f"y_{t}", dist.Bernoulli(probs_y[w, x, tones]), obs=sequences[:, t])
 
@@ -114,7 +134,9 @@ def nested_plates(data: Tensor) -> None:
 
 
 def capture_recapture(data: Tensor) -> None:
-    """Animals caught or not on each occasion; one that was never caught is not followed yet, one that is dead is never caught."""
+    """Animals caught or not on each occasion; one that was never caught is not followed yet, one
+    that is dead is never caught.
+    """
     num_animals, num_occasions = data.shape
     phi = pyro.sample("phi", dist.Beta(2.0, 2.0))
     rho = pyro.sample("rho", dist.Beta(2.0, 2.0))
@@ -134,7 +156,9 @@ def zero_inflated_poisson(data: Tensor) -> None:
     rate = pyro.sample("rate", dist.Gamma(2.0, 0.5))
     with pyro.plate("data", len(data)):
         never = pyro.sample("never", dist.Bernoulli(gate))
-        pyro.sample("count", dist.Poisson(torch.where(never == 1, torch.tensor(1e-6), rate)), obs=data)
+        pyro.sample(
+            "count", dist.Poisson(torch.where(never == 1, torch.tensor(1e-6), rate)), obs=data
+        )
 
 
 TOPICS, VOCABULARY = 2, 5
@@ -148,7 +172,9 @@ def topics(data: Tensor) -> None:
     with pyro.plate("documents", num_documents):
         doc_topics = pyro.sample("doc_topics", dist.Dirichlet(2 * torch.ones(TOPICS)))
         with pyro.plate("words", num_words):
-            topic = pyro.sample("word_topics", dist.Categorical(doc_topics), infer={"enumerate": "parallel"})
+            topic = pyro.sample(
+                "word_topics", dist.Categorical(doc_topics), infer={"enumerate": "parallel"}
+            )
             pyro.sample("doc_words", dist.Categorical(topic_words[topic]), obs=data)
 
 
@@ -210,7 +236,11 @@ def mace(data: Data) -> None:
         with pyro.plate("position", labels.shape[1]):
             s = pyro.sample("s", dist.Bernoulli(1 - theta[positions]))
             right = F.one_hot(c, CLASSES).double()
-            pyro.sample("y", dist.Categorical(torch.where(s[..., None] == 0, right, epsilon[positions])), obs=labels)
+            pyro.sample(
+                "y",
+                dist.Categorical(torch.where(s[..., None] == 0, right, epsilon[positions])),
+                obs=labels,
+            )
 
 
 def hierarchical_dawid_skene(data: Data) -> None:
@@ -250,7 +280,10 @@ def dirichlet_process(data: Tensor) -> None:
 
 def rasch(data: Tensor) -> None:
     """Persons with an ability, items with a difficulty, each in a plate of its own."""
-    persons, items = pyro.plate("persons", data.shape[0], dim=-2), pyro.plate("items", data.shape[1], dim=-1)
+    persons, items = (
+        pyro.plate("persons", data.shape[0], dim=-2),
+        pyro.plate("items", data.shape[1], dim=-1),
+    )
     with items:
         difficulty = pyro.sample("difficulty", dist.Normal(0.0, 2.0))
     with persons:
@@ -278,7 +311,14 @@ def line_with_outliers(data: Data) -> None:
     with pyro.plate("points", len(y)):
         outlier = pyro.sample("outlier", dist.Bernoulli(share))
         line = intercept + slope * x
-        pyro.sample("y", dist.Normal(torch.where(outlier == 1, torch.zeros(()), line), torch.where(outlier == 1, torch.tensor(10.0), noise)), obs=y)
+        pyro.sample(
+            "y",
+            dist.Normal(
+                torch.where(outlier == 1, torch.zeros(()), line),
+                torch.where(outlier == 1, torch.tensor(10.0), noise),
+            ),
+            obs=y,
+        )
 
 
 def measurements_with_gaps(data: Any) -> None:

@@ -1,16 +1,26 @@
-r"""Items that are categories, in order or not, at the bottom of binary latents: the maximiser of their expected log-density.
+r"""Items that are categories, in order or not, at the bottom of binary latents: the maximiser of
+their expected log-density.
 
-With :math:`n_{ch}` the expected rows in configuration c that answer h, linear predictors :math:`\eta_c = B h_c` (one of an ordinal item, C - 1 log-odds of
-one without an order) and thresholds :math:`\tau`,
+With :math:`n_{ch}` the expected rows in configuration c that answer h, linear predictors
+:math:`\eta_c = B h_c` (one of an ordinal item, C - 1 log-odds of one without an order) and
+thresholds :math:`\tau`,
 
-.. math:: Q(B, \tau) = \sum_{ch} n_{ch} \log P_h(\eta_c, \tau) - \tfrac{1}{2} \sum_r \beta_r^\top M \beta_r - \sum_{rk} p(W_{rk}), \qquad B = (\beta_1, \beta_2, \dots),
+.. math::
+
+    Q(B, \tau) = \sum_{ch} n_{ch} \log P_h(\eta_c, \tau) - \tfrac{1}{2} \sum_r \beta_r^\top M
+    \beta_r - \sum_{rk} p(W_{rk}), \qquad B = (\beta_1, \beta_2, \dots),
 
 which is concave where the penalty p is convex. A step of Fisher scoring has
 
-.. math:: g = \sum_{ch} n_{ch}\, s_{ch}, \qquad I = \sum_c n_c \sum_h P_{ch}\, s_{ch} s_{ch}^\top, \qquad s_{ch} = \partial \log P_h(\eta_c, \tau),
+.. math::
 
-where :math:`\partial / \partial \beta_{rp} = h_{cp}\, \partial / \partial \eta_{cr}`. Thresholds, and all intercepts but one, bear no penalty: they leave the
-quadratic by its Schur complement, what is left is solved as for every other family, and they follow. Each step is halved until Q does not fall.
+    g = \sum_{ch} n_{ch}\, s_{ch}, \qquad I = \sum_c n_c \sum_h P_{ch}\, s_{ch} s_{ch}^\top, \qquad
+    s_{ch} = \partial \log P_h(\eta_c, \tau),
+
+where :math:`\partial / \partial \beta_{rp} = h_{cp}\, \partial / \partial \eta_{cr}`. Thresholds,
+and all intercepts but one, bear no penalty: they leave the quadratic by its Schur complement, what
+is left is solved as for every other family, and they follow. Each step is halved until Q does not
+fall.
 """
 
 from __future__ import annotations
@@ -27,7 +37,15 @@ from inference.structures.layers.maximisers.newton import halve, solve
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, LayerPart
 from ppl_models.parts.categorical import Categorical, Ordinal
 
-__all__ = ["Curve", "ItemGroup", "curves_of_categories", "expansions", "groups_of", "maximise_categories", "maximise_expansions"]
+__all__ = [
+    "Curve",
+    "ItemGroup",
+    "curves_of_categories",
+    "expansions",
+    "groups_of",
+    "maximise_categories",
+    "maximise_expansions",
+]
 
 TOLERANCE = 1e-10  # of Q, relatively
 CHUNK_ELEMENTS = 2**23
@@ -41,7 +59,8 @@ class ItemGroup:
 
     Args:
         family: of one of them; items: their places in the part, n.
-        rows: of the loadings and intercepts, (n, r); entries: of the statistics, (n, C); gaps: of the thresholds, (n, g).
+        rows: of the loadings and intercepts, (n, r); entries: of the statistics, (n, C); gaps: of
+            the thresholds, (n, g).
     """
 
     family: Categorical
@@ -53,7 +72,9 @@ class ItemGroup:
     def part(self, start: int, stop: int) -> ItemGroup:
         """Some of the items."""
         own = slice(start, stop)
-        return ItemGroup(self.family, self.items[own], self.rows[own], self.entries[own], self.gaps[own])
+        return ItemGroup(
+            self.family, self.items[own], self.rows[own], self.entries[own], self.gaps[own]
+        )
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -77,19 +98,29 @@ def groups_of(part: LayerPart, device: torch.device) -> list[ItemGroup]:
         row, entry, gap = row + rows, entry + size, gap + gaps
     out = []
     for one, items, own in groups.values():
-        rows_of, entries, gaps_of = (torch.tensor([list(each[i]) for each in own], dtype=torch.long, device=device) for i in range(3))
+        rows_of, entries, gaps_of = (
+            torch.tensor([list(each[i]) for each in own], dtype=torch.long, device=device)
+            for i in range(3)
+        )
         out.append(ItemGroup(one, tuple(items), rows_of, entries, gaps_of))
     return out
 
 
 def maximise_categories(
-    layer: GeneralizedLinearLayer, part: LayerPart, sums: Tensor, design: Tensor, beta: Tensor, thresholds: Tensor, num_steps: int
+    layer: GeneralizedLinearLayer,
+    part: LayerPart,
+    sums: Tensor,
+    design: Tensor,
+    beta: Tensor,
+    thresholds: Tensor,
+    num_steps: int,
 ) -> tuple[Tensor, Tensor]:
     """Coefficients and thresholds whose Q is not below that of the given ones.
 
     Args:
         layer: the layer's description; part: the items.
-        sums: n, (R, P, C), of all statistics of the layer; design: h, (C, 1 + K), first column ones.
+        sums: n, (R, P, C), of all statistics of the layer; design: h, (C, 1 + K), first column
+            ones.
         beta: (R, num_children, 1 + K) and thresholds (R, G) of the whole layer, to begin with.
         num_steps: at most so many.
 
@@ -98,20 +129,36 @@ def maximise_categories(
     """
     beta, thresholds = beta.clone(), thresholds.clone()
     for group in groups_of(part, beta.device):
-        each = len(beta) * len(design) * group.entries.shape[1] * (group.rows.shape[1] + group.gaps.shape[1])
+        each = (
+            len(beta)
+            * len(design)
+            * group.entries.shape[1]
+            * (group.rows.shape[1] + group.gaps.shape[1])
+        )
         step = max(1, CHUNK_ELEMENTS // each)
         for start in range(0, len(group.items), step):
             own = group.part(start, start + step)
             known = Coordinates(layer, part, own, beta)
-            z = _climbed(_Objective(known, sums[:, own.entries], design), known.of(beta, thresholds), num_steps)
+            z = _climbed(
+                _Objective(known, sums[:, own.entries], design),
+                known.of(beta, thresholds),
+                num_steps,
+            )
             beta[:, own.rows], thresholds[:, own.gaps] = known.split(z)
     return beta, thresholds
 
 
 def expansions(
-    layer: GeneralizedLinearLayer, part: LayerPart, statistic: Tensor, design: Tensor, beta: Tensor, thresholds: Tensor, stride: int
+    layer: GeneralizedLinearLayer,
+    part: LayerPart,
+    statistic: Tensor,
+    design: Tensor,
+    beta: Tensor,
+    thresholds: Tensor,
+    stride: int,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Of drawn latents, group by group: :math:`r = g + I z` (R, n, D) and I (R, n, D, D), summed over rows; I over every so many, scaled up.
+    """Of drawn latents, group by group: :math:`r = g + I z` (R, n, D) and I (R, n, D, D), summed
+    over rows; I over every so many, scaled up.
 
     Args:
         layer, part: as for :func:`maximise_categories`.
@@ -124,31 +171,53 @@ def expansions(
         known = Coordinates(layer, part, group, beta, bare=True)
         z, width = known.of(beta, thresholds), group.rows.shape[1] + group.gaps.shape[1]
         gradient, information = torch.zeros_like(z), z.new_zeros(*z.shape, z.shape[-1])
-        rows = max(stride, CHUNK_ELEMENTS // (len(z) * group.entries.numel() * width) // stride * stride)
+        rows = max(
+            stride, CHUNK_ELEMENTS // (len(z) * group.entries.numel() * width) // stride * stride
+        )
         for start in range(0, num_rows, rows):
-            h, seen = design[:, None, start : start + rows], statistic[group.entries, start : start + rows].unsqueeze(0)
+            h, seen = (
+                design[:, None, start : start + rows],
+                statistic[group.entries, start : start + rows].unsqueeze(0),
+            )
             gradient += _Objective(known, seen, h).gradient(z)
-            information += _Objective(known, seen[..., ::stride], h[..., ::stride, :]).information(z)
+            information += _Objective(known, seen[..., ::stride], h[..., ::stride, :]).information(
+                z
+            )
         information *= num_rows / len(range(0, num_rows, stride))
         yield gradient + (information @ z.unsqueeze(-1)).squeeze(-1), information
 
 
 def maximise_expansions(
-    layer: GeneralizedLinearLayer, part: LayerPart, averages: Sequence[tuple[Tensor, Tensor]], beta: Tensor, thresholds: Tensor
+    layer: GeneralizedLinearLayer,
+    part: LayerPart,
+    averages: Sequence[tuple[Tensor, Tensor]],
+    beta: Tensor,
+    thresholds: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Coefficients and thresholds that maximise averages of :func:`expansions` with prior and penalty, as far as these are to be trusted."""
+    """Coefficients and thresholds that maximise averages of :func:`expansions` with prior and
+    penalty, as far as these are to be trusted.
+    """
     beta, thresholds = beta.clone(), thresholds.clone()
     for group, (linear, hessian) in zip(groups_of(part, beta.device), averages, strict=True):
         known = Coordinates(layer, part, group, beta)
         z = known.of(beta, thresholds)
 
-        def value(z: Tensor, known: Coordinates = known, linear: Tensor = linear, hessian: Tensor = hessian) -> Tensor:
-            return ((linear - (hessian @ z.unsqueeze(-1)).squeeze(-1) / 2) * z).sum(-1) + known.log_prior(z)
+        def value(
+            z: Tensor,
+            known: Coordinates = known,
+            linear: Tensor = linear,
+            hessian: Tensor = hessian,
+        ) -> Tensor:
+            return ((linear - (hessian @ z.unsqueeze(-1)).squeeze(-1) / 2) * z).sum(
+                -1
+            ) + known.log_prior(z)
 
         gradient = linear - (hessian @ z.unsqueeze(-1)).squeeze(-1)
         proposal = known.proposal(z, *known.with_prior(z, gradient, hessian))
         longest = (proposal - z).abs().amax(-1, keepdim=True)
-        proposal = torch.where(longest > MAX_STEP, z + (proposal - z) * (MAX_STEP / longest), proposal)
+        proposal = torch.where(
+            longest > MAX_STEP, z + (proposal - z) * (MAX_STEP / longest), proposal
+        )
         z, _ = halve(value, z, value(z), proposal)
         beta[:, group.rows], thresholds[:, group.gaps] = known.split(z)
     return beta, thresholds
@@ -158,7 +227,8 @@ class Curve(NamedTuple):
     """Q of one item at a point of its D coordinates.
 
     Args:
-        item: its place in the part; loadings: the places of the loadings among the coordinates, (r, K).
+        item: its place in the part; loadings: the places of the loadings among the coordinates, (r,
+            K).
         point, gradient: (D,); hessian: minus that of Q, or its expectation, (D, D).
     """
 
@@ -169,7 +239,13 @@ class Curve(NamedTuple):
     hessian: Tensor
 
 
-def curves_of_categories(layer: GeneralizedLinearLayer, part: LayerPart, sums: Tensor | None, design: Tensor, params: Params) -> Iterator[Curve]:
+def curves_of_categories(
+    layer: GeneralizedLinearLayer,
+    part: LayerPart,
+    sums: Tensor | None,
+    design: Tensor,
+    params: Params,
+) -> Iterator[Curve]:
     """Q at an estimate, item by item, without penalty.
 
     Args:
@@ -178,7 +254,9 @@ def curves_of_categories(layer: GeneralizedLinearLayer, part: LayerPart, sums: T
     """
     if sums is None:
         raise ValueError("curves_of_categories: sums by configuration were expected")
-    beta = torch.cat([params[layer.intercepts].unsqueeze(-1), params[layer.loadings]], -1).unsqueeze(0)
+    beta = torch.cat(
+        [params[layer.intercepts].unsqueeze(-1), params[layer.loadings]], -1
+    ).unsqueeze(0)
     thresholds = params[layer.thresholds].unsqueeze(0) if layer.thresholds else beta.new_zeros(1, 0)
     for group in groups_of(part, beta.device):
         known = Coordinates(layer, part, group, beta)
@@ -190,7 +268,8 @@ def curves_of_categories(layer: GeneralizedLinearLayer, part: LayerPart, sums: T
 
 
 class Coordinates:
-    """The D coordinates z of each of n items: the first intercept, all loadings, the other intercepts, the thresholds; with prior, penalty and limits.
+    """The D coordinates z of each of n items: the first intercept, all loadings, the other
+    intercepts, the thresholds; with prior, penalty and limits.
 
     Args:
         layer: the layer's description; part, group: the items.
@@ -198,7 +277,14 @@ class Coordinates:
         bare: whether nothing but the places matters.
     """
 
-    def __init__(self, layer: GeneralizedLinearLayer, part: LayerPart, group: ItemGroup, beta: Tensor, bare: bool = False) -> None:
+    def __init__(
+        self,
+        layer: GeneralizedLinearLayer,
+        part: LayerPart,
+        group: ItemGroup,
+        beta: Tensor,
+        bare: bool = False,
+    ) -> None:
         self.group, self.num_rows, self.size = group, group.rows.shape[1], beta.shape[-1]
         r, p, num_gaps = self.num_rows, self.size, group.gaps.shape[1]
         place = torch.arange(r * p, device=beta.device).reshape(r, p)
@@ -212,52 +298,112 @@ class Coordinates:
         precision = None if bare else layer.precision(part.rows, beta)
         self.precision = None
         if precision is not None:
-            whole = torch.block_diag(*[precision] * r, torch.zeros(num_gaps, num_gaps).to(precision))
+            whole = torch.block_diag(
+                *[precision] * r, torch.zeros(num_gaps, num_gaps).to(precision)
+            )
             self.precision = whole[self.order][:, self.order]
         self.fixed: Tensor | None = None
         if layer.graph is not None and not bare:
-            absent = ~layer.graph.to(beta.device)[..., group.rows, :].flatten(-2)  # ([R], n, r (P - 1))
-            self.fixed = torch.nn.functional.pad(absent, (1, 0)).expand(len(beta), len(group.items), -1)
+            absent = ~layer.graph.to(beta.device)[..., group.rows, :].flatten(
+                -2
+            )  # ([R], n, r (P - 1))
+            self.fixed = torch.nn.functional.pad(absent, (1, 0)).expand(
+                len(beta), len(group.items), -1
+            )
 
     def of(self, beta: Tensor, thresholds: Tensor) -> Tensor:
         """z (R, n, D) of the values of the whole layer; zero where a loading is not free."""
-        z = torch.cat([beta[:, self.group.rows].flatten(-2), thresholds[:, self.group.gaps]], -1)[..., self.order]
-        return z if self.fixed is None else torch.cat([z[..., : self.num_main].masked_fill(self.fixed, 0.0), z[..., self.num_main :]], -1)
+        z = torch.cat([beta[:, self.group.rows].flatten(-2), thresholds[:, self.group.gaps]], -1)[
+            ..., self.order
+        ]
+        return (
+            z
+            if self.fixed is None
+            else torch.cat(
+                [z[..., : self.num_main].masked_fill(self.fixed, 0.0), z[..., self.num_main :]], -1
+            )
+        )
 
     def split(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """Coefficients (R, n, r, P) and thresholds (R, n, g)."""
         plain = z[..., self.back]
-        return plain[..., : self.num_rows * self.size].unflatten(-1, (self.num_rows, self.size)), plain[..., self.num_rows * self.size :]
+        return (
+            plain[..., : self.num_rows * self.size].unflatten(-1, (self.num_rows, self.size)),
+            plain[..., self.num_rows * self.size :],
+        )
 
     def log_prior(self, z: Tensor) -> Tensor:
         """Of the normal prior, less the penalty, up to a constant, (R, n)."""
-        out = z.new_zeros(z.shape[:-1]) if self.precision is None else -((z @ self.precision) * z).sum(-1) / 2
-        return out if self.penalty is None else out - self.penalty(z[..., 1 : self.num_main]).sum(-1)
+        out = (
+            z.new_zeros(z.shape[:-1])
+            if self.precision is None
+            else -((z @ self.precision) * z).sum(-1) / 2
+        )
+        return (
+            out if self.penalty is None else out - self.penalty(z[..., 1 : self.num_main]).sum(-1)
+        )
 
     def with_prior(self, z: Tensor, gradient: Tensor, hessian: Tensor) -> tuple[Tensor, Tensor]:
         """With those of the normal prior."""
-        return (gradient, hessian) if self.precision is None else (gradient - z @ self.precision, hessian + self.precision)
+        return (
+            (gradient, hessian)
+            if self.precision is None
+            else (gradient - z @ self.precision, hessian + self.precision)
+        )
 
     def proposal(self, z: Tensor, gradient: Tensor, hessian: Tensor, only: str = "") -> Tensor:
-        """The maximiser of the penalised quadratic model, inside the limits; of one half of the coordinates alone where ``only`` is "main" or "rest"."""
+        """The maximiser of the penalised quadratic model, inside the limits; of one half of the
+        coordinates alone where ``only`` is "main" or "rest".
+        """
         m = self.num_main
         main, rest, of_main, of_rest = z[..., :m], z[..., m:], gradient[..., :m], gradient[..., m:]
         system, across, inner = hessian[..., :m, :m], hessian[..., :m, m:], hessian[..., m:, m:]
         if only == "main" or not rest.shape[-1]:
-            return torch.cat([solve(main, of_main, system, self.penalty, self.fixed, self.bound, cautious=only == "main"), rest], -1)
-        still = ((rest <= self.low) & (of_rest < 0)) | ((rest >= self.high) & (of_rest > 0))  # on a limit and drawn beyond it
+            return torch.cat(
+                [
+                    solve(
+                        main,
+                        of_main,
+                        system,
+                        self.penalty,
+                        self.fixed,
+                        self.bound,
+                        cautious=only == "main",
+                    ),
+                    rest,
+                ],
+                -1,
+            )
+        still = ((rest <= self.low) & (of_rest < 0)) | (
+            (rest >= self.high) & (of_rest > 0)
+        )  # on a limit and drawn beyond it
         inner = inner.masked_fill(still.unsqueeze(-1) | still.unsqueeze(-2), 0.0)
         ridge = RIDGE * inner.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True).clamp(min=1e-6)
         inner = inner + torch.diag_embed(torch.where(still, 1.0, ridge))
-        of_rest, across = of_rest.masked_fill(still, 0.0), across.masked_fill(still.unsqueeze(-2), 0.0)
+        of_rest, across = (
+            of_rest.masked_fill(still, 0.0),
+            across.masked_fill(still.unsqueeze(-2), 0.0),
+        )
         if only == "rest":
             new, step = main, torch.linalg.solve_ex(inner, of_rest.unsqueeze(-1))[0].squeeze(-1)
         else:
-            pulled = torch.linalg.solve_ex(inner, torch.cat([of_rest.unsqueeze(-1), across.mT], -1))[0]  # (R, n, D - m, 1 + m)
+            pulled = torch.linalg.solve_ex(
+                inner, torch.cat([of_rest.unsqueeze(-1), across.mT], -1)
+            )[0]  # (R, n, D - m, 1 + m)
             reduced = of_main - (across @ pulled[..., :1]).squeeze(-1)
-            new = solve(main, reduced, system - across @ pulled[..., 1:], self.penalty, self.fixed, self.bound)
+            new = solve(
+                main,
+                reduced,
+                system - across @ pulled[..., 1:],
+                self.penalty,
+                self.fixed,
+                self.bound,
+            )
             step = pulled[..., 0] - (pulled[..., 1:] @ (new - main).unsqueeze(-1)).squeeze(-1)
-        return torch.cat([new, torch.where(torch.isfinite(step), rest + step, rest).clamp(self.low, self.high)], -1)
+        return torch.cat(
+            [new, torch.where(torch.isfinite(step), rest + step, rest).clamp(self.low, self.high)],
+            -1,
+        )
 
 
 class _Objective:
@@ -278,24 +424,46 @@ class _Objective:
 
     def value(self, z: Tensor) -> Tensor:
         """With prior and penalty, (R, n)."""
-        own = (self.counts * self.known.group.family.law_of_item(*self._predictors(z))).sum((-2, -1))
+        own = (self.counts * self.known.group.family.law_of_item(*self._predictors(z))).sum(
+            (-2, -1)
+        )
         return own + self.known.log_prior(z)
 
     def gradient(self, z: Tensor) -> Tensor:
         """Without the prior, (R, n, D)."""
-        r, slopes = self.known.num_rows, self.known.group.family.slopes_of_law(*self._predictors(z))  # (R, n, C, H, r + g)
+        r, slopes = (
+            self.known.num_rows,
+            self.known.group.family.slopes_of_law(*self._predictors(z)),
+        )  # (R, n, C, H, r + g)
         first = (self.counts.unsqueeze(-2) @ slopes).squeeze(-2)  # (R, n, C, r + g)
-        return torch.cat([(first[..., :r].mT @ self.design).flatten(-2), first[..., r:].sum(-2)], -1)[..., self.known.order]
+        return torch.cat(
+            [(first[..., :r].mT @ self.design).flatten(-2), first[..., r:].sum(-2)], -1
+        )[..., self.known.order]
 
     def information(self, z: Tensor) -> Tensor:
         """Without the prior, (R, n, D, D)."""
-        predictors, family, r, h = self._predictors(z), self.known.group.family, self.known.num_rows, self.design
+        predictors, family, r, h = (
+            self._predictors(z),
+            self.known.group.family,
+            self.known.num_rows,
+            self.design,
+        )
         slopes = family.slopes_of_law(*predictors)
         weight = self.counts.sum(-1, keepdim=True) * family.law_of_item(*predictors).exp()
         second = (slopes * weight.unsqueeze(-1)).mT @ slopes  # (R, n, C, r + g, r + g)
-        squares = torch.einsum("...cij,...cp,...cq->...ipjq", second[..., :r, :r], h, h).flatten(-4, -3).flatten(-2)
+        squares = (
+            torch.einsum("...cij,...cp,...cq->...ipjq", second[..., :r, :r], h, h)
+            .flatten(-4, -3)
+            .flatten(-2)
+        )
         cross = torch.einsum("...cig,...cp->...ipg", second[..., :r, r:], h).flatten(-3, -2)
-        whole = torch.cat([torch.cat([squares, cross], -1), torch.cat([cross.mT, second[..., r:, r:].sum(-3)], -1)], -2)
+        whole = torch.cat(
+            [
+                torch.cat([squares, cross], -1),
+                torch.cat([cross.mT, second[..., r:, r:].sum(-3)], -1),
+            ],
+            -2,
+        )
         return whole[..., self.known.order, :][..., self.known.order]
 
 
@@ -305,13 +473,19 @@ def _climbed(q: _Objective, z: Tensor, num_steps: int) -> Tensor:
     for _ in range(num_steps):
         curve = known.with_prior(z, q.gradient(z), q.information(z))
         new, new_value = halve(q.value, z, value, known.proposal(z, *curve))
-        for alternative in ("main", "rest"):  # a limit, or the exact prox, may have asked for a jump that Q refuses
+        for alternative in (
+            "main",
+            "rest",
+        ):  # a limit, or the exact prox, may have asked for a jump that Q refuses
             stuck = new_value <= value
             if not stuck.any():
                 break
             second, second_value = halve(q.value, z, value, known.proposal(z, *curve, alternative))
             better = stuck & (second_value > new_value)
-            new, new_value = torch.where(better.unsqueeze(-1), second, new), torch.where(better, second_value, new_value)
+            new, new_value = (
+                torch.where(better.unsqueeze(-1), second, new),
+                torch.where(better, second_value, new_value),
+            )
         gain, z, value = new_value - value, new, new_value
         if (gain <= TOLERANCE * (1 + value.abs())).all():
             break

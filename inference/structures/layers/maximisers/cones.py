@@ -1,11 +1,18 @@
-r"""Coefficients of children that no parent lowers: the maximiser of a concave quadratic in a cone (and a box).
+r"""Coefficients of children that no parent lowers: the maximiser of a concave quadratic in a cone
+(and a box).
 
-With gradient g and information H at :math:`\beta`, steps A of the predictor along the lattice of profiles, and an interval, the step d solves
+With gradient g and information H at :math:`\beta`, steps A of the predictor along the lattice of
+profiles, and an interval, the step d solves
 
-.. math:: \max_d \; g \cdot d - \tfrac{1}{2} d^\top H d \quad \text{with } A(\beta + d) \ge 0, \; |\beta + d| \le B,
+.. math::
 
-exactly: with :math:`H = L L^\top` and :math:`z = L^\top d - L^{-1} g` it is the problem of least distance :math:`\min \lVert z \rVert` with :math:`G L^{-\top} z \ge r`, which a
-nonnegative least-squares problem solves (C. L. Lawson and R. J. Hanson 1974, chapter 23, doi:10.1137/1.9781611971217).
+    \max_d \; g \cdot d - \tfrac{1}{2} d^\top H d \quad \text{with } A(\beta + d) \ge 0, \; |\beta +
+    d| \le B,
+
+exactly: with :math:`H = L L^\top` and :math:`z = L^\top d - L^{-1} g` it is the problem of least
+distance :math:`\min \lVert z \rVert` with :math:`G L^{-\top} z \ge r`, which a nonnegative
+least-squares problem solves (C. L. Lawson and R. J. Hanson 1974, chapter 23,
+doi:10.1137/1.9781611971217).
 """
 
 from __future__ import annotations
@@ -25,7 +32,9 @@ def inside_cone(beta: Tensor, steps: Tensor) -> Tensor:
     return (beta @ steps.mT >= -SLACK).all(-1)
 
 
-def cone_step(beta: Tensor, gradient: Tensor, hessian: Tensor, steps: Tensor, bound: float | Tensor) -> Tensor:
+def cone_step(
+    beta: Tensor, gradient: Tensor, hessian: Tensor, steps: Tensor, bound: float | Tensor
+) -> Tensor:
     """The maximisers of the quadratics about ``beta``, which lies in the cone, (M, P).
 
     Args:
@@ -43,7 +52,9 @@ def cone_step(beta: Tensor, gradient: Tensor, hessian: Tensor, steps: Tensor, bo
         limits = np.concatenate([limits, np.eye(size), -np.eye(size)])
         low = np.concatenate([low, np.full(2 * size, -width)])
     out = []
-    for b, g, h in zip(*(value.double().cpu().numpy() for value in (beta, gradient, hessian)), strict=True):
+    for b, g, h in zip(
+        *(value.double().cpu().numpy() for value in (beta, gradient, hessian)), strict=True
+    ):
         ridge = 1e-8 * max(1e-8, float(np.trace(h)) / size)
         factor = np.linalg.cholesky(h + ridge * np.eye(size))
         newton = np.linalg.solve(factor, g)

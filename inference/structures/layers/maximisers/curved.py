@@ -1,14 +1,16 @@
-r"""Children whose log-odds are a curve in few parameters: the maximiser of their expected log-density.
+r"""Children whose log-odds are a curve in few parameters: the maximiser of their expected
+log-density.
 
-With expected rows :math:`n_l` of each profile l of the child's parents and :math:`s_l` of them with a 1, and log-odds
-:math:`\eta_l(x)` with derivatives J, Fisher scoring climbs
+With expected rows :math:`n_l` of each profile l of the child's parents and :math:`s_l` of them with
+a 1, and log-odds :math:`\eta_l(x)` with derivatives J, Fisher scoring climbs
 
 .. math:: \sum_l \{ s_l \eta_l - n_l \log(1 + e^{\eta_l}) \}, \qquad
     g = J^\top (s - n \sigma(\eta)), \quad I = J^\top \mathrm{diag}(n \sigma (1 - \sigma)) J,
 
-or, where draws are averaged, the quadratic :math:`r \cdot \beta - \beta^\top H \beta / 2` in the coefficients :math:`\beta = D^{-1} \eta(x)`
-of the products, with gradient :math:`(D^{-1} J)^\top (r - H \beta)` and information :math:`(D^{-1} J)^\top H (D^{-1} J)`. A weak prior of (b, W)
-adds its log-density and derivatives to either.
+or, where draws are averaged, the quadratic :math:`r \cdot \beta - \beta^\top H \beta / 2` in the
+coefficients :math:`\beta = D^{-1} \eta(x)` of the products, with gradient :math:`(D^{-1} J)^\top (r
+- H \beta)` and information :math:`(D^{-1} J)^\top H (D^{-1} J)`. A weak prior of (b, W) adds its
+log-density and derivatives to either.
 """
 
 from __future__ import annotations
@@ -29,7 +31,12 @@ MIN_STEPS = 5
 
 
 def curved_by_counts(
-    layer: GeneralizedLinearLayer, cross: Tensor, counts: Tensor, configurations: Tensor, beta: Tensor, num_steps: int
+    layer: GeneralizedLinearLayer,
+    cross: Tensor,
+    counts: Tensor,
+    configurations: Tensor,
+    beta: Tensor,
+    num_steps: int,
 ) -> list[Tensor]:
     """(b, W) of each group of curved children, (R, n, 1 + q) each.
 
@@ -43,19 +50,29 @@ def curved_by_counts(
     for group in layer.curved:
         x = group.own(beta[..., 0], beta[..., 1:])
         powers = 2 ** torch.arange(len(group.singles) - 1, -1, -1, device=beta.device)
-        parents = layer.terms[group.singles].to(torch.long).argmax(-1) if layer.terms is not None else group.singles
+        parents = (
+            layer.terms[group.singles].to(torch.long).argmax(-1)
+            if layer.terms is not None
+            else group.singles
+        )
         places = (configurations[:, parents].long() * powers).sum(-1)
         own = counts if counts.shape[-2] == 1 else counts[..., group.items, :]
         seen = own.new_zeros(*own.shape[:-1], 2 ** len(powers)).index_add_(-1, places, own)
         seen = seen.expand(*x.shape[:-1], seen.shape[-1]).reshape(-1, seen.shape[-1])
         columns = torch.cat([group.columns.new_zeros(1), group.columns + 1])
-        sums = torch.linalg.solve(group.design.to(beta).mT, cross[..., group.items.unsqueeze(-1), columns].mT).mT.reshape(-1, seen.shape[-1])
+        sums = torch.linalg.solve(
+            group.design.to(beta).mT, cross[..., group.items.unsqueeze(-1), columns].mT
+        ).mT.reshape(-1, seen.shape[-1])
 
-        def objective(x: Tensor, group: CurvedItems = group, sums: Tensor = sums, seen: Tensor = seen) -> Tensor:
+        def objective(
+            x: Tensor, group: CurvedItems = group, sums: Tensor = sums, seen: Tensor = seen
+        ) -> Tensor:
             eta = group.log_odds(x)
             return (sums * eta - seen * softplus(eta)).sum(-1) + _log_prior(layer, group, x)
 
-        def step(x: Tensor, group: CurvedItems = group, sums: Tensor = sums, seen: Tensor = seen) -> tuple[Tensor, Tensor]:
+        def step(
+            x: Tensor, group: CurvedItems = group, sums: Tensor = sums, seen: Tensor = seen
+        ) -> tuple[Tensor, Tensor]:
             chance, slopes = torch.sigmoid(group.log_odds(x)), group.slopes(x)
             weight = (seen * chance * (1 - chance)).unsqueeze(-1)
             gradient = ((sums - seen * chance).unsqueeze(-2) @ slopes).squeeze(-2)
@@ -65,7 +82,9 @@ def curved_by_counts(
     return out
 
 
-def curved_by_quadratic(layer: GeneralizedLinearLayer, linear: Tensor, hessian: Tensor, beta: Tensor) -> list[Tensor]:
+def curved_by_quadratic(
+    layer: GeneralizedLinearLayer, linear: Tensor, hessian: Tensor, beta: Tensor
+) -> list[Tensor]:
     """The same from averaged expansions: r (R, J, 1 + T) and H (R, J or 1, 1 + T, 1 + T)."""
     out = []
     for group in layer.curved:
@@ -76,14 +95,30 @@ def curved_by_quadratic(layer: GeneralizedLinearLayer, linear: Tensor, hessian: 
         r = linear[..., group.items.unsqueeze(-1), columns].reshape(-1, len(columns))
         inverse = torch.linalg.inv(group.design).to(beta)
 
-        def objective(x: Tensor, group: CurvedItems = group, r: Tensor = r, h: Tensor = h) -> Tensor:
+        def objective(
+            x: Tensor, group: CurvedItems = group, r: Tensor = r, h: Tensor = h
+        ) -> Tensor:
             own = group.coefficients(x)
-            return ((r - (h @ own.unsqueeze(-1)).squeeze(-1) / 2) * own).sum(-1) + _log_prior(layer, group, x)
+            return ((r - (h @ own.unsqueeze(-1)).squeeze(-1) / 2) * own).sum(-1) + _log_prior(
+                layer, group, x
+            )
 
-        def step(x: Tensor, group: CurvedItems = group, r: Tensor = r, h: Tensor = h, inverse: Tensor = inverse) -> tuple[Tensor, Tensor]:
+        def step(
+            x: Tensor,
+            group: CurvedItems = group,
+            r: Tensor = r,
+            h: Tensor = h,
+            inverse: Tensor = inverse,
+        ) -> tuple[Tensor, Tensor]:
             own, slopes = group.coefficients(x), inverse @ group.slopes(x)
             residual = r - (h @ own.unsqueeze(-1)).squeeze(-1)
-            return _with_prior(layer, group, x, (residual.unsqueeze(-2) @ slopes).squeeze(-2), slopes.mT @ h @ slopes)
+            return _with_prior(
+                layer,
+                group,
+                x,
+                (residual.unsqueeze(-2) @ slopes).squeeze(-2),
+                slopes.mT @ h @ slopes,
+            )
 
         out.append(_climbed(layer, group, x, objective, step, MIN_STEPS))
     return out
@@ -104,7 +139,11 @@ def _log_prior(layer: GeneralizedLinearLayer, group: CurvedItems, x: Tensor) -> 
 
 
 def _with_prior(
-    layer: GeneralizedLinearLayer, group: CurvedItems, x: Tensor, gradient: Tensor, information: Tensor
+    layer: GeneralizedLinearLayer,
+    group: CurvedItems,
+    x: Tensor,
+    gradient: Tensor,
+    information: Tensor,
 ) -> tuple[Tensor, Tensor]:
     if layer.prior is None:
         return gradient, information
@@ -121,4 +160,6 @@ def _climbed(
     num_steps: int,
 ) -> Tensor:
     bound = float(layer.bounds(x)[group.items].min())
-    return ascend(x.reshape(-1, x.shape[-1]).clamp(-bound, bound), objective, step, bound, num_steps).reshape(x.shape)
+    return ascend(
+        x.reshape(-1, x.shape[-1]).clamp(-bound, bound), objective, step, bound, num_steps
+    ).reshape(x.shape)

@@ -1,4 +1,6 @@
-"""Newton steps of many children at once: a penalised quadratic in a box, and steps that are halved until no objective falls."""
+"""Newton steps of many children at once: a penalised quadratic in a box, and steps that are halved
+until no objective falls.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,15 @@ __all__ = ["halve", "solve"]
 
 
 def halve(
-    objective: Callable[[Tensor], Tensor], beta: Tensor, value: Tensor, proposal: Tensor, num_halvings: int = 12
+    objective: Callable[[Tensor], Tensor],
+    beta: Tensor,
+    value: Tensor,
+    proposal: Tensor,
+    num_halvings: int = 12,
 ) -> tuple[Tensor, Tensor]:
-    """Halve the step of each child until its objective does not fall; keep the old value where none is found."""
+    """Halve the step of each child until its objective does not fall; keep the old value where none
+    is found.
+    """
     best, best_value = proposal, objective(proposal)
     for _ in range(num_halvings):
         worse = ~(best_value >= value)  # also true for NaN
@@ -38,14 +46,19 @@ def solve(
 ) -> Tensor:
     """Minimise the penalised quadratic model in the box.
 
-    A Newton step on the entries that are away from zero, then coordinate descent on all. The ``cautious`` way, coordinate
-    descent from ``beta`` itself with the penalty's tangent, is slower but always a direction of ascent.
+    A Newton step on the entries that are away from zero, then coordinate descent on all. The
+    ``cautious`` way, coordinate descent from ``beta`` itself with the penalty's tangent, is slower
+    but always a direction of ascent.
     """
     ridge = 1e-8 * hessian.diagonal(dim1=-2, dim2=-1).mean(-1).clamp(min=1e-8)
     hessian = hessian + torch.diag_embed(ridge.unsqueeze(-1).expand_as(beta))
-    slope = None if penalty is None else torch.nn.functional.pad(penalty.slope(beta[..., 1:]), (1, 0))
+    slope = (
+        None if penalty is None else torch.nn.functional.pad(penalty.slope(beta[..., 1:]), (1, 0))
+    )
     if cautious:
-        return _coordinate_descent(beta, beta, gradient, hessian, penalty, slope, fixed, bound, num_sweeps=6)
+        return _coordinate_descent(
+            beta, beta, gradient, hessian, penalty, slope, fixed, bound, num_sweeps=6
+        )
     still, right = fixed, gradient
     if slope is not None:
         zero = beta == 0
@@ -80,7 +93,9 @@ def _coordinate_descent(
     bound: float | Tensor,
     num_sweeps: int = 2,
 ) -> Tensor:
-    """A few sweeps on the quadratic model around ``beta``, from ``start``; ``slope`` makes the penalty a weighted Lasso."""
+    """A few sweeps on the quadratic model around ``beta``, from ``start``; ``slope`` makes the
+    penalty a weighted Lasso.
+    """
     curvatures = hessian.diagonal(dim1=-2, dim2=-1).unbind(-1)
     columns = hessian.unbind(-1)
     slopes = None if slope is None else (slope / hessian.diagonal(dim1=-2, dim2=-1)).unbind(-1)
@@ -92,7 +107,9 @@ def _coordinate_descent(
         for k, curvature in enumerate(curvatures):
             target = torch.addcdiv(new[..., k], residual[..., k], curvature)
             if slopes is not None and k > 0:
-                target = torch.nn.functional.relu(target - slopes[k]) - torch.nn.functional.relu(-target - slopes[k])
+                target = torch.nn.functional.relu(target - slopes[k]) - torch.nn.functional.relu(
+                    -target - slopes[k]
+                )
             elif penalty is not None and k > 0:
                 target = penalty.prox(target, curvature)
             target = target.clamp(-limit, limit)
