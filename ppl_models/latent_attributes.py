@@ -568,7 +568,7 @@ class LatentAttributeModel:
 
         Returns:
             (..., C, J), NaN for items of categories in no order, whose codes have no mean;
-                :meth:`category_chances` is of these.
+            :meth:`category_chances` is of these.
         """
         eta, dispersion = self._predictors(params, profiles), params.get("dispersion")
         expected = self.response.expected_response(

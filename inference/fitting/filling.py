@@ -28,7 +28,7 @@ def fill_missing(fit: FitRecord, data: Any) -> Any:
 
     Returns:
         A pandas frame under the columns and index of the given one; an array where something else
-            was given.
+        was given.
 
     Raises:
         ValueError: as :func:`inference.fitting.rows.reconstruct`, and for sequences that are not

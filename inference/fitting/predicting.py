@@ -28,7 +28,7 @@ def predicted(fit: FitRecord, data: Any, site: str | None = None) -> np.ndarray:
 
     Returns:
         (N,) of whole numbers for a latent of several values, (N, K) of 0 and 1 for K bits,
-            (sequences, steps) for a chain, -1 after the end.
+        (sequences, steps) for a chain, -1 after the end.
 
     Raises:
         ValueError: for a model without discrete latents, or with several and none named.

@@ -235,7 +235,7 @@ def classifier_ensemble(
 
     Returns:
         The members as draws of the fit (``.fit.to_arviz(...)`` has them), with intervals of
-            weights, bands of curves, and an identifiability report.
+        weights, bands of curves, and an identifiability report.
 
     Raises:
         ValueError: for another kind of model, posterior draws, fewer than four rows a component, or

@@ -294,7 +294,7 @@ def climb(
 
     Returns:
         The end (R, P), whose value is not below that of the start, and which restarts have arrived,
-            bool (R,).
+        bool (R,).
     """
     at = start
     value, slope, curvature = second(at)

@@ -210,9 +210,8 @@ def read_results(
 
     Returns:
         The fit; its data (of rows that came in blocks the sample that was kept), a data frame with
-            the item names, and the names of categories in it (an array where they are no table);
-            and the
-        summary.
+        the item names, and the names of categories in it (an array where they are no table); and
+        the summary.
 
     Raises:
         ValueError: if the folder is not there or a part of it is missing or damaged.

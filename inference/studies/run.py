@@ -57,7 +57,7 @@ def run_jobs(
 
     Returns:
         The results in the order of the jobs. A job that raised an error is among them with its
-            error, and ends nothing.
+        error, and ends nothing.
 
     Raises:
         ValueError: before any work: for jobs that are no arguments of the function, with a folder,

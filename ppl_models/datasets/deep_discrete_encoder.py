@@ -44,10 +44,9 @@ def strict_design(top_size: int, response: ResponseFamily = Bernoulli()) -> dict
 
     Returns:
         Parameters by the site names of :class:`~ppl_models.DeepDiscreteEncoder`, float64:
-            ``loadings_1`` (J, K_1),
-        ``intercepts_1`` (J,), ``loadings_2`` (K_1, K_2), ``intercepts_2`` (K_1,), ``proportions``
-            (K_2,), all one half,
-        and ``dispersion``, all one, for families that have one.
+        ``loadings_1`` (J, K_1), ``intercepts_1`` (J,), ``loadings_2`` (K_1, K_2), ``intercepts_2``
+        (K_1,), ``proportions`` (K_2,), all one half, and ``dispersion``, all one, for families that
+        have one.
 
     Raises:
         ValueError: if top_size is not a positive integer.
@@ -114,7 +113,7 @@ def deep_design(
 
     Returns:
         Parameters by site name, as :func:`strict_design`, with ``loadings_d`` and ``intercepts_d``
-            for d = 1, ..., D.
+        for d = 1, ..., D.
 
     Raises:
         ValueError: if num_layers or top_size is not a positive integer, or value is not positive.

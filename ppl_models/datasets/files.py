@@ -82,7 +82,7 @@ def read_table(
 
     Returns:
         The table. Rows and columns without a name are counted from 0 in error messages, and lines
-            of the file from 1.
+        of the file from 1.
 
     Raises:
         ValueError: for a file that is missing, empty, of another kind than its ending says or of an

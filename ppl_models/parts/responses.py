@@ -192,7 +192,7 @@ class ResponseFamily:
 
         Returns:
             A function of :math:`\eta` (R, C, n) and of a 0/1 mask (C, n), None where nothing is
-                missing, to (R, n).
+            missing, to (R, n).
         """
 
         def total(eta: Tensor, mask: Tensor | None) -> Tensor:

@@ -65,7 +65,7 @@ def log_policies(
 
     Returns:
         log P(action | state, option) (R, N, O, A) and log P(new option | state, old option) (R, N,
-            O, O).
+        O, O).
     """
     features = policy.features(states, params)
     low = _logits(params["low_weights"], params["low_intercepts"], features)

@@ -191,10 +191,9 @@ class WordTree:
 
         Returns:
             Products (R, B, K, K), each divided by a number, and the log of that number (R, B), -inf
-                where the product is
-            zero. The number is held constant in differentiation: what is computed from a product
-                must be a log that it
-            shifts, so that derivatives of the sum of both are exact, to all orders.
+            where the product is zero. The number is held constant in differentiation: what is
+            computed from a product must be a log that it shifts, so that derivatives of the sum of
+            both are exact, to all orders.
         """
         table, log_scale = self._grow(matrices, len(self.levels))
         for stage in self.stages:

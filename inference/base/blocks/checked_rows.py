@@ -371,10 +371,9 @@ def check_rows(
 
     Returns:
         The rows; a sample of them in memory, (n, ...); the names of the items. The sample is drawn
-            by the number of a row among all, so that it
-        is the same however many processes there are, and has, where a model checks its rows itself,
-            beside the drawn rows the lowest and highest entry of every
-        column and a row with a missing entry, where there are some.
+        by the number of a row among all, so that it is the same however many processes there are,
+        and has, where a model checks its rows itself, beside the drawn rows the lowest and highest
+        entry of every column and a row with a missing entry, where there are some.
 
     Raises:
         ValueError: for rows that the model refuses, a process without rows, rows of several kinds,

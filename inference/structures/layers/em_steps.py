@@ -301,7 +301,7 @@ def expected_statistics(
 
     Returns:
         The statistics, their ``row_counts`` (and ``counts``, where nothing is missing) (R, G, C) of
-            groups, and the log-likelihood (R,).
+        groups, and the log-likelihood (R,).
     """
     num_restarts, num_values, is_one = (
         log_weights.shape[0],

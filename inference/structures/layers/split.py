@@ -27,7 +27,7 @@ def split_latent(
 
     Returns:
         None where the graph is given, items depend on products, the deepest latents are not
-            independent, or not one latent is added.
+        independent, or not one latent is added.
     """
     if not isinstance(root, RootLayer) or any(
         layer.graph is not None or layer.terms is not None for layer in layers

@@ -52,8 +52,7 @@ def refine_moments(
 
     Returns:
         Policies in the same order of the options; the diagnostics are those of ``estimate``, but
-            for the singular values of
-        the policies.
+        for the singular values of the policies.
 
     Raises:
         ValueError: if the sizes of ``estimate`` are not those of ``moments``, or ``max_iterations``
