@@ -246,7 +246,7 @@ class ClassAccuracy:
 
     @property
     def overstated(self) -> float:
-        """What was taken off."""
+        """Optimism that the correction subtracts."""
         return self.said - self.accuracy
 
     @property
@@ -404,7 +404,7 @@ def _log_likelihood(problem: Problem, params: Params) -> float:
 
 
 def _gain(problem: Problem, params: Params) -> float:
-    """Nats above classes that are all alike."""
+    """Log-likelihood gain over identical classes, in nats."""
     alike = problem.structure.drawn_together(problem, params, 0.0)
     if alike is None:
         raise RuntimeError("classes that can be drawn together were expected")

@@ -236,7 +236,7 @@ class _Cells:
 
     @property
     def size(self) -> int:
-        """q."""
+        """Number of attributes of the item."""
         return self.profiles.shape[1]
 
     @classmethod

@@ -89,7 +89,7 @@ class FiniteMixture:
 
 @dataclass(frozen=True)
 class SummedPrior:
-    r"""Which sites make up the density of parameters that depend on latents: a spike and slab.
+    r"""Sites of a prior whose parameters depend on latents, as in a spike and slab.
 
     With the latents z summed out,
 
@@ -109,7 +109,7 @@ class SummedPrior:
 
     @property
     def sites(self) -> frozenset[str]:
-        """Both."""
+        """Names of all these sites."""
         return self.apart | self.joined
 
 
@@ -173,7 +173,7 @@ class Factors:
 
     @property
     def scale(self) -> float:
-        """Of the rows."""
+        """Scale of the log-density of the rows."""
         return self.run.scale
 
     @property
@@ -182,7 +182,7 @@ class Factors:
         return set(self.enumerated.values())
 
     def only(self, names: Collection[str]) -> Factors:
-        """The factors of some sites."""
+        """Select the factors of some sites."""
         return replace(
             self, terms={name: term for name, term in self.terms.items() if name in names}
         )
@@ -212,7 +212,7 @@ class Factors:
         return value.reshape(shape).expand([self.sizes.get(s, 1) for s in order])
 
     def _log_sum(self) -> Tensor:
-        """Of these factors, latents summed out, (R, rows...)."""
+        """Log-sum of these factors over the latents, (R, rows...)."""
         return self.unpack(self.contract(self.packed_terms(), set()))
 
     def _over_rows(self, rows: Tensor) -> Tensor:
@@ -229,7 +229,7 @@ class Factors:
 
     @property
     def log_prior(self) -> Tensor:
-        """Of the parameters, latents summed out, (R,) or ()."""
+        """Log-prior of the parameters, latents summed out, (R,) or ()."""
         total = self.run.log_prior
         if self.prior.apart:
             alone = self.target & {self.restarts}
@@ -451,7 +451,7 @@ def posteriors_of(factors: Any) -> FactorPosteriors:
 def summed_prior(
     trace: Any, log_probs: Mapping[str, Tensor], sites: Sequence[Site], row_plates: Collection[str]
 ) -> SummedPrior:
-    """Which sites the density of the parameters is summed over.
+    """Find the sites that the prior of the parameters is summed over.
 
     Args:
         trace: of a run with all values of the latents at once; log_probs: of all its sites.
