@@ -55,7 +55,7 @@ def placed(text: str) -> str:
 
 def linked(text: str) -> str:
     """The page with the models that its tables name as links into the reference."""
-    names = "|".join(sorted(importlib.import_module("ppl_models").__all__, key=len, reverse=True))
+    names = "|".join(sorted(dir(importlib.import_module("ppl_models")), key=len, reverse=True))
     named = re.compile(rf"`({names})(\(\))?`")
     lines = text.splitlines(keepends=True)
     return "".join(named.sub(r"{py:obj}`\1\2 <ppl_models.\1>`", line) if line.startswith("|") else line for line in lines)
@@ -78,7 +78,7 @@ def api_pages() -> dict[str, str]:
     shown: dict[int, str] = {}  # where each class or function was first
     for face in FACES:
         module = importlib.import_module(face)
-        named = {name: getattr(module, name) for name in sorted(module.__all__, key=str.lower)}
+        named = {name: getattr(module, name) for name in sorted(dir(module), key=str.lower)}
         named = {name: value for name, value in named.items() if inspect.isclass(value) or inspect.isfunction(value)}
         elsewhere = [name for name, value in named.items() if shown.setdefault(id(value), face) != face]
         lines = [f"# {face}", "", "```{eval-rst}", f".. currentmodule:: {face}", "", ".. autosummary::", ""]
