@@ -154,7 +154,8 @@ def edge_probabilities(
     Args:
         tables: draws, (B, 2^K) or (B, 2, ..., 2), as made by
             ``imputed_tables``, ``dirichlet_tables`` and ``resampled_tables`` of
-            :mod:`inference.causal.draws`, or posterior or bootstrap draws of a fit; ``table[None]`` for the fitted table alone.
+            :mod:`inference.causal.draws`, or posterior or bootstrap draws of a fit;
+            ``table[None]`` for the fitted table alone.
         num_rows: what each is worth: N n / (2 N - n) for completed tables, n being the effective
             rows, and n / 2 for draws around an estimate (:mod:`inference.causal.draws` says why).
         score: ``BDeu()`` if None.

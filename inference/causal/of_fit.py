@@ -197,8 +197,8 @@ def discover_attributes(
     given the same table at the same rows, so that the graph drawn is the most probable one. With
     ``num_draws`` they come from the rows completed with profiles many times
     (:func:`inference.causal.draws.imputed_tables`), the items held at their estimates, and the
-    graph is the most probable one over these: single edges then count a little better, the graph as a whole
-    is the true one less often.
+    graph is the most probable one over these: single edges then count a little better, the
+    graph as a whole is the true one less often.
 
     Args:
         fit: of a model whose attributes have a free table of profiles (``LatentAttributeModel(...,
