@@ -93,8 +93,6 @@ class Anchor:
         else:
             by_variate = torch.einsum("rnc,vn->rvc", pulls + mean_pull, seen) / len(place)
             total = torch.cat([by_variate, mean_pull], 1)
-        variance, pull_variance = (
-            scores.square().mean(2).add_(TINY),
-            pulls.square().mean(1, keepdim=True).add_(TINY),
-        )
+        variance = scores.square().mean(2).add_(TINY)
+        pull_variance = pulls.square().mean(1, keepdim=True).add_(TINY)
         return Shift(scores, variance, self.phi - own, pulls, pull_variance, self.pull - total)

@@ -87,11 +87,9 @@ class DenseNetworks:
     def __init__(self, about: ClassifierDescription, start: Params) -> None:
         self.about, group = about, about.groups[0]
         first = start["layer_1_weights"]
-        self.num_restarts, self.num_networks, self.num_variates = (
-            len(first),
-            group.num_networks,
-            about.num_variates,
-        )
+        self.num_restarts = len(first)
+        self.num_networks = group.num_networks
+        self.num_variates = about.num_variates
         self.num_layers = len(group.shapes) // 2
         batch = self.num_restarts * self.num_networks
         owner = []
@@ -161,9 +159,8 @@ class DenseNetworks:
         if self._of_gradient is None or self._of_gradient[0] is not gradient:
             self._of_gradient = (gradient, self._views(gradient))
         places = self._of_gradient[1]
-        upstream = torch.addcmul(
-            slope, scores, slope.sum(-1, keepdim=True), value=-1
-        )  # with respect to the logits
+        # with respect to the logits
+        upstream = torch.addcmul(slope, scores, slope.sum(-1, keepdim=True), value=-1)
         upstream = upstream.view(len(self._layers[0]), -1, upstream.shape[-1])
         for layer in range(2 * self.num_layers - 2, -1, -2):
             hidden = self._kept[layer // 2]

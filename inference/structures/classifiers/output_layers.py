@@ -119,9 +119,8 @@ class OutputLayers:
         curvature, axes = torch.linalg.eigh(information)  # (R, P), (R, P, P) with axes in columns
         along = (axes.mT @ score.unsqueeze(-1)).squeeze(-1)
         step = along / (curvature.clamp(min=0) + ridge.unsqueeze(-1))
-        step = step * (1 - 1 / (len(index) * along * step).clamp(min=1e-30)).clamp(
-            min=0
-        )  # N s^2 / lambda is the squared z-score
+        # N s^2 / lambda is the squared z-score
+        step = step * (1 - 1 / (len(index) * along * step).clamp(min=1e-30)).clamp(min=0)
         gain = 0.5 * (step * along).sum(-1)
         step = (axes @ step.unsqueeze(-1)).squeeze(-1)
         logits = step[:, values.shape[1] :] if size > values.shape[1] else None

@@ -94,10 +94,8 @@ class Rows:
             inputs, seen = [x[back] for x in inputs], None if seen is None else seen[:, back]
         else:
             place = index.to(self.like.device)
-            inputs, seen = (
-                [x[place] for x in self._whole[0]],
-                None if self._whole[1] is None else self._whole[1][:, place],
-            )
+            inputs = [x[place] for x in self._whole[0]]
+            seen = None if self._whole[1] is None else self._whole[1][:, place]
         return self.networks.prepare(inputs), RowTerms(seen, labels)
 
     def batches(self, index: Tensor, size: int) -> Iterator[tuple[Any, RowTerms, slice]]:

@@ -29,9 +29,8 @@ from ppl_models.networks import rows_of
 
 MOST_ROWS = 20_000  # evenly spaced, that correlations are computed from
 RIDGE = 3e-2  # of the mean variance of a variate's features
-STEEPNESSES = tuple(
-    0.05 * 2**k for k in range(10)
-)  # inverse variances of a score within a cluster that are tried
+# inverse variances of a score within a cluster that are tried
+STEEPNESSES = tuple(0.05 * 2**k for k in range(10))
 
 
 def common_start(about: ClassifierDescription, data: Any, params: Params, seed: int) -> Params:
@@ -52,9 +51,8 @@ def common_start(about: ClassifierDescription, data: Any, params: Params, seed: 
     slopes, intercepts = [], []
     for r in range(num_starts):
         directions = _directions([part[r] for part in features], size, about.is_shared)
-        scores = torch.stack(
-            [part[r] @ a for part, a in zip(features, directions, strict=True)]
-        )  # (V, n, size)
+        # (V, n, size)
+        scores = torch.stack([part[r] @ a for part, a in zip(features, directions, strict=True)])
         centres, share = _clusters(scores, c, seed + r)
         steepness = _steepness(scores, centres, share)
         slopes.append([steepness * centres @ a.mT for a in directions])

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 
 
 FLOOR = 1e-12  # of an expected count
-BLOCK_ELEMENTS = (
-    2**17
-)  # entries of the table times restarts at once: beyond, they leave the processor's cache
+# entries of the table times restarts at once: beyond, they leave the processor's cache
+BLOCK_ELEMENTS = 2**17
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,9 +71,8 @@ class Counts(Alternating):
     def moved(self, z: Tensor, phi: Tensor, pulls: Sums) -> tuple[Tensor, Tensor]:
         new = phi * pulls["pulls"] + (self.concentration - 1)
         total = new.sum(-1, keepdim=True)
-        return z, torch.where(
-            total > 0, new / total.clamp(min=1e-300), phi
-        )  # a component that nobody uses stays as it is
+        # a component that nobody uses stays as it is
+        return z, torch.where(total > 0, new / total.clamp(min=1e-300), phi)
 
     def log_likelihood_rows(self, z: Tensor, phi: Tensor) -> Tensor:
         """Given the activities, (R, N)."""

@@ -142,10 +142,8 @@ class DispersedCounts(Counts):
         trial = shortened(1.0)
         before, value = totals(self.size, trial)
         better = value > before
-        now, size = (
-            torch.where(better, value, before),
-            torch.where(better[:, None, None], trial, self.size),
-        )
+        now = torch.where(better, value, before)
+        size = torch.where(better[:, None, None], trial, self.size)
         done = better | (step.abs()[:, 0, 0] < SETTLED)
         for shrink in (0.25, 0.0625):
             if bool(done.all()):
@@ -153,10 +151,8 @@ class DispersedCounts(Counts):
             trial = shortened(shrink)
             value = totals(trial)[0]
             better = ~done & (value > now)
-            now, size = (
-                torch.where(better, value, now),
-                torch.where(better[:, None, None], trial, size),
-            )
+            now = torch.where(better, value, now)
+            size = torch.where(better[:, None, None], trial, size)
             done = done | better
         return replace(self, size=size), now
 
@@ -235,9 +231,8 @@ def _log_rising(x: Tensor, m: Tensor) -> Tensor:
 
 def _rising_far(x: Tensor, m: Tensor) -> Tensor:
     high = x + m
-    return (
-        (high - 0.5) * torch.log1p(x / m) - x - x / (12 * m * high)
-    )  # the next term is below 1 / (360 LARGE^3)
+    # the next term is below 1 / (360 LARGE^3)
+    return (high - 0.5) * torch.log1p(x / m) - x - x / (12 * m * high)
 
 
 def _log_gamma_ratio(x: Tensor, m: Tensor) -> Tensor:

@@ -57,10 +57,8 @@ class Posterior:
 
 def posterior(params: Params, x: Tensor, mask: Tensor | None) -> Posterior:
     """Of every row; x is (N, J), mask (N, J) 0 where missing, or None."""
-    phi, precision = (
-        params["signatures"],
-        params["scales"].square().reciprocal(),
-    )  # (R, K, J), (R, J)
+    # (R, K, J), (R, J)
+    phi, precision = (params["signatures"], params["scales"].square().reciprocal())
     residual = x - params["intercepts"].unsqueeze(-2)  # (R, N, J)
     residual = residual if mask is None else residual * mask
     scaled = phi * precision.unsqueeze(-2)

@@ -117,25 +117,20 @@ class Factorize:
                     }
                 )
             course = self.iterate(updates, course, progress, store, problem.num_rows)
-            params, history, converged, sweeps = (
-                course.params,
-                course.history,
-                course.converged,
-                course.rounds,
-            )
+            params = course.params
+            history = course.history
+            converged = course.converged
+            sweeps = course.rounds
         else:
             params = truncated_svd(problem, about.num_components, len(start["signatures"]))
             history = updates.varying(params["activities"], params["signatures"])[None]
-            converged, sweeps = (
-                torch.ones(len(history[0]), dtype=torch.bool),
-                torch.ones(len(history[0]), dtype=torch.long),
-            )
+            converged = torch.ones(len(history[0]), dtype=torch.bool)
+            sweeps = torch.ones(len(history[0]), dtype=torch.long)
         params = with_scales(about, params, problem)
         log_likelihood, objective = objectives(about, problem, params)
         shift = objective - history[-1].nan_to_num() if about.counts else None
-        if (
-            problem.rows is not None
-        ):  # by what all rows use of them, of which a process sees its own
+        # by what all rows use of them, of which a process sees its own
+        if problem.rows is not None:
             order = updates.total(params["activities"].abs().sum(-2)).argsort(descending=True)
             params = params | {
                 "signatures": _ordered(params["signatures"], order, -2),
@@ -335,9 +330,8 @@ def _with_activities(updates: Counts | LeastSquares, start: Params, start_given:
 
     updates.summed(of_part, {})
     if not start_given:
-        z = torch.lerp(
-            z, z.mean(-1, keepdim=True), SMOOTHED
-        )  # zeros would stay, and how near zero they are is chance
+        # zeros would stay, and how near zero they are is chance
+        z = torch.lerp(z, z.mean(-1, keepdim=True), SMOOTHED)
     return start | {"activities": z}
 
 

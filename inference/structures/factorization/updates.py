@@ -44,9 +44,8 @@ def accelerated(
     second = step(*first)
     pairs = [_logs(*triple) for triple in zip((z, phi), first, second, strict=True)]
     own = [(first[0] * move.square()).sum((-2, -1)) for move in pairs[0][1:]]
-    found = updates.total(
-        torch.cat([torch.stack(own, -1), first[0].sum(-2)], -1)
-    )  # (R, 2 + K), of all rows
+    # (R, 2 + K), of all rows
+    found = updates.total(torch.cat([torch.stack(own, -1), first[0].sum(-2)], -1))
     weight = found[:, 2:].unsqueeze(-1) * first[1]  # in counts, as first[0]
     speed, turn = (
         found[:, i] + (weight * pairs[1][1 + i].square()).sum((-2, -1)) for i in range(2)
@@ -99,11 +98,9 @@ def _polished(
 ) -> Tensor:
     x = updates.x
     z = x.new_ones(1, len(x), phi.shape[1]) * x.clamp(min=0).mean(-1, keepdim=True).clamp(min=1e-3)
-    solved, running, last = (
-        z[0].clone(),
-        torch.arange(len(x), device=x.device),
-        updates.values(z, phi),
-    )
+    solved = z[0].clone()
+    running = torch.arange(len(x), device=x.device)
+    last = updates.values(z, phi)
     for _ in range(num_steps):
         value = last
         for _ in range(CHECK_EVERY):
@@ -113,12 +110,10 @@ def _polished(
         if not len(going):
             break
         if len(going) < len(running):
-            updates, running, z, value = (
-                updates.at(going),
-                running[going],
-                z[:, going],
-                value[:, going],
-            )
+            updates = updates.at(going)
+            running = running[going]
+            z = z[:, going]
+            value = value[:, going]
         last = value
     return solved
 

@@ -35,9 +35,8 @@ if TYPE_CHECKING:
 
 
 NUM_STARTS = 10  # of the factorization without usage from which a fit begins
-SMOOTHED = (
-    0.1  # share of the mean row in the signatures that a fit starts from: their zeros would stay
-)
+# share of the mean row in the signatures that a fit starts from: their zeros would stay
+SMOOTHED = 0.1
 # share of a row's counts from which a component of that factorization is held to be present
 PRESENT = 0.01
 SHARE_LIMIT = 1e-3  # proportions stay so far from 0 and 1
@@ -193,10 +192,8 @@ class UsageStructure(Structure):
         """Splits of every entry at posterior draws of usage and activities: a row counts where a
         draw uses the component.
         """
-        gibbs, one = (
-            UsageGibbs.build(self.about, data.to(params["signatures"])),
-            {n: v.unsqueeze(0) for n, v in params.items()},
-        )
+        gibbs = UsageGibbs.build(self.about, data.to(params["signatures"]))
+        one = {n: v.unsqueeze(0) for n, v in params.items()}
         latents = gibbs.begin(one, generator)
         rng, missing = numpy_generator(generator), data.isnan().numpy()
         phi, counts = params["signatures"].numpy(), data.nan_to_num().numpy()
@@ -204,9 +201,8 @@ class UsageStructure(Structure):
         for draw in range(num_draws):
             for _ in range(NUM_BETWEEN if draw else NUM_BURN_IN):
                 latents, chances = gibbs.sweep(one, latents, generator)
-            rates = (latents["usage"] * latents["activities"])[0].mT.numpy()[
-                ..., None
-            ] * phi  # (N, K, J)
+            # (N, K, J)
+            rates = (latents["usage"] * latents["activities"])[0].mT.numpy()[..., None] * phi
             whole = np.where(missing, rng.poisson(rates.sum(1)), counts)
             scores.append(poisson_scores(poisson_split(whole, rates, rng), rates, rng))
             used.append(latents["usage"][0].mT.numpy() > 0)

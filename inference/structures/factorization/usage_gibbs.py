@@ -156,9 +156,8 @@ class UsageGibbs:
         spread = torch.where(
             count > 2, 1.3 * (square / count.clamp(min=1) - mean.square()), mean.square() / shape
         )
-        a = mean.square() / torch.maximum(
-            spread, mean.square() / (shape + mean)
-        )  # no narrower than counts allow
+        # no narrower than counts allow
+        a = mean.square() / torch.maximum(spread, mean.square() / (shape + mean))
         law = torch.distributions.Gamma(a, a / mean, validate_args=False)
         chance = chance.clamp(0.02, 0.98)
         values = []
@@ -273,9 +272,8 @@ class _Amount:
         t = self.points.gather(-1, cell).squeeze(-1) + place * step
         z = (self.mode + self.width * torch.sinh(t)).exp()
         both = torch.stack([torch.where(b > 0, z, 1.0), torch.where(now[0] > 0, now[1], 1.0)], -1)
-        surplus = self._surplus(both) * torch.stack(
-            [b, now[0]], -1
-        )  # (R, n, 2): log of target over proposal
+        # (R, n, 2): log of target over proposal
+        surplus = self._surplus(both) * torch.stack([b, now[0]], -1)
         accept = uniform[2].log() < surplus[..., 0] - surplus[..., 1]
         return torch.where(accept, b, now[0]), torch.where(accept, b * z, now[1])
 

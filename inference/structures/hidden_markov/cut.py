@@ -138,9 +138,8 @@ def cut_of(packed: Tensor, num_states: int) -> Cut:
 
 def spread(rows: Tensor, place: Tensor, num: int) -> Tensor:
     """Rows (R, n, K) put where ``place``, rising, (n,) says, (R, num, K), zeros elsewhere."""
-    if (
-        len(place) and int(place[-1]) == len(place) - 1
-    ):  # one after the other, as everywhere but in gaps
+    # one after the other, as everywhere but in gaps
+    if len(place) and int(place[-1]) == len(place) - 1:
         return (
             rows
             if len(place) == num

@@ -21,16 +21,11 @@ from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
 from ppl_models.sequences.hidden_chain import stationary_law
 
 CHAIN_SITES = ("initial", "transitions")
-ROUNDS, HALVINGS = (
-    3,
-    40,
-)  # of a step towards transitions whose stationary law is that of the first states
+# of a step towards transitions whose stationary law is that of the first states
+ROUNDS, HALVINGS = (3, 40)
 # blocks than those of a mixture: a block takes as many operations one after the other, however
 # small it is, and large ones leave the cache
-LARGER = (
-    2,
-    8,
-)
+LARGER = (2, 8)
 AT_A_STEP = 2**13  # numbers that an operation has at least, where the larger blocks have as many
 NEAREST = 0.95  # of the way to the end of the simplex
 
@@ -147,11 +142,9 @@ class HiddenMarkovSteps(Steps):
         return self.law.centre(self.cut.rows) if self.given_centre is None else self.given_centre
 
     def e_step(self, params: Params) -> tuple[MoveCounts, Tensor, Tensor]:
-        own, initial, transitions = (
-            emission_of(params),
-            initial_of(self.about, params),
-            params["transitions"],
-        )
+        own = emission_of(params)
+        initial = initial_of(self.about, params)
+        transitions = params["transitions"]
         restarts = len(transitions)
         least, largest = (times * self.chunk_elements for times in LARGER)
         numbers = min(max(least, AT_A_STEP * self.cut.length), largest)  # of a block
@@ -162,10 +155,8 @@ class HiddenMarkovSteps(Steps):
                 self.chunk_elements // max(1, self.law.width - 1),
             ),
         )
-        parts, total = (
-            RunningSum[MoveCounts](),
-            torch.zeros(restarts, dtype=torch.float64, device=transitions.device),
-        )
+        parts = RunningSum[MoveCounts]()
+        total = torch.zeros(restarts, dtype=torch.float64, device=transitions.device)
         often = (
             None
             if self.weights is None

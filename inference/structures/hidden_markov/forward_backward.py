@@ -38,10 +38,8 @@ from ppl_models.sequences.hidden_chain import (
 )
 from ppl_models.sequences.word_pieces import tied
 
-LEAST_EXPONENT = {
-    torch.float64: -460.0,
-    torch.float32: -70.0,
-}  # of a weight; with smaller ones processors take a hundred times as long, and no chance changes
+# of a weight; with smaller ones processors take a hundred times as long, and no chance changes
+LEAST_EXPONENT = {torch.float64: -460.0, torch.float32: -70.0}
 HELD = 2**23  # numbers, weights of all steps, up to which they are worked out once and held
 Densities = Callable[[Params, Tensor], Tensor]  # (R, n, K), of rows (n, J) in every state
 
@@ -150,16 +148,14 @@ def _weights(block: Block, length: int, initial: Tensor, found: Tensor) -> _Weig
     """Of log-densities (R, n, K)."""
     num = len(block.is_first)
     every = spread(found.to(initial), block.place, num * length)
-    values = (
-        every.unflatten(1, (num, length)).permute(2, 0, 3, 1).contiguous()
-    )  # (L, R, K, q): sums over states run along the pieces
+    # (L, R, K, q): sums over states run along the pieces
+    values = every.unflatten(1, (num, length)).permute(2, 0, 3, 1).contiguous()
     if values.data_ptr() == every.data_ptr():
         values = values.clone()
     peak = values.amax(2)  # (L, R, q)
     if bool(block.is_first.any()):
-        own = (values[0] + initial.log().unsqueeze(-1)).amax(
-            1
-        )  # the largest with its chance, which may be tiny elsewhere
+        # the largest with its chance, which may be tiny elsewhere
+        own = (values[0] + initial.log().unsqueeze(-1)).amax(1)
         peak[0] = torch.where(block.is_first, own, peak[0])
     peak = torch.where(peak.isfinite(), peak, 0.0)
     values.sub_(peak.unsqueeze(2)).clamp_(
@@ -172,9 +168,8 @@ def _matrices(weights: _Weights, block: Block, initial: Tensor, transitions: Ten
     """From the state before each piece to the one at its end, (R, q, K, K), up to a factor."""
     values, turned = weights.values, transitions.mT
     length, restarts, size, num = values.shape
-    product = (
-        torch.eye(size).to(values)[None, :, :, None].repeat(restarts, 1, 1, num)
-    )  # (R, K now, K first, q)
+    # (R, K now, K first, q)
+    product = torch.eye(size).to(values)[None, :, :, None].repeat(restarts, 1, 1, num)
     logs = values[0].log()  # what each first state's chances were divided by, (R, K first, q)
     for t in range(1, length):
         product = (

@@ -53,9 +53,8 @@ def state_noise(
 
     law, rng = law_of(about.emission), numpy_generator(generator)
     inside, seen = inside_of(packed).cpu().numpy(), packed.isfinite().any(-1).cpu().numpy()
-    paths = path_draws(
-        about, params, packed, num_draws, int(rng.integers(2**31))
-    ).numpy()  # (M, B, T)
+    # (M, B, T)
+    paths = path_draws(about, params, packed, num_draws, int(rng.integers(2**31))).numpy()
     state = np.maximum(paths, 0)
     rows = packed[torch.from_numpy(seen).to(packed.device)].to(params["transitions"]).cpu()
     own = {name: value.cpu() for name, value in emission_of(params).items()}

@@ -58,10 +58,8 @@ def densities_of(about: HiddenMarkovDescription, params: Params, packed: Tensor)
     Args:
         params: without leading dims; packed: (B, T, J).
     """
-    law, own = (
-        law_of(about.emission),
-        {name: value.unsqueeze(0) for name, value in emission_of(params).items()},
-    )
+    law = law_of(about.emission)
+    own = {name: value.unsqueeze(0) for name, value in emission_of(params).items()}
     seen = packed.isfinite().any(-1)
     out = params["transitions"].new_zeros(*packed.shape[:2], about.num_states)
     rows = packed[seen]

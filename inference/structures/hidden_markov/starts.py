@@ -33,10 +33,8 @@ def near_windows(
     size = cut.num_pieces * cut.length
     flat, seen = x.new_zeros(size + 2, 2 * x.shape[1]), x.new_zeros(size + 2, 1)
     place = cut.place.cpu() + 1
-    flat[place], seen[place] = (
-        torch.cat([x, x.abs()], 1),
-        1.0,
-    )  # pieces of a sequence stand one after the other
+    # pieces of a sequence stand one after the other
+    flat[place], seen[place] = (torch.cat([x, x.abs()], 1), 1.0)
     total = flat[place - 1] + flat[place] + flat[place + 1]
     return _assigned(
         total / (seen[place - 1] + 1.0 + seen[place + 1]), num_states, num, True, generator

@@ -78,10 +78,8 @@ def align_layers(
         estimate = signs_below[:, None] * layer.effects(loadings)[order]
         forbidden, edges = None, layer.edges
         if _keeps_names(layer, root):
-            forbidden, edges = (
-                ~torch.eye(layer.num_parents, dtype=torch.bool, device=loadings.device),
-                None,
-            )
+            forbidden = ~torch.eye(layer.num_parents, dtype=torch.bool, device=loadings.device)
+            edges = None
         if edges is not None and not layer.estimated:
             edges = edges.to(loadings.device)
             forbidden = (edges[order].mT[:, None, :] != edges.mT).any(-1)  # (K, K): old k, new l
@@ -217,9 +215,8 @@ def _is_negative(loadings: Tensor, convention: str) -> Tensor:
     """Which columns (K,) the convention would flip."""
     if convention == "as_is":
         return torch.zeros(loadings.shape[1], dtype=torch.bool, device=loadings.device)
-    place = (
-        (loadings.abs() > ZERO).to(torch.uint8).argmax(0)
-    )  # first nonzero entry; 0 in an empty column
+    # first nonzero entry; 0 in an empty column
+    place = (loadings.abs() > ZERO).to(torch.uint8).argmax(0)
     first = loadings.gather(0, place[None, :])[0]
     total = loadings.sum(0)
     decided = first if convention == "first" else torch.where(total.abs() > ZERO, total, first)

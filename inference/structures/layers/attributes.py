@@ -111,9 +111,8 @@ class AttributeStructure(LayeredStructure):
         for group in self.layers[0].rising:
             own = params[self.layers[0].loadings][group.items.unsqueeze(-1), group.columns]
             zero = own @ group.steps.mT.to(own) <= ON_EDGE
-            several = ((own.unsqueeze(-2) * group.steps.to(own)) != 0).any(
-                -1
-            )  # a sum of coefficients that are not zero themselves
+            # a sum of coefficients that are not zero themselves
+            several = ((own.unsqueeze(-2) * group.steps.to(own)) != 0).any(-1)
             for item, edges, together in zip(group.items.tolist(), zero, several, strict=True):
                 if bool(edges.any()):
                     out.append((item, bool((edges & together).any())))

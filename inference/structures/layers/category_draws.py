@@ -129,9 +129,8 @@ class CategoryConditionals:
         """Of parent k, (R, n), with its log-odds (R, n or 1) without these items."""
         off, on = self.parents.clone(), self.parents.clone()
         off[:, k], on[:, k] = 0.0, 1.0
-        designs = [
-            self.layer.features(bits.mT).mT.unsqueeze(1) for bits in (off, on)
-        ]  # (R, 1, P, n)
+        # (R, 1, P, n)
+        designs = [self.layer.features(bits.mT).mT.unsqueeze(1) for bits in (off, on)]
         total = prior
         for move in self.moves[k]:
             family, codes = self.groups[move.group].family, self.codes[move.columns]

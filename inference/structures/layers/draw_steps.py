@@ -176,9 +176,8 @@ class LayeredDraws:
         new, plain = dict(params), None
         for depth, layer in enumerate(self.layers):
             beta = torch.cat([params[layer.intercepts].unsqueeze(-1), params[layer.loadings]], -1)
-            squares = (
-                self._squares if depth == 0 and layer.dispersion else None
-            )  # of the items; bits have none
+            # of the items; bits have none
+            squares = self._squares if depth == 0 and layer.dispersion else None
             if layer.tabled:
                 beta, new = self._maximise_categories(averages, params, beta)
                 plain = plain_part(layer, beta.device)
@@ -186,10 +185,8 @@ class LayeredDraws:
                     continue
                 layer, beta = plain.layer, beta[:, plain.rows]
                 squares = None if squares is None else squares[plain.entries]
-            linear, hessian = (
-                averages[f"{layer.loadings}/linear"],
-                averages[f"{layer.loadings}/hessian"],
-            )
+            linear = averages[f"{layer.loadings}/linear"]
+            hessian = averages[f"{layer.loadings}/hessian"]
             dispersion = params[layer.dispersion] if layer.dispersion else None
             scale = layer.response.scale(dispersion, layer.num_children)
             curved = curved_by_quadratic(layer, linear, hessian, beta)
@@ -204,15 +201,12 @@ class LayeredDraws:
                 new[layer.intercepts], new[layer.loadings] = beta[..., 0], beta[..., 1:]
             if layer.dispersion is not None and squares is not None:
                 fitted = (beta.unsqueeze(-2) @ hessian @ beta.unsqueeze(-1)).flatten(-3)
-                weight = hessian[..., 0, 0].expand(
-                    fitted.shape
-                )  # rows seen, where the family is linear
+                # rows seen, where the family is linear
+                weight = hessian[..., 0, 0].expand(fitted.shape)
                 sizes = None
                 if dispersion is not None and not layer.response.is_canonical:
-                    slope, weight_of = (
-                        averages[f"{layer.dispersion}/linear"],
-                        averages[f"{layer.dispersion}/squares"],
-                    )
+                    slope = averages[f"{layer.dispersion}/linear"]
+                    weight_of = averages[f"{layer.dispersion}/squares"]
                     sizes = averaged_sizes(slope, weight_of, _by_item(layer, dispersion))
                 new[layer.dispersion] = maximise_dispersion(
                     layer,
@@ -326,9 +320,8 @@ def _expansion(
             up.
     """
     size, num_rows = design.shape[-2:]
-    shared = (
-        family.is_linear and mask is None
-    )  # every child has the same Hessian, the rows' cross products
+    # every child has the same Hessian, the rows' cross products
+    shared = family.is_linear and mask is None
     stride = 1 if family.is_linear else stride
     i, j = torch.triu_indices(size, size, device=design.device)
     gradient = torch.zeros_like(beta)

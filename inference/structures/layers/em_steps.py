@@ -20,9 +20,8 @@ from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.responses import ResponseFamily, filled
 from ppl_models.parts.sizes import MISSING
 
-GROUP_ELEMENTS = (
-    2**21
-)  # values of the covariates times configurations times restarts whose weights are held at once
+# values of the covariates times configurations times restarts whose weights are held at once
+GROUP_ELEMENTS = 2**21
 
 
 @dataclass(frozen=True)
@@ -138,10 +137,8 @@ class LayeredSteps(Steps):
     def e_step(self, params: Params) -> tuple[TowerStatistics, Tensor, Tensor]:
         if self.given is None:
             return self._e_step_of(params, self.program)
-        parts, total = (
-            RunningSum[TowerStatistics](),
-            self.data.new_zeros(len(params[self.layers[0].loadings])),
-        )
+        parts = RunningSum[TowerStatistics]()
+        total = self.data.new_zeros(len(params[self.layers[0].loadings]))
         num = max(
             1, GROUP_ELEMENTS // (len(total) * max(2**layer.num_parents for layer in self.layers))
         )
@@ -154,9 +151,8 @@ class LayeredSteps(Steps):
                 mask=None if self.mask is None else self.mask[rows],
                 weights=None if self.weights is None else self.weights[rows],
             )
-            items = self.data[rows.start : rows.start + 1].expand(
-                len(groups), -1
-            )  # any: the weights are those of latents
+            # any: the weights are those of latents
+            items = self.data[rows.start : rows.start + 1].expand(len(groups), -1)
             statistics, log_likelihood, log_prior = part._e_step_of(
                 params, self.program.with_data(torch.cat([items, groups], -1)), True, owner
             )
@@ -301,11 +297,9 @@ def expected_statistics(
         The statistics, their ``row_counts`` (and ``counts``, where nothing is missing) (R, G, C) of
         groups, and the log-likelihood (R,).
     """
-    num_restarts, num_values, is_one = (
-        log_weights.shape[0],
-        log_weights.shape[-1],
-        log_weights.dim() == 2,
-    )
+    num_restarts = log_weights.shape[0]
+    num_values = log_weights.shape[-1]
+    is_one = log_weights.dim() == 2
     design = torch.nn.functional.pad(values if features is None else features, (1, 0), value=1.0)
     num_items = data.shape[-1]
     num_entries = family.num_predictors(num_items)
@@ -338,9 +332,8 @@ def expected_statistics(
             )
             peak = likelihood.amax(-1, keepdim=True)
             likelihood.sub_(peak).exp_()  # not normalised: dividing (R, n) numbers later is cheaper
-            weighted = likelihood @ (
-                design[:, :1] if is_wide else design
-            )  # (R, n, 1 + K), total first
+            # (R, n, 1 + K), total first
+            weighted = likelihood @ (design[:, :1] if is_wide else design)
             inverse = weighted[..., :1].reciprocal()
             of_rows = peak.squeeze(-1) - inverse.squeeze(-1).log() + base  # (R, n)
             if weights is None:

@@ -28,9 +28,8 @@ from ppl_models.descriptions.covariate_root import part_of_root, root_of_rows
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 from ppl_models.parts.responses import Bernoulli, ResponseFamily, filled
 
-Prior = Callable[
-    [int, Tensor, slice], Tensor
-]  # latent k, its layer (R, K, n), which rows these are -> log-odds (R, n or 1)
+# latent k, its layer (R, K, n), which rows these are -> log-odds (R, n or 1)
+Prior = Callable[[int, Tensor, slice], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,9 +165,8 @@ def _sweep_layer(
     scale = (
         None if plain is None else plain.layer.response.scale(dispersion, plain.layer.num_children)
     )  # (R, C)
-    if isinstance(
-        layer.response, Bernoulli
-    ):  # log-odds within a few hundred: single precision is ample, and twice as fast
+    # log-odds within a few hundred: single precision is ample, and twice as fast
+    if isinstance(layer.response, Bernoulli):
         kind = torch.float32
     scale = None if scale is None else scale.to(kind)
     intercepts, loadings = layer.coefficients(params[layer.intercepts], params[layer.loadings])
@@ -318,12 +316,10 @@ class _ProductConditionals:
         scale: Tensor | None,
         dispersion: Tensor | None,
     ) -> None:
-        self.layer, self.loadings, self.intercepts, self.scale = (
-            layer,
-            loadings,
-            intercepts.unsqueeze(-1),
-            scale,
-        )
+        self.layer = layer
+        self.loadings = loadings
+        self.intercepts = intercepts.unsqueeze(-1)
+        self.scale = scale
         self.dispersion = dispersion
         self.num_moved = max(layer.num_children, layer.num_features)
 

@@ -160,14 +160,12 @@ def maximise_layer(
     Returns:
         New values of the layer's loadings, intercepts, thresholds and dispersion, (R, ...).
     """
-    beta = torch.cat(
-        [params[layer.intercepts].unsqueeze(-1), params[layer.loadings]], -1
-    )  # (R, J, 1 + K)
+    # (R, J, 1 + K)
+    beta = torch.cat([params[layer.intercepts].unsqueeze(-1), params[layer.loadings]], -1)
     dispersion = params[layer.dispersion] if layer.dispersion else None
     thresholds = params[layer.thresholds] if layer.thresholds else beta.new_zeros(len(beta), 0)
-    counts = (
-        stats.counts if stats.counts.dim() == 3 else stats.counts.unsqueeze(-2)
-    )  # (R, J or 1, C)
+    # (R, J or 1, C)
+    counts = stats.counts if stats.counts.dim() == 3 else stats.counts.unsqueeze(-2)
     new_beta, new_dispersion = [], []
     for own in layer.parts():
         family, columns, entries, part = own.family, own.rows, own.statistics, own.dispersion
@@ -222,9 +220,8 @@ def maximise_layer(
         ):
             eta = own_beta @ stats.design.mT
             x, often = tally(stats.values[..., entries, :])
-            often = often * (rows.sum(-1) / often.sum(-1)).unsqueeze(
-                -1
-            )  # a row may weigh more than one
+            # a row may weigh more than one
+            often = often * (rows.sum(-1) / often.sum(-1)).unsqueeze(-1)
             new_dispersion.append(
                 maximise_sizes(x, often, stats.sums[..., entries, :], rows, eta, gamma)
             )
@@ -272,9 +269,8 @@ def _maximise_products(
         children, chosen = (group == g).nonzero().ravel(), own.nonzero().ravel()
         parents = terms[chosen].any(0).nonzero().ravel()
         powers = 2 ** torch.arange(len(parents) - 1, -1, -1, device=beta.device)
-        pattern = (stats.configurations[:, parents].long() * powers).sum(
-            -1
-        )  # (C,), the parents' own configuration
+        # (C,), the parents' own configuration
+        pattern = (stats.configurations[:, parents].long() * powers).sum(-1)
         values = binary_configurations(len(parents), beta.dtype, beta.device)
         kinds = None if layer.disjunctive is None else layer.disjunctive.to(beta.device)[chosen]
         local = torch.nn.functional.pad(
@@ -295,9 +291,8 @@ def _maximise_products(
                 [start[..., :1], start[..., 1:] * inside_cone(start, cone).unsqueeze(-1)], -1
             )
         best, inside = None, torch.zeros((), dtype=torch.bool)
-        if (
-            design.shape[0] == design.shape[1] and precision is None
-        ):  # a predictor of its own for each row of the design
+        # a predictor of its own for each row of the design
+        if design.shape[0] == design.shape[1] and precision is None:
             totals = torch.linalg.solve(design.mT, sums.mT).mT
             means = totals / seen.clamp(min=torch.finfo(beta.dtype).tiny)
             best = torch.linalg.solve(design, family.take(children).linearise(means, 0.0).mT).mT
@@ -387,10 +382,8 @@ def _in_cones(
     proposal = proposal.clone()
     for group in layer.rising:
         places = torch.cat([group.columns.new_zeros(1), group.columns + 1])
-        items, steps = (
-            group.items.unsqueeze(-1),
-            torch.nn.functional.pad(group.steps, (1, 0)).to(beta),
-        )
+        items = group.items.unsqueeze(-1)
+        steps = torch.nn.functional.pad(group.steps, (1, 0)).to(beta)
         own = proposal[..., items, places]
         falls = ~inside_cone(own, steps)
         if falls.any():
@@ -522,14 +515,12 @@ def maximise_rows(
                 )
         proposal, new_value = halve(objective, beta, value, proposal)
         stuck = new_value <= value
-        if (
-            stuck.any() and cone is None
-        ):  # the box or the exact prox may have asked for a jump that the true objective refuses
+        # the box or the exact prox may have asked for a jump that the true objective refuses
+        if stuck.any() and cone is None:
             cautious = solve(beta, gradient, hessian, penalty, fixed, bound, cautious=True)
             second, second_value = halve(objective, beta, value, cautious)
-            better = stuck & (
-                second_value > new_value
-            )  # of stuck children alone: no child's step depends on another's
+            # of stuck children alone: no child's step depends on another's
+            better = stuck & (second_value > new_value)
             proposal = torch.where(better.unsqueeze(-1), second, proposal)
             new_value = torch.where(better, second_value, new_value)
         gain = new_value - value

@@ -38,11 +38,8 @@ if TYPE_CHECKING:
 
 
 Move = tuple[int, int, int]  # layer, child, parent
-LOOSE = {
-    "tolerance": 1e-7,
-    "parameter_tolerance": 1e-2,
-    "max_iterations": 200,
-}  # of the refits that only judge
+# of the refits that only judge
+LOOSE = {"tolerance": 1e-7, "parameter_tolerance": 1e-2, "max_iterations": 200}
 LEAST_GAIN = 1e-2  # of EBIC
 # where an edge is added: less is "not worth more than a bare mention" (Kass and Raftery 1995)
 ADDED_GAIN = 2.0
@@ -107,10 +104,8 @@ def search_graphs(
         ]
         if not pairs:
             break
-        gains, top = (
-            [m for m, _ in pairs],
-            min((own for _, own in pairs), key=lambda own: own.score),
-        )
+        gains = [m for m, _ in pairs]
+        top = min((own for _, own in pairs), key=lambda own: own.score)
         if len(gains) > 1:
             both = _moved(graphs, gains)
             if _key(both) not in tried and all(
@@ -211,11 +206,8 @@ def _of_predictors(
     layer: GeneralizedLinearLayer, stats: LayerStatistics, params: Params, graph: Tensor
 ) -> Tensor:
     """The statistics of items of one predictor each."""
-    design, counts, cross = (
-        stats.design,
-        stats.counts[0],
-        stats.cross[0],
-    )  # (C, P), (C,) or (J, C), (J, P)
+    # (C, P), (C,) or (J, C), (J, P)
+    design, counts, cross = (stats.design, stats.counts[0], stats.cross[0])
     beta = torch.cat([params[layer.intercepts].unsqueeze(-1), params[layer.loadings]], -1)
     predictor = beta @ design.mT
     dispersion = params[layer.dispersion] if layer.dispersion else None
@@ -242,9 +234,8 @@ def _of_predictors(
         1 - free + ridge[:, None]
     )
     inverse = torch.linalg.inv(inner) * free.unsqueeze(-1) * free.unsqueeze(-2)
-    left = hessian.diagonal(dim1=-2, dim2=-1) - ((hessian @ inverse) * hessian).sum(
-        -1
-    )  # information about an absent edge
+    # information about an absent edge
+    left = hessian.diagonal(dim1=-2, dim2=-1) - ((hessian @ inverse) * hessian).sum(-1)
     wald = beta.square() / inverse.diagonal(dim1=-2, dim2=-1).clamp(min=1e-300)
     score = gradient.square() / left.clamp(min=ridge[:, None])
     return torch.where(graph, wald[:, 1:], score[:, 1:])
@@ -272,9 +263,8 @@ def _of_categories(
         inverse[inside[:, None], inside] = torch.linalg.pinv(
             curve.hessian[inside[:, None], inside], hermitian=True
         )
-        left = (
-            curve.hessian - curve.hessian @ inverse @ curve.hessian
-        )  # information about what is absent
+        # information about what is absent
+        left = curve.hessian - curve.hessian @ inverse @ curve.hessian
         for k, at in enumerate(curve.loadings.mT):
             is_edge = bool(graph[curve.item, k])
             value, spread = (curve.point, inverse) if is_edge else (curve.gradient, left)

@@ -46,26 +46,21 @@ def ideal_latents(
         configurations = binary_configurations(layer.num_parents, data.dtype, data.device)
     else:
         configurations = profiles.to(data)
-    ideal = (
-        configurations @ (edges.to(data) / edges.sum(-1, keepdim=True).clamp(min=1).to(data)).mT
-    )  # (C, J)
-    if (
-        layer.terms is not None and layer.graph is not None
-    ):  # items with one product have it as their answer
+    # (C, J)
+    ideal = configurations @ (edges.to(data) / edges.sum(-1, keepdim=True).clamp(min=1).to(data)).mT
+    # items with one product have it as their answer
+    if layer.terms is not None and layer.graph is not None:
         single = (layer.graph.sum(-1) == 1).to(data.device)
         ideal = torch.where(single, layer.features(configurations) @ layer.graph.to(data).mT, ideal)
-    statistic = torch.cat(
-        [_in_order(part, data[:, part.items]) for part in layer.parts()], 1
-    )  # (N, children)
+    # (N, children)
+    statistic = torch.cat([_in_order(part, data[:, part.items]) for part in layer.parts()], 1)
     observed = ~torch.isnan(statistic)
     if not bool(observed.any()):
         return None
     seen = observed.to(data.dtype)
     low, high = (torch.nanquantile(statistic, q, dim=0) for q in EDGES)
-    least, most = (
-        statistic.nan_to_num(nan=torch.inf).amin(0),
-        statistic.nan_to_num(nan=-torch.inf).amax(0),
-    )
+    least = statistic.nan_to_num(nan=torch.inf).amin(0)
+    most = statistic.nan_to_num(nan=-torch.inf).amax(0)
     low, high = (torch.where(high > low, edge, end) for edge, end in ((low, least), (high, most)))
     answers = (
         ((statistic - low) / (high - low).clamp(min=1e-12)).clamp(0, 1).masked_fill(~observed, 0.0)
@@ -74,9 +69,8 @@ def ideal_latents(
     rows = max(1, CHUNK_ELEMENTS // len(configurations))
     for start in range(0, len(data), rows):
         part = slice(start, start + rows)
-        distance = (
-            seen[part] @ ideal.square().mT - 2 * answers[part] @ ideal.mT
-        )  # up to the row's own square
+        # up to the row's own square
+        distance = seen[part] @ ideal.square().mT - 2 * answers[part] @ ideal.mT
         ties = torch.rand(
             distance.shape, generator=generator, dtype=torch.float64, device=generator.device
         ).to(distance)

@@ -26,10 +26,8 @@ from ppl_models.parts.responses import Bernoulli, ResponseFamily, filled
 
 # clip of fitted means before the inverse link: a smaller one turns noise near 0 into outliers
 EPSILON = 1e-2
-EPSILONS = (
-    EPSILON,
-    1e-3,
-)  # of the bottom layer and of those above, whose children are estimated bits
+# of the bottom layer and of those above, whose children are estimated bits
+EPSILONS = (EPSILON, 1e-3)
 START_BOUND = 5.0  # coefficients of a start stay this small: a separated regression would run away
 CUTS = (2.5, 3.5)  # of the bottom layer and of those above; see layer_factors
 FLIP_SHARE = 0.1
@@ -133,9 +131,8 @@ def linearised(
             )[1:]
             kept = v[:, : max(rank, int((s > 1.01 * math.sqrt(len(block))).sum()))]
             linear = torch.empty_like(block)
-            for rows, own in zip(
-                block.split(CHUNK_ROWS), linear.split(CHUNK_ROWS), strict=True
-            ):  # few at a time, for the table may be large
+            # few at a time, for the table may be large
+            for rows, own in zip(block.split(CHUNK_ROWS), linear.split(CHUNK_ROWS), strict=True):
                 own.copy_(part.linearise(rows @ kept @ kept.mT, epsilon))
             block = linear
         pieces.append(block)
@@ -356,9 +353,8 @@ def spectral_start(
             latents = factors.latents
             if layer.edges is not None:
                 latents = _matched_to_graph(factors, layer.edges)
-            if (
-                layer.terms is not None and start % 2 == 0
-            ):  # half of the starts from the ideal answers
+            # half of the starts from the ideal answers
+            if layer.terms is not None and start % 2 == 0:
                 ideal = ideal_latents(
                     layer, below, generator, root.profiles if layer.parent == root.latent else None
                 )

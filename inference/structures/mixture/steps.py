@@ -143,9 +143,8 @@ class MixtureSteps(Steps):
         if "coefficients" in blank:
             shares = first["weights"].log()
             beta = torch.zeros_like(blank["coefficients"])
-            beta[..., 0] = (
-                shares[..., 1:] - shares[..., :1]
-            )  # from components that depend on nothing
+            # from components that depend on nothing
+            beta[..., 0] = shares[..., 1:] - shares[..., :1]
             first = {
                 "coefficients": (
                     beta if self.about.covariates is None else self.about.covariates.plain(beta)

@@ -122,14 +122,12 @@ class OpenRows:
                 yield row, latents, settings, self._terms(row, latents, settings)
 
     def _terms(self, row: Tensor, latents: Tensor, settings: Tensor) -> Tensor:
-        off = (self.no_leak * self.rows.ones[row]).unsqueeze(
-            1
-        )  # (n, 1, J), P(x_j = 0) at the ones, and 0 elsewhere
+        # (n, 1, J), P(x_j = 0) at the ones, and 0 elsewhere
+        off = (self.no_leak * self.rows.ones[row]).unsqueeze(1)
         for latent in reversed(latents.mT):  # the last one first, as the settings count
             off = torch.cat([off, off * self.failure[latent].unsqueeze(1)], 1)
-        factors = (
-            32 if off.dtype == torch.float64 else 4
-        )  # of at least 1e-6: their product is no underflow
+        # of at least 1e-6: their product is no underflow
+        factors = 32 if off.dtype == torch.float64 else 4
         log_ones = sum(part.prod(-1).log() for part in off.neg_().add_(1).split(factors, -1))
         log_odds = self.log_odds[row].gather(1, latents)
         log_prior = log_odds @ settings.mT - softplus(log_odds).sum(1, keepdim=True)

@@ -32,9 +32,8 @@ from ppl_models.descriptions.noisy_or import (
 
 LARGEST_WEIGHT = 13.8  # -log 1e-6
 NO_EDGE = 1 - PROBABILITY_LIMIT / 2  # a failure above it is one
-NEGLIGIBLE = (
-    -60.0
-)  # log-odds below which a configuration counts no less: subnormal numbers are sixty times slower
+# log-odds below which a configuration counts no less: subnormal numbers are sixty times slower
+NEGLIGIBLE = -60.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,10 +138,8 @@ class CauseSteps(Steps):
         """(R, 1 + m, J), leak first, and the configurations with a leading one, (C, 1 + m) or (R,
         C, 1 + m).
         """
-        leak, failure = (
-            weight_of_leak(params[self.causes.leak]),
-            weight_of_failure(params[self.causes.failure]),
-        )
+        leak = weight_of_leak(params[self.causes.leak])
+        failure = weight_of_failure(params[self.causes.failure])
         return torch.cat([leak.unsqueeze(-2), failure], -2), torch.nn.functional.pad(
             self.configurations, (1, 0), value=1.0
         )
@@ -255,9 +252,8 @@ class CauseSteps(Steps):
         )
         whole = self._bound(statistics.ones, seen, weights, design)[0]  # (J,)
 
-        fires = params[self.causes.prior][0].unsqueeze(1) * -torch.expm1(
-            -weights[0, 1:]
-        )  # (m, J), shares of all rows
+        # (m, J), shares of all rows
+        fires = params[self.causes.prior][0].unsqueeze(1) * -torch.expm1(-weights[0, 1:])
 
         def loss(gone: Tensor) -> Tensor:
             thinned = weights.clone()
@@ -356,9 +352,8 @@ class CauseSteps(Steps):
         ascent = torch.cholesky_solve((slope.mT * free).unsqueeze(-1), factor).squeeze(-1).mT
         ascent = torch.where((info == 0).unsqueeze(-2) & ascent.isfinite(), ascent, 0.0)
         best, value = weights, self._bound(ones, seen, weights, design)
-        searching = torch.ones_like(
-            value, dtype=torch.bool
-        )  # items whose step is still too long, whatever the others do
+        # items whose step is still too long, whatever the others do
+        searching = torch.ones_like(value, dtype=torch.bool)
         for length in (1.0, 0.25, 0.0625):
             trial = (weights + length * ascent).clamp(low, high)
             gained = self._bound(ones, seen, trial, design)

@@ -318,9 +318,8 @@ def used_latents(causes: IndependentCauses, params: Params) -> list[int]:
 
 def _without_empty(causes: IndependentCauses, params: Params) -> Params:
     used = used_latents(causes, params)
-    failure = params[causes.failure][:, used].clamp(
-        max=1 - PROBABILITY_LIMIT
-    )  # the search may find edges where there are none
+    # the search may find edges where there are none
+    failure = params[causes.failure][:, used].clamp(max=1 - PROBABILITY_LIMIT)
     return {
         causes.prior: params[causes.prior][:, used],
         causes.failure: failure,
@@ -359,10 +358,8 @@ def _joined(runs: list[_Run]) -> Outcome:
     )
 
 
-OFTEN, SELDOM = (
-    4,
-    8,
-)  # the states of truncated EM are exchanged in the first so many iterations, then at every eighth
+# the states of truncated EM are exchanged in the first so many iterations, then at every eighth
+OFTEN, SELDOM = (4, 8)
 
 
 class Polish:

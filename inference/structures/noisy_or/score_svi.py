@@ -198,12 +198,8 @@ class ScoreFunctionRun:
         self.second = [torch.zeros_like(v) for v in self.values]
         self.num_updates = 0
         self.centre, self.variance = torch.zeros(num).to(data), torch.ones(num).to(data)
-        bounds = (
-            items**-0.5,
-            items**-0.5,
-            NUM_HIDDEN**-0.5,
-            NUM_HIDDEN**-0.5,
-        )  # as torch starts linear layers
+        # as torch starts linear layers
+        bounds = (items**-0.5, items**-0.5, NUM_HIDDEN**-0.5, NUM_HIDDEN**-0.5)
         shapes = ((num, items, NUM_HIDDEN), (num, 1, NUM_HIDDEN), (num, NUM_HIDDEN, 1), (num, 1, 1))
         self.network = [
             self._uniform(-b, b, *shape) for b, shape in zip(bounds, shapes, strict=True)
@@ -232,11 +228,9 @@ class ScoreFunctionRun:
         self.values, self.first, self.second, self.network = (
             list(part.values()) for part in (saved.values, saved.first, saved.second, saved.network)
         )
-        self.centre, self.variance, self.num_updates = (
-            saved.centre,
-            saved.variance,
-            saved.num_updates,
-        )
+        self.centre = saved.centre
+        self.variance = saved.variance
+        self.num_updates = saved.num_updates
         self.generator.set_state(saved.generator)
         return saved.course
 
@@ -327,9 +321,8 @@ class ScoreFunctionRun:
         centred = rows - self.means
         hidden = torch.baddbmm(self.network[1], centred, self.network[0]).tanh_()
         advantage = scaled - (hidden @ self.network[2] + self.network[3]).squeeze(-1)
-        slope = torch.div(rows, on, out=on).sub_(
-            1
-        )  # d log p / d eta: (1 - P) / P at a one and -1 at a zero
+        # d log p / d eta: (1 - P) / P at a one and -1 at a zero
+        slope = torch.div(rows, on, out=on).sub_(1)
         by_logit = (latents - logits.sigmoid()).mul_(advantage.unsqueeze(-1) / size)
         by_row = rows.new_full((len(rows), 1, size), 1 / size)
         gradients = [
@@ -363,9 +356,8 @@ class ScoreFunctionRun:
         if rate == 0:
             return
         back = error.unsqueeze(-1)
-        inner = torch.addcmul(back, hidden, hidden * back, value=-1).mul_(
-            self.network[2].mT
-        )  # through the tanh
+        # through the tanh
+        inner = torch.addcmul(back, hidden, hidden * back, value=-1).mul_(self.network[2].mT)
         self.network[2].baddbmm_(hidden.mT, back, alpha=rate)
         self.network[3].add_(back.sum(1, keepdim=True), alpha=rate)
         self.network[0].baddbmm_(centred.mT, inner, alpha=rate)

@@ -181,9 +181,8 @@ class Search:
         best = int(score.argmax())
         one = {name: value[best : best + 1] for name, value in batch.items()}
         one, _ = self.climb(self.steps(self.sample, doubled, 1), one, 4, self.leak_cap)
-        chosen = self.likely(
-            self.sample, one, self.room(self.size(one))
-        )  # for one latent more, other ones matter
+        # for one latent more, other ones matter
+        chosen = self.likely(self.sample, one, self.room(self.size(one)))
         one, score = self.climb(self.steps(self.sample, chosen, 1), one, 3, self.leak_cap)
         return one, float(score)
 
@@ -198,9 +197,8 @@ class Search:
             ]
         steps = self.steps(rows, configurations, 0)
         eta, logits, log_prior = steps.log_joint(params)
-        blame = (
-            -torch.expm1(-eta[0])
-        ).reciprocal()  # (C, J): the inverse probability that anything fires
+        # (C, J): the inverse probability that anything fires
+        blame = (-torch.expm1(-eta[0])).reciprocal()
         leaked = -torch.expm1(-weight_of_leak(params[self.causes.leak][0]))
         pieces = [steps.responsibilities(eta, logits, log_prior, part) for part in steps.parts(1)]
         posterior = torch.cat([piece[0][0] for piece in pieces])  # (U, C)
@@ -212,9 +210,8 @@ class Search:
             rows.counts * (surprise - surprise.min() + 1e-3)
         ).unsqueeze(1)
         fires = 1 - params[self.causes.failure][0]
-        blamed = on.sum(
-            0
-        )  # different latents first, for one that holds the union of two is among many
+        # different latents first, for one that holds the union of two is among many
+        blamed = on.sum(0)
         num_split = min(self.num_proposals - num_new, self.size(params))
         for latent in (
             torch.multinomial(blamed.cpu(), num_split, generator=self.generator).tolist()

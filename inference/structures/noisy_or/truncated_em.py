@@ -36,10 +36,7 @@ NUM_PARENTS = 4  # states of a row whose neighbours are tried
 KEPT = -18.0  # log-odds against a row's best state beyond which one is dropped
 POSSIBLE = -16.0  # log-odds given the zeros of a row below which a latent is not tried
 # the state of all latents above such log-odds is tried: one flip after another does not lead there
-FULL = (
-    -8.0,
-    0.0,
-)
+FULL = (-8.0, 0.0)
 NUM_OPEN = 10  # latents of a row among whose settings its first states are sought
 PAIRS = 2**15  # of rows and states held at once
 
@@ -172,9 +169,8 @@ class TruncatedSteps(CauseSteps):
         parent = codes[parents[owner, slot]]  # (Q,)
         given_zeros = self._log_odds_given_zeros(params)  # (U, m)
         possible = given_zeros > POSSIBLE
-        allowed = possible[owner] | (
-            self.configurations[parents[owner, slot]] > 0
-        )  # a latent that is on may go off
+        # a latent that is on may go off
+        allowed = possible[owner] | (self.configurations[parents[owner, slot]] > 0)
         which, latent = allowed.nonzero(as_tuple=True)
         first = (slot == 0).nonzero().ravel()
         on = self.configurations[parents[owner[first], 0]] > 0  # (U, m)

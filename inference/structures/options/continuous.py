@@ -166,9 +166,8 @@ class PolicySteps(Steps):
         """
         pairs = statistics.pairs
         log_leaves = self.plan.log_leaves(params, self.about.policy)
-        total = torch.where(pairs == 0, torch.zeros_like(pairs), pairs * log_leaves).sum(
-            (1, 2, 3)
-        )  # 0 * -inf is 0
+        # 0 * -inf is 0
+        total = torch.where(pairs == 0, torch.zeros_like(pairs), pairs * log_leaves).sum((1, 2, 3))
         total = total + torch.special.xlogy(self.about.concentration - 1, params["initial"]).sum(-1)
         scales = {
             name: scale

@@ -184,10 +184,8 @@ class OptionSteps(Steps):
             environment.data_ptr() == known.value.data_ptr()
             or bool((environment == known.value).all())
         ):  # from the first M-step on
-            log_likelihood, log_prior = (
-                log_likelihood + known.log_moves,
-                log_prior + known.log_prior,
-            )
+            log_likelihood = log_likelihood + known.log_moves
+            log_prior = log_prior + known.log_prior
         else:
             log_likelihood = log_likelihood + (
                 0.0 if known is None else self.plan.log_moves(environment).sum(-1)
@@ -226,11 +224,9 @@ class OptionSteps(Steps):
         """
         if self.chain.termination is None or self.chain.choice is None:
             return {}
-        counts, end, choice = (
-            statistics[self.chain.high],
-            params[self.chain.termination],
-            params[self.chain.choice],
-        )
+        counts = statistics[self.chain.high]
+        end = params[self.chain.termination]
+        choice = params[self.chain.choice]
         again = end * choice
         stayed = counts.diagonal(dim1=-2, dim2=-1)
         share = again / (again + 1 - end).clamp(min=1e-300)

@@ -84,9 +84,8 @@ def label_groups(moves: Tensor) -> LabelGroups:
     counts = moves.detach().cpu().double().numpy()
     size = len(counts)
     source, target = counts.nonzero()
-    edges = coo_array(
-        (np.ones(len(source)), (source, size + target)), shape=(2 * size, 2 * size)
-    )  # a state as one that is left, and as one that is entered
+    # a state as one that is left, and as one that is entered
+    edges = coo_array((np.ones(len(source)), (source, size + target)), shape=(2 * size, 2 * size))
     found = connected_components(edges, directed=False)[1]
     group, entered = found[:size], counts.sum(0) > 0
     weight = np.bincount(group, counts.sum(1), minlength=found.max() + 1)
@@ -125,10 +124,8 @@ def _orders(high: np.ndarray, groups: LabelGroups) -> np.ndarray:
     num_groups, num_options = int(groups.group.max()) + 1, high.shape[1]
     links: dict[tuple[int, int], np.ndarray] = {}  # names of the first group by names of the second
     for state in np.flatnonzero((groups.before >= 0) & (groups.before != groups.group)):
-        pair, own = (
-            (int(groups.before[state]), int(groups.group[state])),
-            groups.arrivals[state] * high[state],
-        )
+        pair = (int(groups.before[state]), int(groups.group[state]))
+        own = groups.arrivals[state] * high[state]
         for key, value in ((pair, own), (pair[::-1], own.T)):
             links[key] = links.get(key, 0.0) + value
     beside: dict[int, list[int]] = {}

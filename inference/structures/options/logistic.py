@@ -67,12 +67,10 @@ def newton_step(weights: Tensor, design: Tensor, targets: Tensor, variance: floa
         block = curvature.view(r, g, c, p, c, p)
         for i in range(c):
             for j in range(i, c):
-                weight = (
-                    total[..., 0] * chance[..., i] * (float(i == j) - chance[..., j])
-                )  # (R, n, G)
-                part = torch.stack(
-                    [x.mT @ (weight[:, :, k, None] * x) for k in range(g)], 1
-                )  # (R, G, P, P)
+                # (R, n, G)
+                weight = total[..., 0] * chance[..., i] * (float(i == j) - chance[..., j])
+                # (R, G, P, P)
+                part = torch.stack([x.mT @ (weight[:, :, k, None] * x) for k in range(g)], 1)
                 block[:, :, i, :, j, :] += part
                 if i != j:
                     block[:, :, j, :, i, :] += part

@@ -80,9 +80,8 @@ def count_moments(
     for chunk in [chunks] if isinstance(chunks, Tensor) else chunks:
         new = chunk.detach().cpu().numpy()
         table = new if tail is None else np.concatenate([tail, new], 1)
-        old = (
-            0 if tail is None else tail.shape[1]
-        )  # windows that lie in the tail alone were counted
+        # windows that lie in the tail alone were counted
+        old = 0 if tail is None else tail.shape[1]
         flat, width = table.reshape(-1, 2), table.shape[1]
         middle = ((table[..., 0] >= 0).sum(1) - 1) / 2  # (B,)
         for part in slices(len(flat)):

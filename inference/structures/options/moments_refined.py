@@ -68,9 +68,8 @@ def refine_moments(
     low, high = (
         np.maximum(part, START_MIX / part.shape[-1]) for part in (estimate.low, estimate.high)
     )
-    low, high = (
-        part / part.sum(-1, keepdims=True) for part in (low, high)
-    )  # EM never leaves an exact zero
+    # EM never leaves an exact zero
+    low, high = (part / part.sum(-1, keepdims=True) for part in (low, high))
     a2, s2, s1, s3, a3 = np.nonzero(moments.windows)
     weight = moments.windows[a2, s2, s1, s3, a3]
     pair, middle, ahead = s1 * s + s2, s2 * a + a2, s3 * a + a3

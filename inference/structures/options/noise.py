@@ -61,9 +61,8 @@ def option_noise(
     rng = numpy_generator(generator)
     inside, num, low = along.inside, along.num_options, along.low()
     steps = inside.shape[1]
-    paths = sample_paths(along, num_draws, int(rng.integers(2**31))).numpy()[
-        ..., :steps
-    ]  # (M, B, T)
+    # (M, B, T)
+    paths = sample_paths(along, num_draws, int(rng.integers(2**31))).numpy()[..., :steps]
     option = np.maximum(paths, 0)
     half = _halves(inside)
     uniform = np.full((*paths.shape, len(COLUMNS)), np.nan)
@@ -127,10 +126,8 @@ def _excess(
         seen, place = np.unique(code[learn], return_inverse=True)
         if not len(seen):
             continue
-        count, expected = (
-            np.ones((len(seen), chances.shape[-1])),
-            np.ones((len(seen), chances.shape[-1])),
-        )
+        count = np.ones((len(seen), chances.shape[-1]))
+        expected = np.ones((len(seen), chances.shape[-1]))
         np.add.at(count, (place, actions[learn]), 1.0)
         np.add.at(expected, place, chances[learn])
         at = np.minimum(np.searchsorted(seen, code[apply]), len(seen) - 1)

@@ -48,9 +48,8 @@ def filter_(steps: Along) -> tuple[Tensor, Tensor]:
     state's, without moves.
     """
     alpha, log_scale = steps.forward()
-    total = np.bincount(
-        steps.row, log_scale.sum(0), minlength=len(steps.lengths)
-    )  # 0 after the end
+    # 0 after the end
+    total = np.bincount(steps.row, log_scale.sum(0), minlength=len(steps.lengths))
     return steps.pad(steps.by_sequence(alpha), 0.0), torch.from_numpy(total)
 
 
@@ -128,9 +127,8 @@ def sample_paths(steps: Along, num_draws: int, seed: int) -> Tensor:
     (pieces, length), size = steps.words.shape, steps.num_options
     generator = np.random.default_rng(seed)
     alone = steps.is_last.all()
-    following = np.ones(
-        (pieces, 1 if alone else size, size)
-    )  # by the first option of the next piece, one after the other
+    # by the first option of the next piece, one after the other
+    following = np.ones((pieces, 1 if alone else size, size))
     if not alone:
         following[:-1] = np.where(
             steps.is_last[:-1, None, None], 1.0, steps.factors(0)[1:].swapaxes(-1, -2)

@@ -107,9 +107,8 @@ def split_policies(chain: ChainDescription, plan: ChainPlan, smaller: Params, se
         into[:, :, o] /= 2  # (S, O, O), by the option before: into both halves alike
         into = torch.cat([into, into[:, :, o : o + 1]], 2)
         rows = torch.cat([into, into[:, o : o + 1]], 1)  # (S, O + 1, O + 1)
-        both = rows[:, [o, num]][:, :, [o, num]].sum(
-            -1
-        )  # a half is left for the other one time in five
+        # a half is left for the other one time in five
+        both = rows[:, [o, num]][:, :, [o, num]].sum(-1)
         rows[:, o, o], rows[:, num, num], rows[:, o, num], rows[:, num, o] = (
             0.8 * both[:, 0],
             0.8 * both[:, 1],

@@ -165,10 +165,8 @@ def expansions(
             stride, CHUNK_ELEMENTS // (len(z) * group.entries.numel() * width) // stride * stride
         )
         for start in range(0, num_rows, rows):
-            h, seen = (
-                design[:, None, start : start + rows],
-                statistic[group.entries, start : start + rows].unsqueeze(0),
-            )
+            h = design[:, None, start : start + rows]
+            seen = statistic[group.entries, start : start + rows].unsqueeze(0)
             gradient += _Objective(known, seen, h).gradient(z)
             information += _Objective(known, seen[..., ::stride], h[..., ::stride, :]).information(
                 z
@@ -294,9 +292,8 @@ class Coordinates:
             self.precision = whole[self.order][:, self.order]
         self.fixed: Tensor | None = None
         if layer.graph is not None and not bare:
-            absent = ~layer.graph.to(beta.device)[..., group.rows, :].flatten(
-                -2
-            )  # ([R], n, r (P - 1))
+            # ([R], n, r (P - 1))
+            absent = ~layer.graph.to(beta.device)[..., group.rows, :].flatten(-2)
             self.fixed = torch.nn.functional.pad(absent, (1, 0)).expand(
                 len(beta), len(group.items), -1
             )
@@ -364,16 +361,13 @@ class Coordinates:
                 ],
                 -1,
             )
-        still = ((rest <= self.low) & (of_rest < 0)) | (
-            (rest >= self.high) & (of_rest > 0)
-        )  # on a limit and drawn beyond it
+        # on a limit and drawn beyond it
+        still = ((rest <= self.low) & (of_rest < 0)) | ((rest >= self.high) & (of_rest > 0))
         inner = inner.masked_fill(still.unsqueeze(-1) | still.unsqueeze(-2), 0.0)
         ridge = RIDGE * inner.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True).clamp(min=1e-6)
         inner = inner + torch.diag_embed(torch.where(still, 1.0, ridge))
-        of_rest, across = (
-            of_rest.masked_fill(still, 0.0),
-            across.masked_fill(still.unsqueeze(-2), 0.0),
-        )
+        of_rest = of_rest.masked_fill(still, 0.0)
+        across = across.masked_fill(still.unsqueeze(-2), 0.0)
         if only == "rest":
             new, step = main, torch.linalg.solve_ex(inner, of_rest.unsqueeze(-1))[0].squeeze(-1)
         else:
@@ -432,12 +426,10 @@ class _Objective:
 
     def information(self, z: Tensor) -> Tensor:
         """Without the prior, (R, n, D, D)."""
-        predictors, family, r, h = (
-            self._predictors(z),
-            self.known.group.family,
-            self.known.num_rows,
-            self.design,
-        )
+        predictors = self._predictors(z)
+        family = self.known.group.family
+        r = self.known.num_rows
+        h = self.design
         slopes = family.slopes_of_law(*predictors)
         weight = self.counts.sum(-1, keepdim=True) * family.law_of_item(*predictors).exp()
         second = (slopes * weight.unsqueeze(-1)).mT @ slopes  # (R, n, C, r + g, r + g)
@@ -463,19 +455,15 @@ def _climbed(q: _Objective, z: Tensor, num_steps: int) -> Tensor:
     for _ in range(num_steps):
         curve = known.with_prior(z, q.gradient(z), q.information(z))
         new, new_value = halve(q.value, z, value, known.proposal(z, *curve))
-        for alternative in (
-            "main",
-            "rest",
-        ):  # a limit, or the exact prox, may have asked for a jump that Q refuses
+        # a limit, or the exact prox, may have asked for a jump that Q refuses
+        for alternative in ("main", "rest"):
             stuck = new_value <= value
             if not stuck.any():
                 break
             second, second_value = halve(q.value, z, value, known.proposal(z, *curve, alternative))
             better = stuck & (second_value > new_value)
-            new, new_value = (
-                torch.where(better.unsqueeze(-1), second, new),
-                torch.where(better, second_value, new_value),
-            )
+            new = torch.where(better.unsqueeze(-1), second, new)
+            new_value = torch.where(better, second_value, new_value)
         gain, z, value = new_value - value, new, new_value
         if (gain <= TOLERANCE * (1 + value.abs())).all():
             break
