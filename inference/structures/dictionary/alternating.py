@@ -16,19 +16,17 @@ from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import Outcome
 from inference.base.progress import Progress
 from inference.programs.program import Params
-from inference.structures.dictionary.codes import (
-    codes_of,
-    decode,
-    finished,
-    objectives,
-    unit_columns,
-)
 from inference.structures.dictionary.decoders import (
     BackwardElimination,
     Decoder,
     HardThresholding,
     Pursuit,
     Shrinkage,
+    codes_of,
+    decode,
+    finished,
+    objectives,
+    unit_columns,
 )
 from ppl_models.descriptions.components import DictionaryDescription
 from ppl_models.parts.validation import check_number, check_size, plain_fields

@@ -28,7 +28,7 @@ from inference.base.component_noise import NoiseDraws, gaussian_split
 from inference.base.steps import RunningSum, Steps
 from inference.base.structure import Recommendation, Structure
 from inference.programs.program import Params, Program
-from inference.structures.factorization.objective import SCALE_RANGE
+from inference.structures.factorization.factorize import SCALE_RANGE
 from ppl_models.parts.responses import Normal, filled
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from inference.base.component_laws.laws import law_of
 from inference.programs.program import Params
-from inference.structures.hidden_markov.cut import Cut
 from inference.structures.hidden_markov.em_steps import emission_of, initial_of
-from inference.structures.hidden_markov.forward_backward import smoothed_blocks
+from inference.structures.hidden_markov.forward_backward import Cut, smoothed_blocks
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.sequences.item_sequences import inside_of

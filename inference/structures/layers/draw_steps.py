@@ -28,7 +28,12 @@ from inference.base.draw_steps import Averages
 from inference.base.gibbs import Latents
 from inference.programs.devices import elements_at_once
 from inference.programs.program import Params
-from inference.structures.layers.category_draws import plain_part
+from inference.structures.layers.categories import (
+    expansions,
+    groups_of,
+    maximise_expansions,
+    plain_part,
+)
 from inference.structures.layers.gibbs import LayeredGibbs, features
 from inference.structures.layers.glm import (
     drawn_statistics,
@@ -37,12 +42,7 @@ from inference.structures.layers.glm import (
     maximise_quadratic,
     with_ones,
 )
-from inference.structures.layers.maximisers.categories import (
-    expansions,
-    groups_of,
-    maximise_expansions,
-)
-from inference.structures.layers.maximisers.nonlinear import curved_by_quadratic, put_curved
+from inference.structures.layers.newton import curved_by_quadratic, put_curved
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, LayerPart
 from ppl_models.parts.responses import ResponseFamily
 from ppl_models.parts.sizes import averaged_sizes, size_slopes

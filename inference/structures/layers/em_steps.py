@@ -1,6 +1,4 @@
-"""Both halves of EM for binary layers with generalised-linear children: small statistics, batched
-Newton, rows in chunks.
-"""
+"""EM steps of binary layers with generalised-linear children: small statistics, row chunks."""
 
 from __future__ import annotations
 
@@ -11,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from inference.base.many_data_sets import SET, without_set
 from inference.base.steps import RunningSum, Steps
 from inference.programs.program import Program
 from inference.structures.layers.glm import LayerStatistics, Params, maximise_layer, normal_exponent
@@ -378,3 +377,26 @@ def expected_statistics(
         LayerStatistics(values, counts, cross, squares, row_counts, features, sums, items),
         log_likelihood,
     )
+
+
+@dataclass(frozen=True)
+class SetSteps(Steps):
+    """The two halves of EM where restarts differ in their data.
+
+    Args:
+        base: steps whose data are (S, N, J).
+    """
+
+    base: LayeredSteps
+
+    def e_step(self, params: Params) -> tuple[TowerStatistics, Tensor, Tensor]:
+        index = params[SET].long()
+        mask = None if self.base.mask is None else self.base.mask[index]
+        return replace(self.base, data=self.base.data[index], mask=mask).e_step(without_set(params))
+
+    def m_step(self, statistics: TowerStatistics, params: Params) -> Params:
+        return self.base.m_step(statistics, without_set(params)) | {SET: params[SET]}
+
+    def on(self, data: Tensor) -> SetSteps:
+        """Other rows of every data set, (S, N, J)."""
+        return SetSteps(self.base.on(data))

@@ -23,7 +23,7 @@ from inference.base.gibbs import (
 )
 from inference.programs.devices import elements_at_once
 from inference.programs.program import Params, Program
-from inference.structures.layers.category_draws import CategoryConditionals, plain_part
+from inference.structures.layers.categories import CategoryConditionals, plain_part
 from ppl_models.descriptions.covariate_root import part_of_root, root_of_rows
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 from ppl_models.parts.responses import Bernoulli, ResponseFamily, filled

@@ -26,10 +26,15 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from inference.structures.layers.maximisers.categories import maximise_categories
-from inference.structures.layers.maximisers.monotone import cone_step, inside_cone
-from inference.structures.layers.maximisers.newton import halve, solve
-from inference.structures.layers.maximisers.nonlinear import curved_by_counts, put_curved
+from inference.structures.layers.categories import maximise_categories
+from inference.structures.layers.newton import (
+    cone_step,
+    curved_by_counts,
+    halve,
+    inside_cone,
+    put_curved,
+    solve,
+)
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, products
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.monotone import rises

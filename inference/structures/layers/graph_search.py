@@ -26,10 +26,9 @@ from torch import Tensor
 from inference.base.progress import Progress
 from inference.engines.em import EM
 from inference.programs.program import Params
-from inference.structures.layers.category_draws import plain_part
+from inference.structures.layers.categories import curves_of_categories, plain_part
 from inference.structures.layers.em_steps import LayeredSteps
 from inference.structures.layers.glm import LayerStatistics, precisions
-from inference.structures.layers.maximisers.categories import curves_of_categories
 from inference.structures.layers.penalty_grid import climb_graphs, part_of
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, LayerPart
 

@@ -1,5 +1,4 @@
-r"""Spectral starts for binary layers with generalised-linear children: double SVD and varimax,
-layer by layer.
+r"""Starts of binary layers: double SVD and varimax, ideal responses, random, split latents.
 
 The method of Lee and Gu (2025, arXiv:2501.01414, Algorithms 2 and 4): denoise the data by a
 low-rank approximation, map it through the inverse link, take the leading right singular vectors,
@@ -7,11 +6,21 @@ rotate them to simple structure, threshold them to a graph, and read each latent
 factor score. No true parameter enters anywhere. Two departures: intercepts keep the base rate, and
 the layer's coefficients are the maximum-likelihood regression of the children on the estimated
 latents instead of a least-squares fit divided by a constant.
+
+Where the items' attributes are known, each row takes the configuration whose ideal answers are
+nearest. The ideal answer of item j at configuration a is :math:`I_{ja} = \prod_{k \in
+\mathrm{pa}(j)} a_k` for conjunctive items, :math:`1 - \prod_k (1 - a_k)` for disjunctive ones and
+the share of its attributes that are present for the others; answers are put on [0, 1] and compared
+by squared distance, which for 0/1 answers is the number of items that disagree.
+
+Source: C.-Y. Chiu and J. A. Douglas (2013), doi:10.1007/s00357-013-9132-9. Answers other than 0/1,
+missing ones and random ties are ours.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -19,10 +28,79 @@ from torch import Tensor
 
 from inference.programs.global_state import isolated
 from inference.structures.layers.glm import Params, drawn_statistics, maximise_layer
-from inference.structures.layers.ideal_responses import ideal_latents
-from ppl_models.descriptions.layers import GeneralizedLinearLayer, LayerPart, Root
-from ppl_models.parts.categorical import Categorical
+from ppl_models.descriptions.layers import GeneralizedLinearLayer, LayerPart, Root, RootLayer
+from ppl_models.parts.categorical import Categorical, Ordinal
+from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.responses import Bernoulli, ResponseFamily, filled
+
+MAX_LATENTS = 14
+EDGES = (0.05, 0.95)  # quantiles of an item that count as none and all of its attributes
+CHUNK_ELEMENTS = 2**22
+
+
+def ideal_latents(
+    layer: GeneralizedLinearLayer,
+    data: Tensor,
+    generator: torch.Generator,
+    profiles: Tensor | None = None,
+) -> Tensor | None:
+    """0/1 latents (N, K) of the rows; None for a layer without a graph, with too many latents to
+    list, or whose answers are all categories without an order.
+
+    Args:
+        layer: the bottom layer's description.
+        data: (N, J), NaN where missing.
+        generator: decides between configurations that are equally near.
+        profiles: the configurations to choose from, (C, K); all if None.
+    """
+    edges = layer.edges
+    if edges is None or (profiles is None and layer.num_parents > MAX_LATENTS):
+        return None
+    if profiles is None:
+        configurations = binary_configurations(layer.num_parents, data.dtype, data.device)
+    else:
+        configurations = profiles.to(data)
+    # (C, J)
+    ideal = configurations @ (edges.to(data) / edges.sum(-1, keepdim=True).clamp(min=1).to(data)).mT
+    # items with one product have it as their answer
+    if layer.terms is not None and layer.graph is not None:
+        single = (layer.graph.sum(-1) == 1).to(data.device)
+        ideal = torch.where(single, layer.features(configurations) @ layer.graph.to(data).mT, ideal)
+    # (N, children)
+    statistic = torch.cat([_in_order(part, data[:, part.items]) for part in layer.parts()], 1)
+    observed = ~torch.isnan(statistic)
+    if not bool(observed.any()):
+        return None
+    seen = observed.to(data.dtype)
+    low, high = (torch.nanquantile(statistic, q, dim=0) for q in EDGES)
+    least = statistic.nan_to_num(nan=torch.inf).amin(0)
+    most = statistic.nan_to_num(nan=-torch.inf).amax(0)
+    low, high = (torch.where(high > low, edge, end) for edge, end in ((low, least), (high, most)))
+    answers = (
+        ((statistic - low) / (high - low).clamp(min=1e-12)).clamp(0, 1).masked_fill(~observed, 0.0)
+    )
+    latents = data.new_empty(len(data), layer.num_parents)
+    rows = max(1, CHUNK_ELEMENTS // len(configurations))
+    for start in range(0, len(data), rows):
+        part = slice(start, start + rows)
+        # up to the row's own square
+        distance = seen[part] @ ideal.square().mT - 2 * answers[part] @ ideal.mT
+        ties = torch.rand(
+            distance.shape, generator=generator, dtype=torch.float64, device=generator.device
+        ).to(distance)
+        latents[part] = configurations[(distance + 1e-6 * ties).argmin(-1)]
+    return latents
+
+
+def _in_order(part: LayerPart, x: Tensor) -> Tensor:
+    """Numbers that go up with the answers, (N, children), NaN where missing and for categories
+    without an order.
+    """
+    if not part.tabled:
+        return part.family.statistic(x)
+    size = part.rows.stop - part.rows.start
+    return x if isinstance(part.family, Ordinal) else x.new_full((len(x), size), torch.nan)
+
 
 # clip of fitted means before the inverse link: a smaller one turns noise near 0 into outliers
 EPSILON = 1e-2
@@ -320,7 +398,7 @@ def spectral_start(
 
     Where children depend on products of known parents, every other start, the first too, takes the
     latents with the nearest ideal answers instead
-    (:mod:`inference.structures.layers.ideal_responses`).
+    (:mod:`inference.structures.layers.spectral`).
 
     Args:
         layers, root: the model's description of itself, bottom-up.
@@ -422,3 +500,56 @@ def random_start(
             params |= {name: base[name] for name in (layer.dispersion, layer.thresholds) if name}
         starts.append(params | root.uniform(data))
     return {name: torch.cat([params[name] for params in starts]) for name in starts[0]}
+
+
+def split_latent(
+    layers: Sequence[GeneralizedLinearLayer], root: Root, smaller: Params, seed: int
+) -> Params | None:
+    r"""Parameters with one latent more than ``smaller`` in one layer, (1, ...).
+
+    Latent k with the largest sum of squared loadings becomes two, with the same law given the layer
+    above. Of each child's loading they take the shares u and 1 - u, u uniform in [0, 1]: with equal
+    shares they would stay equal for ever.
+
+    Args:
+        layers, root: of the larger model.
+        smaller: by site name, without leading dims; seed: of the shares.
+
+    Returns:
+        None where the graph is given, items depend on products, the deepest latents are not
+        independent, or not one latent is added.
+    """
+    if not isinstance(root, RootLayer) or any(
+        layer.graph is not None or layer.terms is not None for layer in layers
+    ):
+        return None
+    grown = [
+        d
+        for d, layer in enumerate(layers)
+        if smaller[layer.loadings].shape[-1] + 1 == layer.num_parents
+    ]
+    kept = [
+        d
+        for d, layer in enumerate(layers)
+        if smaller[layer.loadings].shape[-1] == layer.num_parents
+    ]
+    if len(grown) != 1 or len(grown) + len(kept) != len(layers):
+        return None
+    d = grown[0]
+    layer, params = layers[d], dict(smaller)
+    own = smaller[layer.loadings]  # (children, parents)
+    k = int(own.square().sum(0).argmax())
+    share = torch.rand(
+        len(own), generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    ).to(own)
+    loadings = torch.cat([own, ((1 - share) * own[:, k]).unsqueeze(-1)], -1)
+    loadings[:, k] = share * own[:, k]
+    params[layer.loadings] = loadings
+    if d + 1 < len(layers):
+        above = layers[d + 1]
+        for name in (above.loadings, above.intercepts):
+            params[name] = torch.cat([smaller[name], smaller[name][k : k + 1]])
+    else:
+        own_share = smaller[root.proportions]
+        params[root.proportions] = torch.cat([own_share, own_share[k : k + 1]])
+    return {name: value.unsqueeze(0) for name, value in params.items()}

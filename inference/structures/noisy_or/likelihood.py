@@ -9,7 +9,7 @@ Heckerman (1990, Quickscore, doi:10.1016/B978-0-444-88738-2.50020-8),
 
 with :math:`x^+` the ones and :math:`x^-` the zeros of the row, whose terms grow with the ones and
 not with the latents. Other rows take the better of two lower bounds, the sum over the latents that
-the row leaves open (:mod:`inference.structures.noisy_or.branching`) and that over its likeliest
+the row leaves open (:mod:`inference.structures.noisy_or.truncated_em`) and that over its likeliest
 states (:mod:`inference.structures.noisy_or.truncated_em`), and their posteriors.
 """
 
@@ -21,9 +21,8 @@ import torch
 from torch import Tensor
 
 from inference.programs.program import Params
-from inference.structures.noisy_or.branching import OpenRows
 from inference.structures.noisy_or.em_steps import NEGLIGIBLE, NO_EDGE, CauseRows, CauseSteps
-from inference.structures.noisy_or.truncated_em import MAX_BITS, TruncatedSteps
+from inference.structures.noisy_or.truncated_em import MAX_BITS, OpenRows, TruncatedSteps
 from ppl_models.descriptions.noisy_or import (
     PROBABILITY_LIMIT,
     IndependentCauses,

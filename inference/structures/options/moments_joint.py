@@ -18,10 +18,10 @@ import itertools
 
 import numpy as np
 
-from inference.structures.options.moment_counts import OptionMoments
 from inference.structures.options.moments import (
     RANK_TOLERANCE,
     MomentEstimate,
+    OptionMoments,
     check_ranks,
     diagnose,
     diagonals,

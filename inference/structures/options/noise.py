@@ -34,8 +34,7 @@ import numpy as np
 import torch
 
 from inference.base.component_noise import LEAST_VISITS, NoiseDraws, duration_noise, numpy_generator
-from inference.structures.options.forward_backward import Along
-from inference.structures.options.paths import sample_paths
+from inference.structures.options.forward_backward import Along, sample_paths
 
 COLUMNS = ("action", "memory", "duration")
 

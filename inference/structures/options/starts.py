@@ -9,8 +9,13 @@ import torch
 from torch import Tensor
 
 from inference.programs.program import Params
-from inference.structures.options.moment_counts import count_moments
-from inference.structures.options.moments import REFINING, START_MIX, MomentWarning, state_by_state
+from inference.structures.options.moments import (
+    REFINING,
+    START_MIX,
+    MomentWarning,
+    count_moments,
+    state_by_state,
+)
 from ppl_models.descriptions.options import ChainDescription, with_high
 from ppl_models.sequences.chain_plan import ChainPlan
 
@@ -23,7 +28,7 @@ def moment_start(
     Warns:
         MomentWarning: why there is no such start.
     """
-    from inference.structures.options.moments_refined import refine_moments
+    from inference.structures.options.moments import refine_moments
 
     try:
         moments = count_moments(data, num_states, num_actions)

@@ -24,7 +24,6 @@ from inference import (
     fit,
 )
 from inference.fitting.problem import problem_of
-from inference.structures.classifiers.checkpoint import Course
 from inference.structures.classifiers.losses import (
     geometric_log_weights,
     log_pseudo_weights,
@@ -32,7 +31,7 @@ from inference.structures.classifiers.losses import (
     neg_ctc,
     unnorm_neg_ctc,
 )
-from inference.structures.classifiers.train import _Training
+from inference.structures.classifiers.train import Course, _Training
 from ppl_models import Dense, InClassNet, Lookup
 from ppl_models.datasets import simulate_two_gaussians
 
