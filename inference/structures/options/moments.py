@@ -12,11 +12,10 @@ where :math:`X_s` (S, O) is the joint law of past state and option. Divided by t
 windows with middle state s share one pair of factors over all actions, and an eigenvalue problem a
 state yields :math:`L_s` (:func:`state_by_state`); the options of different states are then matched
 through the :math:`H_{s'}` they imply.
-:func:`inference.structures.options.moments_joint.all_states_at_once` solves one eigenvalue problem
-for all states instead. Both give exact answers from exact moments; at the same number of steps they
-are many times less accurate than maximum likelihood: a start for EM, not an estimate to report.
-:func:`inference.structures.options.moments.refine_moments` takes three quarters of that
-error away.
+The answer is exact from exact moments; at the same number of steps it is many times less accurate
+than maximum likelihood: a start for EM, not an estimate to report. :func:`refine_moments` takes
+three quarters of that error away. The source's route, one eigenvalue problem for all states, is
+less accurate still; it stands in ``benchmarks/papers/joint_moments.py``.
 
 Source: Nguyen, Li, Lai, Paschalidis and Huggins, *Beyond Predictive Accuracy* (thesis), chapter 2;
 the diagonalisation goes back to Hsu, Kakade and Zhang (2012), doi:10.1016/j.jcss.2011.12.025.
@@ -513,8 +512,7 @@ def refine_moments(
 
     Args:
         moments: counted, or exact.
-        estimate: from :func:`inference.structures.options.moments.state_by_state` or
-            :func:`inference.structures.options.moments_joint.all_states_at_once`.
+        estimate: from :func:`state_by_state`.
         max_iterations: of EM.
 
     Returns:
