@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inference.base.steps import RunningSum, Steps
+from inference.base.steps import EStep, RunningSum, Steps
 from inference.programs.program import Program
 from inference.structures.layers.glm import LayerStatistics, Params, maximise_layer, normal_exponent
 from ppl_models.descriptions.covariate_root import root_of_rows, root_with_columns
@@ -69,7 +69,7 @@ class TowerStatistics:
 
 
 @dataclass(frozen=True)
-class LayeredSteps(Steps):
+class LayeredSteps(Steps[TowerStatistics]):
     """EM for binary layers with generalised-linear children: small statistics, batched Newton, rows
     in chunks.
 
@@ -135,7 +135,7 @@ class LayeredSteps(Steps):
         complete, mask = filled(self.layers[0].response, data[..., :num_items], with_mask=with_mask)
         return replace(self, root=root, data=complete, mask=mask, weights=weights, given=given)
 
-    def e_step(self, params: Params) -> tuple[TowerStatistics, Tensor, Tensor]:
+    def e_step(self, params: Params) -> EStep[TowerStatistics]:
         if self.given is None:
             return self._e_step_of(params, self.program)
         parts, total = (
@@ -162,11 +162,11 @@ class LayeredSteps(Steps):
             )
             parts.add(statistics)
             total = total + log_likelihood
-        return parts.total(), total, log_prior
+        return EStep(parts.total(), total, log_prior)
 
     def _e_step_of(
         self, params: Params, program: Program, by_value: bool = False, owner: Tensor | None = None
-    ) -> tuple[TowerStatistics, Tensor, Tensor]:
+    ) -> EStep[TowerStatistics]:
         """The E-step of these rows.
 
         Args:
@@ -224,7 +224,7 @@ class LayeredSteps(Steps):
                 .permute(1, 2, 0)
             )  # (R, G, C)
         statistics = TowerStatistics(layers, self.root.expected(child_values, counts, params))
-        return (
+        return EStep(
             statistics,
             log_likelihood,
             self._relaxed_prior(params) if self.relaxed else mixture.log_prior,
@@ -239,10 +239,7 @@ class LayeredSteps(Steps):
             else allowed.to(like)
         )
 
-    def on(self, data: Tensor) -> LayeredSteps:
-        return self.weighted(data, None)  # each of these rows counts once
-
-    def weighted(self, data: Tensor, weights: Tensor | None) -> LayeredSteps:
+    def on(self, data: Tensor, weights: Tensor | None = None) -> LayeredSteps:
         return self._at(data, weights, with_mask=self.mask is not None)
 
     def relax(self) -> LayeredSteps | None:

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from inference.base.many_data_sets import SET, without_set
-from inference.base.steps import Steps
+from inference.base.steps import EStep, Steps
 from inference.programs.program import Params
 from inference.structures.layers.em_steps import LayeredSteps, TowerStatistics
 
 
 @dataclass(frozen=True)
-class SetSteps(Steps):
+class SetSteps(Steps[TowerStatistics]):
     """The two halves of EM where restarts differ in their data.
 
     Args:
@@ -24,7 +24,7 @@ class SetSteps(Steps):
 
     base: LayeredSteps
 
-    def e_step(self, params: Params) -> tuple[TowerStatistics, Tensor, Tensor]:
+    def e_step(self, params: Params) -> EStep[TowerStatistics]:
         index = params[SET].long()
         mask = None if self.base.mask is None else self.base.mask[index]
         return replace(self.base, data=self.base.data[index], mask=mask).e_step(without_set(params))
@@ -32,6 +32,7 @@ class SetSteps(Steps):
     def m_step(self, statistics: TowerStatistics, params: Params) -> Params:
         return self.base.m_step(statistics, without_set(params)) | {SET: params[SET]}
 
-    def on(self, data: Tensor) -> SetSteps:
+    def on(self, data: Tensor, weights: Tensor | None = None) -> SetSteps:
         """Other rows of every data set, (S, N, J)."""
+        self.refuse_weights(weights)
         return SetSteps(self.base.on(data))
