@@ -25,7 +25,7 @@ import torch
 from torch import Generator, Tensor
 
 from inference.base.component_noise import NoiseDraws, gaussian_split
-from inference.base.steps import RunningSum, Steps
+from inference.base.steps import EStep, RunningSum, Steps
 from inference.base.structure import Recommendation, Structure
 from inference.programs.program import Params, Program
 from inference.structures.factorization.factorize import SCALE_RANGE
@@ -90,7 +90,7 @@ class FactorStatistics:
 
 
 @dataclass(frozen=True, eq=False)
-class FactorSteps(Steps):
+class FactorSteps(Steps[FactorStatistics]):
     """Both halves of EM.
 
     Args:
@@ -103,17 +103,18 @@ class FactorSteps(Steps):
     x: Tensor
     mask: Tensor | None
 
-    def on(self, data: Tensor) -> FactorSteps:
+    def on(self, data: Tensor, weights: Tensor | None = None) -> FactorSteps:
+        self.refuse_weights(weights)
         x, mask = filled(Normal(), data, with_mask=self.mask is not None)
         return replace(self, x=x, mask=mask)
 
-    def e_step(self, params: Params) -> tuple[FactorStatistics, Tensor, Tensor]:
+    def e_step(self, params: Params) -> EStep[FactorStatistics]:
         parts, total = RunningSum[FactorStatistics](), self.x.new_zeros(())
         for x, mask in _some_rows(self.x, self.mask):
             own, value = self._sums(params, x, mask)
             parts.add(own)
             total = total + value
-        return parts.total(), total, self.program.log_prior(params)
+        return EStep(parts.total(), total, self.program.log_prior(params))
 
     def _sums(
         self, params: Params, x: Tensor, mask: Tensor | None

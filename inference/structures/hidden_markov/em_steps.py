@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 from inference.base.assigned_starts import centres
 from inference.base.component_laws.law import ComponentLaw
 from inference.base.component_laws.laws import law_of
-from inference.base.steps import RunningSum, Steps
+from inference.base.steps import EStep, RunningSum, Steps
 from inference.programs.program import Params, Program
 from inference.structures.hidden_markov.forward_backward import Cut, cut_of, smoothed_blocks
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
@@ -73,7 +73,7 @@ def excess_of(about: HiddenMarkovDescription, like: Tensor) -> tuple[Tensor, Ten
 
 
 @dataclass(frozen=True, eq=False)
-class HiddenMarkovSteps(Steps):
+class HiddenMarkovSteps(Steps[MoveCounts]):
     r"""Expectation-maximisation (Baum, Petrie, Soules and Weiss 1970, doi:10.1214/aoms/1177697196).
 
     With :math:`\gamma` the posterior of states and :math:`\xi` the expected moves, initial and
@@ -105,14 +105,8 @@ class HiddenMarkovSteps(Steps):
     given_floor: Tensor | None = None
     weights: Tensor | None = None
 
-    def on(self, data: Tensor) -> HiddenMarkovSteps:
-        """Sums stay about the same centre, or they could not be added.
-
-        Each of these sequences counts once.
-        """
-        return self.weighted(data, None)
-
-    def weighted(self, data: Tensor, weights: Tensor | None) -> HiddenMarkovSteps:
+    def on(self, data: Tensor, weights: Tensor | None = None) -> HiddenMarkovSteps:
+        """Sums stay about the same centre, or they could not be added."""
         return replace(
             self, data=data, given_centre=self.centre, given_floor=self.floor, weights=weights
         )
@@ -139,7 +133,7 @@ class HiddenMarkovSteps(Steps):
         """Sums are taken about the overall mean, (P,)."""
         return self.law.centre(self.cut.rows) if self.given_centre is None else self.given_centre
 
-    def e_step(self, params: Params) -> tuple[MoveCounts, Tensor, Tensor]:
+    def e_step(self, params: Params) -> EStep[MoveCounts]:
         own = emission_of(params)
         initial = initial_of(self.about, params)
         transitions = params["transitions"]
@@ -169,7 +163,7 @@ class HiddenMarkovSteps(Steps):
             parts.add(MoveCounts(smoothed.first, smoothed.moves, share.sum(-2), statistics))
             values = smoothed.log_likelihood
             total = total + (values.sum(-1) if often is None else values @ often[block.pieces])
-        return parts.total(), total.to(transitions), self.program.log_prior(params)
+        return EStep(parts.total(), total.to(transitions), self.program.log_prior(params))
 
     def m_step(self, statistics: MoveCounts, params: Params) -> Params:
         new = params | self.law.m_step(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from inference.base.many_data_sets import SET, without_set
-from inference.base.steps import RunningSum, Steps
+from inference.base.steps import EStep, RunningSum, Steps
 from inference.programs.program import Program
 from inference.structures.layers.glm import LayerStatistics, Params, maximise_layer, normal_exponent
 from ppl_models.descriptions.covariate_root import root_of_rows, root_with_columns
@@ -67,7 +67,7 @@ class TowerStatistics:
 
 
 @dataclass(frozen=True)
-class LayeredSteps(Steps):
+class LayeredSteps(Steps[TowerStatistics]):
     """EM for binary layers with generalised-linear children: small statistics, batched Newton, rows
     in chunks.
 
@@ -133,7 +133,7 @@ class LayeredSteps(Steps):
         complete, mask = filled(self.layers[0].response, data[..., :num_items], with_mask=with_mask)
         return replace(self, root=root, data=complete, mask=mask, weights=weights, given=given)
 
-    def e_step(self, params: Params) -> tuple[TowerStatistics, Tensor, Tensor]:
+    def e_step(self, params: Params) -> EStep[TowerStatistics]:
         if self.given is None:
             return self._e_step_of(params, self.program)
         parts = RunningSum[TowerStatistics]()
@@ -157,11 +157,11 @@ class LayeredSteps(Steps):
             )
             parts.add(statistics)
             total = total + log_likelihood
-        return parts.total(), total, log_prior
+        return EStep(parts.total(), total, log_prior)
 
     def _e_step_of(
         self, params: Params, program: Program, by_value: bool = False, owner: Tensor | None = None
-    ) -> tuple[TowerStatistics, Tensor, Tensor]:
+    ) -> EStep[TowerStatistics]:
         """The E-step of these rows.
 
         Args:
@@ -219,7 +219,7 @@ class LayeredSteps(Steps):
                 .permute(1, 2, 0)
             )  # (R, G, C)
         statistics = TowerStatistics(layers, self.root.expected(child_values, counts, params))
-        return (
+        return EStep(
             statistics,
             log_likelihood,
             self._relaxed_prior(params) if self.relaxed else mixture.log_prior,
@@ -234,10 +234,7 @@ class LayeredSteps(Steps):
             else allowed.to(like)
         )
 
-    def on(self, data: Tensor) -> LayeredSteps:
-        return self.weighted(data, None)  # each of these rows counts once
-
-    def weighted(self, data: Tensor, weights: Tensor | None) -> LayeredSteps:
+    def on(self, data: Tensor, weights: Tensor | None = None) -> LayeredSteps:
         return self._at(data, weights, with_mask=self.mask is not None)
 
     def relax(self) -> LayeredSteps | None:
@@ -380,7 +377,7 @@ def expected_statistics(
 
 
 @dataclass(frozen=True)
-class SetSteps(Steps):
+class SetSteps(Steps[TowerStatistics]):
     """The two halves of EM where restarts differ in their data.
 
     Args:
@@ -389,7 +386,7 @@ class SetSteps(Steps):
 
     base: LayeredSteps
 
-    def e_step(self, params: Params) -> tuple[TowerStatistics, Tensor, Tensor]:
+    def e_step(self, params: Params) -> EStep[TowerStatistics]:
         index = params[SET].long()
         mask = None if self.base.mask is None else self.base.mask[index]
         return replace(self.base, data=self.base.data[index], mask=mask).e_step(without_set(params))
@@ -397,6 +394,7 @@ class SetSteps(Steps):
     def m_step(self, statistics: TowerStatistics, params: Params) -> Params:
         return self.base.m_step(statistics, without_set(params)) | {SET: params[SET]}
 
-    def on(self, data: Tensor) -> SetSteps:
+    def on(self, data: Tensor, weights: Tensor | None = None) -> SetSteps:
         """Other rows of every data set, (S, N, J)."""
+        self.refuse_weights(weights)
         return SetSteps(self.base.on(data))

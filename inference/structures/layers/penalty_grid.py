@@ -20,7 +20,7 @@ from torch import Tensor
 from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import ConvergenceWarning
 from inference.base.progress import Progress
-from inference.base.steps import Steps
+from inference.base.steps import EStep, Steps
 from inference.engines.em import EM, EMState
 from inference.programs.global_state import isolated, quiet
 from inference.programs.program import Program
@@ -36,7 +36,7 @@ POINT, GRAPH = "grid point", "graph of "  # entries beside the parameters
 
 
 @dataclass(frozen=True)
-class GridSteps(Steps):
+class GridSteps(Steps[TowerStatistics]):
     """The two halves of EM where restarts differ in penalty or graph.
 
     Args:
@@ -49,7 +49,7 @@ class GridSteps(Steps):
     offsets: Tensor
     penalty: Penalty | None
 
-    def e_step(self, params: Params) -> tuple[TowerStatistics, Tensor, Tensor]:
+    def e_step(self, params: Params) -> EStep[TowerStatistics]:
         statistics, log_likelihood, log_prior = self.base.e_step(without_entries(params))
         index = params[POINT].long()
         log_prior = log_prior + self.offsets.to(log_prior)[index]
@@ -57,7 +57,7 @@ class GridSteps(Steps):
             own = taken(self.penalty, index)
             for layer in self.base.layers:
                 log_prior = log_prior - own(params[layer.loadings]).sum((-2, -1))
-        return statistics, log_likelihood, log_prior
+        return EStep(statistics, log_likelihood, log_prior)
 
     def m_step(self, statistics: TowerStatistics, params: Params) -> Params:
         own = None if self.penalty is None else taken(self.penalty, params[POINT].long())
@@ -70,7 +70,8 @@ class GridSteps(Steps):
         new = replace(self.base, layers=tuple(layers)).m_step(statistics, without_entries(params))
         return {name: new.get(name, value) for name, value in params.items()}
 
-    def on(self, data: Tensor) -> GridSteps:
+    def on(self, data: Tensor, weights: Tensor | None = None) -> GridSteps:
+        self.refuse_weights(weights)
         return replace(self, base=self.base.on(data))
 
     def relax(self) -> GridSteps | None:

@@ -277,7 +277,7 @@ class LayeredStructure(Structure):
         """As :attr:`takes_weights`; coefficients of covariates are read from the rows once more."""
         return self.takes_weights and self.covariates is None
 
-    def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps | None:
+    def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps[Any] | None:
         if not isinstance(problem.data, Tensor):
             return None
         return LayeredSteps.build(
@@ -286,7 +286,7 @@ class LayeredStructure(Structure):
 
     def set_steps(
         self, problem: Problem, sets: Tensor, chunk_elements: int, num_inner: int
-    ) -> Steps | None:
+    ) -> Steps[Any] | None:
         if self.covariates is not None:
             return None
         base = LayeredSteps.build(self.model, sets, chunk_elements, num_inner)

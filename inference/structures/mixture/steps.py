@@ -11,7 +11,7 @@ from torch import Tensor
 from inference.base.component_laws.law import ComponentLaw, MixtureStatistics
 from inference.base.component_laws.laws import law_of
 from inference.base.many_data_sets import SET, without_set
-from inference.base.steps import RunningSum, Steps
+from inference.base.steps import EStep, RunningSum, Steps
 from inference.programs.program import Params, Program
 from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.covariates import Covariates
@@ -78,7 +78,7 @@ def renamed_coefficients(coefficients: Tensor, order: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class MixtureSteps(Steps):
+class MixtureSteps(Steps[MixtureStatistics]):
     """Both halves of EM in closed form, streaming over rows.
 
     Args:
@@ -99,14 +99,8 @@ class MixtureSteps(Steps):
     given_floor: Tensor | None = None
     weights: Tensor | None = None
 
-    def on(self, data: Tensor) -> MixtureSteps:
-        """Sums stay about the same centre, or they could not be added.
-
-        Each of these rows counts once.
-        """
-        return self.weighted(data, None)
-
-    def weighted(self, data: Tensor, weights: Tensor | None) -> MixtureSteps:
+    def on(self, data: Tensor, weights: Tensor | None = None) -> MixtureSteps:
+        """Sums stay about the same centre, or they could not be added."""
         return replace(
             self, data=data, given_centre=self.centre, given_floor=self.floor, weights=weights
         )
@@ -147,7 +141,7 @@ class MixtureSteps(Steps):
         """Covariates that differ, (G, P), and how many rows have each, (G,)."""
         return distinct_rows(self.data[:, self.about.num_items :], self.weights)
 
-    def e_step(self, params: Params) -> tuple[MixtureStatistics, Tensor, Tensor]:
+    def e_step(self, params: Params) -> EStep[MixtureStatistics]:
         restarts = len(params[self.law.site])
         rows = max(
             1, self.chunk_elements // max(restarts * self.about.num_components, self.law.width)
@@ -166,7 +160,7 @@ class MixtureSteps(Steps):
             parts.add(
                 MixtureStatistics(share.sum(-2), of_law, cross_products(self.about, share, chunk))
             )
-        return parts.total(), total, self.program.log_prior(params)
+        return EStep(parts.total(), total, self.program.log_prior(params))
 
     def m_step(self, statistics: MixtureStatistics, params: Params) -> Params:
         own = self.law.m_step(statistics.of_law, statistics.counts, params, self.floor)
@@ -214,7 +208,7 @@ class MixtureSteps(Steps):
 
 
 @dataclass(frozen=True, eq=False)
-class MixtureSetSteps(Steps):
+class MixtureSetSteps(Steps[MixtureStatistics]):
     """The two halves of EM where restarts differ in their data; see
     :mod:`inference.base.many_data_sets`.
 
@@ -228,8 +222,9 @@ class MixtureSetSteps(Steps):
     sets: Tensor
     given_centres: Tensor | None = None
 
-    def on(self, data: Tensor) -> MixtureSetSteps:
+    def on(self, data: Tensor, weights: Tensor | None = None) -> MixtureSetSteps:
         """Other rows of every data set, (S, N, J), whose sums are taken about the same centres."""
+        self.refuse_weights(weights)
         return replace(self, sets=data, given_centres=self._centres)
 
     @cached_property
@@ -248,7 +243,7 @@ class MixtureSetSteps(Steps):
     def _floors(self) -> Tensor:
         return torch.stack([steps.floor for steps in self._each]).unsqueeze(1)  # (S, 1, D)
 
-    def e_step(self, params: Params) -> tuple[MixtureStatistics, Tensor, Tensor]:
+    def e_step(self, params: Params) -> EStep[MixtureStatistics]:
         index, own, law = params[SET].long(), without_set(params), self.base.law
         rows = max(1, self.base.chunk_elements // (len(index) * self.base.about.num_components))
         parts, total = RunningSum[MixtureStatistics](), self.sets.new_zeros(len(index))
@@ -261,7 +256,7 @@ class MixtureSetSteps(Steps):
                     share.sum(-2), law.statistics(data, share, self._centres[index], own)
                 )
             )
-        return parts.total(), total, self.base.program.log_prior(own)
+        return EStep(parts.total(), total, self.base.program.log_prior(own))
 
     def m_step(self, statistics: MixtureStatistics, params: Params) -> Params:
         own = replace(self.base, given_floor=self._floors[params[SET].long()])

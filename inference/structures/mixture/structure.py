@@ -316,7 +316,7 @@ class MixtureStructure(Structure):
 
     def set_steps(
         self, problem: Problem, sets: Tensor, chunk_elements: int, num_inner: int
-    ) -> Steps | None:
+    ) -> Steps[Any] | None:
         if self.about.covariates is not None:
             return None
         return MixtureSetSteps(

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from inference.base.steps import Steps
+from inference.base.steps import EStep, Steps
 from inference.programs.program import Params
 from ppl_models.descriptions.noisy_or import (
     PROBABILITY_LIMIT,
@@ -114,7 +114,7 @@ class CauseStatistics:
 
 
 @dataclass(frozen=True, eq=False)
-class CauseSteps(Steps):
+class CauseSteps(Steps[CauseStatistics]):
     """Halves of EM over a set of configurations (all 2^m: exact; fewer: a lower bound, and EM of
     that bound).
 
@@ -179,7 +179,7 @@ class CauseSteps(Steps):
         return [slice(start, start + size) for start in range(0, len(self.rows.ones), size)]
 
     @torch.no_grad()
-    def e_step(self, params: Params) -> tuple[CauseStatistics, Tensor, Tensor]:
+    def e_step(self, params: Params) -> EStep[CauseStatistics]:
         eta, logits, log_prior = self.log_joint(params)
         ones, per_configuration = torch.zeros_like(eta), torch.zeros_like(log_prior)
         seen = None if self.rows.seen is None else torch.zeros_like(eta)
@@ -193,7 +193,7 @@ class CauseSteps(Steps):
             ones += weighted @ (self.rows.ones[part] * counts.unsqueeze(-1))
             if seen is not None and self.rows.seen is not None:
                 seen += weighted @ (self.rows.seen[part] * counts.unsqueeze(-1))
-        return (
+        return EStep(
             CauseStatistics(per_configuration, seen, ones),
             log_likelihood,
             log_beta_prior(self.causes, params),
@@ -277,10 +277,7 @@ class CauseSteps(Steps):
         cheapest = unpaid & (cost == cost.amin(0))
         return edges & ~torch.where(dear, cheapest, unpaid)
 
-    def on(self, data: Tensor) -> CauseSteps:
-        return self.weighted(data, None)
-
-    def weighted(self, data: Tensor, weights: Tensor | None) -> CauseSteps:
+    def on(self, data: Tensor, weights: Tensor | None = None) -> CauseSteps:
         rows = CauseRows.merge(data, weights)
         if rows.seen is None and self.rows.seen is not None:
             rows = replace(rows, seen=torch.ones_like(rows.ones))

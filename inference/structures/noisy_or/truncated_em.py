@@ -35,6 +35,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid, softplus
 
+from inference.base.steps import EStep
 from inference.programs.program import Params
 from inference.structures.noisy_or.em_steps import (
     CauseRows,
@@ -255,7 +256,7 @@ class TruncatedSteps(CauseSteps):
         )
 
     @torch.no_grad()
-    def e_step(self, params: Params) -> tuple[CauseStatistics, Tensor, Tensor]:
+    def e_step(self, params: Params) -> EStep[CauseStatistics]:
         scores, row, state, there = self._scores(params)
         bound = scores.logsumexp(1)
         weight = (scores - bound.unsqueeze(1)).exp()[there] * self.rows.counts[row]
@@ -272,13 +273,13 @@ class TruncatedSteps(CauseSteps):
             totals.append(total.unsqueeze(0))
         seen = totals[1] if len(totals) > 1 else None
         statistics = CauseStatistics(per_configuration.unsqueeze(0), seen, totals[0])
-        return (
+        return EStep(
             statistics,
             (bound @ self.rows.counts).unsqueeze(0),
             log_beta_prior(self.causes, params),
         )
 
-    def on(self, data: Tensor) -> TruncatedSteps:
+    def on(self, data: Tensor, weights: Tensor | None = None) -> TruncatedSteps:
         raise ValueError("states belong to their rows: begin or open truncated steps on the others")
 
     @torch.no_grad()

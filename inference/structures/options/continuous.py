@@ -21,7 +21,7 @@ import torch
 from torch import Generator, Tensor
 
 from inference.base.align import Alignment
-from inference.base.steps import Steps, maximise_free
+from inference.base.steps import EStep, Steps, maximise_free
 from inference.base.structure import Recommendation, Structure
 from inference.programs.data import checked
 from inference.programs.global_state import isolated
@@ -127,7 +127,7 @@ class PairPosteriors:
 
 
 @dataclass(frozen=True, eq=False)
-class PolicySteps(Steps):
+class PolicySteps(Steps[PairPosteriors]):
     r"""EM for policies that are functions of the state.
 
     The E-step is one backward pass: a step's matrix times the gradient with respect to it is the
@@ -148,7 +148,7 @@ class PolicySteps(Steps):
     program: Program
     num_inner: int = 1
 
-    def e_step(self, params: Params) -> tuple[PairPosteriors, Tensor, Tensor]:
+    def e_step(self, params: Params) -> EStep[PairPosteriors]:
         each = self.plan.tree.num_held(self.about.num_options) * self.about.num_options**2
         step = max(1, MAX_ELEMENTS // each)
         pairs, values = [], []
@@ -162,7 +162,7 @@ class PolicySteps(Steps):
                 value = self.plan.log_sum(log_leaves).sum(-1)
                 pairs.append(torch.autograd.grad(value.sum(), log_leaves)[0])
             values.append(value.detach())
-        return (
+        return EStep(
             PairPosteriors(torch.cat(pairs)),
             torch.cat(values),
             self.program.log_prior(params).detach(),
@@ -179,10 +179,11 @@ class PolicySteps(Steps):
             new = new | self._newton(statistics.pairs, new)
         return new
 
-    def on(self, data: Tensor) -> PolicySteps:
+    def on(self, data: Tensor, weights: Tensor | None = None) -> PolicySteps:
         """Other packed sequences, (B, T, D + 1); the M-step of joined statistics is that of the
         steps on all of them.
         """
+        self.refuse_weights(weights)
         return replace(self, plan=policy_plan_of(data))
 
     def _newton(self, pairs: Tensor, params: Params) -> Params:
@@ -343,7 +344,7 @@ class ContinuousOptionsStructure(Structure):
             self.about, policy_plan_of(problem.data), problem.program_of_one_row(), num_inner
         )
 
-    def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps | None:
+    def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps[Any] | None:
         return self._steps(problem, num_inner)
 
     def align(

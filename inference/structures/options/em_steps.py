@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inference.base.steps import Steps
+from inference.base.steps import EStep, Steps
 from inference.programs.program import Params
 from ppl_models.descriptions.options import ChainDescription, with_high
 from ppl_models.sequences.chain_plan import ChainPlan, plan_of
@@ -74,7 +74,7 @@ def mode(counts: Tensor, concentration: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class OptionSteps(Steps):
+class OptionSteps(Steps[Params]):
     """EM for hidden options: the E-step is one backward pass, the M-step counts over counts.
 
     Where no action is missing, the environment is the same from the first M-step on: what it adds
@@ -140,7 +140,7 @@ class OptionSteps(Steps):
             torch.stack([value, 1 - value], -1) if name == self.chain.termination else value
         )
 
-    def e_step(self, params: Params) -> tuple[Params, Tensor, Tensor]:
+    def e_step(self, params: Params) -> EStep[Params]:
         """Expected counts of every entry, log-likelihood (R,) of states and actions, log-prior
         (R,).
         """
@@ -199,7 +199,7 @@ class OptionSteps(Steps):
         counts = {name: torch.cat([part[i] for part in parts]) for i, name in enumerate(names)}
         if known is not None:
             counts[self.chain.environment] = known.counts.expand(num_restarts, -1, -1, -1)
-        return counts, log_likelihood, log_prior
+        return EStep(counts, log_likelihood, log_prior)
 
     def m_step(self, statistics: Params, params: Params) -> Params:
         new: Params = {}
@@ -236,6 +236,7 @@ class OptionSteps(Steps):
             self.chain.choice: ended.sum(-2),
         }
 
-    def on(self, data: Tensor) -> OptionSteps:
+    def on(self, data: Tensor, weights: Tensor | None = None) -> OptionSteps:
         """Other packed sequences, (B, T, 2)."""
+        self.refuse_weights(weights)
         return replace(self, plan=plan_of(data, self.chain.num_states, self.chain.num_actions))

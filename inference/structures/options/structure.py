@@ -129,7 +129,7 @@ class OptionsStructure(Structure):
         chain = self.model.chain()
         return plan_of(problem.data, chain.num_states, chain.num_actions)
 
-    def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps | None:
+    def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps[Any] | None:
         elsewhere = problem.rows is not None and bool(problem.summed(_num_gaps) > 0)
         return OptionSteps(self.model.chain(), self._plan(problem), elsewhere)
 
