@@ -72,7 +72,7 @@ class Balance:
 
 @dataclass(frozen=True, eq=False)
 class RowTerms:
-    """What of a batch of rows is no output of a network.
+    """Inputs of a batch of rows besides the networks' outputs.
 
     Args:
         seen: which variates are there, 1 or 0, (V, n); None where all are.
@@ -88,12 +88,12 @@ class RowTerms:
 
 @dataclass(frozen=True, eq=False)
 class Objective:
-    """What is minimised, per row.
+    r"""Cost to minimise, per row.
 
     Args:
         about: the model's description.
         cost: the likelihood, None for labels alone; penalties: of the weights; labels: of rows.
-        label_weight: what one labelled row of a batch counts, :math:`\\tau N / L`.
+        label_weight: what one labelled row of a batch counts, :math:`\tau N / L`.
         log_chances: of each label under each component, (labels, C).
     """
 
@@ -106,7 +106,7 @@ class Objective:
 
     @property
     def is_likelihood(self) -> bool:
-        """Whether it is the likelihood and nothing else."""
+        """Report a cost that is the likelihood and nothing else."""
         return (
             self.cost is not None
             and not self.cost.consistency
@@ -123,7 +123,7 @@ class Objective:
     def joint(
         self, log_scores: Tensor, log_phi: Tensor, log_weights: Tensor, rows: RowTerms
     ) -> Tensor:
-        """s, (R, n, C)."""
+        """Log-joint s of row and component, (R, n, C)."""
         if rows.seen is None:
             return log_scores.sum(1).add_((log_weights - log_phi.sum(1)).unsqueeze(1))
         return ((log_scores - log_phi.unsqueeze(2)) * rows.seen.unsqueeze(-1)).sum(
@@ -142,18 +142,14 @@ class Objective:
         return pull + self.label_weight * labelled * (target - posterior)
 
     def total_pull(self, pull: Tensor, rows: RowTerms) -> Tensor:
-        """The mean over rows of the pulls on each variate, and of those on the weights, (R, V + 1,
-        C); (R, 1, C) where these are one.
-        """
+        """Mean pulls on each variate and the weights, (R, V + 1, C); (R, 1, C) if one."""
         whole = pull.mean(1, keepdim=True)
         if rows.seen is None:
             return whole
         return torch.cat([torch.einsum("rnc,vn->rvc", pull, rows.seen) / pull.shape[1], whole], 1)
 
     def _targets(self, log_terms: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Posterior of the components given the label too, of the shape of ``log_terms`` (..., n,
-        C), and which rows have one, (n, 1).
-        """
+        """Posteriors given the label too (..., n, C), and which rows have one, (n, 1)."""
         if self.log_chances is None:
             raise RuntimeError("labels without their chances")
         chance = self.log_chances[labels.clamp(min=0)]  # (n, C)
@@ -170,9 +166,8 @@ class Objective:
     ) -> Tensor:
         """Slope with respect to the log-outputs, times the number of rows, (R, V, n, C).
 
-        Args:
-            log_scores, scores: of the rows; pull: of the rows; balance: statistics of all rows;
-                log_weights: that follow from them.
+        ``log_scores``, ``scores``: of the rows; ``pull``: of the rows; ``balance``: statistics of
+        all rows; ``log_weights``: that follow from them.
         """
         if rows.responsibilities is not None:
             out = pull.neg().unsqueeze(1).repeat(1, len(self.about.shapes), 1, 1)
@@ -210,9 +205,7 @@ class Objective:
     def values(
         self, joint: Tensor, log_scores: Tensor | None, rows: RowTerms
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Sums over rows, each (R,): of the log-likelihood ratio, of the label log-probabilities,
-        and the number of labels ().
-        """
+        """Log-likelihood ratios and label log-probabilities summed, (R,) each; label count."""
         ratio = joint.logsumexp(-1).double().sum(-1)
         if rows.labels is None or self.labels is None or self.log_chances is None:
             return ratio, torch.zeros_like(ratio), torch.zeros((), dtype=torch.float64)
@@ -232,7 +225,7 @@ TINY = 1e-20  # of a variance
 
 @dataclass(frozen=True, eq=False)
 class Shift:
-    """What one batch, n rows, knows of all rows at the anchor.
+    """Differences of one batch, n rows, from all rows at the anchor.
 
     Args:
         scores: outputs at the anchor less their mean over the batch, (R, V, n, C); variance: their
@@ -249,16 +242,12 @@ class Shift:
     pull: Tensor
 
     def phi_of(self, scores: Tensor, mean: Tensor) -> Tensor:
-        """Estimated means of all rows, (R, V, C), from the outputs (R, V, n, C) of the batch and
-        their mean over the rows that show a variate.
-        """
+        """Estimate means of all rows, (R, V, C), from outputs (R, V, n, C) and their mean."""
         share = ((self.scores * scores).mean(2) / self.variance).clamp_(0, 1)
         return torch.maximum(torch.addcmul(mean, share, self.phi), mean * LEAST_SHARE)
 
     def pull_of(self, pulls: Tensor, mean: Tensor) -> Tensor:
-        """Estimated mean pulls of all rows, (R, V + 1 or 1, C), from those of the batch, (R, n, C),
-        and their mean.
-        """
+        """Estimate mean pulls of all rows from those of the batch, (R, n, C), and their mean."""
         share = ((self.pulls * pulls).mean(1, keepdim=True) / self.pull_variance).clamp_(0, 1)
         return torch.addcmul(mean, share, self.pull)
 
@@ -280,9 +269,8 @@ class Anchor:
     def shift(self, place: Tensor, seen_share: Tensor | None, seen: Tensor | None) -> Shift:
         """For a batch of training rows.
 
-        Args:
-            place: which, (n,); seen_share: share of all rows that show a variate, (V, 1); seen:
-                which of the batch do, (V, n); None where all do.
+        ``place``: which, (n,); ``seen_share``: share of all rows that show a variate, (V, 1);
+        ``seen``: which of the batch do, (V, n); None where all do.
         """
         scores, pulls = self.scores.index_select(2, place), self.pulls.index_select(1, place)
         mean, mean_pull = scores.mean(2, keepdim=True), pulls.mean(1, keepdim=True)

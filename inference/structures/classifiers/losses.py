@@ -1,5 +1,6 @@
-r"""Costs of independent classifiers, in log space, as functions of the networks' log-outputs
-:math:`b_{vni} = \log \beta_v^{(i)}(x_{nv})`.
+r"""Costs of independent classifiers from log-outputs, in log space.
+
+Log-outputs are :math:`b_{vni} = \log \beta_v^{(i)}(x_{nv})`.
 
 With pseudo-weights :math:`\phi_v^{(i)} = \mathrm{mean}_n \beta_v^{(i)}` and weights :math:`w_i
 \propto \prod_v (\phi_v^{(i)})^{1/V}`, the negative cross total correlation of V variates is
@@ -34,35 +35,32 @@ FLOOR = 1e-12  # of a pseudo-weight
 
 
 def log_pseudo_weights(log_scores: Tensor) -> Tensor:
-    """Logs of the means over rows, (\\*R, V, C) from (\\*R, V, n, C)."""
+    r"""Logs of the means over rows, (\*R, V, C) from (\*R, V, n, C)."""
     return log_scores.logsumexp(-2) - math.log(log_scores.shape[-2])
 
 
 def geometric_log_weights(log_phi: Tensor) -> Tensor:
-    """Logs of the normalised geometric means over variates, (\\*R, C) from (\\*R, V, C)."""
+    r"""Logs of the normalised geometric means over variates, (\*R, C) from (\*R, V, C)."""
     return log_phi.mean(-2).log_softmax(-1)
 
 
 def log_ratio_rows(log_scores: Tensor, log_phi: Tensor, log_weights: Tensor) -> Tensor:
-    """Log-likelihood of each row relative to independence of the variates, (\\*R, n).
+    r"""Log-likelihood of each row relative to independence of the variates, (\*R, n).
 
-    Args:
-        log_scores: (\\*R, V, n, C); log_phi: (\\*R, V, C); log_weights: (\\*R, C).
+    ``log_scores``: (\*R, V, n, C); ``log_phi``: (\*R, V, C); ``log_weights``: (\*R, C).
     """
     ratios = (log_scores - log_phi.unsqueeze(-2)).sum(-3)
     return (ratios + log_weights.unsqueeze(-2)).logsumexp(-1)
 
 
 def neg_ctc(log_scores: Tensor) -> Tensor:
-    """Negative cross total correlation of all rows at once, (\\*R,) from (\\*R, V, n, C);
-    differentiable.
-    """
+    r"""Negative cross total correlation of all rows, (\*R,) from (\*R, V, n, C)."""
     log_phi = log_pseudo_weights(log_scores)
     return -log_ratio_rows(log_scores, log_phi, geometric_log_weights(log_phi)).mean(-1)
 
 
 def unnorm_neg_ctc(log_scores: Tensor) -> Tensor:
-    """The unnormalised surrogate, never below :func:`neg_ctc`, (\\*R,) from (\\*R, V, n, C)."""
+    r"""The unnormalised surrogate, never below :func:`neg_ctc`, (\*R,) from (\*R, V, n, C)."""
     return neg_ctc(log_scores) - log_pseudo_weights(log_scores).mean(-2).logsumexp(-1)
 
 
@@ -89,8 +87,7 @@ def unnorm_neg_cmi(log_scores: Tensor) -> Tensor:
 def linear_surrogate(
     log_scores: Tensor, log_phi: Tensor, shares: Tensor, log_weights: Tensor
 ) -> Tensor:
-    r"""A cost of some rows whose gradient is that of :func:`neg_ctc` of all rows, in expectation
-    over the rows, (\*R,).
+    r"""Linear cost of some rows, its expected gradient that of :func:`neg_ctc`, (\*R,).
 
     .. math::
 
@@ -101,10 +98,8 @@ def linear_surrogate(
     Its gradient is linear in the rows, so mini-batches of any size leave it unbiased. :math:`\phi`,
     r and w are of all rows, and constants here.
 
-    Args:
-        log_scores: of some rows, (\*R, V, n, C).
-        log_phi: of all rows, (\*R, V, C); shares: r, mean posterior of the components, (\*R, C);
-            log_weights: (\*R, C).
+    ``log_scores``: of some rows, (\*R, V, n, C); ``log_phi``: of all rows, (\*R, V, C); ``shares``:
+    r, mean posterior of the components, (\*R, C); ``log_weights``: (\*R, C).
     """
     log_phi, shares, log_weights = log_phi.detach(), shares.detach(), log_weights.detach()
     num_variates = log_scores.shape[-3]
@@ -156,7 +151,7 @@ def neg_tc(log_scores: Sequence[Tensor]) -> Tensor:
 
 
 def neg_mi(log_scores: Sequence[Tensor]) -> Tensor:
-    """Negative mutual information of the labels of two classifiers: :func:`neg_tc` of two variates.
+    """Negative mutual information of two classifiers' labels: :func:`neg_tc` of two.
 
     Raises:
         ValueError: for another number of variates.

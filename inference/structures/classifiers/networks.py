@@ -1,5 +1,4 @@
-"""Networks while they are trained: all weights of all restarts in one vector, outputs and gradients
-of many rows at once.
+"""Networks in training: weights of all restarts as one vector, outputs, gradients.
 
 A training step of a small network on few rows is ruled by the number of operations and not by their
 size. The dense networks that most models have are therefore evaluated and differentiated by hand,
@@ -28,7 +27,7 @@ class TrainedNetworks(Protocol):
     owner: Tensor  # which restart each entry belongs to, (P,)
 
     def prepare(self, inputs: Sequence[Tensor]) -> Any:
-        """Standardised rows by variate, (n, \\*shape), in the form in which they are evaluated."""
+        r"""Standardised rows by variate, (n, \*shape), in the form in which they are evaluated."""
         ...
 
     def some(self, prepared: Any, begin: int, end: int) -> Any:
@@ -44,9 +43,8 @@ class TrainedNetworks(Protocol):
     ) -> None:
         """The gradient with respect to the weights, into or on top of ``gradient`` (P,).
 
-        Args:
-            slope: with respect to the log-outputs of the rows last evaluated, (R, V, n, C);
-                log_scores, scores: these outputs.
+        ``slope``: with respect to the log-outputs of the rows last evaluated, (R, V, n, C);
+        ``log_scores``, ``scores``: these outputs.
         """
         ...
 
@@ -59,7 +57,7 @@ class TrainedNetworks(Protocol):
         ...
 
     def features(self, prepared: Any) -> list[Tensor]:
-        """What the logits of every variate are linear in, (R, n, F), of networks that know it."""
+        """Features that the logits of every variate are linear in, (R, n, F)."""
         ...
 
 
@@ -68,8 +66,8 @@ def networks_of(
 ) -> TrainedNetworks:
     """The networks of a model with their weights from ``start`` (R, ...).
 
-    Args:
-        about: the model's description; by_hand: whether dense networks have their gradient by hand.
+    ``about``: the model's description; ``by_hand``: whether dense networks have their gradient by
+    hand.
     """
     group = about.groups[0]
     if by_hand and len(about.groups) == 1 and type(group.network) is Dense:
@@ -78,7 +76,7 @@ def networks_of(
 
 
 class DenseNetworks:
-    """Dense networks of one architecture; R restarts of G networks are B = R G matrices a layer.
+    """Dense networks of one architecture, R restarts of G as R G matrices a layer.
 
     Args:
         about: the model's description; start: weights (R, ...) by site.
@@ -119,6 +117,7 @@ class DenseNetworks:
         ]
 
     def packed(self, params: Params) -> Tensor:
+        """Weights (R, ...) by site as one vector, (P,)."""
         return torch.cat([value.reshape(-1) for value in self._pieces(params)])
 
     def _views(self, theta: Tensor) -> list[Tensor]:
@@ -130,14 +129,17 @@ class DenseNetworks:
         ]
 
     def prepare(self, inputs: Sequence[Tensor]) -> Tensor:
+        """Rows of all variates side by side, (V, n, D)."""
         width = self.shapes[0][1]
         rows = side_by_side(inputs, width)  # (V, n, D)
         return rows.contiguous()
 
     def some(self, prepared: Tensor, begin: int, end: int) -> Tensor:
+        """Consecutive ones of prepared rows."""
         return prepared[:, begin:end]
 
     def log_scores(self, prepared: Tensor, keep: bool) -> Tensor:
+        """Log-outputs (R, V, n, C); ``keep`` the layers for the gradient."""
         hidden = prepared
         if self.num_networks == 1 < self.num_variates:
             hidden = hidden.reshape(1, -1, hidden.shape[-1])
@@ -156,6 +158,7 @@ class DenseNetworks:
     def add_gradient(
         self, slope: Tensor, log_scores: Tensor, scores: Tensor, gradient: Tensor, add: bool
     ) -> None:
+        """Backpropagate a slope of the log-outputs into ``gradient``, (P,)."""
         if self._of_gradient is None or self._of_gradient[0] is not gradient:
             self._of_gradient = (gradient, self._views(gradient))
         places = self._of_gradient[1]
@@ -174,9 +177,11 @@ class DenseNetworks:
                 upstream = torch.bmm(upstream, self._layers[layer].mT).mul_(hidden > 0)
 
     def features(self, prepared: Tensor) -> list[Tensor]:
+        """Features of the last hidden layer by variate, (R, n, F)."""
         return _features(self.about, prepared, self.params(self.theta))
 
     def params(self, theta: Tensor) -> Params:
+        """Weights (R, ...) by site of the program."""
         out, layers = {}, self._views(theta)
         for layer in range(self.num_layers):
             weights, intercepts = layers[2 * layer], layers[2 * layer + 1]
@@ -211,12 +216,15 @@ class AnyNetworks:
         self._output: Tensor | None = None
 
     def prepare(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Rows by variate, as they are."""
         return list(inputs)
 
     def some(self, prepared: list[Tensor], begin: int, end: int) -> list[Tensor]:
+        """Consecutive ones of prepared rows."""
         return [x[begin:end] for x in prepared]
 
     def log_scores(self, prepared: list[Tensor], keep: bool) -> Tensor:
+        """Log-outputs (R, V, n, C); ``keep`` the graph for the gradient."""
         self._leaf = self.theta.detach().requires_grad_() if keep else None
         with torch.set_grad_enabled(keep):
             output = self._evaluate(self.theta if self._leaf is None else self._leaf, prepared)
@@ -239,6 +247,7 @@ class AnyNetworks:
     def add_gradient(
         self, slope: Tensor, log_scores: Tensor, scores: Tensor, gradient: Tensor, add: bool
     ) -> None:
+        """Differentiate a slope of the log-outputs into ``gradient``, (P,)."""
         if self._leaf is None or self._output is None:
             raise RuntimeError("a gradient was asked for of outputs that were not kept")
         (own,) = torch.autograd.grad(self._output, self._leaf, slope)
@@ -248,6 +257,7 @@ class AnyNetworks:
             gradient.copy_(own)
 
     def params(self, theta: Tensor) -> Params:
+        """Weights (R, ...) by site of the program."""
         parts = theta.split([math.prod(shape) for shape in self.shapes.values()])
         return {
             site: part.view(shape)
@@ -255,9 +265,11 @@ class AnyNetworks:
         }
 
     def packed(self, params: Params) -> Tensor:
+        """Weights (R, ...) by site as one vector, (P,)."""
         return torch.cat([params[site].reshape(-1) for site in self.about.network_sites])
 
     def features(self, prepared: list[Tensor]) -> list[Tensor]:
+        """Features of the last hidden layer by variate, (R, n, F)."""
         return _features(self.about, prepared, self.params(self.theta))
 
 

@@ -1,7 +1,4 @@
-"""What is minimised besides the likelihood: wishes about the weights, labels of some rows.
-
-Small frozen records, given to the engine.
-"""
+"""Regularizers of independent classifiers: penalties of weights, labels of some rows."""
 
 from __future__ import annotations
 
@@ -26,9 +23,7 @@ class WeightPenalty(Protocol):
         ...
 
     def slope(self, log_weights: Tensor) -> Tensor:
-        """Its derivative with respect to the logs of the weights, as if these were free of each
-        other, (R, C).
-        """
+        """Derivative by the logs of the weights, as if these were free, (R, C)."""
         ...
 
     def check(self, num_components: int) -> None:
@@ -38,8 +33,7 @@ class WeightPenalty(Protocol):
 
 @dataclass(frozen=True)
 class CrossTotalCorrelation:
-    r"""The negative cross total correlation
-    (:func:`~inference.structures.classifiers.losses.neg_ctc`): minus the mean log-likelihood ratio.
+    r"""Negative cross total correlation: minus the mean log-likelihood ratio.
 
     Args:
         consistency: how much of :math:`-\log \sum_i \prod_v (\phi_v^{(i)})^{1/V} \ge 0` is added,
@@ -62,8 +56,9 @@ class CrossTotalCorrelation:
 
 @dataclass(frozen=True)
 class EvenWeights:
-    r""":math:`\lambda \sum_i w_i^2` ("squares") or :math:`\lambda \sum_i w_i \log w_i` ("entropy"):
-    components of like weights, or of unlike ones.
+    r"""Penalty that makes components of like weights, or of unlike ones.
+
+    :math:`\lambda \sum_i w_i^2` ("squares") or :math:`\lambda \sum_i w_i \log w_i` ("entropy").
 
     Args:
         strength: :math:`\lambda`, in nats a row; negative for lopsided weights.
@@ -82,15 +77,18 @@ class EvenWeights:
         if self.form not in ("squares", "entropy"):
             raise ValueError(f"EvenWeights: form must be 'squares' or 'entropy', got {self.form!r}")
 
-    def check(self, num_components: int) -> None: ...
+    def check(self, num_components: int) -> None:
+        """Accept any number of components."""
 
     def value(self, log_weights: Tensor) -> Tensor:
+        """Penalty (R,) of log-weights (R, C)."""
         weights = log_weights.exp()
         return self.strength * (weights * (weights if self.form == "squares" else log_weights)).sum(
             -1
         )
 
     def slope(self, log_weights: Tensor) -> Tensor:
+        """Derivative by the log-weights, (R, C)."""
         weights = log_weights.exp()
         return (
             self.strength * weights * (2 * weights if self.form == "squares" else log_weights + 1)
@@ -99,8 +97,7 @@ class EvenWeights:
 
 @dataclass(frozen=True)
 class KnownWeights:
-    r""":math:`-\lambda \sum_i w^\circ_i \log w_i`: weights that are known from elsewhere, but not
-    exactly.
+    r"""Penalty for weights known from elsewhere: :math:`-\lambda \sum_i w^\circ_i \log w_i`.
 
     Which component has which weight is not known: the largest is held against the largest, and so
     on. Weights known exactly are given to the model: ``InClassNet(..., weights=(0.4, 0.6))``.
@@ -135,6 +132,7 @@ class KnownWeights:
         check_number("KnownWeights", "strength", self.strength, "be positive and finite", above=0)
 
     def check(self, num_components: int) -> None:
+        """Refuse another number of components."""
         if len(self.weights) != num_components:
             raise ValueError(
                 f"KnownWeights: {num_components} weights were expected, one a component, got"
@@ -148,17 +146,20 @@ class KnownWeights:
         return known[log_weights.argsort(-1).argsort(-1)]
 
     def value(self, log_weights: Tensor) -> Tensor:
+        """Penalty (R,) of log-weights (R, C)."""
         return -self.strength * (self._matched(log_weights) * log_weights).sum(-1)
 
     def slope(self, log_weights: Tensor) -> Tensor:
+        """Derivative by the log-weights, (R, C)."""
         return -self.strength * self._matched(log_weights)
 
 
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class Labels:
-    r"""Labels of some rows: their cross-entropy is added to the cost, :math:`-\tau \, \mathrm{mean}
-    \log \sum_i p_{ni} Q_{i y_n}` over the rows that have one.
+    r"""Labels of some rows, whose cross-entropy is added to the cost.
+
+    :math:`-\tau \, \mathrm{mean} \log \sum_i p_{ni} Q_{i y_n}` over the rows that have one.
 
     Args:
         values: the component of each row, 0, ..., C - 1; -1 (or NaN) where it is not known, (N,).

@@ -34,13 +34,12 @@ STEEPNESSES = tuple(0.05 * 2**k for k in range(10))
 
 
 def common_start(about: ClassifierDescription, data: Any, params: Params, seed: int) -> Params:
-    """Random starts whose output layers agree between variates; the starts as they are where
-    networks have no known features.
+    """Random starts whose output layers agree between variates.
 
-    Args:
-        about: the model's description; data: as the model checks it; params: starts (R, ...) by
-            site.
-        seed: of the clusters.
+    The starts as they are where networks have no known features.
+
+    ``about``: the model's description; ``data``: as the model checks it; ``params``: starts (R,
+    ...) by site; ``seed``: of the clusters.
     """
     found = _features(about, data, params)
     if found is None:
@@ -80,9 +79,7 @@ def common_start(about: ClassifierDescription, data: Any, params: Params, seed: 
 def _features(
     about: ClassifierDescription, data: Any, params: Params
 ) -> tuple[list[Tensor], list[Tensor]] | None:
-    """Centred features of every variate, (R, n, F), and their means, (R, F); in double
-    precision.
-    """
+    """Centred features of every variate, (R, n, F), and their means, (R, F)."""
     parts = rows_of(data, about.shapes)
     step = max(1, -(-len(parts[0]) // MOST_ROWS))
     scaling = {name: params[name][0] for name in about.scaling_sites} | {
@@ -115,9 +112,7 @@ def _features(
 
 
 def _directions(features: list[Tensor], size: int, is_shared: bool) -> list[Tensor]:
-    """Canonical directions of each variate's features, (F, size), whose scores have unit variance
-    on average over variates.
-    """
+    """Canonical directions (F, size) of each variate, scores of unit variance on average."""
     num = len(features[0])
     if is_shared:
         total = sum(features[1:], features[0])
@@ -163,9 +158,7 @@ def _clusters(scores: Tensor, num_clusters: int, seed: int) -> tuple[Tensor, Ten
 
 
 def _steepness(scores: Tensor, centres: Tensor, share: Tensor) -> float:
-    """How sharply the clusters are told apart by one variate: what of a few values has the least
-    cost.
-    """
+    """Steepness of one variate's classifiers of the least cost, out of a few."""
     exponent = scores @ centres.mT - 0.5 * centres.square().sum(-1)  # (V, n, C)
     costs = [
         float(neg_ctc((steepness * exponent + share.log()).log_softmax(-1)))

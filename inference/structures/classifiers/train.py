@@ -126,7 +126,7 @@ class Course:
         )
 
     def to(self, like: Tensor) -> Course:
-        """What networks work with on their device."""
+        """Move what the networks work with to their device."""
         for name in (
             "theta",
             "average",
@@ -153,15 +153,12 @@ class Course:
         patience: int | None,
         num_decays: int,
     ) -> None:
-        """Take in the objective of every restart after an epoch: keep the best weights, slow down
-        or stop those that gain no more.
+        """Take in an epoch's objectives: keep the best weights, slow down or stop restarts.
 
-        Args:
-            theta: weights (P,); omega: (R, C); value: the objective, (R,); of_training: their
-                log-likelihood, (R,).
-            owner: restart of each entry of ``theta``.
-            tolerance, patience, num_decays: what counts as a gain, and what is done without one, as
-                in :class:`inference.TrainClassifiers`.
+        ``theta``: weights (P,); ``omega``: (R, C); ``value``: the objective, (R,); ``of_training``:
+        their log-likelihood, (R,); ``owner``: restart of each entry of ``theta``; ``tolerance``,
+        ``patience``, ``num_decays``: what counts as a gain, and what is done without one, as in
+        :class:`inference.TrainClassifiers`.
         """
         value = value.double().cpu()
         self.history = torch.cat([self.history, torch.where(self.active, value, torch.nan)[None]])
@@ -202,8 +199,7 @@ BETAS, EPSILON = (0.9, 0.999), 1e-8
 
 @dataclass(frozen=True)
 class TrainClassifiers:
-    r"""Trains independent classifiers by gradient descent on the cross total correlation, all
-    restarts as one batch.
+    r"""Gradient descent on the cross total correlation, all restarts as one batch.
 
     The cost of all rows has their means :math:`\phi` inside logarithms, so the cost of a mini-batch
     by itself is biased, the more the smaller the batch and the more components there are. Given
@@ -356,7 +352,7 @@ class TrainClassifiers:
 
     @property
     def objective_name(self) -> str:
-        """What is maximised, per row."""
+        """Name of the objective, per row."""
         what = (
             "log-likelihood ratio to independence"
             if self.cost is not None
@@ -413,8 +409,7 @@ class TrainClassifiers:
 def on_rows(method: Any, index: Tensor) -> Any:
     """The same engine for some of the rows: with their labels, where it has any.
 
-    Args:
-        method: any engine, or None; index: (n,), which rows.
+    ``method``: any engine, or None; ``index``: (n,), which rows.
     """
     if not isinstance(method, TrainClassifiers) or method.labels is None:
         return method
@@ -537,9 +532,7 @@ class _Training:
     def balance(
         self, course: Course, index: Tensor, drop_anchor: bool = False
     ) -> tuple[Balance, Tensor]:
-        """The statistics of all rows of ``index``, and the objective of a row, (R,); an anchor for
-        the steps that follow, if asked for.
-        """
+        """Statistics of all rows of ``index`` and their objective, (R,); an anchor if asked for."""
         outputs: list[Tensor] | None = [] if drop_anchor and self.is_anchored else None
         log_weights = self.logits(course)
         total: Tensor | float = 0.0
@@ -592,9 +585,7 @@ class _Training:
         stored: list[Tensor] | None,
         pulls: list[Tensor] | None = None,
     ) -> Tensor:
-        """The pulls of all rows, in place, and their objective; ``pulls`` keeps those of each
-        row.
-        """
+        """Pulls of all rows, in place, and their objective; ``pulls`` keeps each row's."""
         log_phi = balance.phi.log()
         log_weights = self.objective.log_weights(balance, log_phi)
         pull: Tensor | float = 0.0
@@ -643,9 +634,7 @@ class _Training:
         return value
 
     def held_out_gain(self, course: Course, restart: int) -> tuple[float, float]:
-        """The mean log-likelihood ratio of the held-out rows in one restart, and its standard
-        error; 0 and 0 where they are too few to say.
-        """
+        """Mean held-out log-likelihood ratio and standard error; 0, 0 of too few rows."""
         if self.method.cost is None or len(self.held) < LEAST_HELD:
             return 0.0, 0.0
         balance, _ = self.balance(course, self.kept)
@@ -832,9 +821,7 @@ class _Training:
         self._descend(course, balance, log_weights, rate)
 
     def _descend(self, course: Course, balance: Balance, log_weights: Tensor, rate: Tensor) -> None:
-        """One step of Adam along the gradient of the cost, and of the prior of the networks, in
-        place.
-        """
+        """One Adam step along the gradient of the cost and the networks' prior, in place."""
         theta, gradient = self.networks.theta, self.gradient
         gradient.add_(theta, alpha=1.0 / (self.about.prior_scale**2 * len(self.kept)))
         course.step += 1
@@ -852,8 +839,7 @@ class _Training:
     # ---------------------------------------------------------------- the end
 
     def _last_steps(self, course: Course, objective: Tensor) -> Tensor:
-        """Newton's method for the output layers, from where the networks are; the objective, (R,),
-        of the weights that every restart keeps is returned.
+        """Newton's method for the output layers; the objective (R,) of the kept weights.
 
         They are the last whose held-out rows are not less likely than before the first step by more
         than the standard error of the difference: the epoch that they start from was chosen by
@@ -893,9 +879,7 @@ class _Training:
         return objective
 
     def _along(self, course: Course, step: Direction, before: Tensor) -> tuple[Balance, Tensor]:
-        """Statistics and objective of all training rows after a step of every restart: halved until
-        its objective rises, left out where it never does.
-        """
+        """Statistics and objective after a step, halved until it rises or left out."""
         owner, theta, omega = self.networks.owner, self.networks.theta.clone(), course.omega
         change, size = self.networks.packed(step.networks), torch.ones_like(before)
         for halvings in range(MOST_HALVINGS + 1):
@@ -954,9 +938,7 @@ class _Training:
 def _adam(
     theta: Tensor, gradient: Tensor, first: Tensor, second: Tensor, step: int, rate: Tensor
 ) -> None:
-    """Adam's step, in place; written out, for torch's own optimisers cost more than a step of a
-    small network.
-    """
+    """Adam's step in place; torch's optimisers cost more than a step of a small network."""
     first.lerp_(gradient, 1 - BETAS[0])
     second.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
     scale = math.sqrt(1 - BETAS[1] ** step)

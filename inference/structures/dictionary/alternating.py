@@ -1,6 +1,4 @@
-"""Alternating minimisation for sparse coding: codes for the dictionary, the dictionary for the
-codes, restarts as one batch.
-"""
+"""Engine: alternating minimisation for sparse coding, restarts as one batch."""
 
 from __future__ import annotations
 
@@ -61,7 +59,7 @@ def _described(owner: object, problem: Problem) -> DictionaryDescription:
 
 @dataclass(eq=False)
 class Alternation:
-    """Where the restarts are, so that an interrupted run goes on from there.
+    """State of the alternation, from which an interrupted run goes on.
 
     Args:
         dictionary: (R, J, m); codes: (R, N, m); error: squared, (R,); rounds, converged: of each
@@ -96,8 +94,9 @@ class Alternation:
 
 @dataclass(eq=False)
 class Epochs:
-    """The same for passes over the rows: dictionary (R, J, m), state of the generator, minus
-    squared errors (T, R).
+    """State of passes over the rows.
+
+    Dictionary (R, J, m), state of the generator, minus squared errors (T, R).
     """
 
     dictionary: Tensor
@@ -107,8 +106,9 @@ class Epochs:
 
 @dataclass(frozen=True)
 class AlternatingMinimization:
-    """Codes by a small-support decoder, then the dictionary by least squares over all rows (Engan,
-    Aase and Husoy 1999).
+    """Codes by a small-support decoder, then the dictionary by least squares.
+
+    Source: Engan, Aase and Husoy (1999).
 
     A row keeps its old codes where the new ones fit worse, so the squared error never grows. A
     column that nobody uses starts anew at the row explained worst. A restart stops when the error
@@ -205,9 +205,7 @@ def _errors(data: Tensor, dictionary: Tensor, codes: Tensor) -> Tensor:
 
 
 def refitted(data: Tensor, dictionary: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
-    """The best dictionary (R, J, m) for the codes (R, N, m), columns of length 1, and the codes in
-    its scale.
-    """
+    """Best dictionary (R, J, m) for codes (R, N, m), unit columns, and the codes in its scale."""
     gram = codes.mT @ codes
     new = (data.mT @ codes) @ torch.linalg.pinv(gram, rtol=1e-12, hermitian=True)
     length = new.norm(dim=-2)
@@ -233,8 +231,9 @@ def refitted(data: Tensor, dictionary: Tensor, codes: Tensor) -> tuple[Tensor, T
 
 @dataclass(frozen=True)
 class GradientAlternation:
-    r"""The alternating minimisation of Buhai et al. (2020, arXiv:1907.00030), with the constants of
-    their released code.
+    r"""Alternating minimisation with the constants of Buhai et al.'s released code.
+
+    Source: Buhai et al. (2020), arXiv:1907.00030.
 
     For every batch of rows: codes by ``decoder``, then :math:`A \leftarrow A - \eta\,
     \mathrm{mean}\, (A h - x) h^\top`, columns back to length 1. Every restart has its own order of

@@ -29,7 +29,8 @@ RANK_TOLERANCE = 1e-12  # of the Gram matrix, relative
 class Decoder(Protocol):
     """Codes from sufficient statistics."""
 
-    def decode(self, cross: Tensor, gram: Tensor, sparsity: int) -> Tensor: ...
+    def decode(self, cross: Tensor, gram: Tensor, sparsity: int) -> Tensor:
+        """Codes (R, N, m) from cross products (R, N, m) and the Gram matrix (R, m, m)."""
 
 
 def least_squares(cross: Tensor, gram: Tensor) -> Tensor:
@@ -38,9 +39,7 @@ def least_squares(cross: Tensor, gram: Tensor) -> Tensor:
 
 
 def amounts_on(chosen: Tensor, cross: Tensor, gram: Tensor) -> tuple[Tensor, Tensor]:
-    """Least squares on supports (R, N, s): amounts (R, N, s), and what dropping each costs in
-    squared error, (R, N, s).
-    """
+    """Least-squares amounts on supports (R, N, s), and the squared error of dropping each."""
     size, m = chosen.shape[-1], gram.shape[-1]
     pairs = chosen.unsqueeze(-1) * m + chosen.unsqueeze(-2)  # (R, N, s, s)
     block = gram.flatten(1).gather(1, pairs.flatten(1)).reshape(pairs.shape)
@@ -52,9 +51,7 @@ def amounts_on(chosen: Tensor, cross: Tensor, gram: Tensor) -> tuple[Tensor, Ten
 
 
 def _on_support(chosen: Tensor, cross: Tensor, gram: Tensor) -> Tensor:
-    """Codes with the best amounts on a support; where one is negative it is left out and the others
-    are solved for again.
-    """
+    """Codes with the best amounts on a support, negative ones left out one by one."""
     amounts, _ = amounts_on(chosen, cross, gram)
     eye = torch.eye(chosen.shape[-1], dtype=gram.dtype, device=gram.device)
     out = amounts < 0
@@ -75,8 +72,9 @@ def _on_support(chosen: Tensor, cross: Tensor, gram: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Shrinkage:
-    r""":math:`\max(0, A^+ x - \alpha)`, the decoder of Buhai et al. (2020, arXiv:1907.00030); it
-    does not use the sparsity.
+    r""":math:`\max(0, A^+ x - \alpha)` (Buhai et al. 2020, arXiv:1907.00030).
+
+    It does not use the sparsity.
 
     Args:
         threshold: :math:`\alpha`, in units of the data.
@@ -100,8 +98,7 @@ class Shrinkage:
 
 @dataclass(frozen=True)
 class BackwardElimination:
-    """Non-negative least squares over all columns; of its largest entries the cheapest is dropped
-    until ``sparsity`` are left.
+    """Non-negative least squares, whose cheapest large entries are dropped one by one.
 
     Args:
         num_sweeps: passes of coordinate descent from the clamped pseudoinverse.
@@ -137,8 +134,9 @@ class BackwardElimination:
 
 @dataclass(frozen=True)
 class Pursuit:
-    """Orthogonal matching pursuit (Pati, Rezaiifar and Krishnaprasad 1993) with columns of positive
-    correlation.
+    """Orthogonal matching pursuit with columns of positive correlation.
+
+    Source: Pati, Rezaiifar and Krishnaprasad (1993).
     """
 
     def decode(self, cross: Tensor, gram: Tensor, sparsity: int) -> Tensor:
@@ -154,8 +152,9 @@ class Pursuit:
 
 @dataclass(frozen=True)
 class HardThresholding:
-    """Iterative hard thresholding (Blumensath and Davies 2009) from the pseudoinverse, least
-    squares on every support.
+    """Iterative hard thresholding from the pseudoinverse, least squares on every support.
+
+    Source: Blumensath and Davies (2009).
 
     Args:
         num_steps: gradient steps.
@@ -192,8 +191,7 @@ CHUNK_ELEMENTS = 2**22  # of the largest tensor of a decoder
 def decode(decoder: Any, data: Tensor, dictionary: Tensor, sparsity: int) -> Tensor:
     """Codes (R, N, m) of rows (N, J) by one decoder, in chunks of rows.
 
-    Args:
-        dictionary: (R, J, m), columns not all zero.
+    ``dictionary``: (R, J, m), columns not all zero.
     """
     gram = dictionary.mT @ dictionary
     rows = max(1, CHUNK_ELEMENTS // (len(dictionary) * max(dictionary.shape[-1], 4 * sparsity**2)))
@@ -268,7 +266,7 @@ def finished(
 def objectives(
     about: DictionaryDescription, problem: Problem, params: Params
 ) -> tuple[Tensor, Tensor]:
-    """Log-likelihood given the codes, and log-joint density of data, codes and parameters, (R,)."""
+    """Log-likelihood given the codes, and log-joint density with the parameters, (R,)."""
     likelihood = conditional_rows(about, params, problem.data).sum(-1).double().cpu()
     prior = problem.program().log_prior(params).detach().double().cpu()
     each = -log(comb(about.num_columns, about.sparsity)) - about.sparsity * log(about.bound)

@@ -1,4 +1,4 @@
-"""Engine: monotone updates of factorizations, many restarts at once, the slower half stopped."""
+"""Engine: monotone updates of factorizations, many restarts at once."""
 
 from __future__ import annotations
 
@@ -40,9 +40,7 @@ SCALE_RANGE = (1e-6, 1e6)
 
 
 def with_scales(about: FactorizationDescription, params: Params, problem: Problem) -> Params:
-    """Parameters with the noise scale that fits the residuals best, for Normal entries; with a
-    dispersion to start from.
-    """
+    """Parameters with the best noise scale (Normal entries), or a dispersion to start from."""
     if about.dispersed and "dispersion" not in params:
         return params | {
             "dispersion": torch.full_like(params["signatures"][:, :1, 0], START_DISPERSION)
@@ -66,9 +64,7 @@ def with_scales(about: FactorizationDescription, params: Params, problem: Proble
 def objectives(
     about: FactorizationDescription, problem: Problem, params: Params
 ) -> tuple[Tensor, Tensor]:
-    """Log-likelihood given the activities, and log-joint density of data, activities and
-    parameters, (R,).
-    """
+    """Log-likelihood given the activities, and log-joint density of everything, (R,)."""
 
     def of_rows(place: slice, data: Tensor) -> dict[str, Tensor]:
         own = params | {"activities": params["activities"][:, place]}
@@ -124,7 +120,7 @@ CHECKPOINT_EVERY = 10  # iterations between two writes
 
 @dataclass(frozen=True)
 class Factorize:
-    r"""Point estimates of signatures and activities by monotone updates, all restarts as one batch.
+    """Point estimates of signatures and activities by monotone updates, restarts as one batch.
 
     Rows may come in blocks (:class:`~inference.base.streaming.row_blocks.RowBlocks`): every pass
     solves them block by block and adds up what the signatures want to know of them, K x J numbers a
@@ -247,10 +243,9 @@ class Factorize:
     ) -> Course:
         """All restarts to convergence.
 
-        Args:
-            updates: of all rows; course: where the restarts are, changed in place.
-            progress, store: what is told and written on the way.
-            num_rows: of all processes.
+        ``updates``: of all rows; ``course``: where the restarts are, changed in place;
+        ``progress``, ``store``: what is told and written on the way; ``num_rows``: of all
+        processes.
         """
         size = max(1, BLOCK_ELEMENTS // (num_rows * updates.x.shape[-1]))
         while len(course.active) and course.num_sweeps < self.max_sweeps:
@@ -286,7 +281,7 @@ class Factorize:
 
 @dataclass(eq=False)
 class Course:
-    """Where the restarts are, so that an interrupted run goes on from there.
+    """State of the restarts, from which an interrupted run goes on.
 
     Args:
         params: (R, ...) by site; last: objective up to a constant, (R,); rounds, converged: of each
@@ -312,9 +307,7 @@ class Course:
         return cls(params, last, rounds, rounds.bool(), torch.arange(num), last.new_zeros(0, num))
 
     def advance(self, value: Tensor, tolerance: float, race: bool) -> float:
-        """Take in the objective of the active restarts, (A,), and stop those that gain no more or
-        fall behind; the largest gain over that at which one stops.
-        """
+        """Take in objectives (A,), stop finished and slow restarts; return the largest gain."""
         active = self.active
         gain, least = (value - self.last[active]).abs(), tolerance * value.abs().clamp(min=1e-300)
         done = gain <= least
@@ -331,8 +324,7 @@ class Course:
 
 
 class SharedCourse(SharedCheckpoint):
-    """The course of several processes: process 0 writes what they share, each the activities of its
-    own rows beside it.
+    """Course of several processes: process 0 writes the shared part, each its activities.
 
     The activities have two files that take turns, and process 0 writes once all have written, so
     that what it says last is on every disk.
@@ -349,6 +341,7 @@ class SharedCourse(SharedCheckpoint):
         )
 
     def save(self, state: Course) -> None:
+        """Write this process's activities, then the shared part."""
         error = None
         try:
             write_tensors(
@@ -369,6 +362,7 @@ class SharedCourse(SharedCheckpoint):
         )
 
     def load(self, kind: type[State]) -> State | None:
+        """Read the shared part and this process's activities; None if there are none."""
         course: Any = super().load(kind)
         if course is None:
             return None
@@ -389,9 +383,7 @@ class SharedCourse(SharedCheckpoint):
 
 
 def _with_activities(updates: Counts | LeastSquares, start: Params, start_given: bool) -> Params:
-    """A start (R, ...) with activities of all rows (of this process), which those of rows in blocks
-    are solved for.
-    """
+    """Start (R, ...) with activities of all rows, solved for where rows come in blocks."""
     if updates.rows is None:
         return start
     phi, dispersion = start["signatures"], start.get("dispersion")

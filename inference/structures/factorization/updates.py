@@ -24,8 +24,7 @@ Sums = dict[str, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Alternating:
-    """Updates of activities z (R, N, K) and signatures phi (R, K, J), of rows in memory or in
-    blocks.
+    """Alternating updates of activities z (R, N, K) and signatures phi (R, K, J).
 
     Where rows come in blocks, z are those of this process's rows, which stay with it, and sums over
     rows are those of all processes. A subclass says of rows in memory what their activities, sums
@@ -47,7 +46,7 @@ class Alternating:
         raise NotImplementedError
 
     def at(self, index: Tensor) -> Self:
-        """Those of some of the rows in memory."""
+        """Updates of some of the rows in memory."""
         raise NotImplementedError
 
     def activities(self, z: Tensor, phi: Tensor) -> Tensor:
@@ -67,11 +66,12 @@ class Alternating:
         raise NotImplementedError
 
     def log_prior(self, phi: Tensor) -> Tensor:
-        """Of the signatures, up to a constant, (R,)."""
+        """Log-prior of the signatures up to a constant, (R,)."""
         return phi.new_zeros(len(phi))
 
     def summed(self, of_part: Callable[[slice, Self], Sums], like: Sums | None = None) -> Sums:
-        """What a function makes of places of rows and their updates, added up over all rows;
+        """Sum over all rows of a function of places and their updates.
+
         ``like`` as :meth:`CheckedRows.summed_at` has it.
         """
         if self.rows is not None:
@@ -82,7 +82,7 @@ class Alternating:
         return total.total()
 
     def total(self, value: Tensor) -> Tensor:
-        """What processes have of their rows' sum, added up."""
+        """Add up the sums of all processes."""
         return value if self.rows is None else self.rows.processes.total(value.double()).to(value)
 
     def sweep(self, z: Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
@@ -113,8 +113,7 @@ BLOCK_ELEMENTS = 2**17
 
 @dataclass(frozen=True, eq=False)
 class Counts(Alternating):
-    r"""Updates of a Poisson factorization: EM with the components' shares of each count as missing
-    data.
+    r"""EM updates of a Poisson factorization, shares of each count as missing data.
 
     :math:`E[y_{nkj} \mid x] = x_{nj} z_{nk} \phi_{kj} / \mu_{nj}`; a missing entry is missing data
     as well, so every update keeps :math:`\sum_j \phi_{kj} = 1` and never lowers the log-posterior.
@@ -141,24 +140,29 @@ class Counts(Alternating):
         return cls(x, mask, about.concentration, shape, rate)
 
     def on(self, data: Tensor) -> Self:
+        """Updates of other rows, in memory."""
         x, mask = filled(Poisson(), data)
         return replace(self, x=x, mask=mask, rows=None)
 
     def at(self, index: Tensor) -> Self:
+        """Updates of some of the rows."""
         return replace(self, x=self.x[index], mask=None if self.mask is None else self.mask[index])
 
     def ratio(self, z: Tensor, phi: Tensor) -> Tensor:
-        """x / mu, (R, N, J); 1 where missing, for there the expected count is mu itself."""
+        """Ratio x / mu, (R, N, J); 1 where missing, for there mu itself is expected."""
         ratio = self.x / (z @ phi).clamp_(min=FLOOR)
         return ratio if self.mask is None else ratio * self.mask + (1 - self.mask)
 
     def activities(self, z: Tensor, phi: Tensor) -> Tensor:
+        """Update of z given phi, (R, N, K)."""
         return (z * (self.ratio(z, phi) @ phi.mT) + (self.shape - 1)) / (1 + self.rate)
 
     def pulls(self, z: Tensor, phi: Tensor) -> Sums:
+        """Sums over rows of z times the ratio, (R, K, J)."""
         return {"pulls": z.mT @ self.ratio(z, phi)}
 
     def moved(self, z: Tensor, phi: Tensor, pulls: Sums) -> tuple[Tensor, Tensor]:
+        """Signatures on the simplex; one without any pull stays."""
         new = phi * pulls["pulls"] + (self.concentration - 1)
         total = new.sum(-1, keepdim=True)
         # a component that nobody uses stays as it is
@@ -180,6 +184,7 @@ class Counts(Alternating):
         return total
 
     def log_prior(self, phi: Tensor) -> Tensor:
+        """Log-density of the Dirichlet prior up to a constant, (R,)."""
         return (
             (self.concentration - 1) * phi.clamp(min=1e-300).log().sum((-2, -1))
             if self.concentration > 1
@@ -206,8 +211,9 @@ SETTLED = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class DispersedCounts(Counts):
-    r"""Updates of a negative binomial factorization, variance :math:`\mu + \delta \mu^2` (Gouvert,
-    Oberlin and Fevotte 2020).
+    r"""Updates of a negative binomial factorization, variance :math:`\mu + \delta \mu^2`.
+
+    Source: Gouvert, Oberlin and Fevotte (2020).
 
     Missing data are the components' shares y and a factor :math:`a \sim \mathrm{Gamma}(1/\delta,
     1/\delta)` of every cell, given which counts are :math:`\mathrm{Poisson}(a \mu)`. The split does
@@ -228,16 +234,18 @@ class DispersedCounts(Counts):
         return cls(x, mask, size=params["dispersion"].reciprocal().unsqueeze(-1))
 
     def _parts(self, z: Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
-        """x / mu and E[a | x], (R, N, J); 0 where missing."""
+        """Ratio x / mu and E[a | x], (R, N, J); 0 where missing."""
         mu = (z @ phi).clamp_(min=FLOOR)
         ratio, weight = self.x / mu, (self.x + self.size) / (mu + self.size)
         return (ratio, weight) if self.mask is None else (ratio * self.mask, weight * self.mask)
 
     def activities(self, z: Tensor, phi: Tensor) -> Tensor:
+        """Update of z given phi, (R, N, K)."""
         ratio, weight = self._parts(z, phi)
         return z * (ratio @ phi.mT) / (weight @ phi.mT).clamp(min=1e-300)
 
     def pulls(self, z: Tensor, phi: Tensor) -> Sums:
+        """Sums over rows of z times ratio and weight, (R, K, J) each."""
         ratio, weight = self._parts(z, phi)
         return {"ratio": z.mT @ ratio, "weight": z.mT @ weight}
 
@@ -270,12 +278,12 @@ class DispersedCounts(Counts):
         return self._of_mean(mu, size) + self._fixed(size)
 
     def _of_mean(self, mu: Tensor, size: Tensor) -> Tensor:
-        """What of an entry's term depends on its mean."""
+        """Part of an entry's term that depends on its mean."""
         odds = torch.log1p(mu / size)  # log((size + mu) / size)
         return self.x * mu.log() - (self.x + size) * odds
 
     def _fixed(self, size: Tensor) -> Tensor:
-        """What does not."""
+        """Part of an entry's term that does not depend on its mean."""
         return torch.lgamma(self.x + size) - torch.lgamma(size) - self.x * size.log()
 
     @cached_property
@@ -293,9 +301,7 @@ class DispersedCounts(Counts):
         return size * first, size * first + size.square() * second
 
     def dispersed(self, z: Tensor, phi: Tensor) -> tuple[Self, Tensor]:
-        """With the dispersion moved by a Newton step of its logarithm, shortened until it gains;
-        and the new objective.
-        """
+        """Move the dispersion by a shortened Newton step of its log; the new objective."""
 
         def slopes(place: slice, part: Self) -> Sums:
             mu = (z[:, place] @ phi).clamp_(min=FLOOR)
@@ -361,9 +367,7 @@ class LinearlyDispersedCounts(DispersedCounts):
     """
 
     def _parts(self, z: Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
-        """w (R, N, J), 0 where missing, and where an entry was seen, (N, J) or (1, J) if all
-        were.
-        """
+        """Weights w (R, N, J), 0 where missing, and the mask, (1, J) if complete."""
         m = (z @ phi).clamp_(min=FLOOR).mul_(self.size)
         weight = (self.x + m).digamma_().sub_(m.digamma_()).div_(self.size.reciprocal().log1p())
         return (
@@ -373,6 +377,7 @@ class LinearlyDispersedCounts(DispersedCounts):
         )
 
     def pulls(self, z: Tensor, phi: Tensor) -> Sums:
+        """Sums over rows of z times w and the mask, (R, K, J) each."""
         weight, seen = self._parts(z, phi)
         return {
             "ratio": z.mT @ weight,
@@ -402,9 +407,7 @@ class LinearlyDispersedCounts(DispersedCounts):
 
 
 def _log_rising(x: Tensor, m: Tensor) -> Tensor:
-    r""":math:`\log\Gamma(x + m) - \log\Gamma(m) - x \log m`; by Stirling's series where m is large,
-    for the difference would drown in rounding.
-    """
+    r""":math:`\log\Gamma(x + m) - \log\Gamma(m) - x \log m`, by a series for large m."""
     far = m > LARGE
     if bool(far.all()):
         return _rising_far(x, m)
@@ -420,15 +423,16 @@ def _rising_far(x: Tensor, m: Tensor) -> Tensor:
 
 
 def _log_gamma_ratio(x: Tensor, m: Tensor) -> Tensor:
-    r""":math:`\log\Gamma(x + m) - \log\Gamma(m)` by Stirling's series eight steps higher, in half
-    the time of two logarithms of gamma; error below 1e-13 of the larger.
+    r""":math:`\log\Gamma(x + m) - \log\Gamma(m)`, relative error below 1e-13.
+
+    Stirling's series eight steps higher takes half the time of two logarithms of gamma.
     """
     high = x + m
     return (_eight(m) / _eight(high)).log() + (_stirling(high + 8) - _stirling(m + 8))
 
 
 def _eight(y: Tensor) -> Tensor:
-    """y (y + 1) ... (y + 7)."""
+    """Product y (y + 1) ... (y + 7)."""
     pair = y * (y + 7)
     return pair * (pair + 6) * ((pair + 10) * (pair + 12))
 
@@ -445,8 +449,7 @@ def _stirling(y: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class LeastSquares(Alternating):
-    """Updates of a non-negative factorization by least squares, one component at a time (Cichocki
-    and Phan 2009).
+    """Non-negative least squares, one component at a time (Cichocki and Phan 2009).
 
     Args:
         x: (N, J).
@@ -455,9 +458,11 @@ class LeastSquares(Alternating):
     x: Tensor
 
     def on(self, data: Tensor) -> LeastSquares:
+        """Updates of other rows, in memory."""
         return LeastSquares(data)
 
     def at(self, index: Tensor) -> LeastSquares:
+        """Updates of some of the rows."""
         return LeastSquares(self.x[index])
 
     def activities(self, z: Tensor, phi: Tensor) -> Tensor:
@@ -466,12 +471,11 @@ class LeastSquares(Alternating):
         return _coordinate_pass(z, cross, gram)
 
     def pulls(self, z: Tensor, phi: Tensor) -> Sums:
+        """Cross products with z, its Gram matrix, and its sums."""
         return {"cross": self.x.mT @ z, "gram": z.mT @ z, "used": z.sum(-2)}
 
     def moved(self, z: Tensor, phi: Tensor, pulls: Sums) -> tuple[Tensor, Tensor]:
-        """Signatures of length 1; an unused component starts anew at the row that is explained
-        worst.
-        """
+        """Signatures of length 1; an unused one starts anew at the worst row."""
         phi = _coordinate_pass(phi.mT, pulls["cross"], pulls["gram"]).mT
         length = phi.norm(dim=-1, keepdim=True)
         dead = (length.squeeze(-1) <= 1e-12) | (pulls["used"] <= 1e-12)
@@ -482,7 +486,7 @@ class LeastSquares(Alternating):
         return z * length.mT, phi / length
 
     def _worst(self, z: Tensor, phi: Tensor) -> Tensor:
-        """What is left of the row that is explained worst, (R, J)."""
+        """Residual of the row that is explained worst, (R, J)."""
         largest, left = z.new_full((len(z),), -1.0), z.new_zeros(len(z), phi.shape[-1])
 
         def of_part(place: slice, part: LeastSquares) -> Sums:
@@ -508,8 +512,9 @@ class LeastSquares(Alternating):
 
 
 def _coordinate_pass(z: Tensor, cross: Tensor, gram: Tensor) -> Tensor:
-    """Minimise over each column of z >= 0 in turn: |x - z phi|^2 with cross = x phi^T, gram = phi
-    phi^T.
+    """Minimise |x - z phi|^2 over each column of z >= 0 in turn.
+
+    cross = x phi^T, gram = phi phi^T.
     """
     z = z.clone()
     for k in range(z.shape[-1]):
@@ -530,11 +535,9 @@ Pair = tuple[Tensor, Tensor]
 def accelerated(
     updates: Counts, step: Callable[[Tensor, Tensor], Pair], z: Tensor, phi: Tensor, value: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Two EM steps and an extrapolation of their logarithms (Varadhan and Roland 2008), kept only
-    where it gains.
+    """Two EM steps and a log-extrapolation (Varadhan and Roland 2008), kept if it gains.
 
-    Args:
-        value: the log-posterior at z, phi up to a constant, (R,).
+    ``value``: the log-posterior at z, phi up to a constant, (R,).
 
     Returns:
         z, phi, and ``value`` there; three updates of cost.
@@ -581,8 +584,7 @@ def _far(log: Tensor, move: Tensor, change: Tensor, stretch: Tensor) -> Tensor:
 def polished(
     updates: Counts | LeastSquares, phi: Tensor, num_steps: int = 500, tolerance: float = 1e-10
 ) -> Tensor:
-    """Activities of every row for given signatures (K, J), from an even start, to convergence; (N,
-    K).
+    """Activities (N, K) of every row for given signatures (K, J), to convergence.
 
     Rows are extrapolated and stop one by one, so that what a row gets does not depend on the rows
     beside it.
@@ -618,9 +620,7 @@ def _polished(
 
 
 def _row_step(updates: Counts | LeastSquares, z: Tensor, phi: Tensor, value: Tensor) -> Pair:
-    """As :func:`accelerated` for each row alone, given the signatures; activities (1, N, K), and
-    the values of the rows (1, N) there.
-    """
+    """As :func:`accelerated`, row by row given the signatures; z and the rows' values."""
     first = updates.activities(z, phi)
     if not isinstance(updates, Counts):
         return first, updates.values(first, phi)
@@ -640,9 +640,7 @@ LAWS = {"quadratic": DispersedCounts, "linear": LinearlyDispersedCounts}
 def updates_of(
     data: Tensor, about: FactorizationDescription, params: Params
 ) -> Counts | LeastSquares:
-    """The updates for a model's kind of entries, at the dispersion of ``params`` where it has
-    one.
-    """
+    """Updates for a model's kind of entries, at the dispersion of ``params`` if it has one."""
     if not about.counts:
         return LeastSquares(data)
     return (

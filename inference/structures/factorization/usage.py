@@ -99,8 +99,7 @@ class UsageGibbs:
     def sweep(
         self, params: Params, latents: Latents, generator: Generator, scan: Scan = FORWARD
     ) -> tuple[Latents, Latents]:
-        """One update of presence and amount of every component; beside it P(b = 1) and E[b z] as
-        each was drawn.
+        """Update presence and amount of every component; P(b = 1) and E[b z] beside it.
 
         Raises:
             ValueError: for synchronous or forced draws, which this sampler does not offer.
@@ -137,7 +136,7 @@ class UsageGibbs:
         return state, {"usage": chance.mT.contiguous(), "activities": mean.mT.contiguous()}
 
     def log_joint_rows(self, params: Params, latents: Latents) -> Tensor:
-        """log p(row, usage, activities) where present, (R, N)."""
+        """Log-density of row, usage and activities where present, (R, N)."""
         b, z = latents["usage"].mT, latents["activities"].mT
         return self._log_joint(params, b, z)
 
@@ -158,8 +157,7 @@ class UsageGibbs:
     def log_likelihood_rows(
         self, params: Params, latents: Latents, generator: Generator, num_sweeps: int
     ) -> Tensor:
-        r"""Logarithm of an unbiased estimate of p(row), (R, N): in expectation a lower bound of the
-        log-likelihood.
+        """Log of an unbiased estimate of p(row), (R, N): a lower bound in expectation.
 
         Importance sampling from independent presences and Gamma amounts with the moments of
         ``num_sweeps`` draws (the bound of Burda, Grosse and Salakhutdinov 2016).
@@ -271,9 +269,7 @@ class _Amount:
         )
 
     def draw(self, now: tuple[Tensor, Tensor], uniform: Tensor) -> tuple[Tensor, Tensor]:
-        """The next presence and amount, (R, n) each, from the present ones and three uniforms (3,
-        R, n).
-        """
+        """Next presence and amount, (R, n) each, from the present ones and uniforms (3, R, n)."""
         b = (uniform[0] < self.chance).to(self.x)
         cells = 0.5 * (self.weights[..., 1:] + self.weights[..., :-1])
         passed = cells.cumsum(-1)
@@ -298,9 +294,7 @@ class _Amount:
         return torch.where(accept, b, now[0]), torch.where(accept, b * z, now[1])
 
     def _surplus(self, z: Tensor) -> Tensor:
-        """Log of the density over its straight-line approximation; 0 beyond the points, where next
-        to nothing lies.
-        """
+        """Log-density over its straight-line approximation; 0 beyond the points."""
         t = torch.asinh((z.log() - self.mode.unsqueeze(-1)) / self.width.unsqueeze(-1))
         step = (self.points[..., 1] - self.points[..., 0]).unsqueeze(-1)
         place = (t - self.points[..., :1]) / step
@@ -316,7 +310,7 @@ class _Amount:
 
 
 def _log_density(x: Tensor, ratio: Tensor, slope: Tensor, shape: float, z: Tensor) -> Tensor:
-    """h at amounts (R, n, G)."""
+    """Log-density h at amounts (R, n, G)."""
     logs = torch.einsum("rng,rnj->rngj", z, ratio).add_(1).log_()
     return (logs @ x.unsqueeze(-1)).squeeze(-1) - slope.unsqueeze(-1) * z + shape * z.log()
 
@@ -347,6 +341,7 @@ class UsageDraws:
     def statistics(
         self, params: Params, latents: Latents, chances: Latents
     ) -> tuple[Averages, Tensor]:
+        """Averages of one draw and its log-joint density, (R,)."""
         phi, z = params["signatures"], (latents["usage"] * latents["activities"]).mT
         ratio = self.gibbs.x / (z @ phi).clamp(min=1e-12)
         ratio = (
@@ -361,9 +356,11 @@ class UsageDraws:
         return averages, self.log_joint(params, latents)
 
     def log_joint(self, params: Params, latents: Latents) -> Tensor:
+        """Log-density of data and draw, (R,)."""
         return self.gibbs.log_joint_rows(params, latents).sum(-1)
 
     def average(self, old: Averages | None, new: Averages, rate: float) -> Averages:
+        """Stochastic approximation of the averages."""
         return (
             new
             if old is None
@@ -371,6 +368,7 @@ class UsageDraws:
         )
 
     def maximise(self, averages: Averages, params: Params) -> Params:
+        """Signatures, proportions and amounts from the averages."""
         about = self.gibbs.about
         shares = averages["shares"] + (about.concentration - 1) / len(self.gibbs.x)
         total = shares.sum(-1, keepdim=True)
@@ -385,12 +383,15 @@ class UsageDraws:
         }
 
     def maximise_draw(self, params: Params, latents: Latents, chances: Latents) -> Params:
+        """Parameters that maximise one draw."""
         return self.maximise(self.statistics(params, latents, chances)[0], params)
 
     def relax(self) -> None:
-        return None
+        """None: nothing is penalised."""
+        return
 
     def rows(self, index: Tensor) -> UsageDraws:
+        """Statistics of some of the rows."""
         return replace(self, gibbs=self.gibbs.rows(index))
 
 
@@ -405,12 +406,11 @@ class UsageStructure(Structure):
 
     @classmethod
     def of(cls, model: Callable[..., Any]) -> UsageStructure | None:
+        """Structure of a model that offers ``usage()``, or None."""
         return cls(model) if hasattr(model, "usage") else None
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
-        """From the best of several factorizations without usage ("spectral"), or random
-        signatures.
-        """
+        """Best of several factorizations without usage ("spectral"), or random signatures."""
         about, num = self.about, num_restarts if init == "random" else max(NUM_STARTS, num_restarts)
         x = problem.data.nan_to_num(nan=float(problem.data.nanmean()))
         z, phi = random_factors(x, about.num_components, num, problem.seed)
@@ -431,13 +431,16 @@ class UsageStructure(Structure):
         }
 
     def draw_steps(self, problem: Problem) -> UsageDraws:
+        """Steps of SAEM."""
         return UsageDraws(UsageGibbs.build(self.about, problem.data))
 
     def gibbs(self, program: Program) -> UsageGibbs:
+        """Sampler of the program's rows."""
         return UsageGibbs.build(self.about, program.args[0])
 
     def exact_objective(self, problem: Problem, params: Params) -> None:
-        return None  # sums over usage and integrals over activities are out of reach
+        """None: usage and activities cannot be summed out."""
+        return  # sums over usage and integrals over activities are out of reach
 
     def canonical(self, params: Params) -> Params:
         """Components in the order of falling expected counts a row."""
@@ -448,6 +451,8 @@ class UsageStructure(Structure):
         }
 
     def labels(self) -> tuple[Labels, ...]:
+        """Components, matched by their signatures."""
+
         def rename(params: Params, order: Tensor, flips: Tensor) -> Params:
             # drawn activities are (D, N, K), the parameters (D, K, ...)
             return {
@@ -463,12 +468,14 @@ class UsageStructure(Structure):
         return k * (j + 1)
 
     def why_no_standard_errors(self, params: Params) -> str:
+        """Reason in words: the likelihood has no curvature at hand."""
         return (
             "amounts of the rows are continuous and drawn with their presence, so the likelihood"
             " has no curvature at hand"
         )
 
     def recommended(self, problem: Problem) -> Recommendation:
+        """SAEM from one spectral start."""
         from inference.engines.saem import SAEM
 
         return Recommendation(SAEM(), "spectral", 1)
@@ -476,9 +483,7 @@ class UsageStructure(Structure):
     def component_noise(
         self, params: Params, data: Tensor, generator: Generator, num_draws: int
     ) -> NoiseDraws:
-        """Splits of every entry at posterior draws of usage and activities: a row counts where a
-        draw uses the component.
-        """
+        """Split every entry at posterior draws; a row counts where it uses the component."""
         gibbs = UsageGibbs.build(self.about, data.to(params["signatures"]))
         one = {n: v.unsqueeze(0) for n, v in params.items()}
         latents = gibbs.begin(one, generator)

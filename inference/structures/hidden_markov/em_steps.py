@@ -63,7 +63,7 @@ def initial_of(about: HiddenMarkovDescription, params: Params) -> Tensor:
 
 
 def excess_of(about: HiddenMarkovDescription, like: Tensor) -> tuple[Tensor, Tensor]:
-    """What the priors add to counts of moves, (K, K), and which moves are possible, bool (K, K)."""
+    """Prior counts of moves, (K, K), and which moves are possible, bool (K, K)."""
     k = about.num_states
     graph = (
         torch.ones(k, k, dtype=torch.bool) if about.allowed is None else torch.tensor(about.allowed)
@@ -74,7 +74,7 @@ def excess_of(about: HiddenMarkovDescription, like: Tensor) -> tuple[Tensor, Ten
 
 @dataclass(frozen=True, eq=False)
 class HiddenMarkovSteps(Steps[MoveCounts]):
-    r"""Expectation-maximisation (Baum, Petrie, Soules and Weiss 1970, doi:10.1214/aoms/1177697196).
+    r"""Expectation-maximisation (Baum et al. 1970, doi:10.1214/aoms/1177697196).
 
     With :math:`\gamma` the posterior of states and :math:`\xi` the expected moves, initial and
     transitions are counts over counts, and the law of a row is maximised as that of a mixture with
@@ -118,7 +118,7 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
 
     @cached_property
     def law(self) -> ComponentLaw:
-        """Of a row, a state in the place of a component."""
+        """Distribution of a row, states as components."""
         return law_of(self.about.emission)
 
     @cached_property
@@ -134,6 +134,7 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
         return self.law.centre(self.cut.rows) if self.given_centre is None else self.given_centre
 
     def e_step(self, params: Params) -> EStep[MoveCounts]:
+        """Posteriors of the states, summed over blocks of pieces."""
         own = emission_of(params)
         initial = initial_of(self.about, params)
         transitions = params["transitions"]
@@ -166,6 +167,7 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
         return EStep(parts.total(), total.to(transitions), self.program.log_prior(params))
 
     def m_step(self, statistics: MoveCounts, params: Params) -> Params:
+        """Counts over counts, and the emissions of a mixture."""
         new = params | self.law.m_step(
             statistics.of_law, statistics.counts, emission_of(params), self.floor
         )
@@ -208,9 +210,7 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
 
 
 def weights_of_steps(packed: Tensor, weights: Tensor | None) -> Tensor | None:
-    """How often each step with entries counts, (N,), where its sequence (B,) does; None for
-    once.
-    """
+    """Weight of each step with entries, (N,), from its sequence's, (B,); None for once."""
     return None if weights is None else weights[packed.isfinite().any(-1).nonzero()[:, 0]]
 
 
@@ -221,9 +221,7 @@ def _shares(weights: Tensor, otherwise: Tensor) -> Tensor:
 
 
 def _stationary_step(counts: Tensor, first: Tensor, transitions: Tensor) -> Tensor:
-    """Transitions (R, K, K) with a higher sum than before, where the first states have their
-    stationary law.
-    """
+    """Transitions (R, K, K) that raise the bound under stationary first states."""
 
     def bound(moves: Tensor) -> Tensor:
         law = stationary_law(moves).clamp(min=1e-300 if moves.dtype == torch.float64 else 1e-38)
@@ -264,17 +262,16 @@ SURE = 0.9  # of a row for the state of the nearest centre
 def near_rows(
     law: ComponentLaw, cut: Cut, num_states: int, num: int, spread: bool, generator: Generator
 ) -> Tensor:
-    """States of the rows with entries, as chances, (R, N, K): those of the nearest of K rows,
-    picked by k-means++ or at random.
-    """
+    """States of rows, as chances (R, N, K), by the nearest of K rows picked as in k-means++."""
     return _assigned(_standardised(law, cut.rows), num_states, num, spread, generator).to(cut.rows)
 
 
 def near_windows(
     law: ComponentLaw, cut: Cut, num_states: int, num: int, generator: Generator
 ) -> Tensor:
-    """The same by windows of three steps: their mean and their distance from the mean of all rows,
-    which tells states of equal means and other widths apart.
+    """States of rows by windows of three steps, their means and distances from the mean.
+
+    The distances separate states of equal means and other widths.
     """
     x = _standardised(law, cut.rows)
     size = cut.num_pieces * cut.length

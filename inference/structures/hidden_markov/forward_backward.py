@@ -66,7 +66,7 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """What of packed sequences never changes while a model is fitted to them.
+    """Packed sequences cut into pieces, constant through a fit.
 
     Every sequence begins a piece; its last piece may be shorter than the others.
 
@@ -87,11 +87,10 @@ class Cut:
 
     @classmethod
     def build(cls, packed: Tensor, num_states: int, all_steps: bool = False) -> Cut:
-        """Of packed sequences (B, T, J).
+        """Cut packed sequences (B, T, J).
 
-        Args:
-            packed: the sequences; num_states: of the chain, K.
-            all_steps: keep empty steps at the end of a sequence, for which posteriors are asked.
+        ``packed``: the sequences; ``num_states``: of the chain, K; ``all_steps``: keep empty steps
+        at the end of a sequence, for which posteriors are asked.
         """
         seen = packed.isfinite().any(-1)  # (B, T)
         steps = torch.arange(packed.shape[1], device=packed.device)
@@ -106,16 +105,12 @@ class Cut:
         )
 
     def at_steps(self, rows: Tensor) -> Tensor:
-        """What rows with entries say, (R, N, K), at the steps of all pieces, (R, Q L, K), zeros
-        elsewhere.
-        """
+        """Values of rows with entries, (R, N, K), at all steps, (R, Q L, K); zeros elsewhere."""
         return spread(rows, self.place, self.num_pieces * self.length)
 
     @property
     def step_places(self) -> tuple[Tensor, Tensor]:
-        """Which steps the sequences have, bool (B, T), and their places among the steps of all
-        pieces, (N,).
-        """
+        """Which steps sequences have, bool (B, T), and their places among the pieces', (N,)."""
         step = torch.arange(int(self.lengths.max()), device=self.rows.device)
         inside = step < self.lengths.unsqueeze(-1)
         return inside, (self.begin.unsqueeze(-1) * self.length + step)[inside]
@@ -243,15 +238,11 @@ def smoothed_blocks(
     most_steps: int,
     weights: Tensor | None = None,
 ) -> Iterator[Smoothed]:
-    """The posterior, block by block; nothing but the matrices of the pieces is held for all of
-    them.
+    """Posterior block by block, holding only the matrices of all pieces.
 
-    Args:
-        cut: the sequences.
-        initial: (R, K); transitions: (R, K, K).
-        densities: log-densities of rows; params: what it takes.
-        most_steps: of a block, about.
-        weights: how often each sequence counts, (B,); None for once.
+    ``cut``: the sequences; ``initial``: (R, K); ``transitions``: (R, K, K); ``densities``:
+    log-densities of rows; ``params``: what it takes; ``most_steps``: of a block, about;
+    ``weights``: how often each sequence counts, (B,); None for once.
     """
     if may_lose_weight(transitions):
         yield _by_gradients(cut, initial, transitions, densities, params, weights)
@@ -294,7 +285,7 @@ def smoothed_blocks(
 
 
 def _weights(block: Block, length: int, initial: Tensor, found: Tensor) -> _Weights:
-    """Of log-densities (R, n, K)."""
+    """Weights of log-densities (R, n, K)."""
     num = len(block.is_first)
     every = spread(found.to(initial), block.place, num * length)
     # (L, R, K, q): sums over states run along the pieces

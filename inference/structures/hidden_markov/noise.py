@@ -1,5 +1,4 @@
-r"""Noise of hidden states, for ACDC: what the law of a state's rows and its duration leave to
-chance, on a known scale.
+r"""Noise of hidden states, for ACDC: scores of rows, of pairs of rows, and of durations.
 
 Paths of states are drawn from their exact posterior. Given a path, these are standard normal if the
 model is right:
@@ -42,12 +41,9 @@ def state_noise(
     generator: torch.Generator,
     num_draws: int,
 ) -> NoiseDraws:
-    """Draws of the noise of every state; rows are the steps of all sequences, NaN where a step has
-    no such noise.
+    """Draws of the noise of every state; rows are steps, NaN where a step has no noise.
 
-    Args:
-        params: without restarts; packed: (B, T, J).
-        num_draws: M, paths of states.
+    ``params``: without restarts; ``packed``: (B, T, J); ``num_draws``: M, paths of states.
     """
     from scipy.special import ndtri
 
@@ -82,7 +78,7 @@ def state_noise(
 
 
 def _second_of_pairs(paths: np.ndarray) -> np.ndarray:
-    """Which steps are the second, fourth, ... of a visit, (M, B, T)."""
+    """Mark the second, fourth, ... step of every visit, (M, B, T)."""
     step = np.arange(paths.shape[2])
     starts = np.concatenate(
         [np.ones_like(paths[..., :1], dtype=bool), paths[..., 1:] != paths[..., :-1]], -1

@@ -192,9 +192,7 @@ def canonical_signs(
 def signed_inside(
     params: dict[str, Tensor], layers: Sequence[GeneralizedLinearLayer], root: Root | None = None
 ) -> dict[str, Tensor]:
-    """:func:`canonical_signs` of a fit: the same law, one of its 2^K descriptions; as it was where
-    an absorbed loading would leave the prior's interval.
-    """
+    """Apply :func:`canonical_signs`, unless a loading would leave the prior's interval."""
     signed = canonical_signs(params, layers, root).params
     for layer in layers:
         limit = layer.bounds(signed[layer.intercepts])
@@ -206,7 +204,7 @@ def signed_inside(
 
 
 def _keeps_names(layer: GeneralizedLinearLayer, root: Root | None) -> bool:
-    """Whether the root ties the layer's parents to their names."""
+    """Check for a root that ties the layer's parents to their names."""
     return root is not None and root.latent == layer.parent and not root.renamable
 
 
@@ -221,7 +219,7 @@ def _permuted(value: Tensor, permutation: Tensor | None, dim: int) -> Tensor:
 
 
 def _is_negative(loadings: Tensor, convention: str) -> Tensor:
-    """Which columns (K,) the convention would flip."""
+    """Mark the columns (K,) that the convention would flip."""
     if convention == "as_is":
         return torch.zeros(loadings.shape[1], dtype=torch.bool, device=loadings.device)
     # first nonzero entry; 0 in an empty column
@@ -302,8 +300,7 @@ def flippable(layer: GeneralizedLinearLayer) -> Tensor:
 def flipped(
     layer: GeneralizedLinearLayer, loadings: Tensor, intercepts: Tensor, flip: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Loadings (..., J, P) and intercepts (..., J) once the values of the latents with ``flip``
-    (K,) have changed names.
+    """Loadings (..., J, P) and intercepts (..., J) after latents with ``flip`` (K,) flip.
 
     Raises:
         ValueError: for a latent whose values have no other names.

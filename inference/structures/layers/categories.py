@@ -74,7 +74,7 @@ class ItemGroup:
 
     @property
     def limits(self) -> tuple[float, float]:
-        """Of the thresholds."""
+        """Limits of the thresholds."""
         return self.family.threshold_range if isinstance(self.family, Ordinal) else (0.0, 0.0)
 
 
@@ -113,12 +113,10 @@ def maximise_categories(
 ) -> tuple[Tensor, Tensor]:
     """Coefficients and thresholds whose Q is not below that of the given ones.
 
-    Args:
-        layer: the layer's description; part: the items.
-        sums: n, (R, P, C), of all statistics of the layer; design: h, (C, 1 + K), first column
-            ones.
-        beta: (R, num_children, 1 + K) and thresholds (R, G) of the whole layer, to begin with.
-        num_steps: at most so many.
+    ``layer``: the layer's description; ``part``: the items; ``sums``: n, (R, P, C), of all
+    statistics of the layer; ``design``: h, (C, 1 + K), first column ones; ``beta``: (R,
+    num_children, 1 + K) and thresholds (R, G) of the whole layer, to begin with; ``num_steps``: at
+    most so many.
 
     Returns:
         The same of the whole layer, with the part's own in their places.
@@ -153,14 +151,13 @@ def expansions(
     thresholds: Tensor,
     stride: int,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Of drawn latents, group by group: :math:`r = g + I z` (R, n, D) and I (R, n, D, D), summed
-    over rows; I over every so many, scaled up.
+    """Expand the log-density of drawn latents: :math:`r = g + I z` (R, n, D) and I.
 
-    Args:
-        layer, part: as for :func:`maximise_categories`.
-        statistic: one-hot answers, (P, N), 0 where missing; design: h of every row, (R, N, 1 + K).
-        beta, thresholds: of the whole layer.
-        stride: rows from one that is taken for I to the next.
+    Sums over rows, group by group; I (R, n, D, D) over every so many rows, scaled up.
+
+    ``layer``, ``part``: as for :func:`maximise_categories`; ``statistic``: one-hot answers, (P, N),
+    0 where missing; ``design``: h of every row, (R, N, 1 + K); ``beta``, ``thresholds``: of the
+    whole layer; ``stride``: rows from one that is taken for I to the next.
     """
     num_rows = design.shape[-2]
     for group in groups_of(part, beta.device):
@@ -188,9 +185,7 @@ def maximise_expansions(
     beta: Tensor,
     thresholds: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Coefficients and thresholds that maximise averages of :func:`expansions` with prior and
-    penalty, as far as these are to be trusted.
-    """
+    """Maximise averaged :func:`expansions` with prior and penalty, in bounded steps."""
     beta, thresholds = beta.clone(), thresholds.clone()
     for group, (linear, hessian) in zip(groups_of(part, beta.device), averages, strict=True):
         known = Coordinates(layer, part, group, beta)
@@ -242,9 +237,8 @@ def curves_of_categories(
 ) -> Iterator[Curve]:
     """Q at an estimate, item by item, without penalty.
 
-    Args:
-        layer, part: as for :func:`maximise_categories`; sums: with R = 1; design: as there.
-        params: the estimate, without leading dims.
+    ``layer``, ``part``: as for :func:`maximise_categories`; ``sums``: with R = 1; ``design``: as
+    there; ``params``: the estimate, without leading dims.
     """
     if sums is None:
         raise ValueError("curves_of_categories: sums by configuration were expected")
@@ -262,8 +256,9 @@ def curves_of_categories(
 
 
 class Coordinates:
-    """The D coordinates z of each of n items: the first intercept, all loadings, the other
-    intercepts, the thresholds; with prior, penalty and limits.
+    """Coordinates z of each of n items, with prior, penalty and limits.
+
+    In order: the first intercept, all loadings, the other intercepts, the thresholds; D in all.
 
     Args:
         layer: the layer's description; part, group: the items.
@@ -305,7 +300,7 @@ class Coordinates:
             )
 
     def of(self, beta: Tensor, thresholds: Tensor) -> Tensor:
-        """z (R, n, D) of the values of the whole layer; zero where a loading is not free."""
+        """Coordinates z (R, n, D) of the whole layer's values; zero where not free."""
         z = torch.cat([beta[:, self.group.rows].flatten(-2), thresholds[:, self.group.gaps]], -1)[
             ..., self.order
         ]
@@ -326,7 +321,7 @@ class Coordinates:
         )
 
     def log_prior(self, z: Tensor) -> Tensor:
-        """Of the normal prior, less the penalty, up to a constant, (R, n)."""
+        """Normal log-prior less the penalty, up to a constant, (R, n)."""
         out = (
             z.new_zeros(z.shape[:-1])
             if self.precision is None
@@ -345,9 +340,7 @@ class Coordinates:
         )
 
     def proposal(self, z: Tensor, gradient: Tensor, hessian: Tensor, only: str = "") -> Tensor:
-        """The maximiser of the penalised quadratic model, inside the limits; of one half of the
-        coordinates alone where ``only`` is "main" or "rest".
-        """
+        """Maximiser of the penalised quadratic inside the limits; of ``only`` "main" or "rest"."""
         m = self.num_main
         main, rest, of_main, of_rest = z[..., :m], z[..., m:], gradient[..., :m], gradient[..., m:]
         system, across, inner = hessian[..., :m, :m], hessian[..., :m, m:], hessian[..., m:, m:]
@@ -477,8 +470,7 @@ def _climbed(q: _Objective, z: Tensor, num_steps: int) -> Tensor:
 
 
 class PlainPart(NamedTuple):
-    """The items of a layer that are no categories, as a layer of their own, and where what belongs
-    to them stands in the whole one.
+    """Items that are no categories as a layer of their own, and their places.
 
     Args:
         layer: of these items.
@@ -505,9 +497,7 @@ def plain_part(layer: GeneralizedLinearLayer, device: torch.device) -> PlainPart
 
 @dataclass(frozen=True, eq=False)
 class _Moved:
-    """Items of one group that a latent moves: number of the group, their places in it, and their
-    columns among the answers.
-    """
+    """Items of one group that a latent moves: group, places in it, columns of the answers."""
 
     group: int
     places: Tensor
@@ -515,7 +505,7 @@ class _Moved:
 
 
 class CategoryConditionals:
-    """What the categories of a layer say of its parents, for a few rows at a time.
+    """Log-odds of a layer's parents from its categories, for a few rows at a time.
 
     Args:
         layer: the layer's description.
@@ -581,7 +571,7 @@ class CategoryConditionals:
         self.parents[:, k] = value
 
     def logit(self, k: int, prior: Tensor) -> Tensor:
-        """Of parent k, (R, n), with its log-odds (R, n or 1) without these items."""
+        """Log-odds of parent k, (R, n), from those (R, n or 1) without these items."""
         off, on = self.parents.clone(), self.parents.clone()
         off[:, k], on[:, k] = 0.0, 1.0
         # (R, 1, P, n)

@@ -1,5 +1,4 @@
-r"""An exploratory fit of sparse layers: a penalty chosen by EBIC, its graph, and an estimate on
-that graph without shrinkage.
+r"""Engine: a penalty of sparse layers chosen by EBIC, its graph, and a refit on it.
 
 1. Under every candidate penalty the log-posterior is maximised from the same starts.
 2. Each estimate is thresholded at its penalty's own threshold: :math:`\hat G_d = 1[|\hat W_d| \ge
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
 
 
 def is_open(model: Any) -> bool:
-    """Whether a model leaves its penalty and its graph open."""
+    """Check for a model that leaves its penalty and its graph open."""
     left_open = isinstance(getattr(model, "penalty", None), ToBeChosen)
     return left_open and all(
         layer.graph is None and layer.terms is None for layer in model.layers()
@@ -121,7 +120,7 @@ class ChoosePenalty:
 
     @property
     def max_iterations(self) -> int:
-        """Of one stage."""
+        """Most iterations of one stage."""
         return self.engine.max_iterations
 
     def run(
@@ -300,9 +299,7 @@ class ChoosePenalty:
 
 @dataclass(frozen=True, eq=False)
 class _Candidate:
-    """A refit: the index of its penalty, its model, and whether the penalised fit before it
-    converged.
-    """
+    """Refit of one penalty, and whether the penalised fit before it converged."""
 
     penalty: int
     model: Any

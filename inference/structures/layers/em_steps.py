@@ -1,4 +1,4 @@
-"""EM steps of binary layers with generalised-linear children: small statistics, row chunks."""
+"""EM steps of binary layers with generalised-linear children, rows in chunks."""
 
 from __future__ import annotations
 
@@ -36,12 +36,13 @@ class GivenRows:
 
     @classmethod
     def of(cls, columns: Tensor) -> GivenRows:
-        """Of covariates (N, P)."""
+        """Distinct covariates of rows (N, P)."""
         return cls(*torch.unique(columns, dim=0, return_inverse=True))
 
     def parts(self, num: int) -> Iterator[tuple[Tensor, slice, Tensor | None]]:
-        """Rows of at most so many values at a time: these, (g, P), the rows, and which value each
-        has, (n,); None where every row brings its own, few being alike.
+        """Rows of at most so many values: values (g, P), rows, and each row's value.
+
+        The owners (n,) are None where every row brings its own, few being alike.
         """
         step = len(self.owner) if len(self.values) <= num else num
         for start in range(0, len(self.owner), step):
@@ -68,8 +69,7 @@ class TowerStatistics:
 
 @dataclass(frozen=True)
 class LayeredSteps(Steps[TowerStatistics]):
-    """EM for binary layers with generalised-linear children: small statistics, batched Newton, rows
-    in chunks.
+    """EM for binary layers with generalised-linear children, rows in chunks.
 
     Args:
         program: the program on one row of the data; its likelihood is the only one used.
@@ -123,9 +123,7 @@ class LayeredSteps(Steps[TowerStatistics]):
         )._at(data, weights)
 
     def _at(self, data: Tensor, weights: Tensor | None, with_mask: bool = False) -> LayeredSteps:
-        """The same steps on a table (..., N, J), or (N, J + P) with the covariates behind the
-        items.
-        """
+        """Steps on a table (..., N, J), or (N, J + P) with covariates behind the items."""
         num_items = self.layers[0].num_items
         columns, root = data[..., num_items:], self.root
         given = GivenRows.of(columns) if columns.shape[-1] else None
@@ -134,6 +132,7 @@ class LayeredSteps(Steps[TowerStatistics]):
         return replace(self, root=root, data=complete, mask=mask, weights=weights, given=given)
 
     def e_step(self, params: Params) -> EStep[TowerStatistics]:
+        """Expected statistics of all layers, rows of like covariates together."""
         if self.given is None:
             return self._e_step_of(params, self.program)
         parts = RunningSum[TowerStatistics]()
@@ -164,9 +163,8 @@ class LayeredSteps(Steps[TowerStatistics]):
     ) -> EStep[TowerStatistics]:
         """The E-step of these rows.
 
-        Args:
-            program: on one row; or, ``by_value``, on one for each value of the covariates.
-            owner: the value that each row has, (N,); None where every row has its own.
+        ``program``: on one row; or, ``by_value``, on one for each value of the covariates;
+        ``owner``: the value that each row has, (N,); None where every row has its own.
         """
         mixture = program.as_mixture(params)
         if mixture is None:
@@ -226,7 +224,7 @@ class LayeredSteps(Steps[TowerStatistics]):
         )
 
     def _configurations(self, layer: GeneralizedLinearLayer, like: Tensor) -> Tensor:
-        """Those of a layer's parents that the program lists, (C, K)."""
+        """Configurations of a layer's parents that the program lists, (C, K)."""
         allowed = self.root.profiles if layer.parent == self.root.latent else None
         return (
             binary_configurations(layer.num_parents, like.dtype, like.device)
@@ -235,6 +233,7 @@ class LayeredSteps(Steps[TowerStatistics]):
         )
 
     def on(self, data: Tensor, weights: Tensor | None = None) -> LayeredSteps:
+        """Steps on other rows, with the covariates behind the items."""
         return self._at(data, weights, with_mask=self.mask is not None)
 
     def relax(self) -> LayeredSteps | None:
@@ -256,6 +255,7 @@ class LayeredSteps(Steps[TowerStatistics]):
         return total
 
     def m_step(self, statistics: TowerStatistics, params: Params) -> Params:
+        """Maximise every layer and the root."""
         new = dict(params)
         for layer in self.layers:
             new.update(
@@ -276,18 +276,14 @@ def expected_statistics(
     weights: Tensor | None = None,
     owner: Tensor | None = None,
 ) -> tuple[LayerStatistics, Tensor]:
-    """Statistics of the observed layer, streaming over rows: three matrix products and one
-    exponential a chunk.
+    """Statistics of the observed layer, streaming over rows.
 
-    Args:
-        data: (N, J) or (R, N, J) without missing entries; mask: of the same shape, 0/1, or None.
-        response: the observed site's distribution, batch shape (C, R, 1).
-        log_weights: (R, C), or (R, G, C) of G groups of rows; values: (C, K).
-        features: (C, P), what the predictor is linear in; ``values`` if None.
-        weights: how often each row counts, (N,), of families whose predictor is the natural
-            parameter; None for once.
-        owner: the group of each row, (N,); None where every row has its own, or all are one,
-            without a dim.
+    ``data``: (N, J) or (R, N, J) without missing entries; ``mask``: of the same shape, 0/1, or
+    None; ``response``: the observed site's distribution, batch shape (C, R, 1); ``log_weights``:
+    (R, C), or (R, G, C) of G groups of rows; ``values``: (C, K); ``features``: (C, P), what the
+    predictor is linear in; ``values`` if None; ``weights``: how often each row counts, (N,), of
+    families whose predictor is the natural parameter; None for once; ``owner``: the group of each
+    row, (N,); None where every row has its own, or all are one, without a dim.
 
     Returns:
         The statistics, their ``row_counts`` (and ``counts``, where nothing is missing) (R, G, C) of
@@ -387,11 +383,13 @@ class SetSteps(Steps[TowerStatistics]):
     base: LayeredSteps
 
     def e_step(self, params: Params) -> EStep[TowerStatistics]:
+        """E-step of every restart on its own data set."""
         index = params[SET].long()
         mask = None if self.base.mask is None else self.base.mask[index]
         return replace(self.base, data=self.base.data[index], mask=mask).e_step(without_set(params))
 
     def m_step(self, statistics: TowerStatistics, params: Params) -> Params:
+        """M-step of every data set at once."""
         return self.base.m_step(statistics, without_set(params)) | {SET: params[SET]}
 
     def on(self, data: Tensor, weights: Tensor | None = None) -> SetSteps:

@@ -1,5 +1,6 @@
-r"""Generalised-linear layers: expected statistics in, the layer's maximiser out; the cost does not
-depend on the rows.
+r"""Maximisers of generalised-linear layers from expected statistics.
+
+The cost does not depend on the number of rows.
 
 For child j with design :math:`h_c = (1, a_c)` (or products of entries of a) over the parent's
 configurations c, expected counts :math:`n_c` and expected cross products :math:`R_j = \sum_i \sum_c
@@ -79,13 +80,13 @@ class LayerStatistics:
 
     @property
     def design(self) -> Tensor:
-        """h, (C, 1 + K)."""
+        """Design h, (C, 1 + K)."""
         columns = self.configurations if self.features is None else self.features
         return torch.nn.functional.pad(columns, (1, 0), value=1.0)
 
 
 def with_ones(latents: Tensor) -> Tensor:
-    """h = (1, a), latents first: (..., K, N) to (..., 1 + K, N)."""
+    """Design h = (1, a), latents first: (..., K, N) to (..., 1 + K, N)."""
     return torch.cat([torch.ones_like(latents[..., :1, :]), latents], -2)
 
 
@@ -98,12 +99,9 @@ def drawn_statistics(
 ) -> LayerStatistics:
     """Statistics of given latents, R = 1; equal configurations are counted together.
 
-    Args:
-        layer: the layer's description.
-        below: T of the children, (J, N), 0 where missing; mask: (J, N) 0/1, None if nothing is
-            missing.
-        parents: (K, N), 0/1.
-        scale: weight of a row.
+    ``layer``: the layer's description; ``below``: T of the children, (J, N), 0 where missing;
+    ``mask``: (J, N) 0/1, None if nothing is missing; ``parents``: (K, N), 0/1; ``scale``: weight of
+    a row.
     """
     configurations, index = _distinct(parents)
     ones = parents.new_full((len(index),), scale)
@@ -140,9 +138,7 @@ def drawn_statistics(
 
 
 def _distinct(parents: Tensor) -> tuple[Tensor, Tensor]:
-    """Distinct columns of a 0/1 matrix (K, N) as rows (C, K), and the index of each column,
-    (N,).
-    """
+    """Distinct columns of a 0/1 matrix (K, N) as rows (C, K), and each column's index, (N,)."""
     if len(parents) > 62:
         rows, index = torch.unique(parents, dim=1, return_inverse=True)
         return rows.mT.contiguous(), index
@@ -259,7 +255,7 @@ def _maximise_products(
     scale: Tensor | None,
     num_steps: int,
 ) -> Tensor:
-    """The children of one family whose predictors are linear in products of parents, (R, J, 1 + T).
+    """Children of one family with predictors linear in products of parents, (R, J, 1 + T).
 
     Children that use the same products share a design over the patterns of their own parents, a few
     rows and columns.
@@ -331,14 +327,12 @@ def maximise_quadratic(
     scale: Tensor | None,
     num_steps: int = 1,
 ) -> Tensor:
-    r"""Maximise :math:`s_j (r_j \cdot \beta_j - \beta_j^\top H_j \beta_j / 2)` minus the layer's
-    penalty, in its box.
+    r"""Maximise a quadratic less the layer's penalty, in its box.
 
-    Args:
-        layer: the layer's description.
-        linear: r, (R, J, P); hessian: H, (R, J or 1, P, P).
-        beta: start, (R, J, P); the result is not below it.
-        scale: s, (R, J), None for 1.
+    The quadratic is :math:`s_j (r_j \cdot \beta_j - \beta_j^\top H_j \beta_j / 2)`.
+
+    ``layer``: the layer's description; ``linear``: r, (R, J, P); ``hessian``: H, (R, J or 1, P, P);
+    ``beta``: start, (R, J, P); the result is not below it; ``scale``: s, (R, J), None for 1.
     """
     fixed = None
     if layer.graph is not None:
@@ -381,9 +375,7 @@ def maximise_quadratic(
 def _in_cones(
     layer: GeneralizedLinearLayer, beta: Tensor, proposal: Tensor, gradient: Tensor, hessian: Tensor
 ) -> Tensor:
-    """A proposal (R, J, P) with the maximisers in their cones in the place of children that would
-    leave them.
-    """
+    """Proposal (R, J, P) with children that leave their cones at their maximisers there."""
     proposal = proposal.clone()
     for group in layer.rising:
         places = torch.cat([group.columns.new_zeros(1), group.columns + 1])
@@ -406,9 +398,7 @@ def _in_cones(
 
 
 def _variances(residual: Tensor, weight: Tensor, before: Tensor) -> Tensor:
-    """Sums of squares over numbers of rows; as before where no row was seen, as in a small batch
-    with gaps.
-    """
+    """Mean squares; as before where no row was seen, as in a small batch with gaps."""
     return torch.where(weight > 0, residual / weight, before).clamp(*DISPERSION_LIMITS)
 
 
@@ -419,8 +409,9 @@ def maximise_dispersion(
     before: Tensor,
     sizes: Tensor | None = None,
 ) -> Tensor:
-    """Variances of the dispersed columns from sums of squared residuals and numbers of rows, both
-    (R, J), or as they were, ``before``, where no row was seen; sizes (R, J) as they are given.
+    """Variances from squared residuals and row counts (R, J); sizes (R, J) as given.
+
+    As they were, ``before``, where no row was seen.
     """
     out = []
     for family, columns, part in layer.response.blocks(layer.num_children):
@@ -432,7 +423,7 @@ def maximise_dispersion(
 
 
 def precisions(layer: GeneralizedLinearLayer, like: Tensor) -> Tensor:
-    """Of the normal prior of every child, (J or 1, P, P)."""
+    """Precision of every child's normal prior, (J or 1, P, P)."""
     parts = [part.rows for part in layer.parts()]
     own = [(columns, layer.precision(columns, like)) for columns in parts]
     each = [value for _, value in own if value is not None]
@@ -467,19 +458,13 @@ def maximise_rows(
 ) -> Tensor:
     """Proximal Newton for all children at once.
 
-    Args:
-        family: elementary response family.
-        cross: R, (R, J, P); counts: (R, J or 1, C); design: h, (C, P), first column ones.
-        beta: start, (R, J, P).
-        penalty: of every entry but the first.
-        scale: s, (R, J), None for 1.
-        free: bool (J, P - 1), or (R, J, P - 1), loadings that may differ from zero.
-        bound: the box is [-bound, bound].
-        num_steps: at most so many Newton steps; fewer if no child gains more than ``tolerance``
-            relatively.
-        precision: M, (P, P), of a normal prior around zero; None for a flat one.
-        cone: A, (E, P), steps of the predictor that may not fall; the start must lie there. None
-            for none.
+    ``family``: elementary response family; ``cross``: R, (R, J, P); ``counts``: (R, J or 1, C);
+    ``design``: h, (C, P), first column ones; ``beta``: start, (R, J, P); ``penalty``: of every
+    entry but the first; ``scale``: s, (R, J), None for 1; ``free``: bool (J, P - 1), or (R, J, P -
+    1), loadings that may differ from zero; ``bound``: the box is [-bound, bound]; ``num_steps``: at
+    most so many Newton steps; fewer if no child gains more than ``tolerance`` relatively;
+    ``precision``: M, (P, P), of a normal prior around zero; None for a flat one; ``cone``: A, (E,
+    P), steps of the predictor that may not fall; the start must lie there. None for none.
 
     Returns:
         (R, J, P); no child's objective is below its value at the start.

@@ -46,9 +46,7 @@ ADDED_GAIN = 2.0
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """A graph in every layer, as the model restricted to it, the estimate on it (without leading
-    dims), and its EBIC.
-    """
+    """Model restricted to a graph in every layer, the estimate on it, and its EBIC."""
 
     model: Any
     params: Params
@@ -130,7 +128,7 @@ def _looser(own: Any, value: Any) -> Any:
 
 
 def _is_whole(layer: GeneralizedLinearLayer, graph: Tensor) -> bool:
-    """Whether every latent has an edge, and every child where it must."""
+    """Check that every latent has an edge, and every child where it must."""
     return bool(graph.any(0).all()) and (not layer.every_child or bool(graph.any(1).all()))
 
 
@@ -147,9 +145,7 @@ def _moved(graphs: Sequence[Tensor], moves: Sequence[Move]) -> list[Tensor]:
 
 
 def _moves(plain: Problem, at: Found, graphs: Sequence[Tensor], num_moves: int) -> list[Move]:
-    """The weakest edges and the strongest absent ones; a latent keeps its last edge, and so may a
-    child.
-    """
+    """Weakest edges and strongest absent ones; a latent (and a child) keeps its last edge."""
     steps = plain.structure.steps(plain, 2**18, 1)
     if not isinstance(steps, LayeredSteps):
         return []
@@ -177,10 +173,8 @@ def edge_statistics(
     An edge of an item that has several predictors is all of its loadings on a latent: of these the
     statistic of all together, less what all but one cost in BIC.
 
-    Args:
-        layer: the layer's description; stats: its expected statistics, R = 1.
-        params: the estimate, without leading dims, zero off the graph.
-        graph: bool (items, num_parents).
+    ``layer``: the layer's description; ``stats``: its expected statistics, R = 1; ``params``: the
+    estimate, without leading dims, zero off the graph; ``graph``: bool (items, num_parents).
     """
     out = graph.new_zeros(graph.shape, dtype=stats.cross.dtype)
     for part in layer.parts():

@@ -48,9 +48,7 @@ def halve(
     proposal: Tensor,
     num_halvings: int = 12,
 ) -> tuple[Tensor, Tensor]:
-    """Halve the step of each child until its objective does not fall; keep the old value where none
-    is found.
-    """
+    """Halve the step of each child until its objective does not fall, or keep the old value."""
     best, best_value = proposal, objective(proposal)
     for _ in range(num_halvings):
         worse = ~(best_value >= value)  # also true for NaN
@@ -120,9 +118,7 @@ def _coordinate_descent(
     bound: float | Tensor,
     num_sweeps: int = 2,
 ) -> Tensor:
-    """A few sweeps on the quadratic model around ``beta``, from ``start``; ``slope`` makes the
-    penalty a weighted Lasso.
-    """
+    """Sweeps on the quadratic around ``beta``; ``slope`` makes the penalty a weighted Lasso."""
     curvatures = hessian.diagonal(dim1=-2, dim2=-1).unbind(-1)
     columns = hessian.unbind(-1)
     slopes = None if slope is None else (slope / hessian.diagonal(dim1=-2, dim2=-1)).unbind(-1)
@@ -154,7 +150,7 @@ ZERO = 1e-9  # a coefficient below it is zero: the active ones come out as round
 
 
 def inside_cone(beta: Tensor, steps: Tensor) -> Tensor:
-    """Whether no step falls, bool (...,) of (..., P)."""
+    """Check that no step falls, bool (...,) of (..., P)."""
     return (beta @ steps.mT >= -SLACK).all(-1)
 
 
@@ -163,10 +159,8 @@ def cone_step(
 ) -> Tensor:
     """The maximisers of the quadratics about ``beta``, which lies in the cone, (M, P).
 
-    Args:
-        beta, gradient: (M, P); hessian: (M, P, P), positive semidefinite.
-        steps: A, (E, P).
-        bound: B, inf for none.
+    ``beta``, ``gradient``: (M, P); ``hessian``: (M, P, P), positive semidefinite; ``steps``: A, (E,
+    P); ``bound``: B, inf for none.
     """
     from scipy.optimize import nnls
 
@@ -211,11 +205,9 @@ def curved_by_counts(
 ) -> list[Tensor]:
     """(b, W) of each group of curved children, (R, n, 1 + q) each.
 
-    Args:
-        layer: the layer's description.
-        cross: (R, J, 1 + T); counts: (R, J or 1, C); configurations: (C, K).
-        beta: start, the sites' values, (R, J, 1 + T).
-        num_steps: of the ascent, at most; at least five.
+    ``layer``: the layer's description; ``cross``: (R, J, 1 + T); ``counts``: (R, J or 1, C);
+    ``configurations``: (C, K); ``beta``: start, the sites' values, (R, J, 1 + T); ``num_steps``: of
+    the ascent, at most; at least five.
     """
     out = []
     for group in layer.curved:

@@ -44,8 +44,10 @@ def ideal_latents(
     generator: torch.Generator,
     profiles: Tensor | None = None,
 ) -> Tensor | None:
-    """0/1 latents (N, K) of the rows; None for a layer without a graph, with too many latents to
-    list, or whose answers are all categories without an order.
+    """Latents 0/1 (N, K) of the rows by the nearest ideal answers, or None.
+
+    None for a layer without a graph, with too many latents to list, or whose answers are all
+    categories without an order.
 
     Args:
         layer: the bottom layer's description.
@@ -93,9 +95,7 @@ def ideal_latents(
 
 
 def _in_order(part: LayerPart, x: Tensor) -> Tensor:
-    """Numbers that go up with the answers, (N, children), NaN where missing and for categories
-    without an order.
-    """
+    """Numbers that rise with the answers, (N, children), NaN where missing or without order."""
     if not part.tabled:
         return part.family.statistic(x)
     size = part.rows.stop - part.rows.start
@@ -115,9 +115,7 @@ NUM_BEHIND = 5  # ratios of singular values behind the latents that a gap is com
 
 
 def varimax(loadings: Tensor, max_sweeps: int = 1000, tolerance: float = 1.5e-8) -> Tensor:
-    """Varimax rotation with Kaiser's row normalisation (Kaiser 1958, doi:10.1007/BF02289233), (J,
-    K) -> (J, K).
-    """
+    """Varimax rotation, Kaiser normalised (1958, doi:10.1007/BF02289233), (J, K) to (J, K)."""
     if loadings.shape[1] < 2:
         return loadings
     length = loadings.norm(dim=1, keepdim=True).clamp(min=1e-12)
@@ -152,9 +150,7 @@ class LayerFactors:
 
 
 def _leading_svd(x: Tensor, rank: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The ``rank`` leading singular triplets; randomised where the matrix is much larger than the
-    rank.
-    """
+    """Leading ``rank`` singular triplets; randomised for much larger matrices."""
     rank = min(rank, *x.shape)
     if min(x.shape) <= max(200, 4 * rank):
         if x.shape[0] > 4 * x.shape[1]:  # the small Gram matrix holds all that is asked
@@ -193,9 +189,7 @@ def _complete(x: Tensor, rank: int, seed: int, num_sweeps: int = 20) -> Tensor:
 def linearised(
     x: Tensor, family: ResponseFamily, rank: int, seed: int, epsilon: float = EPSILON
 ) -> Tensor:
-    """The data on the scale of the predictor: denoised by a low-rank approximation, then mapped
-    through the inverse link.
-    """
+    """Data on the predictor's scale: low-rank approximation, then the inverse link."""
     blocks = [
         (part, _scores(part, x[:, columns])) for part, columns, _ in family.blocks(x.shape[1])
     ]
@@ -220,9 +214,7 @@ def linearised(
 
 
 def _scores(family: ResponseFamily, x: Tensor) -> Tensor:
-    """What is approximated: the statistics of the items; of categories their normal scores or
-    indicators, (N, linear predictors).
-    """
+    """Statistics of the items; of categories normal scores or indicators."""
     return family.scores(x) if isinstance(family, Categorical) else family.statistic(x)
 
 
@@ -274,8 +266,7 @@ def layer_factors(
 
 
 def centred_values(x: Tensor, num_values: int, seed: int = 0) -> Tensor:
-    """Leading singular values of centred bits (N, J), NaN where missing: what tells how many
-    latents stand behind them.
+    """Leading singular values of centred bits (N, J), NaN where missing.
 
     Not linearised: the clipped log-odds of a low-rank approximation of bits hold factors of their
     own, and with an infinity of rows they stay. The bits' own covariance has the latents' factors,
@@ -286,8 +277,7 @@ def centred_values(x: Tensor, num_values: int, seed: int = 0) -> Tensor:
 
 
 def missing_gap(values: Tensor, num_latents: int) -> str | None:
-    r"""Why singular values do not show ``num_latents`` latents, in words; None where they do, or
-    are too few to tell.
+    """Reason why singular values show no gap after ``num_latents``, or None.
 
     A gap after K stands out from the steps behind it, which are noise: there is none where
     :math:`s_K / s_{K+1} - 1` is below .1 and at most three times the median of the same figure for
@@ -316,9 +306,7 @@ def missing_gap(values: Tensor, num_latents: int) -> str | None:
 
 
 def leading_values(layer: GeneralizedLinearLayer, data: Tensor, seed: int) -> Tensor:
-    """Singular values of the items around the number of latents: of bits as they are, of others
-    linearised; centred.
-    """
+    """Singular values around the number of latents: of bits, or of linearised items."""
     num = min(layer.num_parents + NUM_BEHIND + 1, *data.shape)
     if isinstance(layer.response, Bernoulli):
         return centred_values(data, num, seed)
@@ -352,12 +340,9 @@ def _regression(layer: GeneralizedLinearLayer, x: Tensor, latents: Tensor) -> Pa
 
 
 def _levels(parts: list[LayerPart], statistic: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Intercepts and thresholds of items that depend on nothing; half a row more than there are
-    keeps them finite.
+    """Intercepts and thresholds of items that depend on nothing, with half a row more.
 
-    Args:
-        parts: of the layer.
-        statistic: (N, P), 0 where missing; weight: rows seen, (P,).
+    ``parts``: of the layer; ``statistic``: (N, P), 0 where missing; ``weight``: rows seen, (P,).
     """
     other = statistic.sum() / weight.sum()
     intercepts, thresholds = [], []
@@ -393,18 +378,14 @@ def spectral_start(
     num_starts: int = 1,
     seed: int = 0,
 ) -> Params:
-    """Starts for every layer, bottom-up: the spectral one first, the others from it with a tenth of
-    the latents flipped.
+    """Starts for every layer: the spectral one, then copies with a tenth of latents flipped.
 
     Where children depend on products of known parents, every other start, the first too, takes the
     latents with the nearest ideal answers instead
     (:mod:`inference.structures.layers.spectral`).
 
-    Args:
-        layers, root: the model's description of itself, bottom-up.
-        data: (N, J), NaN where missing.
-        num_starts: R.
-        seed: of the flips.
+    ``layers``, ``root``: the model's description of itself, bottom-up; ``data``: (N, J), NaN where
+    missing; ``num_starts``: R; ``seed``: of the flips.
 
     Returns:
         Parameters (R, ...), by site name.
@@ -468,9 +449,7 @@ def random_start(
     num_starts: int = 1,
     seed: int = 0,
 ) -> Params:
-    """Starts without a look at the structure: fair random latents for every row, and regressions on
-    them plus noise.
-    """
+    """Starts from fair random latents and regressions on them plus noise."""
     generator = torch.Generator().manual_seed(seed)
     starts: list[Params] = []
     for _ in range(num_starts):
@@ -505,15 +484,14 @@ def random_start(
 def split_latent(
     layers: Sequence[GeneralizedLinearLayer], root: Root, smaller: Params, seed: int
 ) -> Params | None:
-    r"""Parameters with one latent more than ``smaller`` in one layer, (1, ...).
+    """Parameters with one latent more than ``smaller`` in one layer, (1, ...).
 
     Latent k with the largest sum of squared loadings becomes two, with the same law given the layer
     above. Of each child's loading they take the shares u and 1 - u, u uniform in [0, 1]: with equal
     shares they would stay equal for ever.
 
-    Args:
-        layers, root: of the larger model.
-        smaller: by site name, without leading dims; seed: of the shares.
+    ``layers``, ``root``: of the larger model; ``smaller``: by site name, without leading dims;
+    ``seed``: of the shares.
 
     Returns:
         None where the graph is given, items depend on products, the deepest latents are not

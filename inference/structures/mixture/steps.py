@@ -33,11 +33,9 @@ def joined(about: MixtureComponents, items: Tensor, data: Tensor) -> Tensor:
 
 
 def log_chances(about: MixtureComponents, params: Params, data: Tensor) -> Tensor:
-    """Of the components of every row, before its items are seen: ([R], N, K), or ([R], 1, K) where
-    all rows have the same.
+    """Log-chances of the components of every row, ([R], N, K), or ([R], 1, K) for all.
 
-    Args:
-        params: ([R], ...); data: (N, J + P) or (R, N, J + P).
+    ``params``: ([R], ...); ``data``: (N, J + P) or (R, N, J + P).
     """
     if "coefficients" not in params:
         return params["weights"].log().unsqueeze(-2)
@@ -52,17 +50,16 @@ def design_of(about: MixtureComponents, data: Tensor) -> Tensor:
 
 
 def covariates_of(about: MixtureComponents) -> Covariates:
+    """Covariates of the components; raises where there are none."""
     if about.covariates is None:
         raise ValueError("a mixture with covariates was expected")
     return about.covariates
 
 
 def cross_products(about: MixtureComponents, share: Tensor, data: Tensor) -> Tensor | None:
-    """S, sums over rows of what each is worth to each component but the first, times its terms, (R,
-    K - 1, Q); None without covariates.
+    """Sums S of the rows' slopes times their terms, (R, K - 1, Q), or None.
 
-    Args:
-        share: (R, N, K), times weights; data: (N, J + P) or (R, N, J + P).
+    ``share``: (R, N, K), times weights; ``data``: (N, J + P) or (R, N, J + P).
     """
     if about.covariates is None or about.num_components == 1:
         return None
@@ -70,9 +67,7 @@ def cross_products(about: MixtureComponents, share: Tensor, data: Tensor) -> Ten
 
 
 def renamed_coefficients(coefficients: Tensor, order: Tensor) -> Tensor:
-    """Log-odds (..., K - 1, Q) where new component l is the old component ``order[l]``, against the
-    new component 0.
-    """
+    """Log-odds (..., K - 1, Q) in a new order, against the new component 0."""
     full = torch.cat([torch.zeros_like(coefficients[..., :1, :]), coefficients], -2)[..., order, :]
     return full[..., 1:, :] - full[..., :1, :]
 
@@ -107,7 +102,7 @@ class MixtureSteps(Steps[MixtureStatistics]):
 
     @cached_property
     def law(self) -> ComponentLaw:
-        """Of the components."""
+        """Distribution of the components."""
         return law_of(self.about)
 
     @cached_property
@@ -128,9 +123,7 @@ class MixtureSteps(Steps[MixtureStatistics]):
 
     @cached_property
     def _rows(self) -> tuple[Tensor, Tensor | None]:
-        """Rows that differ, (n, J), and how often each is there, (n,); all rows, and their weights,
-        where little can be merged.
-        """
+        """Distinct rows (n, J) and their weights (n,); all rows where few are alike."""
         merged = self.law.patterns(self._items, self.weights)
         if merged is None or self.about.covariates is None:
             return merged or (self.data, self.weights)
@@ -142,6 +135,7 @@ class MixtureSteps(Steps[MixtureStatistics]):
         return distinct_rows(self.data[:, self.about.num_items :], self.weights)
 
     def e_step(self, params: Params) -> EStep[MixtureStatistics]:
+        """Responsibilities and statistics of the components, streaming over rows."""
         restarts = len(params[self.law.site])
         rows = max(
             1, self.chunk_elements // max(restarts * self.about.num_components, self.law.width)
@@ -163,6 +157,7 @@ class MixtureSteps(Steps[MixtureStatistics]):
         return EStep(parts.total(), total, self.program.log_prior(params))
 
     def m_step(self, statistics: MixtureStatistics, params: Params) -> Params:
+        """Weights or log-odds, and the components."""
         own = self.law.m_step(statistics.of_law, statistics.counts, params, self.floor)
         if statistics.cross is None:
             return params | self._weights(statistics.counts) | own
@@ -209,8 +204,9 @@ class MixtureSteps(Steps[MixtureStatistics]):
 
 @dataclass(frozen=True, eq=False)
 class MixtureSetSteps(Steps[MixtureStatistics]):
-    """The two halves of EM where restarts differ in their data; see
-    :mod:`inference.base.many_data_sets`.
+    """EM steps where restarts differ in their data.
+
+    See :mod:`inference.base.many_data_sets`.
 
     Args:
         base: steps on any one of the data sets.
@@ -244,6 +240,7 @@ class MixtureSetSteps(Steps[MixtureStatistics]):
         return torch.stack([steps.floor for steps in self._each]).unsqueeze(1)  # (S, 1, D)
 
     def e_step(self, params: Params) -> EStep[MixtureStatistics]:
+        """E-step of every restart on its own data set."""
         index, own, law = params[SET].long(), without_set(params), self.base.law
         rows = max(1, self.base.chunk_elements // (len(index) * self.base.about.num_components))
         parts, total = RunningSum[MixtureStatistics](), self.sets.new_zeros(len(index))
@@ -259,6 +256,7 @@ class MixtureSetSteps(Steps[MixtureStatistics]):
         return EStep(parts.total(), total, self.base.program.log_prior(own))
 
     def m_step(self, statistics: MixtureStatistics, params: Params) -> Params:
+        """M-step of every data set at once."""
         own = replace(self.base, given_floor=self._floors[params[SET].long()])
         return own.m_step(statistics, without_set(params)) | {SET: params[SET]}
 
@@ -266,13 +264,11 @@ class MixtureSetSteps(Steps[MixtureStatistics]):
 def responsibilities(
     law: ComponentLaw, params: Params, items: Tensor, before: Tensor, often: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Chances of the components of every row, times how often it is there, (R, n, K), and the
-    log-likelihood of all rows, (R,).
+    """Weighted posteriors of the rows, (R, n, K), and their log-likelihood, (R,).
 
-    Args:
-        params: (R, ...); items: (n, J) or (R, n, J).
-        before: log-chances of the components before the items are seen, (R, n, K) or (R, 1, K).
-        often: how many rows are like each, (n,); None for one.
+    ``params``: (R, ...); ``items``: (n, J) or (R, n, J); ``before``: log-chances of the components
+    before the items are seen, (R, n, K) or (R, 1, K); ``often``: how many rows are like each, (n,);
+    None for one.
     """
     joint = law.log_densities(params, items) + before
     peak = joint.logsumexp(-1, keepdim=True)

@@ -1,5 +1,4 @@
-r"""Exact EM for independent causes joined by noisy ORs: enumeration as matrix products, a concave
-M-step.
+r"""Exact EM of noisy-OR networks: enumeration as matrix products, a concave M-step.
 
 With configurations h_c (rows of H), weights :math:`\eta_{cj} = w_{0j} + \sum_i h_{ci} w_{ij}`,
 responsibilities summed over rows :math:`n_{cj}` (where item j is seen) and over its ones
@@ -62,9 +61,7 @@ class CauseRows:
 
     @classmethod
     def merge(cls, data: Tensor, weights: Tensor | None = None) -> CauseRows:
-        """Rows (N, J) of 0, 1 and NaN, which count as often as their weights (N,) say; None for
-        once.
-        """
+        """Merge equal rows (N, J) of 0, 1 and NaN, of weights (N,) or one each."""
         missing = data.isnan()
         coded = torch.where(missing, 2, data.nan_to_num(nan=0.0).to(torch.uint8)).to(torch.uint8)
         unique, index, counts = torch.unique(coded, dim=0, return_inverse=True, return_counts=True)
@@ -82,6 +79,7 @@ class CauseRows:
         return float(self.counts.sum())
 
     def to(self, dtype: torch.dtype) -> CauseRows:
+        """Rows in another dtype."""
         seen = None if self.seen is None else self.seen.to(dtype)
         return CauseRows(self.ones.to(dtype), seen, self.counts.to(dtype))
 
@@ -115,8 +113,9 @@ class CauseStatistics:
 
 @dataclass(frozen=True, eq=False)
 class CauseSteps(Steps[CauseStatistics]):
-    """Halves of EM over a set of configurations (all 2^m: exact; fewer: a lower bound, and EM of
-    that bound).
+    """EM steps over a set of configurations.
+
+    All 2^m are exact; fewer give a lower bound, and EM of that bound.
 
     Args:
         causes: the model's description of itself.
@@ -135,9 +134,7 @@ class CauseSteps(Steps[CauseStatistics]):
     edges: Tensor | None = None
 
     def weights(self, params: Params) -> tuple[Tensor, Tensor]:
-        """(R, 1 + m, J), leak first, and the configurations with a leading one, (C, 1 + m) or (R,
-        C, 1 + m).
-        """
+        """Weights (R, 1 + m, J), leak first, and configurations with a leading one."""
         leak = weight_of_leak(params[self.causes.leak])
         failure = weight_of_failure(params[self.causes.failure])
         return torch.cat([leak.unsqueeze(-2), failure], -2), torch.nn.functional.pad(
@@ -145,9 +142,7 @@ class CauseSteps(Steps[CauseStatistics]):
         )
 
     def log_joint(self, params: Params) -> tuple[Tensor, Tensor, Tensor]:
-        """eta (R, C, J), log-odds of every item (R, C, J), and log-probability of each
-        configuration (R, C).
-        """
+        """Rates eta (R, C, J), item log-odds (R, C, J), configuration log-priors (R, C)."""
         weights, design = self.weights(params)
         eta = design @ weights
         prior = params[self.causes.prior].clamp(PROBABILITY_LIMIT, 1 - PROBABILITY_LIMIT)
@@ -157,7 +152,7 @@ class CauseSteps(Steps[CauseStatistics]):
         return eta, log_expm1(eta), log_prior
 
     def log_densities(self, eta: Tensor, logits: Tensor, log_prior: Tensor, part: slice) -> Tensor:
-        """log p(row, configuration) of a slice of the rows, (R, u, C)."""
+        """Log-joint density of rows of a slice and configurations, (R, u, C)."""
         log_density = self.rows.ones[part] @ logits.mT
         if self.rows.seen is None:
             return log_density.add_((log_prior - eta.sum(-1)).unsqueeze(-2))
@@ -180,6 +175,7 @@ class CauseSteps(Steps[CauseStatistics]):
 
     @torch.no_grad()
     def e_step(self, params: Params) -> EStep[CauseStatistics]:
+        """Expected counts of configurations, streaming over rows."""
         eta, logits, log_prior = self.log_joint(params)
         ones, per_configuration = torch.zeros_like(eta), torch.zeros_like(log_prior)
         seen = None if self.rows.seen is None else torch.zeros_like(eta)
@@ -201,6 +197,7 @@ class CauseSteps(Steps[CauseStatistics]):
 
     @torch.no_grad()
     def m_step(self, statistics: CauseStatistics, params: Params) -> Params:
+        """Parameters that raise the expected log-density; edges that are gone stay gone."""
         there = params[self.causes.failure] < NO_EDGE
         if bool(there.all()):
             return self._m_step(statistics, params)
@@ -278,6 +275,7 @@ class CauseSteps(Steps[CauseStatistics]):
         return edges & ~torch.where(dear, cheapest, unpaid)
 
     def on(self, data: Tensor, weights: Tensor | None = None) -> CauseSteps:
+        """Steps on other rows, equal ones merged."""
         rows = CauseRows.merge(data, weights)
         if rows.seen is None and self.rows.seen is not None:
             rows = replace(rows, seen=torch.ones_like(rows.ones))
@@ -286,9 +284,7 @@ class CauseSteps(Steps[CauseStatistics]):
     # ---------------------------------------------------------------- the M-step of the weights
 
     def _concentrations(self, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Beta (a, b) of P(fires) for leak and latents, (1 + m, 1): a counts firing, b counts
-        failing.
-        """
+        """Beta (a, b) less one of P(fires), leak first, (1 + m, 1)."""
         m = (
             self.causes.num_causes
             if like.shape[-2] == self.causes.num_causes + 1
@@ -309,9 +305,7 @@ class CauseSteps(Steps[CauseStatistics]):
         )
 
     def _fired(self, ones: Tensor, seen: Tensor, weights: Tensor, design: Tensor) -> Tensor:
-        """Augmentation by which cause fired: P(fires) is the share of the rows with the cause on in
-        which it did.
-        """
+        """Share of rows with a cause on in which it fired, as weights."""
         fires, fails = self._concentrations(weights)
         blame = ones / -torch.expm1(-(design @ weights))
         fired = -torch.expm1(-weights) * (design.mT @ blame) + fires
@@ -363,8 +357,9 @@ class CauseSteps(Steps[CauseStatistics]):
 
 
 def log_beta_prior(causes: IndependentCauses, params: Params) -> Tensor:
-    """Log-density of the three Beta priors, (R,); an edge that is not there has none, nor the prior
-    of a latent without edges.
+    """Log-density of the three Beta priors, (R,).
+
+    An edge that is not there has none, nor the prior of a latent without edges.
     """
     there = params[causes.failure] < NO_EDGE
     total: Tensor | float = 0.0

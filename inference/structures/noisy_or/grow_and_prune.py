@@ -82,9 +82,7 @@ class Search:
     leak_cap: float
 
     def price(self, params: Params, rows: CauseRows) -> float:
-        """Description length of the latents, as the share that ``rows`` are of all rows; which
-        edges there are is told too.
-        """
+        """Description length of latents and edges, scaled to the share of ``rows``."""
         items = self.causes.num_items
         edges = (params[self.causes.failure][0] < EDGE).sum(1).double()  # (m,)
         numbers = 0.5 * math.log(max(2.0, self.rows.num_rows)) * (1 + edges)
@@ -120,9 +118,7 @@ class Search:
         return params, steps.e_step(params)[1]
 
     def room(self, num_latents: int) -> int:
-        """Configurations enumerated for so many latents: up to nine of them all with the
-        default.
-        """
+        """Number of configurations enumerated for so many latents."""
         return self.num_configurations * (1 if num_latents <= 8 else 2 if num_latents <= 11 else 4)
 
     def likely(
@@ -130,10 +126,8 @@ class Search:
     ) -> Tensor:
         """The configurations (C, m) with most of the rows in them; all of them where they are few.
 
-        Args:
-            rows: the rows that vote.
-            num_configurations: at most so many; screened: the vote is among so many of largest
-                prior mass.
+        ``rows``: the rows that vote; ``num_configurations``: at most so many; ``screened``: the
+        vote is among so many of largest prior mass.
         """
         chance = params[self.causes.prior][0].clamp(PROBABILITY_LIMIT, 1 - PROBABILITY_LIMIT)
         size = len(chance)
@@ -164,9 +158,7 @@ class Search:
         }
 
     def grown(self, params: Params) -> tuple[Params, float]:
-        """One latent more: the best of many proposals, improved; with its log-likelihood on the
-        sample.
-        """
+        """Model with one latent more, the best of many proposals, and its log-likelihood."""
         prior, failure, leak = self.sites()
         if self.size(params):
             seen = self.likely(self.sample, params, max(1, self.room(self.size(params) + 1) // 2))
@@ -203,9 +195,7 @@ class Search:
         return one, float(score)
 
     def proposals(self, params: Params, configurations: Tensor) -> Tensor:
-        """Patterns (P, J) of probabilities: half from unexplained ones, half from rows that a
-        latent explains badly.
-        """
+        """Patterns (P, J) of probabilities: unexplained ones, and rows a latent explains badly."""
         rows = self.sample
         if not self.size(params):
             return rows.ones[
@@ -269,8 +259,7 @@ class Search:
         cap: float | None,
         limit: int,
     ) -> tuple[Params, float]:
-        """Latents taken away while the description length falls, or while there are more than
-        ``limit``.
+        """Remove latents while the description length falls, or above ``limit``.
 
         Every latent is judged by the likelihood without it, as it stands; the two that matter least
         are tried in turn, the others refitted each time.
@@ -314,8 +303,9 @@ SPARE = 3  # latents beyond the limit that the search may hold for a while
 
 @dataclass(frozen=True)
 class GrowAndPrune:
-    r"""Latents added one at a time and pruned by description length, then exact EM; for models that
-    offer ``causes()``.
+    r"""Latents added one at a time and pruned by description length, then exact EM.
+
+    For models that offer ``causes()``.
 
     Starting from no latent, patterns of badly explained rows are proposed as a new latent, improved
     by a few batched EM steps on a sample of the rows, and the best is kept, while :math:`-\log p(x
@@ -491,9 +481,7 @@ class GrowAndPrune:
     def _polished(
         self, search: Search, params: Params, rows: CauseRows, progress: Progress
     ) -> _Run:
-        """EM on all rows in the data's precision; then the edges that are not paid for are taken
-        away, and EM again.
-        """
+        """EM on all rows in the data's precision, unpaid edges taken away, and EM again."""
         causes, like = replace(search.causes, num_causes=search.size(params)), rows.ones
         params = {name: value.to(like) for name, value in params.items()}
         if causes.num_causes <= EXACT:
@@ -582,9 +570,7 @@ class _Run:
 
 
 def used_latents(causes: IndependentCauses, params: Params) -> list[int]:
-    """Latents of one model (leading dim one or none) that are not empty: with a prior and an
-    edge.
-    """
+    """Latents of one model (leading dim one or none) with a prior and an edge."""
     prior = params[causes.prior].reshape(causes.num_causes)
     failure = params[causes.failure].reshape(causes.num_causes, causes.num_items)
     used = (prior > 10 * PROBABILITY_LIMIT) & (failure.amin(1) < 1 - 10 * PROBABILITY_LIMIT)
@@ -603,7 +589,7 @@ def _without_empty(causes: IndependentCauses, params: Params) -> Params:
 
 
 def padded(causes: IndependentCauses, params: Params) -> Params:
-    """Empty latents, with prior 1e-6 and failures of one, in the places that are left; (R, ...)."""
+    """Pad with empty latents, of prior 1e-6 and failures of one; (R, ...)."""
     spare = causes.num_causes - params[causes.prior].shape[1]
     prior = torch.nn.functional.pad(params[causes.prior], (0, spare), value=PROBABILITY_LIMIT)
     failure = torch.nn.functional.pad(params[causes.failure], (0, 0, 0, spare), value=1.0)
@@ -665,9 +651,7 @@ class Polish:
         return self.likelihoods[-1]
 
     def climb(self, max_iterations: int, tolerance: float) -> None:
-        """EM until the objective gains less than ``tolerance`` of itself; ends with the objective
-        of the parameters it leaves.
-        """
+        """EM until the objective gains less than ``tolerance`` of itself."""
         causes = self.steps.causes
         edges = (
             torch.ones(causes.num_causes, causes.num_items)

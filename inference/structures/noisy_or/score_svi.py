@@ -1,5 +1,4 @@
-r"""Stochastic variational inference of noisy-OR networks by the score function, with a recognition
-network; restarts as one batch.
+r"""Engine: score-function variational inference of noisy-OR networks.
 
 The algorithm of Buhai et al. (2020, arXiv:1907.00030), after neural variational inference and
 learning (Mnih and Gregor 2014, arXiv:1402.0030). Guide: :math:`q(h \mid x) = \prod_i
@@ -206,7 +205,7 @@ class ScoreFunctionRun:
         ]
 
     def state(self, course: Tensor) -> ScoreFunctionState:
-        """What a file needs to hold for the run to go on after an epoch."""
+        """State for a file, from which the run goes on."""
         values, first, second, network = (
             {str(place): value for place, value in enumerate(part)}
             for part in (self.values, self.first, self.second, self.network)
@@ -250,9 +249,7 @@ class ScoreFunctionRun:
         )
 
     def epoch(self) -> Tensor:
-        """One pass over the rows; the sum of the learning signals r, an estimate of the ELBO,
-        (R,).
-        """
+        """One pass over the rows; the sum of the signals r, an ELBO estimate, (R,)."""
         num = len(self.values[0])
         order = torch.rand(num, len(self.data), generator=self.generator).argsort(-1)
         total = torch.zeros(num).to(self.data)
@@ -270,9 +267,7 @@ class ScoreFunctionRun:
         return log_joint - log_guide
 
     def _logits(self, rows: Tensor) -> Tensor:
-        """The guide's, (R, B, m); the data's means are taken off the bias, which is shorter than
-        the rows.
-        """
+        """Logits of the guide, (R, B, m); the means come off the bias, which is shorter."""
         return torch.baddbmm(self.values[4] - self.means @ self.values[3], rows, self.values[3])
 
     def _draw(self, rows: Tensor) -> Tensor:
@@ -283,7 +278,7 @@ class ScoreFunctionRun:
     def _log_densities(
         self, rows: Tensor, latents: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """log p(x, h) and log q(h), (R, B); P(x = 1) (R, B, J); the guide's logits."""
+        """Log-joint and log-guide (R, B); P(x = 1) (R, B, J); the guide's logits."""
         prior, failure, off = self.values[:3]
         leak = softplus(-off).clamp(min=PROBABILITY_LIMIT).unsqueeze(-2)
         weights = (-failure).clamp_(max=LARGEST_LOGIT).exp_().log1p_()
@@ -300,9 +295,7 @@ class ScoreFunctionRun:
         return log_joint, (latents * logits - softplus(logits)).sum(-1), on, logits
 
     def update(self, rows: Tensor, latents: Tensor) -> Tensor:
-        """One step on rows (R, B, J) with their draws (R, B, m); the sum of r over the batch,
-        (R,).
-        """
+        """One step on rows (R, B, J) and draws (R, B, m); the sum of the signals, (R,)."""
         size = rows.shape[1]
         prior, failure, off = self.values[:3]
         log_joint, log_guide, on, logits = self._log_densities(rows, latents)
@@ -349,9 +342,7 @@ class ScoreFunctionRun:
             )
 
     def _descend(self, centred: Tensor, hidden: Tensor, error: Tensor) -> None:
-        """The baseline network on the mean squared error; ``error`` (R, B) is the residual over the
-        batch's size.
-        """
+        """Step of the baseline network on the mean squared error, ``error`` (R, B)."""
         rate = 2 * self.settings.baseline_rate
         if rate == 0:
             return

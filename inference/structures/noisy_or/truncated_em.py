@@ -1,4 +1,4 @@
-r"""Truncated EM of noisy-OR networks: rows summed over their likely states, by branching.
+r"""Truncated EM of noisy-OR networks: rows summed over likely states, by branching.
 
 With a set of states :math:`K_n` for row n,
 
@@ -108,9 +108,7 @@ class OpenRows:
         return out
 
     def likeliest(self, num_states: int) -> Tensor:
-        """The likeliest settings of each row, (U, num_states, m); one that has fewer repeats its
-        best.
-        """
+        """Likeliest settings of each row, (U, num_states, m), the best repeated if fewer."""
         out = torch.zeros(
             len(self.open),
             num_states,
@@ -128,9 +126,7 @@ class OpenRows:
         return out
 
     def _parts(self) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-        """Rows (n,), their k open latents (n, k), the settings (2^k, k), and the log of what each
-        adds to p(x), (n, 2^k).
-        """
+        """Rows (n,), open latents (n, k), settings (2^k, k) and their log-terms (n, 2^k)."""
         number = self.open.sum(1)
         for k in number.unique().tolist():
             settings = binary_configurations(k, self.failure.dtype, self.failure.device)
@@ -153,7 +149,7 @@ class OpenRows:
 
 
 def _first(score: Tensor, num: int) -> Tensor:
-    """Where the ``num`` largest of each row are, (U, m) bool."""
+    """Mark the ``num`` largest of each row, (U, m) bool."""
     best = score.topk(min(num, score.shape[1]), dim=1).indices
     return torch.zeros_like(score, dtype=torch.bool).scatter(1, best, True)
 
@@ -171,8 +167,9 @@ PAIRS = 2**15  # of rows and states held at once
 
 @dataclass(frozen=True, eq=False)
 class TruncatedSteps(CauseSteps):
-    """Halves of truncated EM, for one restart; ``configurations`` (C, m) are the distinct states of
-    all rows.
+    """Steps of truncated EM, for one restart.
+
+    ``configurations`` (C, m) are the distinct states of all rows.
 
     Args:
         states: (U, K), for each row indices of configurations; -1 where the row has fewer.
@@ -184,9 +181,7 @@ class TruncatedSteps(CauseSteps):
     def begin(
         cls, causes: IndependentCauses, rows: CauseRows, configurations: Tensor, params: Params
     ) -> TruncatedSteps:
-        """The best of some configurations (C, m) for each row; call :meth:`refreshed` for better
-        ones.
-        """
+        """Best of some configurations (C, m) for each row, before :meth:`refreshed`."""
         steps = CauseSteps(causes, rows, configurations, 1, chunk_elements=2**19)
         eta, logits, log_prior = steps.log_joint(params)
         size, found = min(NUM_STATES, len(configurations)), []
@@ -211,15 +206,13 @@ class TruncatedSteps(CauseSteps):
         return cls(causes, rows, configurations, 1, states=states)
 
     def _filled(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Rows and configurations of the pairs there are, (P,), and where they stand in
-        ``states``.
-        """
+        """Rows and configurations of the pairs, (P,), and their places in ``states``."""
         assert self.states is not None
         there = self.states >= 0
         return there.nonzero()[:, 0], self.states[there], there
 
     def _log_joint_of_pairs(self, params: Params, row: Tensor, state: Tensor) -> Tensor:
-        """log p(x, h) of pairs of rows and configurations, (P,)."""
+        """Log-joint density of pairs of rows and configurations, (P,)."""
         eta, logits, log_prior = (value[0] for value in self.log_joint(params))
         if self.rows.seen is None:
             log_prior = log_prior - eta.sum(-1)
@@ -257,6 +250,7 @@ class TruncatedSteps(CauseSteps):
 
     @torch.no_grad()
     def e_step(self, params: Params) -> EStep[CauseStatistics]:
+        """Expected counts of the configurations that rows hold."""
         scores, row, state, there = self._scores(params)
         bound = scores.logsumexp(1)
         weight = (scores - bound.unsqueeze(1)).exp()[there] * self.rows.counts[row]
@@ -280,13 +274,12 @@ class TruncatedSteps(CauseSteps):
         )
 
     def on(self, data: Tensor, weights: Tensor | None = None) -> TruncatedSteps:
+        """Steps on other rows."""
         raise ValueError("states belong to their rows: begin or open truncated steps on the others")
 
     @torch.no_grad()
     def refreshed(self, params: Params) -> TruncatedSteps:
-        """The same with better states: neighbours of each row's best ones are tried; the bound does
-        not fall.
-        """
+        """Better states: neighbours of each row's best are tried; the bound does not fall."""
         size = self.configurations.shape[1]
         bits = 2 ** torch.arange(size, device=self.configurations.device)
         codes = (self.configurations.long() * bits).sum(1)  # (C,)

@@ -105,13 +105,12 @@ def policy_error(
 def align_policies(
     params: Mapping[str, Tensor], reference: Mapping[str, Tensor], about: PolicyDescription
 ) -> Alignment:
-    """Rename options so that the weights of policies along continuous states are as near as
-    possible to a reference's.
+    r"""Rename options of policies along continuous states like a reference's.
 
     Up to seven options every order is tried, by the squared differences of all weights and
     intercepts; beyond, options are matched by their low-level policies. Hidden units are first
     matched by the weights that lead to them: those of a network have neither names nor signs, as
-    :math:`w \\tanh(x) = -w \\tanh(-x)`.
+    :math:`w \tanh(x) = -w \tanh(-x)`.
 
     Raises:
         ValueError: if a site is missing from ``reference`` or has another shape.
@@ -153,9 +152,7 @@ def align_policies(
 
 
 def _match_units(params: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> Params:
-    """The same functions of the state, hidden units in the order and with the signs of a
-    reference.
-    """
+    """Hidden units in the order and with the signs of a reference."""
     into, other = (
         torch.cat([own["hidden_weights"], own["hidden_intercepts"][:, None]], 1)
         for own in (params, target)
@@ -194,9 +191,7 @@ def permute_policy_options(params: Params, order: Tensor) -> Params:
 def permute_options(
     chain: ChainDescription, params: Params, order: Tensor, num_leading: int = 0
 ) -> Params:
-    """The same law with option ``order[i]`` named i; ``num_leading`` dims stand before each site's
-    own.
-    """
+    """Rename option ``order[i]`` to i; ``num_leading`` dims stand before a site's own."""
     by_option = (chain.initial, chain.low, chain.high, chain.termination, chain.choice)
     dim = num_leading + 1  # after the states
     out = {
@@ -231,9 +226,7 @@ class LabelGroups:
 
     @property
     def apart(self) -> list[list[int]]:
-        """The states of each group from which a hundredth of all steps goes out; one list where the
-        names of options mean the same nearly everywhere.
-        """
+        """States of each group that a hundredth of all steps leaves, by group."""
         left = self.departures > 0
         often = np.bincount(self.group, self.departures)
         return [
@@ -268,7 +261,7 @@ def label_groups(moves: Tensor) -> LabelGroups:
 
 
 def under_lasting_names(chain: ChainDescription, params: Params, groups: LabelGroups) -> Params:
-    """The same law with the options of every group of states renamed so that they last longest.
+    """Rename the options of every group of states so that they last longest.
 
     Args:
         chain: of a model with a free high-level policy.

@@ -115,8 +115,7 @@ NUM_GRADIENT_STEPS = 40  # of one M-step where the features have parameters
 
 @dataclass(frozen=True)
 class PairPosteriors:
-    """What an M-step needs of the options; logistic regressions have no smaller statistic, so parts
-    are joined.
+    """Posteriors of pairs of options; logistic regressions have no smaller statistic.
 
     Args:
         pairs: P(option before, option), P(first option) in row 0 where a sequence begins, one step
@@ -149,6 +148,7 @@ class PolicySteps(Steps[PairPosteriors]):
     num_inner: int = 1
 
     def e_step(self, params: Params) -> EStep[PairPosteriors]:
+        """Posteriors of pairs by one backward pass."""
         each = self.plan.tree.num_held(self.about.num_options) * self.about.num_options**2
         step = max(1, MAX_ELEMENTS // each)
         pairs, values = [], []
@@ -169,6 +169,7 @@ class PolicySteps(Steps[PairPosteriors]):
         )
 
     def m_step(self, statistics: PairPosteriors, params: Params) -> Params:
+        """First options by counts, policies by Newton or gradient steps."""
         concentration = torch.full_like(params["initial"][0], self.about.concentration)
         new = params | {
             "initial": mode(statistics.pairs[:, self.plan.first, 0].sum(1), concentration)
@@ -180,9 +181,7 @@ class PolicySteps(Steps[PairPosteriors]):
         return new
 
     def on(self, data: Tensor, weights: Tensor | None = None) -> PolicySteps:
-        """Other packed sequences, (B, T, D + 1); the M-step of joined statistics is that of the
-        steps on all of them.
-        """
+        """Steps on other packed sequences, (B, T, D + 1), whose statistics are joined."""
         self.refuse_weights(weights)
         return replace(self, plan=policy_plan_of(data))
 
@@ -210,9 +209,7 @@ class PolicySteps(Steps[PairPosteriors]):
         return out
 
     def _gradient_steps(self, statistics: PairPosteriors, params: Params) -> Params:
-        """All weights together, the first options as they are; weights into hidden units in
-        coordinates of about equal curvature.
-        """
+        """Maximise all weights together; hidden units in coordinates of like curvature."""
         initial = {"initial": params["initial"]}
         free = {name: value for name, value in params.items() if name != "initial"}
         factor = self._factor_of_inputs() if isinstance(self.about.policy, Network) else None
@@ -225,9 +222,11 @@ class PolicySteps(Steps[PairPosteriors]):
         return _units_from(found, factor)
 
     def _factor_of_inputs(self) -> Tensor | None:
-        r"""The Cholesky factor L, (D + 1, D + 1), of :math:`\tfrac14 X^\top X + I / s^2` with the
-        states and a column of ones in X: a state whose columns lie far from zero ties the weights
-        of a hidden unit to its intercept, and a search in them would creep.
+        r"""Cholesky factor L of the inputs' curvature, (D + 1, D + 1).
+
+        Of :math:`\tfrac14 X^\top X + I / s^2` with the states and a column of ones in X: a state
+        whose columns lie far from zero ties the weights of a hidden unit to its intercept, and a
+        search in them would creep.
 
         None where no such factor is a number.
         """
@@ -239,9 +238,7 @@ class PolicySteps(Steps[PairPosteriors]):
         return factor if int(failed) == 0 and bool(factor.isfinite().all()) else None
 
     def expected(self, statistics: PairPosteriors, params: Params) -> Tensor:
-        """E[log p(actions, options)] under given posteriors of pairs, and the log-prior but for its
-        constant, (R,).
-        """
+        """Expected log p(actions, options) and log-prior up to a constant, (R,)."""
         pairs = statistics.pairs
         log_leaves = self.plan.log_leaves(params, self.about.policy)
         # 0 * -inf is 0
@@ -281,9 +278,7 @@ def random_functions(
     num: int,
     seed: int,
 ) -> Params:
-    """Weights of unit size for standardised features, options that last, first options equally
-    likely.
-    """
+    """Random weights of unit size for standardised features; options that last."""
     generator = torch.Generator().manual_seed(seed)
     centre, spread = states.mean(0), states.std(0, correction=0)
     spread = torch.where(spread > 0, spread, torch.ones_like(spread))
@@ -319,12 +314,11 @@ class ContinuousOptionsStructure(Structure):
 
     @classmethod
     def of(cls, model: Callable[..., Any]) -> ContinuousOptionsStructure | None:
+        """Structure of a model that offers ``policy_chain()``, or None."""
         return cls(model) if hasattr(model, "policy_chain") else None
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
-        """Random weights; "spectral" (there is no start by moments): the best of three times as
-        many after 15 iterations.
-        """
+        """Random weights; "spectral": the best of three times as many after 15 iterations."""
         states = policy_plan_of(problem.data).states
         shapes = self.model.shapes()
         if init != "spectral":
@@ -345,17 +339,17 @@ class ContinuousOptionsStructure(Structure):
         )
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps[Any] | None:
+        """Steps of EM."""
         return self._steps(problem, num_inner)
 
     def align(
         self, params: Params, reference: Mapping[str, Tensor], signs: bool = True
     ) -> Alignment:
+        """Rename options like a reference's."""
         return align_policies(params, reference, self.model.policy_chain())
 
     def canonical(self, params: Params) -> Params:
-        """Options in falling order of their log-odds of action 1 against 0 at the origin (then of
-        action 2, ...).
-        """
+        """Order options by falling log-odds of action 1 (then 2, ...) at the origin."""
         intercepts = params["low_intercepts"]
         order = sorted(
             range(self.about.num_options),
@@ -370,6 +364,7 @@ class ContinuousOptionsStructure(Structure):
     def component_noise(
         self, params: Params, data: Tensor, generator: Generator, num_draws: int
     ) -> NoiseDraws:
+        """Draws of the noise of every option."""
         from inference.structures.options.forward_backward import steps_along
         from inference.structures.options.noise import option_noise
 
@@ -397,9 +392,7 @@ class ContinuousOptionsStructure(Structure):
         return {"trajectories": torch.cat([packed[..., :-1], actions[..., None]], -1)}
 
     def as_tables(self, program: Program, values: Params) -> dict[str, Tensor]:
-        """The share of steps with each action, sequence by sequence; the states have no law of
-        their own.
-        """
+        """Share of steps with each action, by sequence; states have no distribution."""
         action = values["trajectories"][..., -1]
         seen = (~action.isnan()).sum(1, keepdim=True).clamp(min=1)
         counts = torch.stack(

@@ -1,6 +1,4 @@
-"""Both halves of EM for hidden options: expected counts by differentiation, tables in closed
-form.
-"""
+"""EM steps of hidden options: expected counts by differentiation, closed-form tables."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ class _Rows:
 
     @cached_property
     def constant(self) -> Tensor:
-        """What the log density has whatever the value."""
+        """Constant of the log-density."""
         return (
             torch.lgamma(self.concentration.sum(-1)).sum() - torch.lgamma(self.concentration).sum()
         )
@@ -47,8 +45,7 @@ class _Rows:
 
 @dataclass(frozen=True, eq=False)
 class _Environment:
-    """All that the states say of the environment, where no action is missing: it owes nothing to
-    the policies then.
+    """Environment from the states alone, where no action is missing.
 
     Args:
         counts: of every move, (A, S, S).
@@ -127,6 +124,7 @@ class OptionSteps(Steps[Params]):
 
     @property
     def known_sites(self) -> frozenset[str]:
+        """Site of the environment, where the states alone settle it."""
         return (
             frozenset()
             if self._environment is None or self.gaps_elsewhere
@@ -141,9 +139,7 @@ class OptionSteps(Steps[Params]):
         )
 
     def e_step(self, params: Params) -> EStep[Params]:
-        """Expected counts of every entry, log-likelihood (R,) of states and actions, log-prior
-        (R,).
-        """
+        """Expected counts of every entry, log-likelihood and log-prior (R,)."""
         params = with_high(self.chain, params)
         known, environment = self._environment, params[self.chain.environment].detach()
         names = (
@@ -202,6 +198,7 @@ class OptionSteps(Steps[Params]):
         return EStep(counts, log_likelihood, log_prior)
 
     def m_step(self, statistics: Params, params: Params) -> Params:
+        """Counts over counts."""
         new: Params = {}
         statistics, known = statistics | self._endings(statistics, params), self._environment
         for name, prior in self._priors.items():
@@ -216,8 +213,7 @@ class OptionSteps(Steps[Params]):
         return new
 
     def _endings(self, statistics: Params, params: Params) -> Params:
-        """Expected counts of options that ended or did not (R, S, O, 2), and of those chosen then
-        (R, S, O).
+        """Expected endings of options (R, S, O, 2), and options chosen then (R, S, O).
 
         Whether an option that is on again had ended first is one more latent: its posterior splits
         the counts of staying.

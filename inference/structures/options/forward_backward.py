@@ -50,8 +50,7 @@ def parts_of(chain: ChainDescription, params: Mapping[str, Tensor]) -> Parts:
 
 @dataclass(frozen=True, eq=False)
 class Along:
-    """The factors of every step of some sequences, as arrays; made by :func:`steps_of` or
-    :func:`steps_along`.
+    """Factors of every step of some sequences, as arrays.
 
     Args:
         table: (L + 1, O, O), transition times emission of the distinct steps, the identity last,
@@ -75,6 +74,7 @@ class Along:
 
     @property
     def num_options(self) -> int:
+        """Number of options, O."""
         return self.table.shape[-1]
 
     @property
@@ -100,9 +100,7 @@ class Along:
 
     @cached_property
     def _pieces(self) -> tuple[np.ndarray, np.ndarray]:
-        """What each piece does: rows by the option before it, each divided by its sum (P, O, O),
-        and the log of that (P, O).
-        """
+        """Matrix of each piece, rows divided by their sums (P, O, O), and log-sums (P, O)."""
         size = self.num_options
         product = np.broadcast_to(np.eye(size), (len(self.words), size, size))
         scale = np.zeros(product.shape[:2])
@@ -115,8 +113,9 @@ class Along:
         return product, scale
 
     def starts(self) -> np.ndarray:
-        """(P, O), P(option before the piece | what came before it); before a sequence all is in
-        entry 0, as its first step wants.
+        """P(option before the piece | past), (P, O).
+
+        Before a sequence all is in entry 0, as its first step wants.
         """
         out = np.zeros((len(self.words), self.num_options))
         out[:, 0] = 1.0
@@ -135,8 +134,9 @@ class Along:
         return out
 
     def ends(self) -> np.ndarray:
-        """(P, O), P(what comes after the piece | option at its end), the largest entry one; zero
-        where the past rules the option out.
+        """P(what follows the piece | option at its end), (P, O), the largest entry one.
+
+        Zero where the past rules the option out.
         """
         out = np.ones((len(self.words), self.num_options))
         if self.is_last.all():
@@ -151,8 +151,7 @@ class Along:
         return out
 
     def forward(self) -> tuple[np.ndarray, np.ndarray]:
-        """P(option | past) at every step of every piece (C, P, O), and the log of each step's
-        normaliser (C, P).
+        """P(option | past) at every step, (C, P, O), and log-normalisers (C, P).
 
         Raises:
             ValueError: naming the first step that is impossible.
@@ -181,9 +180,7 @@ class Along:
         return self.at_steps(values.swapaxes(0, 1)[inside])
 
     def at_steps(self, flat: np.ndarray) -> np.ndarray:
-        """(N, ...), one entry a step, sequences one after another -> (B, T, ...), zero after the
-        ends.
-        """
+        """Lay out (N, ...), one entry a step, as (B, T, ...), zero after the ends."""
         if len(self.lengths) == 1:
             return flat[None]
         out = np.zeros((*self.shape, *flat.shape[1:]), dtype=flat.dtype)
@@ -209,9 +206,7 @@ def _along(
     before: Callable[[], Tensor],
     low: Callable[[], Tensor],
 ) -> Along:
-    """From the matrices of the distinct steps (L, O, O), and both policies at every step, (N, O, O)
-    and (N, O, A).
-    """
+    """Steps from distinct matrices (L, O, O) and both policies, (N, O, O) and (N, O, A)."""
     table, lengths = leaves.detach().cpu().numpy(), plan.lengths
     size = table.shape[-1]
     longest = int(lengths.max())
@@ -262,9 +257,7 @@ def steps_of(parts: Parts, data: Tensor) -> Along:
 
 
 def steps_along(about: PolicyDescription, params: Mapping[str, Tensor], data: Tensor) -> Along:
-    """The steps of packed sequences (B, T, D + 1) under policies that are functions of the
-    state.
-    """
+    """Steps of packed sequences (B, T, D + 1) under policies that are functions."""
     plan = policy_plan_of(data)
     one = {name: value.detach()[None] for name, value in params.items()}
 
@@ -308,9 +301,7 @@ class MostProbable:
 
 
 def filter_(steps: Along) -> tuple[Tensor, Tensor]:
-    """P(option | the sequence up to this step) (B, T, O), and log-likelihood (B,) with the first
-    state's, without moves.
-    """
+    """P(option | past and present) (B, T, O), and log-likelihood (B,) without moves."""
     alpha, log_scale = steps.forward()
     # 0 after the end
     total = np.bincount(steps.row, log_scale.sum(0), minlength=len(steps.lengths))
@@ -341,8 +332,9 @@ def smooth(steps: Along, pairs: bool = False) -> Smoothed:
 
 
 def _best_starts(steps: Along, log_table: np.ndarray) -> np.ndarray:
-    """(P, O), the log-probability of the best path to each option before a piece; before a sequence
-    all is in entry 0.
+    """Log-probability of the best path to each option before a piece, (P, O).
+
+    Before a sequence all is in entry 0.
     """
     out = np.full((len(steps.words), steps.num_options), -np.inf)
     out[:, 0] = 0.0

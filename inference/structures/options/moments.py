@@ -57,8 +57,7 @@ MAX_ENTRIES = 2**27  # of the table of windows: A^2 S^3 numbers
 
 @dataclass(frozen=True, eq=False)
 class OptionMoments:
-    """Frequencies of windows of three steps, pooled over sequences; windows never cross the end of
-    a sequence.
+    """Frequencies of windows of three steps, pooled, within sequences.
 
     Args:
         windows: (A, S, S, S, A), P(a2, s2, s1, s3, a3): [action, middle state, past state, next
@@ -87,10 +86,12 @@ class OptionMoments:
 
     @property
     def num_states(self) -> int:
+        """Number of states, S."""
         return self.windows.shape[1]
 
     @property
     def num_actions(self) -> int:
+        """Number of actions, A."""
         return self.windows.shape[0]
 
 
@@ -99,11 +100,9 @@ def count_moments(
 ) -> OptionMoments:
     """Moments in one pass over data that need not fit into memory.
 
-    Args:
-        chunks: packed sequences (B, T, 2), or an iterable of them.
-        num_states, num_actions: S and A.
-        continued: the chunks are pieces in time of the same B sequences (else every chunk holds
-            whole sequences).
+    ``chunks``: packed sequences (B, T, 2), or an iterable of them; ``num_states``, ``num_actions``:
+    S and A; ``continued``: the chunks are pieces in time of the same B sequences (else every chunk
+    holds whole sequences).
 
     Raises:
         ValueError: if the table of A^2 S^3 numbers is too large, or no window of three known steps
@@ -150,9 +149,7 @@ def count_moments(
 def _following(
     flat: np.ndarray, part: slice, inside: np.ndarray, ahead: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """State and action some steps ahead of a slice of flattened sequences, -1 where the row ends
-    before.
-    """
+    """State and action some steps ahead of flattened sequences, -1 after the row's end."""
     found = flat[part.start + ahead : part.stop + ahead]
     found = np.concatenate([found, np.full((part.stop - part.start - len(found), 2), -1)])
     state, action = np.where(inside[:, None], found, -1).T
@@ -196,7 +193,7 @@ class MomentWarning(UserWarning):
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class MomentDiagnostics:
-    """What the assumptions look like in the data; states that are never visited have NaN.
+    """Diagnostics of the assumptions; states that are never visited have NaN.
 
     Args:
         singular_low, singular_high, singular_pairs: (S,), the smallest of the O leading singular
@@ -286,8 +283,9 @@ def project_rows(rows: np.ndarray) -> np.ndarray:
 
 
 def joint_eigenvectors(operators: np.ndarray, seed: int) -> tuple[np.ndarray, float, int]:
-    """Eigenvectors shared by ``operators`` (A, n, n): of the combination with a real spectrum and
-    the widest smallest gap.
+    """Eigenvectors shared by ``operators`` (A, n, n).
+
+    Of the combination with a real spectrum and the widest smallest gap.
 
     Returns:
         The vectors (n, n), the gap, and how many eigenvalues of that combination are complex.
@@ -310,9 +308,7 @@ def joint_eigenvectors(operators: np.ndarray, seed: int) -> tuple[np.ndarray, fl
 
 
 def _real_vectors(values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    """A conjugate pair of complex vectors gives its real and its imaginary part, which span the
-    same plane.
-    """
+    """Real and imaginary parts in place of a conjugate pair, which span the same plane."""
     out = vectors.real.copy()
     for i in np.flatnonzero(values.imag < 0):
         out[:, i] = vectors[:, i].imag
@@ -328,8 +324,7 @@ def diagonals(operators: np.ndarray, vectors: np.ndarray) -> np.ndarray:
 
 
 def state_by_state(moments: OptionMoments, num_options: int, seed: int = 0) -> MomentEstimate:
-    """Policies from one small eigenvalue problem a state, options matched across states along a
-    spanning tree.
+    """Policies from one eigenvalue problem a state, matched along a spanning tree.
 
     Args:
         moments: counted, or exact.
@@ -402,8 +397,10 @@ def _operators(
 def _implied_high(
     moments: OptionMoments, low: np.ndarray, visited: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """high[s'] as seen from state s, (S, S, O, O), rows in the options' order of s, columns in that
-    of s'; and weights (S, S), zero where s does not lead to s'.
+    """Policies high[s'] seen from state s, (S, S, O, O), and weights (S, S).
+
+    Rows in the options' order of s, columns in that of s'; weights are zero where s does not lead
+    to s'.
     """
     s_all, o = moments.num_states, low.shape[1]
     implied, weight = np.zeros((s_all, s_all, o, o)), np.zeros((s_all, s_all))
@@ -427,9 +424,7 @@ def _implied_high(
 def _match(
     implied: np.ndarray, weight: np.ndarray, visits: np.ndarray, visited: np.ndarray
 ) -> tuple[dict[int, np.ndarray], float]:
-    """The order of every state's options that agrees with the others', and the relative
-    residual.
-    """
+    """Order of every state's options that agrees with the others', and the residual."""
     from scipy.optimize import linear_sum_assignment
 
     o = implied.shape[-1]
@@ -459,9 +454,7 @@ def _match(
 
 
 def smallest_singular(moments: OptionMoments, policy: np.ndarray) -> np.ndarray:
-    """(S,), the smallest of the O leading singular values of a policy (S, O, n); NaN in states
-    never visited.
-    """
+    """Smallest of the O leading singular values of a policy (S, O, n), (S,), or NaN."""
     values: np.ndarray = np.where(
         moments.visits > 0, np.linalg.svd(policy, compute_uv=False)[:, policy.shape[1] - 1], np.nan
     )
@@ -507,8 +500,7 @@ TOLERANCE = 1e-3  # log-units of all windows together that an iteration must gai
 def refine_moments(
     moments: OptionMoments, estimate: MomentEstimate, max_iterations: int = 2000
 ) -> MomentEstimate:
-    """Both policies by maximum composite likelihood of windows of three steps, from an estimate by
-    eigenvalues.
+    """Policies by maximum composite likelihood of windows of three steps.
 
     Args:
         moments: counted, or exact.

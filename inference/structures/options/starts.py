@@ -1,4 +1,4 @@
-"""Where models of hidden options start: policies at random, counted parts, moments."""
+"""Starts of hidden options: policies at random, counted parts, moments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ppl_models.sequences.chain_plan import ChainPlan
 def moment_start(
     data: Tensor, num_states: int, num_actions: int, num_options: int
 ) -> tuple[Tensor, Tensor] | None:
-    """``low`` (S, O, A) and ``high`` (S, O, O) to start EM from, or None where moments cannot say.
+    """Policies ``low`` (S, O, A) and ``high`` (S, O, O) by moments, or None.
 
     Warns:
         MomentWarning: why there is no such start.
@@ -54,9 +54,7 @@ START_NOISE = 0.01  # share of the uniform law in a start: EM never leaves an ex
 def random_policies(
     chain: ChainDescription, plan: ChainPlan, num_restarts: int, seed: int
 ) -> Params:
-    """Every row of both policies uniform on the simplex; initial options equally likely;
-    environment as counted.
-    """
+    """Random rows of both policies; initial options equally likely; environment as counted."""
     generator = torch.Generator().manual_seed(seed)
 
     def rows(*shape: int) -> Tensor:
@@ -87,11 +85,9 @@ def alike_policies(chain: ChainDescription, plan: ChainPlan, num_restarts: int) 
 
 
 def split_policies(chain: ChainDescription, plan: ChainPlan, smaller: Params, seed: int) -> Params:
-    """Starts of one option more than ``smaller`` has, one for each of its options: that one becomes
-    two, as likely, whose policies are moved apart at random.
+    """Starts with one option of ``smaller`` split in two, moved apart at random.
 
-    Args:
-        smaller: without restarts, by site name.
+    ``smaller``: without restarts, by site name.
     """
     generator = torch.Generator().manual_seed(seed)
     low, high = smaller[chain.low], with_high(chain, smaller)[chain.high]
@@ -127,9 +123,7 @@ def split_policies(chain: ChainDescription, plan: ChainPlan, smaller: Params, se
 
 
 def with_counted_parts(chain: ChainDescription, plan: ChainPlan, policies: Params) -> Params:
-    """Policies (R, ...) and what is read off the data: the first states, options equally likely,
-    and the environment.
-    """
+    """Add to policies (R, ...) the counted first states and environment."""
     s, o = chain.num_states, chain.num_options
     num_restarts = len(policies[chain.low])
     first = torch.bincount(plan.begin, minlength=s).to(torch.float64)
