@@ -252,8 +252,6 @@ def _end(blocks: list[slice]) -> int:
 
 def _seen(terms: RowTerms, like: Tensor) -> Tensor:
     """Presence of variates, 1 or 0, (V, n, 1)."""
-    return (
-        like.new_ones(like.shape[1], like.shape[2], 1)
-        if terms.seen is None
-        else terms.seen.unsqueeze(-1)
-    )
+    if terms.seen is None:
+        return like.new_ones(like.shape[1], like.shape[2], 1)
+    return terms.seen.unsqueeze(-1)

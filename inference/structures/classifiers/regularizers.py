@@ -182,11 +182,10 @@ class Labels:
     on: Literal["row", "variates"] = "row"
 
     def __post_init__(self) -> None:
-        values = (
-            self.values.detach().cpu().numpy()
-            if isinstance(self.values, Tensor)
-            else np.asarray(self.values)
-        )
+        if isinstance(self.values, Tensor):
+            values = self.values.detach().cpu().numpy()
+        else:
+            values = np.asarray(self.values)
         if values.ndim != 1 or values.dtype.kind not in "biuf":
             raise ValueError(
                 f"Labels: values must be one number a row, got shape {values.shape}, dtype"
@@ -234,11 +233,10 @@ class Labels:
 
     def log_chances(self, num_components: int, like: Tensor) -> Tensor:
         """Log of the chance of each label under each component, (labels, C)."""
-        table = (
-            torch.eye(num_components, dtype=torch.float64)
-            if self.confusion is None
-            else self.confusion
-        )
+        if self.confusion is None:
+            table = torch.eye(num_components, dtype=torch.float64)
+        else:
+            table = self.confusion
         return (
             table.mT.log()
             .clamp(min=math.log(1e-300) if like.dtype == torch.float64 else -80.0)

@@ -86,11 +86,10 @@ def _features(
         "pseudo_weights": params["pseudo_weights"]
     }
     inputs, seen = about.standardised([x[::step] for x in parts], scaling)
-    whole = (
-        torch.ones(len(inputs[0]), dtype=torch.bool, device=inputs[0].device)
-        if seen is None
-        else seen.all(0)
-    )
+    if seen is None:
+        whole = torch.ones(len(inputs[0]), dtype=torch.bool, device=inputs[0].device)
+    else:
+        whole = seen.all(0)
     if int(whole.sum()) < 2 * about.num_components:
         return None
     found: list[Tensor | None] = [None] * about.num_variates

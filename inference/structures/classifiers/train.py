@@ -353,11 +353,10 @@ class TrainClassifiers:
     @property
     def objective_name(self) -> str:
         """Name of the objective, per row."""
-        what = (
-            "log-likelihood ratio to independence"
-            if self.cost is not None
-            else "log-probability of the labels"
-        )
+        if self.cost is not None:
+            what = "log-likelihood ratio to independence"
+        else:
+            what = "log-probability of the labels"
         what += " and of the labels" if self.cost is not None and self.labels is not None else ""
         return f"{'held-out ' if self.validation_share else ''}{what} per row"
 
@@ -371,11 +370,10 @@ class TrainClassifiers:
                 "TrainClassifiers: a model of independent classifiers was expected, got"
                 f" {type(problem.model).__name__}"
             )
-        store = (
-            None
-            if checkpoint is None
-            else Checkpoint(checkpoint, problem.fingerprint(self, start), every=1)
-        )
+        if checkpoint is None:
+            store = None
+        else:
+            store = Checkpoint(checkpoint, problem.fingerprint(self, start), every=1)
         with torch.no_grad(), isolated(problem.seed):
             training = _Training(self, about, problem, start)
             course = training.optimise(progress, store)
@@ -476,11 +474,10 @@ class _Training:
         )
         generator = torch.Generator().manual_seed(problem.seed)
         order = torch.randperm(num_rows, generator=generator)
-        num_held = (
-            min(num_rows - 1, max(1, round(method.validation_share * num_rows)))
-            if method.validation_share
-            else 0
-        )
+        if method.validation_share:
+            num_held = min(num_rows - 1, max(1, round(method.validation_share * num_rows)))
+        else:
+            num_held = 0
         self.held, self.kept = order[:num_held].sort().values, order[num_held:].sort().values
         self.generator = generator
         num_labelled = 0 if labels is None else int((labels.values[self.kept] >= 0).sum())
@@ -547,16 +544,15 @@ class _Training:
             total = total + scores.sum(2)
             if outputs is not None:
                 outputs.append(scores)
-            own = (
-                torch.full(
+            if terms.seen is None:
+                own = torch.full(
                     (self.about.num_variates,),
                     float(scores.shape[2]),
                     dtype=scores.dtype,
                     device=scores.device,
                 )
-                if terms.seen is None
-                else terms.seen.sum(1)
-            )
+            else:
+                own = terms.seen.sum(1)
             seen = own if seen is None else seen + own
             if self.objective.labels is not None or terms.seen is not None:
                 stored = None  # the second half needs more than sums over variates
@@ -571,11 +567,10 @@ class _Training:
         )
         pulls: list[Tensor] | None = None if outputs is None else []
         value = self._second_pass(balance, index, stored, pulls)
-        self.anchor = (
-            None
-            if outputs is None or pulls is None
-            else Anchor(torch.cat(outputs, 2), torch.cat(pulls, 1), phi, balance.pull)
-        )
+        if outputs is None or pulls is None:
+            self.anchor = None
+        else:
+            self.anchor = Anchor(torch.cat(outputs, 2), torch.cat(pulls, 1), phi, balance.pull)
         return balance, value
 
     def _second_pass(
@@ -729,13 +724,12 @@ class _Training:
                                 :, chosen.to(responsibilities.device)
                             ],
                         )
-                    shift = (
-                        None
-                        if self.anchor is None
-                        else self.anchor.shift(
+                    if self.anchor is None:
+                        shift = None
+                    else:
+                        shift = self.anchor.shift(
                             chosen.to(self.gradient.device), balance.seen_share, terms.seen
                         )
-                    )
                     self._step(course, balance, prepared, terms, rate, shift)
                     steps += 1
 
@@ -751,11 +745,10 @@ class _Training:
         """
         whole, begin = len(order) // self.batch, 0
         while begin < whole:
-            end = (
-                min(whole, max(2 * begin, FIRST_STRETCH))
-                if self.is_anchored and course.step < whole
-                else whole
-            )
+            if self.is_anchored and course.step < whole:
+                end = min(whole, max(2 * begin, FIRST_STRETCH))
+            else:
+                end = whole
             if begin:
                 fresh, _ = self.balance(course, self.kept, drop_anchor=True)
                 balance.phi, balance.pull = fresh.phi, fresh.pull
@@ -788,11 +781,10 @@ class _Training:
         log_weights = objective.log_weights(balance, log_phi)
         pull = objective.row_pulls(objective.joint(log_scores, log_phi, log_weights, terms), terms)
         mean_pull = objective.total_pull(pull, terms)
-        balance.pull = (
-            balance.pull.lerp(mean_pull, self.rate)
-            if shift is None
-            else shift.pull_of(pull, mean_pull)
-        )
+        if shift is None:
+            balance.pull = balance.pull.lerp(mean_pull, self.rate)
+        else:
+            balance.pull = shift.pull_of(pull, mean_pull)
         slope = objective.slope(log_scores, scores, pull, balance, log_weights, terms)
         self.networks.add_gradient(
             slope.mul_(1.0 / log_scores.shape[2]), log_scores, scores, self.gradient, add=False

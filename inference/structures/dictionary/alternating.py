@@ -142,11 +142,10 @@ class AlternatingMinimization:
     ) -> Outcome:
         """Run every restart from ``start`` (R, ...) until it stops."""
         about, data = _described(self, problem), problem.data
-        store = (
-            Checkpoint(checkpoint, problem.fingerprint(self, start))
-            if checkpoint is not None
-            else None
-        )
+        if checkpoint is not None:
+            store = Checkpoint(checkpoint, problem.fingerprint(self, start))
+        else:
+            store = None
         floor = SMALLEST_RESIDUAL * data.square().sum()
         course = (store.load(Alternation) if store is not None else None) or Alternation.begin(
             data, start
@@ -268,11 +267,10 @@ class GradientAlternation:
     ) -> Outcome:
         """Run every restart from ``start`` (R, ...) for all epochs."""
         about, data = _described(self, problem), problem.data
-        store = (
-            Checkpoint(checkpoint, problem.fingerprint(self, start))
-            if checkpoint is not None
-            else None
-        )
+        if checkpoint is not None:
+            store = Checkpoint(checkpoint, problem.fingerprint(self, start))
+        else:
+            store = None
         dictionary = start["dictionary"].clone()
         num_restarts, sparsity = len(dictionary), about.sparsity
         generator = torch.Generator().manual_seed(problem.seed)

@@ -173,11 +173,10 @@ class Factorize:
         start = processes.params_of_first(start)
         if checkpoint is not None:
             known = problem.fingerprint(self, start)
-            store = (
-                Checkpoint(checkpoint, known, CHECKPOINT_EVERY)
-                if processes.group is None
-                else SharedCourse(checkpoint, known, processes)
-            )
+            if processes.group is None:
+                store = Checkpoint(checkpoint, known, CHECKPOINT_EVERY)
+            else:
+                store = SharedCourse(checkpoint, known, processes)
         updates = replace(updates_of(problem.data, about, start), rows=problem.rows)
         if about.counts or about.nonnegative:
             course = store.load(Course) if store is not None else None

@@ -185,11 +185,9 @@ class Counts(Alternating):
 
     def log_prior(self, phi: Tensor) -> Tensor:
         """Log-density of the Dirichlet prior up to a constant, (R,)."""
-        return (
-            (self.concentration - 1) * phi.clamp(min=1e-300).log().sum((-2, -1))
-            if self.concentration > 1
-            else phi.new_zeros(len(phi))
-        )
+        if self.concentration > 1:
+            return (self.concentration - 1) * phi.clamp(min=1e-300).log().sum((-2, -1))
+        return phi.new_zeros(len(phi))
 
     @cached_property
     def parts(self) -> list[tuple[slice, Self]]:
@@ -370,11 +368,9 @@ class LinearlyDispersedCounts(DispersedCounts):
         """Weights w (R, N, J), 0 where missing, and the mask, (1, J) if complete."""
         m = (z @ phi).clamp_(min=FLOOR).mul_(self.size)
         weight = (self.x + m).digamma_().sub_(m.digamma_()).div_(self.size.reciprocal().log1p())
-        return (
-            (weight, weight.new_ones(1, weight.shape[-1]))
-            if self.mask is None
-            else (weight.mul_(self.mask), self.mask)
-        )
+        if self.mask is None:
+            return (weight, weight.new_ones(1, weight.shape[-1]))
+        return (weight.mul_(self.mask), self.mask)
 
     def pulls(self, z: Tensor, phi: Tensor) -> Sums:
         """Sums over rows of z times w and the mask, (R, K, J) each."""
@@ -643,8 +639,6 @@ def updates_of(
     """Updates for a model's kind of entries, at the dispersion of ``params`` if it has one."""
     if not about.counts:
         return LeastSquares(data)
-    return (
-        Counts.of(data, about)
-        if about.variance is None
-        else LAWS[about.variance].of_params(data, params)
-    )
+    if about.variance is None:
+        return Counts.of(data, about)
+    return LAWS[about.variance].of_params(data, params)

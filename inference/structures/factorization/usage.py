@@ -361,11 +361,9 @@ class UsageDraws:
 
     def average(self, old: Averages | None, new: Averages, rate: float) -> Averages:
         """Stochastic approximation of the averages."""
-        return (
-            new
-            if old is None
-            else {name: torch.lerp(old[name], value, rate) for name, value in new.items()}
-        )
+        if old is None:
+            return new
+        return {name: torch.lerp(old[name], value, rate) for name, value in new.items()}
 
     def maximise(self, averages: Averages, params: Params) -> Params:
         """Signatures, proportions and amounts from the averages."""

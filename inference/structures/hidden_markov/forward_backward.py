@@ -137,11 +137,10 @@ class Cut:
             ends = torch.tensor([start * self.length, stop * self.length], device=self.place.device)
             low, high = torch.searchsorted(self.place, ends).tolist()
             own = left[start:stop]
-            inside = (
-                None
-                if bool((own >= self.length).all())
-                else torch.arange(self.length, device=own.device) < own.unsqueeze(-1)
-            )
+            if bool((own >= self.length).all()):
+                inside = None
+            else:
+                inside = torch.arange(self.length, device=own.device) < own.unsqueeze(-1)
             is_first = self.begin[owner[start:stop]] == torch.arange(start, stop, device=own.device)
             out.append(
                 Block(
@@ -164,11 +163,9 @@ def spread(rows: Tensor, place: Tensor, num: int) -> Tensor:
     """Rows (R, n, K) put where ``place``, rising, (n,) says, (R, num, K), zeros elsewhere."""
     # one after the other, as everywhere but in gaps
     if len(place) and int(place[-1]) == len(place) - 1:
-        return (
-            rows
-            if len(place) == num
-            else torch.nn.functional.pad(rows, (0, 0, 0, num - len(place)))
-        )
+        if len(place) == num:
+            return rows
+        return torch.nn.functional.pad(rows, (0, 0, 0, num - len(place)))
     out = rows.new_zeros(rows.shape[0], num, rows.shape[2])
     out[:, place] = rows
     return out
@@ -251,11 +248,10 @@ def smoothed_blocks(
     blocks = cut.blocks(most_steps)
 
     def weights_of(block: Block) -> _Weights:
-        found = (
-            densities(params, block.rows).expand(len(initial), -1, -1)
-            if len(block.rows)
-            else initial.new_zeros(len(initial), 0, initial.shape[1])
-        )
+        if len(block.rows):
+            found = densities(params, block.rows).expand(len(initial), -1, -1)
+        else:
+            found = initial.new_zeros(len(initial), 0, initial.shape[1])
         return _weights(block, cut.length, initial, found)
 
     together = len(initial) * cut.num_pieces * cut.length * initial.shape[1] <= HELD

@@ -51,11 +51,9 @@ class AttributeStructure(LayeredStructure):
     @classmethod
     def of(cls, model: Callable[..., Any]) -> AttributeStructure | None:
         """Structure of a model that offers ``expected_responses`` and layers, or None."""
-        return (
-            cls(model)
-            if hasattr(model, "expected_responses") and LayeredStructure.of(model) is not None
-            else None
-        )
+        if hasattr(model, "expected_responses") and LayeredStructure.of(model) is not None:
+            return cls(model)
+        return None
 
     def expected_responses(self, params: Params, profiles: Tensor) -> Tensor:
         """E[item | profile], (..., C, J), of profiles (C, K)."""
@@ -121,11 +119,9 @@ class AttributeStructure(LayeredStructure):
 
     def _labels(self, problem: Problem) -> list[str]:
         size = self.layers[0].num_items
-        return (
-            list(problem.item_names[:size])
-            if len(problem.item_names) == size + self.num_given
-            else [str(j) for j in range(size)]
-        )
+        if len(problem.item_names) == size + self.num_given:
+            return list(problem.item_names[:size])
+        return [str(j) for j in range(size)]
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
         """Items on which more attributes score lower, separation, unseen categories."""

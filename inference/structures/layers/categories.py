@@ -304,12 +304,10 @@ class Coordinates:
         z = torch.cat([beta[:, self.group.rows].flatten(-2), thresholds[:, self.group.gaps]], -1)[
             ..., self.order
         ]
-        return (
-            z
-            if self.fixed is None
-            else torch.cat(
-                [z[..., : self.num_main].masked_fill(self.fixed, 0.0), z[..., self.num_main :]], -1
-            )
+        if self.fixed is None:
+            return z
+        return torch.cat(
+            [z[..., : self.num_main].masked_fill(self.fixed, 0.0), z[..., self.num_main :]], -1
         )
 
     def split(self, z: Tensor) -> tuple[Tensor, Tensor]:
@@ -322,22 +320,19 @@ class Coordinates:
 
     def log_prior(self, z: Tensor) -> Tensor:
         """Normal log-prior less the penalty, up to a constant, (R, n)."""
-        out = (
-            z.new_zeros(z.shape[:-1])
-            if self.precision is None
-            else -((z @ self.precision) * z).sum(-1) / 2
-        )
+        if self.precision is None:
+            out = z.new_zeros(z.shape[:-1])
+        else:
+            out = -((z @ self.precision) * z).sum(-1) / 2
         return (
             out if self.penalty is None else out - self.penalty(z[..., 1 : self.num_main]).sum(-1)
         )
 
     def with_prior(self, z: Tensor, gradient: Tensor, hessian: Tensor) -> tuple[Tensor, Tensor]:
         """With those of the normal prior."""
-        return (
-            (gradient, hessian)
-            if self.precision is None
-            else (gradient - z @ self.precision, hessian + self.precision)
-        )
+        if self.precision is None:
+            return (gradient, hessian)
+        return (gradient - z @ self.precision, hessian + self.precision)
 
     def proposal(self, z: Tensor, gradient: Tensor, hessian: Tensor, only: str = "") -> Tensor:
         """Maximiser of the penalised quadratic inside the limits; of ``only`` "main" or "rest"."""
@@ -548,11 +543,10 @@ class CategoryConditionals:
         )
 
     def _moves(self, k: int) -> list[_Moved]:
-        features = (
-            torch.tensor([k])
-            if self.layer.terms is None
-            else self.layer.terms[:, k].nonzero().ravel()
-        )
+        if self.layer.terms is None:
+            features = torch.tensor([k])
+        else:
+            features = self.layer.terms[:, k].nonzero().ravel()
         out = []
         for g, own in enumerate(self.loadings):
             places = (

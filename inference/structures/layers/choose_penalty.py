@@ -151,11 +151,10 @@ class ChoosePenalty:
             best = int(torch.where(scores.isnan(), torch.inf, scores).argmin())
             chosen = self._improved(plain, found[best], float(scores[best]), progress, files)
         if not (chosen.settled and bool(chosen.outcome.converged.all())):
-            what = (
-                "the refit on the chosen graph"
-                if chosen.settled
-                else f"the fit under {penalties[chosen.penalty]!r}, whose graph was chosen,"
-            )
+            if chosen.settled:
+                what = "the refit on the chosen graph"
+            else:
+                what = f"the fit under {penalties[chosen.penalty]!r}, whose graph was chosen,"
             warnings.warn(
                 f"{what} did not converge in {self.max_iterations} iterations: raise max_iterations"
                 " of the engine, loosen its tolerance, try fewer latents, or another start",

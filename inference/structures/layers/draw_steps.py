@@ -167,11 +167,9 @@ class LayeredDraws:
 
     def average(self, old: Averages | None, new: Averages, rate: float) -> Averages:
         """Stochastic approximation of the averages."""
-        return (
-            new
-            if old is None
-            else {name: torch.lerp(old[name], value, rate) for name, value in new.items()}
-        )
+        if old is None:
+            return new
+        return {name: torch.lerp(old[name], value, rate) for name, value in new.items()}
 
     def maximise(self, averages: Averages, params: Params) -> Params:
         """Parameters of all layers and the root from the averages."""

@@ -226,11 +226,9 @@ class LayeredSteps(Steps[TowerStatistics]):
     def _configurations(self, layer: GeneralizedLinearLayer, like: Tensor) -> Tensor:
         """Configurations of a layer's parents that the program lists, (C, K)."""
         allowed = self.root.profiles if layer.parent == self.root.latent else None
-        return (
-            binary_configurations(layer.num_parents, like.dtype, like.device)
-            if allowed is None
-            else allowed.to(like)
-        )
+        if allowed is None:
+            return binary_configurations(layer.num_parents, like.dtype, like.device)
+        return allowed.to(like)
 
     def on(self, data: Tensor, weights: Tensor | None = None) -> LayeredSteps:
         """Steps on other rows, with the covariates behind the items."""
@@ -360,11 +358,10 @@ def expected_statistics(
     counts = row_counts if item_counts is None else item_counts
     items = None
     if not family.is_canonical:
-        items = (
-            family.statistic(data)
-            if mask is None
-            else family.statistic(data).masked_fill(family.spread(mask) == 0, MISSING)
-        )
+        if mask is None:
+            items = family.statistic(data)
+        else:
+            items = family.statistic(data).masked_fill(family.spread(mask) == 0, MISSING)
         items = items.mT
     return (
         LayerStatistics(values, counts, cross, squares, row_counts, features, sums, items),

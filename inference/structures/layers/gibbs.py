@@ -215,11 +215,9 @@ def _size_of(
     family: ResponseFamily, dispersion: Tensor | None, part: slice, inside: Tensor
 ) -> Tensor | None:
     """Sizes (R, n, 1) of some children, None where the predictor is natural."""
-    return (
-        None
-        if family.is_canonical or dispersion is None
-        else dispersion[..., part][..., inside, None]
-    )
+    if family.is_canonical or dispersion is None:
+        return None
+    return dispersion[..., part][..., inside, None]
 
 
 class _Conditionals:
@@ -326,11 +324,10 @@ class _ProductConditionals:
         """Log-density of the children of parent k, (R, n)."""
         layer = self.layer
         designs = layer.features(parents.mT).mT  # (R, P, n)
-        edges = (
-            torch.ones(layer.num_children, layer.num_parents, dtype=torch.bool)
-            if layer.edges is None
-            else layer.edges
-        )
+        if layer.edges is None:
+            edges = torch.ones(layer.num_children, layer.num_parents, dtype=torch.bool)
+        else:
+            edges = layer.edges
         total = parents.new_zeros(len(parents), parents.shape[-1])
         for family, columns, part in layer.response.blocks(layer.num_children):
             inside = edges[columns, k].nonzero().ravel().to(parents.device)

@@ -120,11 +120,10 @@ def drawn_statistics(
             2, index, below.unsqueeze(0) * scale
         )
     if not layer.response.is_canonical:
-        values = (
-            below
-            if mask is None
-            else below.masked_fill(layer.response.spread(mask.mT).mT == 0, MISSING)
-        )
+        if mask is None:
+            values = below
+        else:
+            values = below.masked_fill(layer.response.spread(mask.mT).mT == 0, MISSING)
     return LayerStatistics(
         configurations,
         counts.unsqueeze(0),

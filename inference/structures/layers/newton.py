@@ -213,11 +213,10 @@ def curved_by_counts(
     for group in layer.curved:
         x = group.own(beta[..., 0], beta[..., 1:])
         powers = 2 ** torch.arange(len(group.singles) - 1, -1, -1, device=beta.device)
-        parents = (
-            layer.terms[group.singles].to(torch.long).argmax(-1)
-            if layer.terms is not None
-            else group.singles
-        )
+        if layer.terms is not None:
+            parents = layer.terms[group.singles].to(torch.long).argmax(-1)
+        else:
+            parents = group.singles
         places = (configurations[:, parents].long() * powers).sum(-1)
         own = counts if counts.shape[-2] == 1 else counts[..., group.items, :]
         seen = own.new_zeros(*own.shape[:-1], 2 ** len(powers)).index_add_(-1, places, own)

@@ -324,11 +324,10 @@ def _regression(layer: GeneralizedLinearLayer, x: Tensor, latents: Tensor) -> Pa
     stats = drawn_statistics(layer, statistic.mT, None if mask is None else mask.mT, latents.mT)
     plain = _without_penalty(layer)
     start: Params = {layer.loadings: x.new_zeros(1, layer.num_children, layer.num_features)}
-    seen = (
-        statistic.new_full(statistic.shape[1:], len(x), dtype=torch.long)
-        if mask is None
-        else family.spread(mask).sum(0)
-    )
+    if mask is None:
+        seen = statistic.new_full(statistic.shape[1:], len(x), dtype=torch.long)
+    else:
+        seen = family.spread(mask).sum(0)
     intercepts, thresholds = _levels(parts, statistic, seen)
     limit = plain.bounds(intercepts)  # no step leads back into the interval
     start[layer.intercepts] = intercepts.clamp(-limit, limit).unsqueeze(0)

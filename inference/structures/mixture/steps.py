@@ -25,11 +25,9 @@ def items_of(about: MixtureComponents, data: Tensor) -> Tensor:
 
 def joined(about: MixtureComponents, items: Tensor, data: Tensor) -> Tensor:
     """Items with the covariates of ``data`` behind them, where there are some."""
-    return (
-        items
-        if about.covariates is None
-        else torch.cat([items, data[..., about.num_items :].to(items)], -1)
-    )
+    if about.covariates is None:
+        return items
+    return torch.cat([items, data[..., about.num_items :].to(items)], -1)
 
 
 def log_chances(about: MixtureComponents, params: Params, data: Tensor) -> Tensor:

@@ -65,11 +65,10 @@ class CauseRows:
         missing = data.isnan()
         coded = torch.where(missing, 2, data.nan_to_num(nan=0.0).to(torch.uint8)).to(torch.uint8)
         unique, index, counts = torch.unique(coded, dim=0, return_inverse=True, return_counts=True)
-        counts = (
-            counts
-            if weights is None
-            else weights.new_zeros(len(unique)).index_add(0, index, weights)
-        )
+        if weights is None:
+            counts = counts
+        else:
+            counts = weights.new_zeros(len(unique)).index_add(0, index, weights)
         seen = (unique != 2).to(data.dtype) if bool(missing.any()) else None
         return cls((unique == 1).to(data.dtype), seen, counts.to(data.dtype))
 
@@ -242,11 +241,10 @@ class CauseSteps(Steps[CauseStatistics]):
         item's edges are dear together, only the cheapest is taken away.
         """
         weights, design = self.weights(params)
-        seen = (
-            statistics.per_configuration.unsqueeze(-1)
-            if statistics.seen is None
-            else statistics.seen
-        )
+        if statistics.seen is None:
+            seen = statistics.per_configuration.unsqueeze(-1)
+        else:
+            seen = statistics.seen
         whole = self._bound(statistics.ones, seen, weights, design)[0]  # (J,)
 
         # (m, J), shares of all rows
@@ -285,11 +283,10 @@ class CauseSteps(Steps[CauseStatistics]):
 
     def _concentrations(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """Beta (a, b) less one of P(fires), leak first, (1 + m, 1)."""
-        m = (
-            self.causes.num_causes
-            if like.shape[-2] == self.causes.num_causes + 1
-            else like.shape[-2] - 1
-        )
+        if like.shape[-2] == self.causes.num_causes + 1:
+            m = self.causes.num_causes
+        else:
+            m = like.shape[-2] - 1
         (a_l, b_l), (a_f, b_f) = self.causes.leak_concentration, self.causes.failure_concentration
         fires = torch.tensor([a_l, *[b_f] * m], dtype=like.dtype, device=like.device)
         fails = torch.tensor([b_l, *[a_f] * m], dtype=like.dtype, device=like.device)

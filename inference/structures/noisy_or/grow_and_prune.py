@@ -653,11 +653,10 @@ class Polish:
     def climb(self, max_iterations: int, tolerance: float) -> None:
         """EM until the objective gains less than ``tolerance`` of itself."""
         causes = self.steps.causes
-        edges = (
-            torch.ones(causes.num_causes, causes.num_items)
-            if self.steps.edges is None
-            else self.steps.edges
-        )
+        if self.steps.edges is None:
+            edges = torch.ones(causes.num_causes, causes.num_items)
+        else:
+            edges = self.steps.edges
         price = float(edges.sum() + (edges.sum(1) > 0).sum()) * self.edge_price
         if isinstance(self.steps, TruncatedSteps):
             self._climb_truncated(self.steps, price, max_iterations, tolerance)

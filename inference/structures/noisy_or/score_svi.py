@@ -106,11 +106,10 @@ class ScoreFunctionSVI:
                 " missing entries"
             )
         prior, failure, leak = start[causes.prior], start[causes.failure], start[causes.leak]
-        store = (
-            Checkpoint(checkpoint, problem.fingerprint(self, start), CHECKPOINT_EVERY)
-            if checkpoint is not None
-            else None
-        )
+        if checkpoint is not None:
+            store = Checkpoint(checkpoint, problem.fingerprint(self, start), CHECKPOINT_EVERY)
+        else:
+            store = None
         run = ScoreFunctionRun(self, problem.data, prior, failure, leak, problem.seed)
         course = torch.zeros(0, len(failure), dtype=torch.float64)
         if store is not None and (saved := store.load(ScoreFunctionState)) is not None:

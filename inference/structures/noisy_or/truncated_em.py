@@ -268,9 +268,7 @@ class TruncatedSteps(CauseSteps):
         seen = totals[1] if len(totals) > 1 else None
         statistics = CauseStatistics(per_configuration.unsqueeze(0), seen, totals[0])
         return EStep(
-            statistics,
-            (bound @ self.rows.counts).unsqueeze(0),
-            log_beta_prior(self.causes, params),
+            statistics, (bound @ self.rows.counts).unsqueeze(0), log_beta_prior(self.causes, params)
         )
 
     def on(self, data: Tensor, weights: Tensor | None = None) -> TruncatedSteps:

@@ -125,11 +125,9 @@ class OptionSteps(Steps[Params]):
     @property
     def known_sites(self) -> frozenset[str]:
         """Site of the environment, where the states alone settle it."""
-        return (
-            frozenset()
-            if self._environment is None or self.gaps_elsewhere
-            else frozenset({self.chain.environment})
-        )
+        if self._environment is None or self.gaps_elsewhere:
+            return frozenset()
+        return frozenset({self.chain.environment})
 
     def _log_prior_of(self, name: str, params: Params) -> Tensor:
         prior = self._priors[name]

@@ -125,11 +125,10 @@ class Along:
         with np.errstate(divide="ignore", invalid="ignore"):
             for p in np.flatnonzero(~self.is_last):
                 weight = np.log(out[p]) + scale[p]
-                value = (
-                    np.exp(weight - weight.max()) @ product[p]
-                    if weight.max() > -np.inf
-                    else np.zeros(self.num_options)
-                )
+                if weight.max() > -np.inf:
+                    value = np.exp(weight - weight.max()) @ product[p]
+                else:
+                    value = np.zeros(self.num_options)
                 out[p + 1] = value / value.sum() if value.any() else value
         return out
 
@@ -210,11 +209,10 @@ def _along(
     table, lengths = leaves.detach().cpu().numpy(), plan.lengths
     size = table.shape[-1]
     longest = int(lengths.max())
-    piece = (
-        longest
-        if size > FEW_OPTIONS
-        else min(longest, max(SHORTEST, math.isqrt(int(lengths.sum()))))
-    )
+    if size > FEW_OPTIONS:
+        piece = longest
+    else:
+        piece = min(longest, max(SHORTEST, math.isqrt(int(lengths.sum()))))
     num = -(-lengths // piece)
     row = np.repeat(np.arange(len(lengths)), num)
     begin = (np.arange(len(row)) - np.repeat(np.cumsum(num) - num, num)) * piece

@@ -173,11 +173,9 @@ def _drift(halves: np.ndarray) -> float:
     pooled = halves.sum(0) / sizes.sum()
     variance = pooled * (1 - pooled) * (1 / sizes).sum()
     seen = variance > 0
-    return (
-        float(np.sqrt(((shares[0] - shares[1])[seen] ** 2 / variance[seen]).mean()))
-        if seen.any()
-        else 0.0
-    )
+    if seen.any():
+        return float(np.sqrt(((shares[0] - shares[1])[seen] ** 2 / variance[seen]).mean()))
+    return 0.0
 
 
 RANK_TOLERANCE = 1e-9  # of the largest singular value
