@@ -12,8 +12,7 @@ for the likelihood, r the posterior of the components), the chain rule gives
     w_i \sum_j h_j \Bigr)
 
 with :math:`h_i = \sum_n G_{ni} + \partial g / \partial \log w_i` for a penalty g of the weights
-(the last term only where weights are geometric means). For the likelihood alone this is the linear
-surrogate of :mod:`inference.structures.classifiers.losses`. Only :math:`\phi` and :math:`\sum_n
+(the last term only where weights are geometric means). Only :math:`\phi` and :math:`\sum_n
 G_{ni}` are needed of the rows that are not at hand: moving averages of them make mini-batches
 unbiased.
 

@@ -1,4 +1,21 @@
-"""Regularizers of independent classifiers: penalties of weights, labels of some rows."""
+r"""Costs and regularizers of independent classifiers: likelihood, weight penalties, labels.
+
+With log-outputs :math:`b_{vni} = \log \beta_v^{(i)}(x_{nv})` of the networks, pseudo-weights
+:math:`\phi_v^{(i)} = \mathrm{mean}_n \beta_v^{(i)}` and weights :math:`w_i \propto \prod_v
+(\phi_v^{(i)})^{1/V}`, the negative cross total correlation of V variates is
+
+.. math::
+
+    \mathrm{neg\_ctc} = - \mathrm{mean}_n \log \sum_i w_i \prod_v
+    \frac{\beta_v^{(i)}(x_{nv})}{\phi_v^{(i)}}
+    = \mathrm{KL}(P^* \| P) - C^*
+
+with :math:`C^*` the total correlation of the data: minus the mean log-likelihood ratio to
+independence. It is 0 where the networks are constant and :math:`-(V - 1) \log C` where C equally
+likely components are separated in every variate.
+
+Source: K. T. Matchev and P. Shyamsundar (2022), doi:10.1088/2632-2153/ac6483, equations 24-29.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +29,31 @@ from torch import Tensor
 
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_number, is_number, plain_fields
+
+
+def log_pseudo_weights(log_scores: Tensor) -> Tensor:
+    r"""Logs of the means over rows, (\*R, V, C) from (\*R, V, n, C)."""
+    return log_scores.logsumexp(-2) - math.log(log_scores.shape[-2])
+
+
+def geometric_log_weights(log_phi: Tensor) -> Tensor:
+    r"""Logs of the normalised geometric means over variates, (\*R, C) from (\*R, V, C)."""
+    return log_phi.mean(-2).log_softmax(-1)
+
+
+def log_ratio_rows(log_scores: Tensor, log_phi: Tensor, log_weights: Tensor) -> Tensor:
+    r"""Log-likelihood of each row relative to independence of the variates, (\*R, n).
+
+    ``log_scores``: (\*R, V, n, C); ``log_phi``: (\*R, V, C); ``log_weights``: (\*R, C).
+    """
+    ratios = (log_scores - log_phi.unsqueeze(-2)).sum(-3)
+    return (ratios + log_weights.unsqueeze(-2)).logsumexp(-1)
+
+
+def neg_ctc(log_scores: Tensor) -> Tensor:
+    r"""Negative cross total correlation of all rows, (\*R,) from (\*R, V, n, C)."""
+    log_phi = log_pseudo_weights(log_scores)
+    return -log_ratio_rows(log_scores, log_phi, geometric_log_weights(log_phi)).mean(-1)
 
 
 @runtime_checkable

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from inference.programs.global_state import quiet
 from inference.programs.program import Params
-from inference.structures.classifiers.losses import neg_ctc
+from inference.structures.classifiers.regularizers import neg_ctc
 from ppl_models.descriptions.classifiers import ClassifierDescription
 from ppl_models.networks import rows_of
 

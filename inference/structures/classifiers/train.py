@@ -204,8 +204,7 @@ class TrainClassifiers:
     The cost of all rows has their means :math:`\phi` inside logarithms, so the cost of a mini-batch
     by itself is biased, the more the smaller the batch and the more components there are. Given
     :math:`\phi` and the mean posterior r of the components, a surrogate that is linear in the rows
-    has the gradient of the cost of all rows
-    (:func:`~inference.structures.classifiers.losses.linear_surrogate`). These means are computed
+    has the gradient of the cost of all rows. These means are computed
     from all rows after every epoch, at weights :math:`\tilde\theta`, and followed from step to step
     by one of
 
