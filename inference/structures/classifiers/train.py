@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Generator, Tensor
@@ -16,6 +16,7 @@ from torch import Generator, Tensor
 from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import ConvergenceWarning, EstimateWarning, Outcome
 from inference.base.progress import Progress
+from inference.base.structure import Problem
 from inference.programs.global_state import isolated
 from inference.programs.program import Params
 from inference.structures.classifiers.gradients import (
@@ -42,10 +43,6 @@ from ppl_models.parts.validation import (
     check_size,
     plain_fields,
 )
-
-if TYPE_CHECKING:
-    from inference.base.structure import Problem
-
 
 DECAY = 0.2  # of the learning rate where nothing is gained any more
 

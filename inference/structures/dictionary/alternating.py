@@ -5,14 +5,14 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from inference.base.checkpoint import Checkpoint
-from inference.base.outcome import Outcome
+from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
+from inference.base.structure import Problem
 from inference.programs.program import Params
 from inference.structures.dictionary.decoders import (
     BackwardElimination,
@@ -28,10 +28,6 @@ from inference.structures.dictionary.decoders import (
 )
 from ppl_models.descriptions.components import DictionaryDescription
 from ppl_models.parts.validation import check_number, check_size, plain_fields
-
-if TYPE_CHECKING:
-    from inference.base.structure import Problem
-
 
 OBJECTIVE = "log-posterior of dictionary and codes"
 SMALLEST_RESIDUAL = 1e-16  # of the sum of squares of the data: nothing is left to explain
@@ -174,8 +170,6 @@ class AlternatingMinimization:
             if store is not None and len(course.history) % store.every == 0:
                 store.save(course)
         if not course.converged[course.error.argmin()]:
-            from inference.base.outcome import ConvergenceWarning
-
             warnings.warn(
                 f"the best restart did not converge in {self.max_iterations} iterations: raise"
                 " max_iterations",

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import comb, log
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Generator, Tensor
 
+from inference.base.structure import Problem
 from inference.programs.program import Params
+from ppl_models.descriptions.components import DictionaryDescription
 from ppl_models.parts.validation import check_number, check_size, plain_fields
-
-if TYPE_CHECKING:
-    from inference.base.structure import Problem
-    from ppl_models.descriptions.components import DictionaryDescription
-
 
 RIDGE = 1e-12  # of unit columns: two that coincide still have amounts
 RANK_TOLERANCE = 1e-12  # of the Gram matrix, relative

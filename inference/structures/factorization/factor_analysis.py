@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -25,15 +24,12 @@ from torch import Generator, Tensor
 
 from inference.base.component_noise import NoiseDraws, gaussian_split
 from inference.base.steps import EStep, RunningSum, Steps
-from inference.base.structure import Recommendation, Structure
+from inference.base.structure import Problem, Recommendation, Structure
+from inference.engines.em import EM
 from inference.programs.program import Params, Program
 from inference.structures.factorization.factorize import SCALE_RANGE
+from ppl_models.descriptions.components import FactorDescription
 from ppl_models.parts.responses import Normal, filled
-
-if TYPE_CHECKING:
-    from inference.base.structure import Problem
-    from ppl_models.descriptions.components import FactorDescription
-
 
 AT_ONCE = 2**20  # numbers of the rows
 ON_BOUND = 0.999  # of a bound
@@ -284,8 +280,6 @@ class FactorAnalysisStructure(Structure):
 
     def recommended(self, problem: Problem) -> Recommendation:
         """EM with tight tolerances, as entries creep in flat directions."""
-        from inference.engines.em import EM
-
         # entries creep along near-flat directions for long after the density has settled
         return Recommendation(
             EM(max_iterations=5000, tolerance=1e-8, parameter_tolerance=1.0), "spectral", 3

@@ -5,16 +5,17 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from inference.base.checkpoint import Checkpoint, read_tensors, refuse_other, write_tensors
-from inference.base.outcome import Outcome
+from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
 from inference.base.streaming.processes import Processes
 from inference.base.streaming.summed_steps import SharedCheckpoint
+from inference.base.structure import Problem
 from inference.programs.program import Params
 from inference.structures.factorization.starts import truncated_svd
 from inference.structures.factorization.updates import (
@@ -30,10 +31,6 @@ from inference.structures.factorization.updates import (
 )
 from ppl_models.descriptions.components import FactorizationDescription
 from ppl_models.parts.validation import check_flag, check_number, check_size, plain_fields
-
-if TYPE_CHECKING:
-    from inference.base.structure import Problem
-
 
 START_DISPERSION = 0.1
 SCALE_RANGE = (1e-6, 1e6)
@@ -212,8 +209,6 @@ class Factorize:
             }
         history = history + shift if shift is not None else history * math_nan(history)
         if not converged[objective.argmax()]:
-            from inference.base.outcome import ConvergenceWarning
-
             warnings.warn(
                 f"the best restart did not converge in {self.max_sweeps} sweeps: raise max_sweeps"
                 " or loosen tolerance",

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
+from inference.base.structure import Problem
 from inference.programs.program import Params
-
-if TYPE_CHECKING:
-    from inference.base.structure import Problem
 
 
 def random_factors(

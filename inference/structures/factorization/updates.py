@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -13,11 +13,8 @@ from torch import Tensor
 from inference.base.steps import RunningSum
 from inference.base.streaming.rows import CheckedRows
 from inference.programs.program import Params
+from ppl_models.descriptions.components import FactorizationDescription
 from ppl_models.parts.responses import Poisson, filled
-
-if TYPE_CHECKING:
-    from ppl_models.descriptions.components import FactorizationDescription
-
 
 Sums = dict[str, Tensor]
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,7 +38,8 @@ from inference.base.component_noise import (
 from inference.base.draw_steps import Averages
 from inference.base.gibbs import FORWARD, Latents, Scan
 from inference.base.progress import NoProgress
-from inference.base.structure import Recommendation, Structure
+from inference.base.structure import Problem, Recommendation, Structure
+from inference.engines.saem import SAEM
 from inference.programs.devices import elements_at_once
 from inference.programs.global_state import isolated
 from inference.programs.program import Params, Program
@@ -47,11 +48,6 @@ from inference.structures.factorization.starts import nndsvd, random_factors
 from inference.structures.factorization.updates import Counts
 from ppl_models.descriptions.components import UsageDescription
 from ppl_models.parts.responses import Poisson, filled
-
-if TYPE_CHECKING:
-    from inference.base.structure import Problem
-    from ppl_models.descriptions.components import UsageDescription
-
 
 FLOOR = 1e-12  # of an expected count, as in the program
 NUM_POINTS = 28
@@ -474,8 +470,6 @@ class UsageStructure(Structure):
 
     def recommended(self, problem: Problem) -> Recommendation:
         """SAEM from one spectral start."""
-        from inference.engines.saem import SAEM
-
         return Recommendation(SAEM(), "spectral", 1)
 
     def component_noise(
@@ -501,6 +495,4 @@ class UsageStructure(Structure):
 
 
 def _filled(data: Tensor) -> tuple[Tensor, Tensor | None]:
-    from ppl_models.parts.responses import Poisson, filled
-
     return filled(Poisson(), data)

@@ -31,16 +31,13 @@ products is the case of subsets with one member.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from inference.base.align import Alignment, matched
-
-if TYPE_CHECKING:
-    from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
-
+from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 
 ZERO = 1e-12  # a column sum or entry of this size has no sign
 

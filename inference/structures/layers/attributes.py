@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from inference.base.structure import Problem
 from inference.programs.program import Params
 from inference.structures.layers.structure import LayeredStructure
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.item_curves import ACDM, RRUM
-from ppl_models.parts.measurement import Additive, ExpDINA, ExpDINO, ExpGDM
-
-if TYPE_CHECKING:
-    from inference.base.structure import Problem
-    from ppl_models.parts.measurement import Bottom
-
+from ppl_models.parts.measurement import Additive, Bottom, ExpDINA, ExpDINO, ExpGDM
 
 MOST_NAMED = 8
 ON_EDGE = 1e-9  # a step of the predictor that is no more is zero

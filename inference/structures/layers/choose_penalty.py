@@ -21,7 +21,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -29,7 +29,7 @@ from inference.base.checkpoint import Checkpoint
 from inference.base.criteria import extended_bic
 from inference.base.outcome import ConvergenceWarning, Outcome, PenaltyChoice
 from inference.base.progress import Progress
-from inference.base.structure import is_method
+from inference.base.structure import Problem, is_method
 from inference.engines.em import EM
 from inference.engines.saem import SAEM
 from inference.programs.global_state import quiet
@@ -39,9 +39,6 @@ from inference.structures.layers.penalty_grid import climb_graphs, climb_penalti
 from inference.structures.layers.sparse_graphs import thresholded
 from ppl_models.parts.penalties import Penalty, ToBeChosen, TruncatedLasso
 from ppl_models.parts.validation import check_size, is_number, plain_fields
-
-if TYPE_CHECKING:
-    from inference.base.structure import Problem
 
 
 def is_open(model: Any) -> bool:

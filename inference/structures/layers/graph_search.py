@@ -18,12 +18,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from inference.base.progress import Progress
+from inference.base.structure import Problem
 from inference.engines.em import EM
 from inference.programs.program import Params
 from inference.structures.layers.categories import curves_of_categories, plain_part
@@ -31,10 +32,6 @@ from inference.structures.layers.em_steps import LayeredSteps
 from inference.structures.layers.glm import LayerStatistics, precisions
 from inference.structures.layers.penalty_grid import climb_graphs, part_of
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, LayerPart
-
-if TYPE_CHECKING:
-    from inference.base.structure import Problem
-
 
 Move = tuple[int, int, int]  # layer, child, parent
 # of the refits that only judge

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,16 +20,13 @@ from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import ConvergenceWarning
 from inference.base.progress import Progress
 from inference.base.steps import EStep, Steps
+from inference.base.structure import Problem
 from inference.engines.em import EM, EMState
 from inference.programs.global_state import isolated, quiet
 from inference.programs.program import Program
 from inference.structures.layers.em_steps import LayeredSteps, TowerStatistics
 from inference.structures.layers.glm import Params
 from ppl_models.parts.penalties import Penalty, stacked, taken
-
-if TYPE_CHECKING:
-    from inference.base.structure import Problem
-
 
 POINT, GRAPH = "grid point", "graph of "  # entries beside the parameters
 

@@ -22,7 +22,7 @@ import math
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,6 +31,7 @@ from torch.distributions import constraints
 from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
+from inference.base.structure import Problem
 from inference.engines.em import EM
 from inference.programs.global_state import quiet
 from inference.programs.program import Params
@@ -40,10 +41,6 @@ from inference.structures.noisy_or.truncated_em import MAX_BITS, TruncatedSteps
 from ppl_models.descriptions.noisy_or import PROBABILITY_LIMIT, IndependentCauses, weight_of_leak
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.validation import check_number, check_size, plain_fields
-
-if TYPE_CHECKING:
-    from inference.base.structure import Problem
-
 
 SCREENED = 4096  # configurations among which the likely ones are sought
 MAX_RANKED = 18  # of so many latents all configurations are ranked by prior mass

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Generator, Tensor
@@ -27,14 +26,11 @@ from torch.nn.functional import logsigmoid, softplus
 from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import Outcome
 from inference.base.progress import Progress
+from inference.base.structure import Problem
 from inference.programs.program import Params
 from inference.structures.noisy_or.likelihood import total_log_likelihood
 from ppl_models.descriptions.noisy_or import PROBABILITY_LIMIT, IndependentCauses
 from ppl_models.parts.validation import check_number, check_size, plain_fields
-
-if TYPE_CHECKING:
-    from inference.base.structure import Problem
-
 
 NUM_HIDDEN = 100  # of the baseline network
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam

@@ -28,7 +28,7 @@ value for two groups, and for more a value that renaming one group alone cannot 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,38 +56,47 @@ def align_options(
     Raises:
         ValueError: if a policy is missing from ``reference`` or has another shape.
     """
-    from scipy.optimize import linear_sum_assignment
+    policies, reference = with_high(chain, params), with_high(chain, reference)
+    _check_sites(policies, reference, (chain.low, chain.high))
+    low, target = policies[chain.low], reference[chain.low].to(policies[chain.low])
+    high, target_high = policies[chain.high], reference[chain.high].to(policies[chain.high])
 
-    own, params, reference = params, with_high(chain, params), with_high(chain, reference)
-    for site in (chain.low, chain.high):
-        if site not in reference or tuple(reference[site].shape) != tuple(params[site].shape):
-            found = tuple(reference[site].shape) if site in reference else "nothing"
-            raise ValueError(
-                f"align: reference must hold {site} of shape {tuple(params[site].shape)}, got"
-                f" {found}"
-            )
-    low, target = params[chain.low], reference[chain.low].to(params[chain.low])
-    high, target_high = params[chain.high], reference[chain.high].to(params[chain.high])
-    if chain.num_options <= FEW_OPTIONS:
-        orders = [torch.tensor(order) for order in itertools.permutations(range(chain.num_options))]
+    def cost(order: Tensor) -> float:
+        moved = high[:, order][:, :, order]
+        return float((low[:, order] - target).square().sum() + (moved - target_high).square().sum())
 
-        def cost(order: Tensor) -> float:
-            moved = high[:, order][:, :, order]
-            return float(
-                (low[:, order] - target).square().sum() + (moved - target_high).square().sum()
-            )
+    def distance() -> Tensor:
+        return (target.transpose(0, 1)[:, None] - low.transpose(0, 1)[None]).square().sum((-2, -1))
 
-        order = min(orders, key=cost)
-    else:
-        distance = (
-            (target.transpose(0, 1)[:, None] - low.transpose(0, 1)[None]).square().sum((-2, -1))
-        )
-        order = torch.from_numpy(linear_sum_assignment(distance.cpu().numpy())[1])
-    new = permute_options(chain, dict(own), order.to(low.device))
+    order = _best_order(chain.num_options, cost, distance)
+    new = permute_options(chain, dict(params), order.to(low.device))
     kept = torch.zeros(chain.num_options, dtype=torch.bool)
     return Alignment(
         new, {"options": order}, {"options": kept}, policy_error(new, reference, chain) ** 2
     )
+
+
+def _check_sites(
+    params: Mapping[str, Tensor], reference: Mapping[str, Tensor], sites: Sequence[str]
+) -> None:
+    for site in sites:
+        if site not in reference or tuple(reference[site].shape) != tuple(params[site].shape):
+            shape = tuple(reference[site].shape) if site in reference else "nothing"
+            raise ValueError(
+                f"align: reference must hold {site} of shape {tuple(params[site].shape)}, got"
+                f" {shape}"
+            )
+
+
+def _best_order(
+    num_options: int, cost: Callable[[Tensor], float], distance: Callable[[], Tensor]
+) -> Tensor:
+    """Order of least cost, or beyond seven options the assignment of least distance (new, old)."""
+    from scipy.optimize import linear_sum_assignment
+
+    if num_options > FEW_OPTIONS:
+        return torch.from_numpy(linear_sum_assignment(distance().cpu().numpy())[1])
+    return min((torch.tensor(o) for o in itertools.permutations(range(num_options))), key=cost)
 
 
 def policy_error(
@@ -105,26 +114,17 @@ def policy_error(
 def align_policies(
     params: Mapping[str, Tensor], reference: Mapping[str, Tensor], about: PolicyDescription
 ) -> Alignment:
-    r"""Rename options of policies along continuous states like a reference's.
+    """Rename options of policies along continuous states like a reference's.
 
-    Up to seven options every order is tried, by the squared differences of all weights and
-    intercepts; beyond, options are matched by their low-level policies. Hidden units are first
-    matched by the weights that lead to them: those of a network have neither names nor signs, as
-    :math:`w \tanh(x) = -w \tanh(-x)`.
+    As near as possible by the squared differences of all weights and intercepts, or beyond seven
+    options of the low-level policies. Hidden units are first matched by the weights that lead to
+    them: those of a network have neither names nor signs, as :math:`w \\tanh(x) = -w \\tanh(-x)`.
 
     Raises:
         ValueError: if a site is missing from ``reference`` or has another shape.
     """
-    from scipy.optimize import linear_sum_assignment
-
     sites = [name for name in params if name != "initial"]
-    for site in sites:
-        if site not in reference or tuple(reference[site].shape) != tuple(params[site].shape):
-            found = tuple(reference[site].shape) if site in reference else "nothing"
-            raise ValueError(
-                f"align: reference must hold {site} of shape {tuple(params[site].shape)}, got"
-                f" {found}"
-            )
+    _check_sites(params, reference, sites)
     target = {site: reference[site].to(params[site]) for site in sites}
     if isinstance(about.policy, Network):
         params = _match_units(params, target)
@@ -133,19 +133,14 @@ def align_policies(
         moved = permute_policy_options(dict(params), order)
         return float(sum((moved[site] - target[site]).square().sum() for site in sites))
 
-    if about.num_options <= FEW_OPTIONS:
-        order = min(
-            (torch.tensor(order) for order in itertools.permutations(range(about.num_options))),
-            key=cost,
-        )
-    else:
+    def distance() -> Tensor:
         flat = [
             torch.cat([v["low_weights"].flatten(1), v["low_intercepts"]], 1)
             for v in (target, params)
         ]
-        order = torch.from_numpy(
-            linear_sum_assignment(torch.cdist(flat[0], flat[1]).square().cpu().numpy())[1]
-        )
+        return torch.cdist(flat[0], flat[1]).square()
+
+    order = _best_order(about.num_options, cost, distance)
     new = permute_policy_options(dict(params), order.to(params["initial"].device))
     kept = torch.zeros(about.num_options, dtype=torch.bool)
     return Alignment(new, {"options": order}, {"options": kept}, cost(order))

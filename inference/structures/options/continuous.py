@@ -15,28 +15,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Generator, Tensor
 
 from inference.base.align import Alignment
+from inference.base.component_noise import NoiseDraws
 from inference.base.steps import EStep, Steps, maximise_free
-from inference.base.structure import Recommendation, Structure
+from inference.base.structure import Problem, Recommendation, Structure
+from inference.engines.em import EM
 from inference.programs.data import checked
 from inference.programs.global_state import isolated
 from inference.programs.program import Params, Program
 from inference.structures.options.align import align_policies, permute_policy_options
 from inference.structures.options.em_steps import MAX_ELEMENTS, mode
+from inference.structures.options.forward_backward import smooth, steps_along, viterbi
+from inference.structures.options.noise import option_noise
 from inference.structures.options.structure import NUM_CANDIDATES, NUM_STARTS
 from ppl_models.descriptions.options import PolicyDescription
 from ppl_models.parts.policies import Network
 from ppl_models.sequences.policy_chain import PolicyPlan, draw_along, policy_plan_of, switch_order
-
-if TYPE_CHECKING:
-    from inference.base.component_noise import NoiseDraws
-    from inference.base.structure import Problem
-
 
 CHUNK = 2**22  # entries of the largest temporary
 NUM_HALVINGS = 12
@@ -365,9 +364,6 @@ class ContinuousOptionsStructure(Structure):
         self, params: Params, data: Tensor, generator: Generator, num_draws: int
     ) -> NoiseDraws:
         """Draws of the noise of every option."""
-        from inference.structures.options.forward_backward import steps_along
-        from inference.structures.options.noise import option_noise
-
         along = steps_along(self.about, params, data)
         data = data[:, : along.shape[1]]
         action = data[..., -1].nan_to_num(nan=-1.0).long()
@@ -406,18 +402,12 @@ class ContinuousOptionsStructure(Structure):
 
     def latent_means(self, program: Program, params: Params) -> Params:
         """P(option at every step | the whole sequence), (B, T, O); zero after the end."""
-        from inference.structures.options.forward_backward import smooth, steps_along
-
         return {"options": smooth(steps_along(self.about, params, program.args[0])).option}
 
     def latent_modes(self, program: Program, params: Params) -> Params:
         """The most probable path of options, (B, T); -1 after the end."""
-        from inference.structures.options.forward_backward import steps_along, viterbi
-
         return {"options": viterbi(steps_along(self.about, params, program.args[0])).option}
 
     def recommended(self, problem: Problem) -> Recommendation:
         """EM from four starts, each the best of three after a few iterations."""
-        from inference.engines.em import EM
-
         return Recommendation(EM(), num_restarts=NUM_STARTS)

@@ -14,6 +14,7 @@ from inference.structures.options.moments import (
     START_MIX,
     MomentWarning,
     count_moments,
+    refine_moments,
     state_by_state,
 )
 from ppl_models.descriptions.options import ChainDescription, with_high
@@ -28,8 +29,6 @@ def moment_start(
     Warns:
         MomentWarning: why there is no such start.
     """
-    from inference.structures.options.moments import refine_moments
-
     try:
         moments = count_moments(data, num_states, num_actions)
         estimate = refine_moments(moments, state_by_state(moments, num_options), REFINING)
