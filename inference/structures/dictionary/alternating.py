@@ -107,7 +107,7 @@ class AlternatingMinimization:
     Source: Engan, Aase and Husoy (1999).
 
     A row keeps its old codes where the new ones fit worse, so the squared error never grows. A
-    column that nobody uses starts anew at the row explained worst. A restart stops when the error
+    column that no row uses starts anew at the row explained worst. A restart stops when the error
     falls relatively less than ``tolerance`` an iteration, or below 1e-16 of the data's sum of
     squares.
 

@@ -162,7 +162,7 @@ class Counts(Alternating):
         """Signatures on the simplex; one without any pull stays."""
         new = phi * pulls["pulls"] + (self.concentration - 1)
         total = new.sum(-1, keepdim=True)
-        # a component that nobody uses stays as it is
+        # a component that no row uses stays as it is
         return z, torch.where(total > 0, new / total.clamp(min=1e-300), phi)
 
     def log_likelihood_rows(self, z: Tensor, phi: Tensor) -> Tensor:
@@ -248,7 +248,7 @@ class DispersedCounts(Counts):
         """Signatures, whose sums move into the activities."""
         new = phi * pulls["ratio"] / pulls["weight"].clamp(min=1e-300)
         total = new.sum(-1, keepdim=True)
-        alive = total > 0  # a component that nobody uses stays as it is
+        alive = total > 0  # a component that no row uses stays as it is
         return torch.where(alive.mT, z * total.mT, z), torch.where(
             alive, new / total.clamp(min=1e-300), phi
         )
@@ -518,6 +518,7 @@ def _coordinate_pass(z: Tensor, cross: Tensor, gram: Tensor) -> Tensor:
 
 
 MAX_STRETCH = 64.0  # of an extrapolated step
+POLISH_STEPS, POLISHED = 500, 1e-10  # of activities at most, and relative gain of the last
 # of a row's value: a smaller gain may be the rounding of sums, which depends on the rows beside it
 ROUNDING = 1e-12
 CHECK_EVERY = 5  # accelerated steps between two looks at the objective's gain
@@ -574,33 +575,27 @@ def _far(log: Tensor, move: Tensor, change: Tensor, stretch: Tensor) -> Tensor:
     return (log + 2 * stretch * move + stretch.square() * change).clamp(max=60.0).exp()
 
 
-def polished(
-    updates: Counts | LeastSquares, phi: Tensor, num_steps: int = 500, tolerance: float = 1e-10
-) -> Tensor:
+def polished(updates: Counts | LeastSquares, phi: Tensor) -> Tensor:
     """Activities (N, K) of every row for given signatures (K, J), to convergence.
 
     Rows are extrapolated and stop one by one, so that what a row gets does not depend on the rows
     beside it.
     """
-    return torch.cat(
-        [_polished(part, phi.unsqueeze(0), num_steps, tolerance) for _, part in updates.parts]
-    )
+    return torch.cat([_polished(part, phi.unsqueeze(0)) for _, part in updates.parts])
 
 
-def _polished(
-    updates: Counts | LeastSquares, phi: Tensor, num_steps: int, tolerance: float
-) -> Tensor:
+def _polished(updates: Counts | LeastSquares, phi: Tensor) -> Tensor:
     x = updates.x
     z = x.new_ones(1, len(x), phi.shape[1]) * x.clamp(min=0).mean(-1, keepdim=True).clamp(min=1e-3)
     solved = z[0].clone()
     running = torch.arange(len(x), device=x.device)
     last = updates.values(z, phi)
-    for _ in range(num_steps):
+    for _ in range(POLISH_STEPS):
         value = last
         for _ in range(CHECK_EVERY):
             z, value = _row_step(updates, z, phi, value)
         solved[running] = z[0]
-        going = ((value - last).abs() > tolerance * value.abs().clamp(min=1.0))[0].nonzero().ravel()
+        going = ((value - last).abs() > POLISHED * value.abs().clamp(min=1.0))[0].nonzero().ravel()
         if not len(going):
             break
         if len(going) < len(running):

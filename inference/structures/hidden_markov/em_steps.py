@@ -19,7 +19,7 @@ from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
 from ppl_models.sequences.hidden_chain import stationary_law
 
 CHAIN_SITES = ("initial", "transitions")
-# of a step towards transitions whose stationary law is that of the first states
+# of a step towards transitions whose stationary distribution is that of the first states
 ROUNDS, HALVINGS = (3, 40)
 # blocks than those of a mixture: a block takes as many operations one after the other, however
 # small it is, and large ones leave the cache
@@ -36,7 +36,7 @@ class MoveCounts:
         first: sequences that begin in each state, (R, K).
         moves: moves between states, (R, K, K).
         counts: steps with entries in each state, (R, K).
-        of_law: what the law of a row sums up, a record.
+        of_law: what the distribution of a row sums up, a record.
     """
 
     first: Tensor
@@ -46,12 +46,12 @@ class MoveCounts:
 
 
 def emission_of(params: Params) -> Params:
-    """The parameters of the law of a row."""
+    """The parameters of the distribution of a row."""
     return {name: value for name, value in params.items() if name not in CHAIN_SITES}
 
 
 def initial_of(about: HiddenMarkovDescription, params: Params) -> Tensor:
-    """The law of the first state, (R, K) or (K,)."""
+    """The distribution of the first state, (R, K) or (K,)."""
     transitions = params["transitions"]
     if about.initial == "free":
         return params["initial"]
@@ -77,9 +77,9 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
     r"""Expectation-maximisation (Baum et al. 1970, doi:10.1214/aoms/1177697196).
 
     With :math:`\gamma` the posterior of states and :math:`\xi` the expected moves, initial and
-    transitions are counts over counts, and the law of a row is maximised as that of a mixture with
-    :math:`\gamma` for its responsibilities. Where the first state has the stationary law
-    :math:`\delta(A)`, transitions climb
+    transitions are counts over counts, and the distribution of a row is maximised as that of a
+    mixture with :math:`\gamma` for its responsibilities. Where the first state has the stationary
+    distribution :math:`\delta(A)`, transitions climb
 
     .. math:: \sum_{kl} (\xi_{kl} + a_{kl}) \log A_{kl} + \sum_k \gamma_{1k} \log \delta_k(A)
 
@@ -92,7 +92,8 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
         program: the program, for the prior; one sequence will do.
         data: packed sequences, (B, T, J).
         chunk_elements: steps times states times restarts in memory at once.
-        given_centre: about which sums of the law are taken, (J,); the mean of these rows if None.
+        given_centre: about which sums of the distribution are taken, (J,); the mean of these rows
+            if None.
         given_floor: least variances; those that these rows suggest if None.
         weights: how often each sequence counts, (B,); None for once.
     """

@@ -12,9 +12,9 @@ so that :math:`P(s_t = k \mid x) = \alpha_t(k) \beta_t(k)` and the expected move
 What comes before a piece and after it are found from the matrices :math:`M_p = A \prod_t
 \operatorname{diag}(b_t) A \cdots` of all pieces, a tree of products up and down (S. Hassan, S.
 Särkkä and Á. F. García-Fernández 2021, doi:10.1109/TSP.2021.3103338). Sequences stand in it one
-after the other: into the first piece of one every row of A is the law of first states, so that
-nothing is carried over. Steps after the end are steps on which nothing is seen, which change no
-chance.
+after the other: into the first piece of one every row of A is the distribution of first states, so
+that nothing is carried over. Steps after the end are steps on which nothing is seen, which change
+no chance.
 
 Where a move is impossible, or as good as that, posteriors are gradients of
 :func:`ppl_models.sequences.hidden_chain.log_chain_exactly`.

@@ -3,8 +3,8 @@ r"""Noise of hidden states, for ACDC: scores of rows, of pairs of rows, and of d
 Paths of states are drawn from their exact posterior. Given a path, these are standard normal if the
 model is right:
 
-- *rows*: the scores :math:`e_t` of every row with entries under the law of its state, a column an
-  item;
+- *rows*: the scores :math:`e_t` of every row with entries under the distribution of its state, a
+  column an item;
 - *pairs*: :math:`(e_{t-1} + e_t) / \sqrt 2` of the first and second, third and fourth, ... row of a
   visit to a state: its variance is one plus the correlation that two rows of a visit still have.
   States have to explain it all; where they do not, more states are taken for it;
@@ -12,9 +12,9 @@ model is right:
   (:func:`~inference.base.component_noise.duration_noise`).
 
 As with options (:mod:`inference.structures.options.noise`), discrepancies are in nats a visit. What
-is judged here, the law of the rows, their independence within a state and the geometric durations,
-is what makes criteria choose too many states where it does not hold (J. Pohle et al. 2017,
-doi:10.1007/s13253-017-0283-8).
+is judged here, the distribution of the rows, their independence within a state and the geometric
+durations, is what makes criteria choose too many states where it does not hold (J. Pohle et al.
+2017, doi:10.1007/s13253-017-0283-8).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 r"""Alignment of binary latents of generalised-linear layers: permutation and sign.
 
-The law of a model of binary latents does not know their order, nor which of their two values is
-called 1. For layer d with loadings :math:`W_d` and intercepts :math:`b_d`, renaming the values of
-latent k,
+The distribution of a model of binary latents does not know their order, nor which of their two
+values is called 1. For layer d with loadings :math:`W_d` and intercepts :math:`b_d`, renaming the
+values of latent k,
 
 .. math::
     b_d \leftarrow b_d + W_{d,\cdot k}, \quad W_{d,\cdot k} \leftarrow -W_{d,\cdot k}, \quad
@@ -55,14 +55,16 @@ def align_layers(
     cost :math:`c_{kl} = \min_{s \in \{1, -1\}} \|s \hat W_{\cdot k} - W_{\cdot l}\|^2` (s = 1
     without ``signs``), after the rows have been relabelled like the layer below. Where the layer's
     graph is given, latents are named by their edges, and a column is matched to one with the same
-    edges as long as that is possible. A graph that was estimated names nobody: the law that it was
-    chosen in does not know the order of the latents, and the graph is relabelled along with them.
+    edges as long as that is possible. A graph that was estimated names no latent: the distribution
+    that it was chosen in does not know the order of the latents, and the graph is relabelled along
+    with them.
 
     Args:
         params: the parameters to relabel, by site name, without leading dims.
         reference: the parameters to relabel them like; only the loadings are looked at.
         layers: bottom-up.
-        root: the law of the deepest latents; None where it has no sites among the parameters.
+        root: the distribution of the deepest latents; None where it has no sites among the
+            parameters.
         signs: whether latents may be flipped.
 
     Raises:
@@ -106,13 +108,13 @@ def relabel(
     permutations: Mapping[str, Tensor],
     flips: Mapping[str, Tensor],
 ) -> dict[str, Tensor]:
-    """Parameters of the same law under other names of the latents.
+    """Parameters of the same distribution under other names of the latents.
 
     Args:
         params: by site name; leading dims (restarts, chains, draws) are allowed and share one
             relabelling.
         layers: bottom-up.
-        root: the law of the deepest latents, or None.
+        root: the distribution of the deepest latents, or None.
         permutations: latent site -> (K,) long, new latent l is old latent ``permutation[l]``; a
             site left out stays.
         flips: latent site -> (K,) bool in the new order; a site left out stays.
@@ -156,7 +158,7 @@ def canonical_signs(
     Args:
         params: by site name, without leading dims.
         layers: bottom-up.
-        root: the law of the deepest latents, or None.
+        root: the distribution of the deepest latents, or None.
         convention: ``"column_sum"``, the loadings of a latent sum to a positive number (Assumption
             1(c) of Lee and Gu 2025; a sum within 1e-12 of zero is decided by the first nonzero
             entry); ``"first"``, its first nonzero loading is positive; ``"as_is"``, no change.

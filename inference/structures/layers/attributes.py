@@ -108,8 +108,8 @@ class AttributeStructure(LayeredStructure):
         if held:
             return (
                 f"monotone=True holds sums of coefficients of items {', '.join(held[:MOST_NAMED])}"
-                " at zero, and an estimate on such an edge has no normal law; Bootstrap() gives"
-                " intervals"
+                " at zero, and an estimate on such an edge has no normal distribution; Bootstrap()"
+                " gives intervals"
             )
         return super().why_no_standard_errors(params)
 

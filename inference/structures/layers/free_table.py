@@ -1,16 +1,16 @@
 r"""Gain of a free table over the profiles of binary latents, the items held.
 
-A layer of independent latents, or any other law :math:`p_0` of profiles, gives row i the posterior
-:math:`\varphi_{i\alpha} \propto p_{0\alpha} L_{i\alpha}`. With the items held, the log-likelihood
-under another table p is higher by
+A layer of independent latents, or any other distribution :math:`p_0` of profiles, gives row i the
+posterior :math:`\varphi_{i\alpha} \propto p_{0\alpha} L_{i\alpha}`. With the items held, the
+log-likelihood under another table p is higher by
 
 .. math::
 
     \ell(p) - \ell(p_0) = \sum_i \log \sum_\alpha \varphi_{i\alpha} \frac{p_\alpha}{p_{0\alpha}},
 
 concave in p, and EM (each p the mean of its posteriors) climbs to its maximum. The items would move
-too, so the gain of a refit is larger still; where the law holds, twice the gain is about chi-square
-with as many degrees of freedom as the table has more parameters.
+too, so the gain of a refit is larger still; where the distribution holds, twice the gain is about
+chi-square with as many degrees of freedom as the table has more parameters.
 
 Whether two latents are independent given the model is asked by a score test. At the estimate the
 derivative by the covariance of latents j and k is :math:`s_i = E[(\alpha_j - \pi_j)(\alpha_k -
@@ -41,8 +41,8 @@ class TableGain:
         gain: of the log-likelihood, nats, the items held.
         table: of the profiles, (C,).
         correlations: of the latents under it, (K, K).
-        z: of the score test that two latents are independent under the law that was fitted, (K, K);
-            for independent latents only.
+        z: of the score test that two latents are independent under the distribution that was
+            fitted, (K, K); for independent latents only.
     """
 
     gain: float
@@ -55,7 +55,7 @@ def table_gain(posterior: Tensor, profiles: Tensor, law: Tensor) -> TableGain:
     """Fit a table of its own to the profiles, the items held.
 
     Args:
-        posterior: P(profile | row) under the law, (N, C).
+        posterior: P(profile | row) under the distribution, (N, C).
         profiles: (C, K) of 0 and 1.
         law: P(profile), (C,), positive where the posterior is.
     """

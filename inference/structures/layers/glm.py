@@ -45,6 +45,7 @@ from ppl_models.parts.sizes import MISSING, maximise_sizes, tally
 
 Params = dict[str, Tensor]
 DISPERSION_LIMITS = (1e-6, 1e6)
+TOLERANCE = 1e-10  # relative gain of a child that another Newton step must exceed
 MAX_STEP = 1.0  # of a coefficient, where only an expansion is maximised
 
 
@@ -324,7 +325,6 @@ def maximise_quadratic(
     hessian: Tensor,
     beta: Tensor,
     scale: Tensor | None,
-    num_steps: int = 1,
 ) -> Tensor:
     r"""Maximise a quadratic less the layer's penalty, in its box.
 
@@ -353,22 +353,15 @@ def maximise_quadratic(
         smooth = ((linear - pull(b) / 2) * b).sum(-1)
         return smooth if layer.penalty is None else smooth - layer.penalty(b[..., 1:]).sum(-1)
 
-    for _ in range(num_steps):
-        gradient = linear - pull(beta)
-        proposal = _in_cones(
-            layer,
-            beta,
-            solve(beta, gradient, hessian, layer.penalty, fixed, bound),
-            gradient,
-            hessian,
+    gradient = linear - pull(beta)
+    proposal = solve(beta, gradient, hessian, layer.penalty, fixed, bound)
+    proposal = _in_cones(layer, beta, proposal, gradient, hessian)
+    if not layer.response.is_linear:  # there the quadratic is an expansion: good near beta
+        longest = (proposal - beta).abs().amax(-1, keepdim=True)
+        proposal = torch.where(
+            longest > MAX_STEP, beta + (proposal - beta) * (MAX_STEP / longest), proposal
         )
-        if not layer.response.is_linear:  # there the quadratic is an expansion: good near beta
-            longest = (proposal - beta).abs().amax(-1, keepdim=True)
-            proposal = torch.where(
-                longest > MAX_STEP, beta + (proposal - beta) * (MAX_STEP / longest), proposal
-            )
-        beta, _ = halve(objective, beta, objective(beta), proposal)
-    return beta
+    return halve(objective, beta, objective(beta), proposal)[0]
 
 
 def _in_cones(
@@ -451,7 +444,6 @@ def maximise_rows(
     free: Tensor | None = None,
     bound: float = torch.inf,
     num_steps: int = 3,
-    tolerance: float = 1e-10,
     precision: Tensor | None = None,
     cone: Tensor | None = None,
 ) -> Tensor:
@@ -461,7 +453,7 @@ def maximise_rows(
     ``design``: h, (C, P), first column ones; ``beta``: start, (R, J, P); ``penalty``: of every
     entry but the first; ``scale``: s, (R, J), None for 1; ``free``: bool (J, P - 1), or (R, J, P -
     1), loadings that may differ from zero; ``bound``: the box is [-bound, bound]; ``num_steps``: at
-    most so many Newton steps; fewer if no child gains more than ``tolerance`` relatively;
+    most so many Newton steps; fewer if no child gains more than 1e-10 relatively;
     ``precision``: M, (P, P), of a normal prior around zero; None for a flat one; ``cone``: A, (E,
     P), steps of the predictor that may not fall; the start must lie there. None for none.
 
@@ -514,6 +506,6 @@ def maximise_rows(
             new_value = torch.where(better, second_value, new_value)
         gain = new_value - value
         beta, value = proposal, new_value
-        if (gain <= tolerance * (1 + value.abs())).all():
+        if (gain <= TOLERANCE * (1 + value.abs())).all():
             break
     return beta

@@ -40,17 +40,18 @@ from ppl_models.parts.distributions import softplus
 from ppl_models.parts.item_curves import CurvedItems
 from ppl_models.parts.penalties import Penalty
 
+NUM_HALVINGS = 12  # of a step
+
 
 def halve(
     objective: Callable[[Tensor], Tensor],
     beta: Tensor,
     value: Tensor,
     proposal: Tensor,
-    num_halvings: int = 12,
 ) -> tuple[Tensor, Tensor]:
     """Halve the step of each child until its objective does not fall, or keep the old value."""
     best, best_value = proposal, objective(proposal)
-    for _ in range(num_halvings):
+    for _ in range(NUM_HALVINGS):
         worse = ~(best_value >= value)  # also true for NaN
         if not worse.any():
             return best, best_value

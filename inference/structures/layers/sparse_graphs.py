@@ -1,7 +1,8 @@
 r"""Graphs read off loadings, :math:`\hat G_d = 1[|\hat W_d| \ge \tau]`, and models on them.
 
-The law of an item of C categories without an order changes with a latent as soon as one of its C -
-1 loadings differs from zero: there the edge is that of the item, and all of its predictors have it.
+The distribution of an item of C categories without an order changes with a latent as soon as one of
+its C - 1 loadings differs from zero: there the edge is that of the item, and all of its predictors
+have it.
 """
 
 from __future__ import annotations

@@ -109,12 +109,13 @@ EPSILONS = (EPSILON, 1e-3)
 START_BOUND = 5.0  # coefficients of a start stay this small: a separated regression would run away
 CUTS = (2.5, 3.5)  # of the bottom layer and of those above; see layer_factors
 FLIP_SHARE = 0.1
+VARIMAX_SWEEPS, VARIMAX_GAIN = 1000, 1.5e-8  # at most, and relative gain of the last
 CLEAR_STEP = 0.1  # of a singular value above the next: a gap whatever follows
 CHUNK_ROWS = 2**14  # of a table, where it is gone through without a copy
 NUM_BEHIND = 5  # ratios of singular values behind the latents that a gap is compared with
 
 
-def varimax(loadings: Tensor, max_sweeps: int = 1000, tolerance: float = 1.5e-8) -> Tensor:
+def varimax(loadings: Tensor) -> Tensor:
     """Varimax rotation, Kaiser normalised (1958, doi:10.1007/BF02289233), (J, K) to (J, K)."""
     if loadings.shape[1] < 2:
         return loadings
@@ -122,12 +123,12 @@ def varimax(loadings: Tensor, max_sweeps: int = 1000, tolerance: float = 1.5e-8)
     rows = loadings / length
     rotation = torch.eye(rows.shape[1], dtype=rows.dtype, device=rows.device)
     total = 0.0
-    for _ in range(max_sweeps):
+    for _ in range(VARIMAX_SWEEPS):
         rotated = rows @ rotation
         target = rotated**3 - rotated * rotated.square().mean(0)
         u, s, vh = torch.linalg.svd(rows.mT @ target)
         rotation = u @ vh
-        if float(s.sum()) < total * (1 + tolerance):
+        if float(s.sum()) < total * (1 + VARIMAX_GAIN):
             break
         total = float(s.sum())
     return rows @ rotation * length
@@ -165,13 +166,13 @@ def _leading_svd(x: Tensor, rank: int, seed: int) -> tuple[Tensor, Tensor, Tenso
     return u[:, :rank], s[:rank], v[:, :rank]
 
 
-def _complete(x: Tensor, rank: int, seed: int, num_sweeps: int = 20) -> Tensor:
+def _complete(x: Tensor, rank: int, seed: int) -> Tensor:
     """Missing entries filled by iterated low-rank approximation, starting from column means."""
     missing = torch.isnan(x)
     if not missing.any():
         return x
     filled = torch.where(missing, torch.nanmean(x, 0, keepdim=True), x)
-    for _ in range(num_sweeps):
+    for _ in range(20):
         u, s, v = _leading_svd(filled, rank, seed)
         changes = []
         for rows, own, gaps in zip(
@@ -485,9 +486,9 @@ def split_latent(
 ) -> Params | None:
     """Parameters with one latent more than ``smaller`` in one layer, (1, ...).
 
-    Latent k with the largest sum of squared loadings becomes two, with the same law given the layer
-    above. Of each child's loading they take the shares u and 1 - u, u uniform in [0, 1]: with equal
-    shares they would stay equal for ever.
+    Latent k with the largest sum of squared loadings becomes two, with the same distribution given
+    the layer above. Of each child's loading they take the shares u and 1 - u, u uniform in [0, 1]:
+    with equal shares they would stay equal for ever.
 
     ``layers``, ``root``: of the larger model; ``smaller``: by site name, without leading dims;
     ``seed``: of the shares.
@@ -500,19 +501,10 @@ def split_latent(
         layer.graph is not None or layer.terms is not None for layer in layers
     ):
         return None
-    grown = [
-        d
-        for d, layer in enumerate(layers)
-        if smaller[layer.loadings].shape[-1] + 1 == layer.num_parents
-    ]
-    kept = [
-        d
-        for d, layer in enumerate(layers)
-        if smaller[layer.loadings].shape[-1] == layer.num_parents
-    ]
-    if len(grown) != 1 or len(grown) + len(kept) != len(layers):
+    growth = [layer.num_parents - smaller[layer.loadings].shape[-1] for layer in layers]
+    if sorted(growth) != [0] * (len(layers) - 1) + [1]:
         return None
-    d = grown[0]
+    d = growth.index(1)
     layer, params = layers[d], dict(smaller)
     own = smaller[layer.loadings]  # (children, parents)
     k = int(own.square().sum(0).argmax())

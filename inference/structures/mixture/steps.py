@@ -173,7 +173,7 @@ class MixtureSteps(Steps[MixtureStatistics]):
         )
 
     def first(self, share: Tensor, blank: Params) -> Params:
-        """Parameters to start from, (R, ...), by the law's own start.
+        """Parameters to start from, (R, ...), by the distribution's own start.
 
         Args:
             share: responsibilities, (R, N, K).

@@ -4,8 +4,8 @@ Given states and actions seen, options enter the likelihood through the first op
 \mid s_1)`, the low-level policies :math:`L(a \mid s, o)` and the high-level ones :math:`H(o' \mid
 s', o)`, where s' is the new state. Rename the options of every state s by a permutation
 :math:`\pi_s` of its own. Each factor but H takes the names of one state; H takes o under the names
-of the state before and o' under those of the new one. So the law is the same if all states from
-which s' is entered share one permutation, whatever s':
+of the state before and o' under those of the new one. So the distribution is the same if all states
+from which s' is entered share one permutation, whatever s':
 
 .. math:: \pi_s = \pi_r \quad\text{where s and r lead to a common next state.}
 
@@ -166,7 +166,7 @@ def _match_units(params: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> 
 
 
 def permute_policy_options(params: Params, order: Tensor) -> Params:
-    """The same law with option ``order[i]`` named i."""
+    """The same distribution with option ``order[i]`` named i."""
     out = {
         name: value[order] if name.startswith(("low_", "initial")) else value
         for name, value in params.items()

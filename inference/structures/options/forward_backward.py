@@ -59,8 +59,9 @@ class Along:
         words: (P, C), the step of every time, in P pieces, those of a sequence one after another.
         row, begin: (P,), the sequence of each piece, and the time of its first step.
         lengths: (B,); width: of the data, at least the longest of them, T.
-        before: (B, T, O, O), P(option | state, option before), the first options' law in row 0 at
-            the first step; and low: (B, T, O, A), as functions, for prediction alone needs them.
+        before: (B, T, O, O), P(option | state, option before), the first options' distribution in
+            row 0 at the first step; and low: (B, T, O, A), as functions, for prediction alone needs
+            them.
     """
 
     table: np.ndarray
@@ -230,7 +231,7 @@ def _along(
 
 
 def _begun(high: Tensor, initial: Tensor, lengths: np.ndarray) -> Tensor:
-    """(N, O, O), the law of the first options (B, O) put into row 0 where a sequence begins."""
+    """First options' distribution (B, O) put into row 0 where sequences begin, (N, O, O)."""
     starts = torch.from_numpy(np.cumsum(lengths) - lengths).to(high.device)
     first = torch.zeros_like(high[starts])
     first[:, 0] = initial

@@ -8,21 +8,21 @@ window,
     P(S_1, S_2 = s, A_2 = a, S_3 = s', A_3) / \Phi_{a s s'} &= X_s \, \mathrm{diag}(L_{s \cdot a})
     \, H_{s'} L_{s'}
 
-where :math:`X_s` (S, O) is the joint law of past state and option. Divided by the environment, the
-windows with middle state s share one pair of factors over all actions, and an eigenvalue problem a
-state yields :math:`L_s` (:func:`state_by_state`); the options of different states are then matched
-through the :math:`H_{s'}` they imply.
-The answer is exact from exact moments; at the same number of steps it is many times less accurate
-than maximum likelihood: a start for EM, not an estimate to report. :func:`refine_moments` takes
-three quarters of that error away. The source's route, one eigenvalue problem for all states, is
-less accurate still; it stands in ``benchmarks/papers/joint_moments.py``.
+where :math:`X_s` (S, O) is the joint distribution of past state and option. Divided by the
+environment, the windows with middle state s share one pair of factors over all actions, and an
+eigenvalue problem a state yields :math:`L_s` (:func:`state_by_state`); the options of different
+states are then matched through the :math:`H_{s'}` they imply. The answer is exact from exact
+moments; at the same number of steps it is many times less accurate than maximum likelihood: a start
+for EM, not an estimate to report. :func:`refine_moments` takes three quarters of that error away.
+The source's route, one eigenvalue problem for all states, is less accurate still; it stands in
+``benchmarks/papers/joint_moments.py``.
 
 Source: Nguyen, Li, Lai, Paschalidis and Huggins, *Beyond Predictive Accuracy* (thesis), chapter 2;
 the diagonalisation goes back to Hsu, Kakade and Zhang (2012), doi:10.1016/j.jcss.2011.12.025.
 
 An eigenvalue problem takes all cells of the table of windows for equally well known, and divides by
-some of them. Read as a likelihood the same table says more. With :math:`\pi_{xso}` the joint law of
-past state, middle state and option, which is free, a window has probability
+some of them. Read as a likelihood the same table says more. With :math:`\pi_{xso}` the joint
+distribution of past state, middle state and option, which is free, a window has probability
 
 .. math::
     P(s_1 = x, s_2 = s, a_2 = a, s_3 = t, a_3 = c)
@@ -181,7 +181,7 @@ def _drift(halves: np.ndarray) -> float:
 RANK_TOLERANCE = 1e-9  # of the largest singular value
 NUM_DIRECTIONS = 50  # random combinations of the actions' operators that are tried
 REFINING = 500  # iterations that go into a start
-START_MIX = 0.01  # share of the uniform law in a start: EM never leaves an exact zero
+START_MIX = 0.01  # share of the uniform distribution in a start: EM never leaves an exact zero
 
 
 class MomentWarning(UserWarning):
@@ -489,7 +489,7 @@ def diagnose(
     )
 
 
-# iterations at the beginning in which the law of past and option alone is found: the start knows
+# first iterations, in which the distribution of past and option alone is found: the start knows
 # nothing of it
 SETTLING = 100
 TOLERANCE = 1e-3  # log-units of all windows together that an iteration must gain

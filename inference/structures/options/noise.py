@@ -9,7 +9,7 @@ an option has noise that is uniform if the model is right:
   half of the data, came more often than the policy says after the same past (the state and action
   before) in the same state. Any order that is not looked up in the action itself gives uniform
   noise. A table of probabilities matches the share of every action whatever the truth is; what two
-  options merged into one, or a memory that the model lacks, leave behind is that the past foretells
+  options merged into one, or a memory that the model lacks, leave behind is that the past predicts
   the action, and then this noise gathers near zero;
 - *duration*: the transform of a visit's length under the chances of leaving in the states passed
   through (geometric where they are all the same); a visit cut off by the end of its sequence is
@@ -17,8 +17,8 @@ an option has noise that is uniform if the model is right:
 
 A component of a mixture is drawn once a row; an option is drawn once a visit, and goes on for as
 many steps as the visit lasts. Discrepancies are therefore in nats a *visit*, as they are in nats a
-row elsewhere: the same prices and widths mean the same. Steps that are hard to tell apart one by
-one are told apart by visits that are long enough. An option that is (nearly) always on has too few
+row elsewhere: the same prices and widths mean the same. Steps that are hard to separate one by
+one are separated by visits that are long enough. An option that is (nearly) always on has too few
 visits to count by, and is taken for at least fifty: the more steps a visit, the larger is also what
 chance alone leaves of the estimate, which must stay below the width of a segment.
 

@@ -47,7 +47,7 @@ def moment_start(
     return low, high
 
 
-START_NOISE = 0.01  # share of the uniform law in a start: EM never leaves an exact zero
+START_NOISE = 0.01  # share of the uniform distribution in a start: EM never leaves an exact zero
 
 
 def random_policies(
