@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
 import re
 import statistics
 import subprocess
@@ -37,7 +38,8 @@ def public_names() -> dict[str, int]:
     found = {}
     for name in (*PACKAGES, "ppl_models.datasets", *modules):
         module = importlib.import_module(name)
-        found[name] = len(getattr(module, "__all__", None) or dir(module))
+        listed = getattr(module, "__all__", None) or dir(module)
+        found[name] = sum(not inspect.ismodule(getattr(module, part)) for part in listed)
     return found
 
 
