@@ -1,4 +1,5 @@
-"""Probabilistic programs with discrete latent variables, each declared once in Pyro;
+"""Probabilistic programs with discrete latent variables, each declared once in Pyro.
+
 ``ppl_models.datasets`` has data for them.
 """
 
