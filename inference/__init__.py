@@ -48,6 +48,7 @@ from inference.structures.factorization.factorize import Factorize
 from inference.structures.layers.choose_penalty import ChoosePenalty
 from inference.structures.noisy_or.grow_and_prune import GrowAndPrune
 from inference.structures.noisy_or.score_svi import ScoreFunctionSVI
+from ppl_models import __version__ as __version__
 
 if TYPE_CHECKING:  # what comes on first use, for type checkers and editors
     from inference import acdc as acdc
@@ -138,7 +139,7 @@ _FUNCTIONS = {"ZooEstimator": "inference.estimator", "compare": "inference.compa
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *_MODULES, *_FUNCTIONS])
+    return sorted([*__all__, "__version__", *_MODULES, *_FUNCTIONS])
 
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of this package

@@ -43,6 +43,8 @@ from ppl_models.usage_factorization import UsageFactorization
 if TYPE_CHECKING:  # what comes on first use, for type checkers and editors
     from ppl_models import datasets as datasets
 
+__version__ = "0.1.0"  # of both packages; the build reads it here
+
 __all__ = [
     "ACDM",
     "RRUM",
@@ -97,7 +99,7 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "datasets"])
+    return sorted([*__all__, "__version__", "datasets"])
 
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of this package

@@ -9,6 +9,7 @@ import inspect
 import json
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
@@ -141,17 +142,22 @@ def test_names_are_where_they_were(module: str) -> None:
     ids=["inference", "ppl_models"],
 )
 def test_dir(package: ModuleType, more: list[str]) -> None:
-    assert dir(package) == sorted([*package.__all__, *more])
+    assert dir(package) == sorted([*package.__all__, "__version__", *more])
 
 
 @both
 def test_dir_names_classes_functions_and_public_modules(package: ModuleType) -> None:
-    for name in dir(package):
+    for name in set(dir(package)) - {"__version__"}:
         value = getattr(package, name)
         if inspect.ismodule(value):
             assert value.__name__ == f"{package.__name__}.{name}"
         else:
             assert inspect.isclass(value) or inspect.isfunction(value), name
+
+
+@both
+def test_version_is_that_of_the_distribution(package: ModuleType) -> None:
+    assert package.__version__ == metadata.version("ppl-models")
 
 
 @both
