@@ -38,7 +38,7 @@ SECTIONS = {
     "models": ("Models", "What there is, what it looks like, and what was published.", ["families", "gallery", "papers"]),
     "development": ("Development", "How the library is built, and how to add to it.", ["architecture", "CONTRIBUTING", "CHANGELOG"]),
 }  # fmt: skip
-SAME_FOLDER = {"](../notebooks)": "](notebooks/index.md)", "](../": "](", "](docs/": "](", "](notebooks)": "](notebooks/index.md)"}
+SAME_FOLDER = {"](../notebooks)": "](notebooks/index.md)", "](../": "](", "](docs/": "](", "](changes/README.md)": "](CHANGELOG.md)", "](notebooks)": "](notebooks/index.md)"}
 SMALL = (
     "*What the cells gave is shown as the tests ran them: with the small sizes of the first cell, chosen for speed. Run the notebook itself for sizes worth reading, or "
     "build this site with `make docs DOCS_ARGS=--execute`.*"
