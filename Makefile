@@ -86,7 +86,7 @@ format: $(STAMP)
 # sdist and wheel in dist, checked, of a clean tree whose version has a section in CHANGELOG.md and no fragment left; then the tag.
 # Publishes nothing. RELEASE_TAG= (empty) builds and checks without the tag.
 release: $(RELEASE_STAMP)
-	fail() { echo "release: $$*" >&2; exit 1; }; \
+	@fail() { echo "release: $$*" >&2; exit 1; }; \
 	version=$$(sed -nE 's/^__version__ = "([^"]+)".*/\1/p' ppl_models/__init__.py); \
 	[[ -n $$version ]] || fail "ppl_models/__init__.py: a line __version__ = \"...\" was expected"; \
 	[[ -z $$(git status --porcelain) ]] || fail "the working tree has changes: commit or stash them (git status)"; \

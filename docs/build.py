@@ -8,6 +8,7 @@ table of each file that a benchmark left in ``benchmarks/results``. A page whose
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib
 import inspect
 import json
@@ -15,6 +16,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
@@ -28,7 +30,7 @@ FACES = [
         f"inference.{name}"
         for name in (
             "plots", "report", "estimates", "estimator", "predictive", "inspection", "identifiability", "selection", "relations", "acdc", "causal", "comparison", "loo",
-            "calibration", "uncertainty", "bootstrap", "alignment", "metrics", "programs", "base",
+            "calibration", "uncertainty", "bootstrap", "alignment", "metrics", "studies", "programs", "base",
         )
     ),
 ]  # fmt: skip
@@ -38,12 +40,34 @@ SECTIONS = {
     "models": ("Models", "What there is, what it looks like, and what was published.", ["families", "gallery", "papers"]),
     "development": ("Development", "How the library is built, and how to add to it.", ["architecture", "CONTRIBUTING", "CHANGELOG"]),
 }  # fmt: skip
+FIRST = {  # the names that a user needs first, by what one does with them
+    "Fit a model": ["inference.fit", "inference.Fit", "inference.EM", "inference.NUTS", "inference.RowBlocks"],
+    "Models": [
+        "ppl_models.Mixture", "ppl_models.LatentAttributeModel", "ppl_models.DeepDiscreteEncoder", "ppl_models.NoisyOr", "ppl_models.HiddenMarkov",
+        "ppl_models.OptionsHMM", "ppl_models.PoissonFactorization", "ppl_models.FactorAnalysis", "ppl_models.Blocks",
+    ],
+    "Questions to a fit": [
+        "inference.Fit.summary", "inference.Fit.report", "inference.Fit.posterior_frame", "inference.Fit.predict", "inference.Fit.save",
+        "inference.identifiability.check_identifiability", "inference.uncertainty.standard_errors", "inference.selection.select_components",
+        "inference.compare", "inference.loo.loo", "inference.relations.regress_classes",
+    ],
+}  # fmt: skip
 SAME_FOLDER = {"](../notebooks)": "](notebooks/index.md)", "](../": "](", "](docs/": "](", "](changes/README.md)": "](CHANGELOG.md)", "](notebooks)": "](notebooks/index.md)"}
 SMALL = (
     "*What the cells gave is shown as the tests ran them: with the small sizes of the first cell, chosen for speed. Run the notebook itself for sizes worth reading, or "
     "build this site with `make docs DOCS_ARGS=--execute`.*"
 )
 MOST_LINES, MOST_COLUMNS = 60, 9  # of a table of a benchmark
+
+
+def public_names(module: ModuleType) -> list[str]:
+    """Public names of a module: its ``__all__``, else what it imports as the same name (``from x import Y as Y``), else what it defines."""
+    if hasattr(module, "__all__"):
+        return sorted(module.__all__, key=str.lower)
+    body = ast.parse(inspect.getsource(module)).body
+    listed = {alias.name for node in body if isinstance(node, ast.ImportFrom) for alias in node.names if alias.asname == alias.name}
+    listed = listed or {node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    return sorted((name for name in listed if not name.startswith("_")), key=str.lower)
 
 
 def placed(text: str) -> str:
@@ -55,7 +79,7 @@ def placed(text: str) -> str:
 
 def linked(text: str) -> str:
     """The page with the models that its tables name as links into the reference."""
-    names = "|".join(sorted(importlib.import_module("ppl_models").__all__, key=len, reverse=True))
+    names = "|".join(sorted(public_names(importlib.import_module("ppl_models")), key=len, reverse=True))
     named = re.compile(rf"`({names})(\(\))?`")
     lines = text.splitlines(keepends=True)
     return "".join(named.sub(r"{py:obj}`\1\2 <ppl_models.\1>`", line) if line.startswith("|") else line for line in lines)
@@ -78,15 +102,24 @@ def api_pages() -> dict[str, str]:
     shown: dict[int, str] = {}  # where each class or function was first
     for face in FACES:
         module = importlib.import_module(face)
-        named = {name: getattr(module, name) for name in sorted(module.__all__, key=str.lower)}
+        named = {name: getattr(module, name) for name in public_names(module)}
         named = {name: value for name, value in named.items() if inspect.isclass(value) or inspect.isfunction(value)}
         elsewhere = [name for name, value in named.items() if shown.setdefault(id(value), face) != face]
         lines = [f"# {face}", "", "```{eval-rst}", f".. currentmodule:: {face}", "", ".. autosummary::", ""]
         lines += [f"   {shown[id(value)]}.{name}" if name in elsewhere else f"   {name}" for name, value in named.items()]
-        lines += ["", f".. automodule:: {face}", "   :members:", "   :imported-members:"]
-        lines += [f"   :exclude-members: {', '.join(elsewhere)}"] if elsewhere else []
+        members = [f"   :members: {', '.join(own)}", "   :imported-members:"] if (own := [name for name in named if name not in elsewhere]) else []
+        lines += ["", f".. automodule:: {face}", *members]
         out[f"api/{face}.md"] = "\n".join([*lines, "```", ""])
     return out
+
+
+def reference_page() -> str:
+    """The reference's first page: the names that a user needs first, each with its summary, and then the modules."""
+    lines = ["# Reference", "", "The names to begin with. Each leads to its docstring."]
+    for title, names in FIRST.items():
+        lines += ["", f"## {title}", "", "```{eval-rst}", ".. autosummary::", "", *(f"   {name}" for name in names), "```"]
+    words = "`inference` has `fit` and the engines, `ppl_models` the models; the other modules answer questions about a fit."
+    return "\n".join([*lines, "", "## All modules", "", f"Every public name. {words}", "", toctree(FACES)])
 
 
 def result_tables(folder: Path) -> str:
@@ -139,10 +172,7 @@ def pages(ran: Path | None = None) -> dict[str, str]:
     out["notebooks/index.md"] = "# Notebooks\n\nEach goes from data to an answer, with the checks on the way.\n\n" + toctree(
         sorted(Path(path).stem for path in out if path.startswith("notebooks/"))
     )
-    out["api/index.md"] = (
-        "# Reference\n\nEvery public name, from its docstring. `inference` has `fit` and the engines, `ppl_models` the models; the other modules ask questions of a fit.\n\n"
-        + toctree(FACES)
-    )
+    out["api/index.md"] = reference_page()
     moved = [name for name, text in found.items() if text is not None]
     return {path: _relinked(text, moved) for path, text in out.items()}
 

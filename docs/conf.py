@@ -58,10 +58,12 @@ class Mermaid(Directive):
 
 def public_paths(faces: list[str]) -> dict[str, str]:
     """Where the API pages show what a docstring names by the file that defines it."""
+    from build import public_names
+
     paths: dict[str, str] = {}
     for face in faces:
         module = importlib.import_module(face)
-        for name in module.__all__:
+        for name in public_names(module):
             value = getattr(module, name)
             paths.setdefault(f"{getattr(value, '__module__', face)}.{name}", f"{face}.{name}")
     return paths
