@@ -28,22 +28,18 @@ from causal_ges import PUBLISHED, structure
 from scipy.optimize import linear_sum_assignment
 
 from inference import fit
-from inference.causal import (
-    BIC,
-    GES,
-    BDeu,
-    ExactSearch,
+from inference.causal import BIC, GES, BDeu, ExactSearch, cpdag_of
+from inference.causal.effective_rows import effective_rows
+from inference.causal.of_fit import profile_posterior
+from inference.causal.samples import (
     classified_counts,
-    cpdag_of,
     drawn_counts,
-    effective_rows,
     profile_counts,
-    profile_posterior,
-    profiles,
     redrawn_counts,
     rounded_counts,
     scaled_counts,
 )
+from inference.causal.tables import profiles
 from ppl_models import LatentAttributeModel, Normal
 
 

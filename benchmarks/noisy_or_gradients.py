@@ -19,7 +19,7 @@ from _bench import Lines, command_line, run
 from torch import Tensor
 
 from inference.programs import Program
-from inference.structures.noisy_or import (
+from inference.structures.noisy_or.guides import (
     InputBaseline,
     RecognitionGuide,
     RunningScale,
@@ -31,7 +31,7 @@ from inference.structures.noisy_or import (
 )
 from ppl_models import NoisyOr
 from ppl_models.datasets import image_design, sample_noisy_or
-from ppl_models.descriptions import log1mexp, weight_of_failure, weight_of_leak
+from ppl_models.descriptions.noisy_or import log1mexp, weight_of_failure, weight_of_leak
 
 
 def measure(args: argparse.Namespace) -> Lines:

@@ -8,7 +8,6 @@ table of each file that a benchmark left in ``benchmarks/results``. A page whose
 from __future__ import annotations
 
 import argparse
-import ast
 import importlib
 import inspect
 import json
@@ -16,7 +15,6 @@ import re
 import shutil
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
@@ -60,16 +58,6 @@ SMALL = (
 MOST_LINES, MOST_COLUMNS = 60, 9  # of a table of a benchmark
 
 
-def public_names(module: ModuleType) -> list[str]:
-    """Public names of a module: its ``__all__``, else what it imports as the same name (``from x import Y as Y``), else what it defines."""
-    if hasattr(module, "__all__"):
-        return sorted(module.__all__, key=str.lower)
-    body = ast.parse(inspect.getsource(module)).body
-    listed = {alias.name for node in body if isinstance(node, ast.ImportFrom) for alias in node.names if alias.asname == alias.name}
-    listed = listed or {node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    return sorted((name for name in listed if not name.startswith("_")), key=str.lower)
-
-
 def placed(text: str) -> str:
     """The page with its links as they are where notebooks and pages lie in one folder."""
     for old, new in SAME_FOLDER.items():
@@ -79,7 +67,7 @@ def placed(text: str) -> str:
 
 def linked(text: str) -> str:
     """The page with the models that its tables name as links into the reference."""
-    names = "|".join(sorted(public_names(importlib.import_module("ppl_models")), key=len, reverse=True))
+    names = "|".join(sorted(dir(importlib.import_module("ppl_models")), key=len, reverse=True))
     named = re.compile(rf"`({names})(\(\))?`")
     lines = text.splitlines(keepends=True)
     return "".join(named.sub(r"{py:obj}`\1\2 <ppl_models.\1>`", line) if line.startswith("|") else line for line in lines)
@@ -102,7 +90,7 @@ def api_pages() -> dict[str, str]:
     shown: dict[int, str] = {}  # where each class or function was first
     for face in FACES:
         module = importlib.import_module(face)
-        named = {name: getattr(module, name) for name in public_names(module)}
+        named = {name: getattr(module, name) for name in sorted(dir(module), key=str.lower)}
         named = {name: value for name, value in named.items() if inspect.isclass(value) or inspect.isfunction(value)}
         elsewhere = [name for name, value in named.items() if shown.setdefault(id(value), face) != face]
         lines = [f"# {face}", "", "```{eval-rst}", f".. currentmodule:: {face}", "", ".. autosummary::", ""]

@@ -58,12 +58,10 @@ class Mermaid(Directive):
 
 def public_paths(faces: list[str]) -> dict[str, str]:
     """Where the API pages show what a docstring names by the file that defines it."""
-    from build import public_names
-
     paths: dict[str, str] = {}
     for face in faces:
         module = importlib.import_module(face)
-        for name in public_names(module):
+        for name in dir(module):
             value = getattr(module, name)
             paths.setdefault(f"{getattr(value, '__module__', face)}.{name}", f"{face}.{name}")
     return paths

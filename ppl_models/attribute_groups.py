@@ -23,8 +23,6 @@ from ppl_models.parts.item_response import ItemResponse, LinearPredictor
 from ppl_models.parts.responses import ResponseFamily
 from ppl_models.parts.validation import as_table, check_kind, numbers_like, plain_fields
 
-__all__ = ["AttributeGroups"]
-
 OWNER = "AttributeGroups"
 LEAST_ROWS = 2  # of a group
 

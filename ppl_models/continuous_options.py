@@ -17,8 +17,6 @@ from ppl_models.parts.validation import check_size, is_number, plain_fields
 from ppl_models.sequences.feature_trajectories import as_feature_trajectories
 from ppl_models.sequences.policy_chain import PolicyChain
 
-__all__ = ["ContinuousOptionsHMM"]
-
 
 @dataclass(frozen=True)
 class ContinuousOptionsHMM:

@@ -42,8 +42,6 @@ from ppl_models.parts.validation import (
     plain_fields,
 )
 
-__all__ = ["DeepDiscreteEncoder"]
-
 DISPERSION_RANGE = (1e-6, 1e6)  # variances; the flat prior is proper on it
 
 
@@ -130,7 +128,7 @@ class DeepDiscreteEncoder:
     Args:
         num_items: J, number of observed columns.
         latent_sizes: (K_1, ..., K_D), bottom-up and falling, K_1 <= J.
-        response: family of the items; :class:`~ppl_models.parts.responses.Blocks` joins several.
+        response: family of the items; :class:`~ppl_models.Blocks` joins several.
             ``Ordinal(C)`` without a link is taken as ``Ordinal(C, link="cumulative")``.
         penalty: sparsity penalty of all loadings, on the scale of the total log-likelihood; None
             for none. Left open, with the graphs open too, a plain ``fit(model, data)`` chooses it

@@ -22,8 +22,6 @@ from ppl_models.parts.validation import (
     plain_fields,
 )
 
-__all__ = ["DeepNoisyOr"]
-
 
 @dataclass(frozen=True)
 class DeepNoisyOr:

@@ -24,8 +24,6 @@ from ppl_models.parts.validation import (
     plain_fields,
 )
 
-__all__ = ["FactorAnalysis"]
-
 SCALE_RANGE = (1e-6, 1e6)
 
 

@@ -34,8 +34,6 @@ from ppl_models.parts.validation import (
 from ppl_models.sequences.hidden_chain import AllowedMoves, HiddenChain, stationary_law
 from ppl_models.sequences.item_sequences import as_item_sequences, inside_of
 
-__all__ = ["HiddenMarkov"]
-
 INITIAL = ("free", "stationary", "uniform")
 
 

@@ -28,8 +28,6 @@ from ppl_models.parts.validation import (
     is_integer,
 )
 
-__all__ = ["InClassNet"]
-
 MOST_LOOKED = 1000  # rows that show that a variate is not constant
 CHUNK = 2**21  # rows times variates times widest layer in one evaluation without gradients
 

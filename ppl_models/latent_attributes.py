@@ -64,8 +64,6 @@ from ppl_models.parts.validation import (
     quoted,
 )
 
-__all__ = ["LatentAttributeModel"]
-
 OWNER = "LatentAttributeModel"
 FAMILIES = (Bernoulli, Normal, LogNormal, Poisson, NegativeBinomial, Ordinal, Categorical)
 RULES: dict[str, Bottom] = {

@@ -26,8 +26,6 @@ from ppl_models.parts.validation import (
     plain_fields,
 )
 
-__all__ = ["GaussianFactorization", "NegativeBinomialFactorization", "PoissonFactorization"]
-
 RATE_FLOOR = 1e-12  # of an expected count
 SCALE_RANGE = (1e-6, 1e6)
 DISPERSION_RANGE = (1e-6, 1e3)

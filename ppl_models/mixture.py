@@ -34,8 +34,6 @@ from ppl_models.parts.validation import (
     plain_fields,
 )
 
-__all__ = ["Mixture"]
-
 LEAST_TOGETHER = 2  # rows that have both of two columns, for their covariance
 
 

@@ -28,8 +28,6 @@ from ppl_models.parts.validation import (
     plain_fields,
 )
 
-__all__ = ["NoisyOr"]
-
 
 @dataclass(frozen=True)
 class NoisyOr:

@@ -18,8 +18,6 @@ from ppl_models.parts.validation import check_flag, check_size, is_number, plain
 from ppl_models.sequences.option_chain import DirichletMatrix, OptionChain
 from ppl_models.sequences.trajectories import as_trajectories
 
-__all__ = ["OptionsHMM"]
-
 MOST_NUMBERS = 2**29  # of the environment's table, four GiB
 
 

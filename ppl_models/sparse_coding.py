@@ -25,8 +25,6 @@ from ppl_models.parts.validation import (
     plain_fields,
 )
 
-__all__ = ["SparseCodes", "SparseCoding"]
-
 NOISE_RANGE = (1e-6, 1e6)
 
 

@@ -22,8 +22,6 @@ from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.responses import Poisson
 from ppl_models.parts.validation import check_number, numbers_like
 
-__all__ = ["UsageFactorization"]
-
 SMALLEST_AMOUNT = 1e-6  # counts; of a mean amount
 
 

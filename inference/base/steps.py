@@ -16,15 +16,6 @@ from inference.programs.elimination import FactorPosteriors
 from inference.programs.expectation import Expectation, unit_steps
 from inference.programs.program import Params, Program
 
-__all__ = [
-    "GenericSteps",
-    "RunningSum",
-    "Steps",
-    "add_statistics",
-    "maximise_free",
-    "summed_statistics",
-]
-
 S = TypeVar("S")
 
 

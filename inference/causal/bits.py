@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-__all__ = ["all_adjacent", "mask_of", "masks_of_columns", "matrix_of_columns", "members", "subsets"]
-
 
 def members(mask: int) -> list[int]:
     """The attributes of a set, ascending."""

@@ -23,17 +23,8 @@ import numpy as np
 
 from inference.causal.bits import members
 from inference.causal.pdags import Pdag, class_of
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_size
-
-__all__ = [
-    "MOST_ENUMERATED",
-    "MOST_SAMPLED",
-    "Classes",
-    "all_classes",
-    "all_dags",
-    "likely_classes",
-]
 
 MOST_ENUMERATED = 5
 MOST_SAMPLED = 12

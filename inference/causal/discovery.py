@@ -27,10 +27,8 @@ from inference.causal.scores import Score, SetScores, score_rule
 from inference.causal.search import Found, Search
 from inference.causal.strength import EdgeStrength, IndependenceClaim, TripleStrength, strengths
 from inference.causal.tables import Marginals, as_table, check_rows
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import is_number
-
-__all__ = ["CausalReport", "discover"]
 
 MOST_DOUBTS = 12  # that a text spells out
 FIRM = (

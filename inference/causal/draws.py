@@ -34,14 +34,6 @@ import numpy as np
 from inference.causal.tables import as_table, as_tables, check_rows
 from ppl_models.parts.validation import check_size, is_number
 
-__all__ = [
-    "completed_rows",
-    "dirichlet_tables",
-    "imputed_tables",
-    "likelihoods_of",
-    "resampled_tables",
-]
-
 WARM_UP = 50  # sweeps before the first table is kept
 CHUNK = 2**22  # numbers held at once
 

@@ -27,10 +27,8 @@ from inference.causal.pdags import extension_of
 from inference.causal.scores import Score, all_set_scores, score_rule
 from inference.causal.search import Search
 from inference.causal.tables import as_tables, check_rows
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_flag, check_size
-
-__all__ = ["EdgeProbabilities", "edge_probabilities", "search_way"]
 
 MOST_EXACT = 8  # attributes that are searched exactly unless told otherwise
 MOST_CLASSES = 10  # that a record names
@@ -155,8 +153,8 @@ def edge_probabilities(
 
     Args:
         tables: draws, (B, 2^K) or (B, 2, ..., 2), as made by
-            :func:`~inference.causal.imputed_tables`, :func:`~inference.causal.dirichlet_tables`,
-            :func:`~inference.causal.resampled_tables`, or posterior or bootstrap draws of a fit;
+            ``imputed_tables``, ``dirichlet_tables`` and ``resampled_tables`` of
+            :mod:`inference.causal.draws`, or posterior or bootstrap draws of a fit;
             ``table[None]`` for the fitted table alone.
         num_rows: what each is worth: N n / (2 N - n) for completed tables, n being the effective
             rows, and n / 2 for draws around an estimate (:mod:`inference.causal.draws` says why).

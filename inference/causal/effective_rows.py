@@ -42,9 +42,7 @@ from typing import Any
 import numpy as np
 
 from inference.causal.tables import as_table, as_tables, profiles
-from ppl_models.parts.showing import shows_briefly
-
-__all__ = ["EffectiveRows", "effective_rows"]
+from ppl_models.parts.repr import shows_briefly
 
 MOST_PROFILES = 2048  # whose information is inverted as one matrix
 CHUNK = 2**22  # numbers of scaled posteriors held at once

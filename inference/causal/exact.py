@@ -23,8 +23,6 @@ from inference.causal.scores import Score, all_set_scores, tie_tolerance
 from inference.causal.search import Found
 from ppl_models.parts.validation import check_size, plain_fields
 
-__all__ = ["ExactSearch"]
-
 MOST_FOR_TIES = 10  # attributes; beyond, the sets that ties must be traced through are too many
 MOST_TIES = 64
 CELLS = 2**24  # numbers in one batch

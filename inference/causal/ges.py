@@ -35,8 +35,6 @@ from inference.causal.scores import Score, SetScores
 from inference.causal.search import Found
 from ppl_models.parts.validation import check_flag
 
-__all__ = ["GES", "Step", "deletions", "insertions", "turnings"]
-
 
 @dataclass(frozen=True)
 class Step:

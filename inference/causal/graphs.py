@@ -18,30 +18,8 @@ from inference.base.drawing import draw
 from inference.causal.bits import mask_of, masks_of_columns, matrix_of_columns, members
 from inference.causal.pdags import Pdag, class_of, extension_of, meek_closure, order_of
 from ppl_models.descriptions.attribute_law import cycle_of
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import is_integer
-
-__all__ = [
-    "Cpdag",
-    "GraphComparison",
-    "as_names",
-    "check_dag",
-    "check_graph_matrix",
-    "compare_graphs",
-    "consistent_extension",
-    "cpdag_of",
-    "d_separated",
-    "dag_of_edges",
-    "markov_equivalent",
-    "meek",
-    "moral_graph",
-    "pdag_of",
-    "shd",
-    "shd_lenient",
-    "skeleton",
-    "topological_order",
-    "v_structures",
-]
 
 MOST_NODES = 62  # so many bits fit the integers that sets are kept in
 

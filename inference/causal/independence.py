@@ -25,8 +25,6 @@ from scipy.special import chdtrc, chndtr, ndtri
 from inference.causal.bits import members
 from inference.causal.tables import Marginals
 
-__all__ = ["Dependence", "dependence", "log_ratios"]
-
 LEAST_ROWS = 0.5  # expected in a margin for it to count
 LARGE = 1000.0  # statistics beyond this are normal on the scale of roots, to four digits
 # of the law: where one attribute copies another the information of a row is constant, and has no

@@ -20,11 +20,11 @@ from inference.causal.scores import Score
 from inference.causal.search import Search
 from inference.causal.tables import MOST_ATTRIBUTES
 from inference.fitting.names import dims_of, labels_of
+from inference.fitting.posterior import chunks, sums_out
 from inference.fitting.record import FitRecord
-from inference.fitting.rows import chunks, sums_out
 from inference.identifiability.scores import MOST_PARAMETERS, MOST_WORK, row_scores
 from inference.programs.program import Program
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_size
 
 LEAST_SHARE = 0.05  # of the rows that a table must be worth for a graph to be drawn
@@ -36,8 +36,6 @@ NOT_DETERMINED = (
     " attribute needs items that ask for it alone; the section on identifiability says which ones"
     " lack them."
 )
-
-__all__ = ["AttributeReport", "ProfilePosterior", "discover_attributes", "profile_posterior"]
 
 
 @shows_briefly
@@ -198,9 +196,9 @@ def discover_attributes(
     where they are few enough to differentiate by), and probabilities of graphs and edges are those
     given the same table at the same rows, so that the graph drawn is the most probable one. With
     ``num_draws`` they come from the rows completed with profiles many times
-    (:func:`inference.causal.imputed_tables`), the items held at their estimates, and the graph is
-    the most probable one over these: single edges then count a little better, the graph as a whole
-    is the true one less often.
+    (:func:`inference.causal.draws.imputed_tables`), the items held at their estimates, and the
+    graph is the most probable one over these: single edges then count a little better, the
+    graph as a whole is the true one less often.
 
     Args:
         fit: of a model whose attributes have a free table of profiles (``LatentAttributeModel(...,

@@ -28,10 +28,8 @@ from inference.causal.draws import likelihoods_of
 from inference.causal.graphs import Cpdag, as_names, check_graph_matrix, pdag_of
 from inference.causal.pdags import class_of, extension_of, order_of
 from inference.causal.tables import Marginals, profiles
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_size
-
-__all__ = ["GraphOnRows", "RowComparison", "compare_on_rows"]
 
 TOLERANCE = 1e-8  # of the log-likelihood, relative
 
@@ -108,7 +106,7 @@ def compare_on_rows(
     """Compare graphs, and the free table, by their likelihood of the rows.
 
     Args:
-        graphs: CPDAGs or DAGs, :class:`~inference.causal.Cpdag` or bool (K, K).
+        graphs: CPDAGs or DAGs, :class:`~inference.causal.graphs.Cpdag` or bool (K, K).
         posterior: profile probabilities of every row at the fit, (N, 2^K).
         table: that of the fit; None for the mean of the posterior.
         num_iterations: of EM at most, for each graph.

@@ -25,10 +25,8 @@ from inference.causal.graphs import Cpdag, as_names
 from inference.causal.independence import Dependence, dependence
 from inference.causal.pdags import Pdag, class_of, extension_of, meek_closure, parents_reversed
 from inference.causal.tables import Marginals, as_table, check_rows
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_size, is_number
-
-__all__ = ["Conflict", "PcResult", "pc"]
 
 
 @dataclass(frozen=True)

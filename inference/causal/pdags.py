@@ -15,16 +15,6 @@ import numpy as np
 
 from inference.causal.bits import matrix_of_columns, members
 
-__all__ = [
-    "Pdag",
-    "class_of",
-    "extension_of",
-    "meek_closure",
-    "order_of",
-    "parents_reversed",
-    "semi_directed_path",
-]
-
 
 @dataclass(frozen=True)
 class Pdag:

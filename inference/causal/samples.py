@@ -30,16 +30,6 @@ from inference.causal.graphs import real_numbers
 from inference.causal.tables import as_table, as_tables, profiles
 from ppl_models.parts.validation import check_flag, check_number, check_size
 
-__all__ = [
-    "classified_counts",
-    "drawn_counts",
-    "profile_counts",
-    "redrawn_counts",
-    "rounded_counts",
-    "rows_of_counts",
-    "scaled_counts",
-]
-
 
 def rounded_counts(table: Any, num_rows: int) -> np.ndarray:
     """Method 1: expected counts, rounded so that they add up to ``num_rows`` (the largest

@@ -36,17 +36,6 @@ from inference.causal.graphs import check_dag
 from inference.causal.tables import Marginals, as_table, check_rows
 from ppl_models.parts.validation import is_number, plain_fields
 
-__all__ = [
-    "BIC",
-    "BDeu",
-    "Score",
-    "SetScores",
-    "all_set_scores",
-    "score_of",
-    "score_rule",
-    "tie_tolerance",
-]
-
 
 @runtime_checkable
 class Score(Protocol):

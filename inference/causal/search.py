@@ -9,9 +9,7 @@ import numpy as np
 
 from inference.causal.pdags import Pdag
 from inference.causal.scores import Score
-from ppl_models.parts.showing import shows_briefly
-
-__all__ = ["Found", "Search"]
+from ppl_models.parts.repr import shows_briefly
 
 
 @shows_briefly

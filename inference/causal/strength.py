@@ -22,8 +22,6 @@ from inference.causal.independence import Dependence, dependence, log_ratios
 from inference.causal.pdags import Pdag, extension_of, order_of
 from inference.causal.tables import Marginals
 
-__all__ = ["EdgeStrength", "IndependenceClaim", "TripleStrength", "strengths"]
-
 MOST_SETS = 2000  # conditioning sets looked at for one edge
 
 

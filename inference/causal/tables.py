@@ -15,16 +15,6 @@ from scipy.special import xlogy
 from inference.causal.bits import members
 from inference.causal.graphs import as_attributes, check_dag, real_numbers, topological_order
 
-__all__ = [
-    "Marginals",
-    "as_table",
-    "as_tables",
-    "check_rows",
-    "dag_table",
-    "mutual_information",
-    "profiles",
-]
-
 MOST_ATTRIBUTES = 20
 SUM_TOLERANCE = 1e-6  # a table in single precision may miss one by so much
 MOST_ROWS = 1e15

@@ -14,18 +14,18 @@ import torch
 from torch import Tensor
 from torch.distributions.constraints import Constraint
 
-from inference.base.blocks.summed_steps import SharedCheckpoint, SummedGenericSteps, SummedSteps
 from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
 from inference.base.steps import GenericSteps, Steps
+from inference.base.streaming.summed_steps import SharedCheckpoint, SummedGenericSteps, SummedSteps
 from inference.base.structure import refuse_open_sites
 from inference.engines.extrapolation import MIXED, PLAIN, Course, Extrapolation
 from inference.engines.natural_scale import NaturalScale
 from inference.engines.online_em import OnlineEM, beside
-from inference.programs.data import first_tensor
 from inference.programs.devices import elements_at_once
 from inference.programs.program import Params
+from inference.programs.tables import first_tensor
 from ppl_models.parts.validation import (
     check_flag,
     check_kind,
@@ -37,7 +37,6 @@ from ppl_models.parts.validation import (
 if TYPE_CHECKING:
     from inference.base.structure import Problem
 
-__all__ = ["EM"]
 
 CHUNK_ELEMENTS = 2**18
 FLAT = 1e-3  # of the tolerance: the objective no longer tells drifting parameters apart

@@ -12,20 +12,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from inference.base.blocks.messages import numbers_of, with_numbers
-from inference.base.blocks.processes import Processes
-from inference.base.blocks.row_blocks import BLOCK_ROWS, SAMPLE_ROWS, drawn_rows
 from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import StartsWarning
 from inference.base.progress import Progress
 from inference.base.steps import Steps
+from inference.base.streaming.flatten import numbers_of, with_numbers
+from inference.base.streaming.processes import Processes
+from inference.base.streaming.row_blocks import BLOCK_ROWS, SAMPLE_ROWS, drawn_rows
 from inference.programs.program import Params
 from ppl_models.parts.validation import check_number, check_size, plain_fields
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
 
-__all__ = ["OnlineEM"]
 
 SEED_STRIDE = 1_000_003  # between the seeds of two passes
 RANK_STRIDE = 7_368_787  # and of two processes
@@ -220,7 +219,7 @@ class OnlineState:
     Args:
         params: (R, ...).
         averages: sums for N rows, in one vector; see
-            :func:`inference.base.blocks.messages.numbers_of`.
+            :func:`inference.base.streaming.flatten.numbers_of`.
         batch: batches done, over all passes.
         objective: of the best restart, as the last batch suggests it for all rows.
     """

@@ -48,7 +48,6 @@ from ppl_models.parts.responses import LogNormal, NegativeBinomial, Normal, Pois
 if TYPE_CHECKING:
     from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 
-__all__ = ["check_graph", "check_identifiability"]
 
 BOTTOMS = ("additive", "dina", "gdm")
 PROPORTION_EDGE = 1e-4  # a proportion this near to 0 or 1 is on its bound

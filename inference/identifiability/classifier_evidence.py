@@ -18,20 +18,6 @@ from typing import Literal
 
 import numpy as np
 
-__all__ = [
-    "CrossCheck",
-    "Independence",
-    "LabelFreeWeight",
-    "Purity",
-    "Verdict",
-    "certainty",
-    "certainty_by_share",
-    "cross_checks",
-    "independence",
-    "one_sided",
-    "weight_interval",
-]
-
 Verdict = Literal["supported", "refuted at this resolution", "too few rows"]
 SHARES = (0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)  # of the rows that are surest
 LEAST_ROWS = 30

@@ -47,10 +47,8 @@ from inference.identifiability.classifier_evidence import (
 )
 from inference.identifiability.report import plain_values
 from inference.identifiability.weight_information import weight_errors
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_number, check_size
-
-__all__ = ["ClassifierIdentifiability", "check_classifiers"]
 
 MOST_LINES = 12
 SUM_TOLERANCE = 1e-4

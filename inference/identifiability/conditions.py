@@ -18,8 +18,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Separation", "exclusive_children", "rest_of", "separate", "undetermined"]
-
 MAX_ENUMERATED = 10  # 3^10 differences of configurations are looked at one by one
 RELATIVE_ZERO = 1e-9  # of the largest loading
 SOLVER_ZERO = 1e-6  # the same, where a bound comes from the integer programming solver

@@ -16,9 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ppl_models.parts.showing import shows_briefly
-
-__all__ = ["Certificate", "Coverage", "HallViolator", "best_gain", "cover", "hall_violators"]
+from ppl_models.parts.repr import shows_briefly
 
 INFEASIBLE = 2  # status of scipy's milp
 

@@ -24,9 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ppl_models.parts.showing import counted, shows_briefly
-
-__all__ = ["Direction", "InformationReport", "information_from_jacobian", "information_from_scores"]
+from ppl_models.parts.repr import counted, shows_briefly
 
 JACOBIAN_ZERO = 1e-8  # singular values, relative to the largest
 SCORE_ZERO = (

@@ -26,14 +26,12 @@ from typing import Any
 import torch
 
 from inference.fitting.names import dims_of, labels_of
+from inference.fitting.posterior import log_likelihood_rows
 from inference.fitting.record import FitRecord
-from inference.fitting.rows import log_likelihood_rows
 from inference.identifiability.fisher import InformationReport, information_from_jacobian
 from inference.identifiability.scores import MOST_PARAMETERS, row_scores
 from inference.structures.mixture.tables import most_classes, table_too_small
-from ppl_models.parts.showing import shows_briefly
-
-__all__ = ["LatentClassReport", "check_latent_classes", "three_groups"]
+from ppl_models.parts.repr import shows_briefly
 
 MOST_CELLS = 4096
 

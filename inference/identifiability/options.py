@@ -18,12 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from inference.structures.options.alignment import align_options, policy_error
+from inference.structures.options.align import align_options, policy_error
 from inference.structures.options.moment_counts import OptionMoments
 from inference.structures.options.moments import MomentDiagnostics, state_by_state
 from ppl_models.descriptions.options import ChainDescription, with_high
-
-__all__ = ["OptionIdentifiability", "check_options", "exact_moments"]
 
 RARE = 1e-3  # transitions rarer than this count as impossible: priors make them out of nothing
 RECOVERED = 1e-5

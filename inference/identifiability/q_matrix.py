@@ -49,8 +49,6 @@ import numpy as np
 
 from inference.identifiability.coverage import cover
 
-__all__ = ["ItemKind", "QMatrixReport", "check_q_matrix", "judge"]
-
 ItemKind = Literal["pure", "conjunctive", "disjunctive", "additive", "general"]
 KINDS: dict[str, ItemKind] = {
     "additive": "additive",

@@ -16,17 +16,7 @@ from inference.identifiability.verdicts import (
     EntryChange,
     Repair,
 )
-from ppl_models.parts.showing import shows_briefly
-
-__all__ = [
-    "layer_text",
-    "missing",
-    "plain_values",
-    "report_text",
-    "IdentifiabilityReport",
-    "LayerReport",
-    "Violation",
-]
+from ppl_models.parts.repr import shows_briefly
 
 MEANING = {
     "strict": (
@@ -267,7 +257,7 @@ class Violation:
     Args:
         kind: "empty column", "proportion on its bound", "equal columns", "not the highest" or
             "column sum not positive"; the last is a matter of labels only (see
-            :func:`inference.structures.layers.alignment.canonical_signs`).
+            :func:`inference.structures.layers.align.canonical_signs`).
         latents: the latents concerned.
         value: the proportion or the sum, where there is one.
         children: the children concerned, of "not the highest": the predictor with all of their

@@ -11,32 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inference.base.blocks.row_blocks import RowBlocks
+from inference.base.streaming.row_blocks import RowBlocks
 from inference.fitting.columns import as_fitted
 from inference.fitting.observed import observed_sites
+from inference.fitting.posterior import simulate_rows
 from inference.fitting.record import FitRecord
-from inference.fitting.rows import simulate_rows
 from inference.programs.coordinates import Coordinates
 from inference.programs.curvature import (
     data_chunks,
     minus_second_derivatives,
 )
 from inference.programs.program import Program
-
-__all__ = [
-    "MOST_BITS",
-    "MOST_PARAMETERS",
-    "MOST_WORK",
-    "coordinates_of",
-    "derivatives",
-    "latent_bits",
-    "programs_of",
-    "row_scores",
-    "rows_like",
-    "rows_of_fit",
-    "scores_along",
-    "simulated_data",
-]
 
 MOST_PARAMETERS = (
     200  # entries up to which derivatives are worked out unasked: one of the likelihood each

@@ -27,18 +27,7 @@ from inference.identifiability.coverage import (
     cover,
     hall_violators,
 )
-from ppl_models.parts.showing import shows_briefly
-
-__all__ = [
-    "VERDICTS",
-    "Bottom",
-    "Decision",
-    "EntryChange",
-    "Repair",
-    "decide",
-    "nearest_changes",
-    "repairs",
-]
+from ppl_models.parts.repr import shows_briefly
 
 Bottom = Literal["additive", "dina", "gdm"]
 VERDICTS = ("not established", "generic", "strict")  # weakest first

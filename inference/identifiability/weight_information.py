@@ -26,8 +26,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["weight_errors"]
-
 NUM_CELLS = 16  # of a variate
 LOOKED_AT = 20_000  # rows, evenly spaced, that cells are found from
 MOST_CONFIGURATIONS = 2**15  # of cells that are summed over; beyond, so many rows are drawn

@@ -1,160 +1,75 @@
 """What to make of fitted latents: topics, groups, causes, dictionaries, options, hidden states."""
 
-from inference.inspection.attributes import Reversal, reversals
+from inference.inspection.attributes import reversals as reversals
 from inference.inspection.classification import (
-    ClassAccuracy,
-    Classification,
-    class_accuracy,
-    classify_rows,
+    class_accuracy as class_accuracy,
+    classify_rows as classify_rows,
 )
-from inference.inspection.classifier_curves import ClassifierCurves, classifier_curves
+from inference.inspection.classifier_curves import classifier_curves as classifier_curves
 from inference.inspection.classifier_ensemble import (
-    ClassifierEnsemble,
-    CurveBands,
-    WeightSpread,
-    classifier_ensemble,
+    ClassifierEnsemble as ClassifierEnsemble,
+    classifier_ensemble as classifier_ensemble,
 )
-from inference.inspection.classifiers import (
-    ClassifierReadout,
-    component_histogram,
-    read_classifiers,
-)
-from inference.inspection.dictionary import ColumnRecovery, column_recovery, used_columns
+from inference.inspection.classifiers import read_classifiers as read_classifiers
+from inference.inspection.dictionary import column_recovery as column_recovery
 from inference.inspection.hidden_markov import (
-    ChainTimes,
-    Filtered,
-    Forecast,
-    MostProbablePath,
-    chain_times,
-    filter_states,
-    forecast,
-    pseudo_residuals,
-    sample_states,
-    smooth_states,
-    viterbi_states,
+    chain_times as chain_times,
+    filter_states as filter_states,
+    forecast as forecast,
+    pseudo_residuals as pseudo_residuals,
+    sample_states as sample_states,
+    smooth_states as smooth_states,
+    viterbi_states as viterbi_states,
 )
-from inference.inspection.item_curves import ItemCurves, ProfileShares, item_curves, profile_shares
-from inference.inspection.item_fit import ItemFit, item_fit
-from inference.inspection.item_rules import ItemRules, item_rules
-from inference.inspection.limited_information import LimitedInformationFit, limited_information_fit
-from inference.inspection.local_dependence import LocalDependence, local_dependence
+from inference.inspection.item_curves import (
+    item_curves as item_curves,
+    profile_shares as profile_shares,
+)
+from inference.inspection.item_fit import item_fit as item_fit
+from inference.inspection.item_rules import item_rules as item_rules
+from inference.inspection.limited_information import (
+    limited_information_fit as limited_information_fit,
+)
+from inference.inspection.local_dependence import local_dependence as local_dependence
 from inference.inspection.noisy_or import (
-    LatentFilter,
-    Recovery,
-    choose_num_latents,
-    filter_latents,
-    filter_merge_refit,
-    matching_stability,
-    merge_latents,
-    recovery,
-    trim,
+    filter_latents as filter_latents,
+    filter_merge_refit as filter_merge_refit,
+    matching_stability as matching_stability,
+    merge_latents as merge_latents,
+    recovery as recovery,
+    trim as trim,
 )
 from inference.inspection.options import (
-    LikelihoodParts,
-    filter_options,
-    log_likelihood_parts,
-    predict_actions,
-    sample_options,
-    simulate_actions,
-    smooth_options,
-    viterbi_options,
+    filter_options as filter_options,
+    log_likelihood_parts as log_likelihood_parts,
+    predict_actions as predict_actions,
+    sample_options as sample_options,
+    smooth_options as smooth_options,
+    viterbi_options as viterbi_options,
 )
 from inference.inspection.q_criteria import (
-    ItemBIC,
-    LikelihoodRatioSteps,
-    QCriterion,
-    VarianceHull,
-    VarianceShare,
-    WaldSteps,
+    ItemBIC as ItemBIC,
+    LikelihoodRatioSteps as LikelihoodRatioSteps,
+    QCriterion as QCriterion,
+    VarianceHull as VarianceHull,
+    VarianceShare as VarianceShare,
+    WaldSteps as WaldSteps,
 )
-from inference.inspection.q_validation import QChange, QValidation, validate_q
+from inference.inspection.q_validation import (
+    QChange as QChange,
+    QValidation as QValidation,
+    validate_q as validate_q,
+)
 from inference.inspection.topics import (
-    GroupMeans,
-    group_means,
-    negative_coherence,
-    perplexity,
-    predictive_perplexity,
-    representative_words,
-    top_words,
-    topic_similarity,
-    word_probabilities,
+    group_means as group_means,
+    negative_coherence as negative_coherence,
+    perplexity as perplexity,
+    predictive_perplexity as predictive_perplexity,
+    representative_words as representative_words,
+    top_words as top_words,
+    topic_similarity as topic_similarity,
+    word_probabilities as word_probabilities,
 )
+from ppl_models.parts.surface import promised as _promised
 
-__all__ = [
-    "ClassifierCurves",
-    "ClassifierEnsemble",
-    "ClassifierReadout",
-    "CurveBands",
-    "WeightSpread",
-    "classifier_curves",
-    "classifier_ensemble",
-    "component_histogram",
-    "read_classifiers",
-    "ClassAccuracy",
-    "Classification",
-    "class_accuracy",
-    "Reversal",
-    "classify_rows",
-    "reversals",
-    "ChainTimes",
-    "Filtered",
-    "Forecast",
-    "MostProbablePath",
-    "chain_times",
-    "filter_states",
-    "forecast",
-    "pseudo_residuals",
-    "sample_states",
-    "smooth_states",
-    "viterbi_states",
-    "ItemCurves",
-    "ProfileShares",
-    "item_curves",
-    "profile_shares",
-    "ItemFit",
-    "item_fit",
-    "ItemRules",
-    "item_rules",
-    "LimitedInformationFit",
-    "limited_information_fit",
-    "LocalDependence",
-    "local_dependence",
-    "ColumnRecovery",
-    "column_recovery",
-    "used_columns",
-    "GroupMeans",
-    "group_means",
-    "LatentFilter",
-    "Recovery",
-    "choose_num_latents",
-    "filter_latents",
-    "filter_merge_refit",
-    "matching_stability",
-    "merge_latents",
-    "recovery",
-    "trim",
-    "LikelihoodParts",
-    "filter_options",
-    "log_likelihood_parts",
-    "predict_actions",
-    "sample_options",
-    "simulate_actions",
-    "smooth_options",
-    "viterbi_options",
-    "ItemBIC",
-    "LikelihoodRatioSteps",
-    "QCriterion",
-    "VarianceHull",
-    "VarianceShare",
-    "WaldSteps",
-    "QChange",
-    "QValidation",
-    "validate_q",
-    "negative_coherence",
-    "perplexity",
-    "predictive_perplexity",
-    "representative_words",
-    "top_words",
-    "topic_similarity",
-    "word_probabilities",
-]
+__dir__ = _promised(__name__)

@@ -35,17 +35,6 @@ from ppl_models.descriptions.layers import GeneralizedLinearLayer
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.responses import Bernoulli, NegativeBinomial, ResponseFamily, filled
 
-__all__ = [
-    "Answers",
-    "AttributeMoments",
-    "all_bernoulli",
-    "answers_of",
-    "holm",
-    "moments_of",
-    "profiles_of",
-    "refuse_penalty",
-]
-
 MAX_ATTRIBUTES = 14  # whose profiles are listed
 
 

@@ -14,8 +14,6 @@ from inference.fitting.names import labels_of
 from inference.fitting.record import FitRecord
 from inference.structures.layers.attributes import AttributeStructure
 
-__all__ = ["Reversal", "attribute_model", "moment_model", "reversals", "rises"]
-
 MAX_ATTRIBUTES = 10  # of one item, for all its profiles
 SLACK = 1e-9
 

@@ -83,17 +83,15 @@ from inference.engines.em import EM
 from inference.engines.em_many_data_sets import fit_sets, fits_sets
 from inference.fitting.columns import checked_as_fitted
 from inference.fitting.names import labels_of
+from inference.fitting.posterior import chunks, posterior_latents, sums_out
 from inference.fitting.problem import problem_of
 from inference.fitting.record import FitRecord
-from inference.fitting.rows import chunks, posterior_latents, sums_out
 from inference.inspection.attributes import attribute_model
-from inference.programs.alone import quiet
-from inference.programs.data import first_tensor
+from inference.programs.global_state import quiet
 from inference.programs.program import Params
-from ppl_models.parts.showing import shows_briefly
+from inference.programs.tables import first_tensor
+from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_size
-
-__all__ = ["ClassAccuracy", "Classification", "class_accuracy", "classify_rows"]
 
 LEAST_ACCURACY = 0.8  # below it an attribute is flagged
 REPLICATES = 10

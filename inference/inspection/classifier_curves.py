@@ -18,16 +18,7 @@ from inference.programs.data import checked
 from inference.structures.classifiers.structure import ClassifierStructure
 from inference.structures.registry import structure_of
 from ppl_models.networks import rows_of
-from ppl_models.parts.showing import shows_briefly
-
-__all__ = [
-    "ClassifierCurves",
-    "classifier_curves",
-    "classifier_structure",
-    "complete_classifiers",
-    "variate_classifiers",
-    "variate_names",
-]
+from ppl_models.parts.repr import shows_briefly
 
 
 @shows_briefly

@@ -38,15 +38,14 @@ from inference.inspection.classifier_curves import (
     complete_classifiers,
     variate_names,
 )
-from inference.programs.alone import quiet
-from inference.programs.data import checked, first_tensor, map_tensors
+from inference.programs.data import checked
+from inference.programs.global_state import quiet
 from inference.programs.program import Params
+from inference.programs.tables import first_tensor, map_tensors
 from inference.structures.classifiers.structure import ClassifierStructure
 from inference.structures.classifiers.train import on_rows
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_number, check_size
-
-__all__ = ["ClassifierEnsemble", "CurveBands", "WeightSpread", "classifier_ensemble", "spread"]
 
 MATCHED_ROWS = 5000  # rows on which components are matched and starts compared
 LEVEL = 0.95

@@ -29,10 +29,8 @@ from inference.fitting.columns import checked_as_fitted
 from inference.fitting.result import Fit
 from inference.structures.classifiers.structure import ClassifierStructure
 from ppl_models.networks import rows_of
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_size
-
-__all__ = ["ClassifierReadout", "component_histogram", "read_classifiers"]
 
 
 @shows_briefly

@@ -17,9 +17,7 @@ from torch import Tensor
 
 from inference.structures.dictionary.codes import decode
 from inference.structures.dictionary.decoders import Shrinkage
-from ppl_models.parts.showing import shows_briefly
-
-__all__ = ["ColumnRecovery", "column_recovery", "used_columns"]
+from ppl_models.parts.repr import shows_briefly
 
 RECOVERED = 0.002  # squared distance
 

@@ -25,6 +25,7 @@ from ppl_models.descriptions.component_sites import law_given
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
 from ppl_models.descriptions.row_laws import MultivariateNormal, MultivariateT
 from ppl_models.parts.categorical import Categorical, joined
+from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.responses import (
     Bernoulli,
     LogNormal,
@@ -33,7 +34,6 @@ from ppl_models.parts.responses import (
     Poisson,
     ResponseFamily,
 )
-from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_size
 from ppl_models.sequences.hidden_chain import limit_law
 from ppl_models.sequences.item_sequences import inside_of
@@ -41,19 +41,6 @@ from ppl_models.sequences.item_sequences import inside_of
 if TYPE_CHECKING:
     from inference.fitting.result import Fit
 
-__all__ = [
-    "ChainTimes",
-    "Filtered",
-    "Forecast",
-    "MostProbablePath",
-    "chain_times",
-    "filter_states",
-    "forecast",
-    "pseudo_residuals",
-    "sample_states",
-    "smooth_states",
-    "viterbi_states",
-]
 
 DISCRETE = (Bernoulli, Poisson, NegativeBinomial, Categorical)
 EDGE = 1e-16  # chances are kept so far from 0 and 1 before their normal score is taken
@@ -231,7 +218,7 @@ def forecast(
         ValueError: if the model is no hidden Markov model, ``data`` does not fit it, or a setting
             is out of range.
     """
-    from inference.programs.alone import isolated
+    from inference.programs.global_state import isolated
 
     about, packed = _about(fit, "forecast"), _packed(fit, data)
     for name, value in (("num_steps", num_steps), ("num_draws", num_draws)):

@@ -33,14 +33,13 @@ from inference.fitting.record import FitRecord
 from inference.inspection.attribute_moments import answers_of, profiles_of, refuse_penalty
 from inference.inspection.attributes import attribute_model
 from inference.uncertainty import Information, observed_information
+from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.responses import Bernoulli, ResponseFamily
-from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import is_number
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ItemCurves", "ProfileShares", "errors_of", "item_curves", "profile_shares"]
 
 MAX_ATTRIBUTES = 10  # of one item, for all its profiles
 UNDETERMINED = 1e-4  # share of a slope, in standard errors, that may lie along flat directions

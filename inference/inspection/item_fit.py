@@ -69,12 +69,11 @@ from inference.inspection.attribute_moments import (
 )
 from inference.structures.layers.attributes import AttributeStructure
 from inference.uncertainty import Information, observed_information
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ItemFit", "item_fit"]
 
 LEAST_EXPECTED = 5.0  # right and wrong answers that a group of rest scores expects
 LEVEL = 0.05

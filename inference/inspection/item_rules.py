@@ -52,14 +52,13 @@ from inference.inspection.attribute_moments import answers_of, holm, refuse_pena
 from inference.programs.curvature import generalised_inverse
 from inference.structures.layers.attributes import AttributeStructure
 from inference.uncertainty import observed_information
+from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.responses import Bernoulli, ResponseFamily
-from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import is_number
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ItemRules", "item_rules"]
 
 LEAST_INFORMATION = (
     0.05  # of a predictor on the scale of log-odds or of a log mean: a standard error of 4.5

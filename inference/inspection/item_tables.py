@@ -36,8 +36,6 @@ from ppl_models.descriptions.layers import Root
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.responses import ResponseFamily, filled
 
-__all__ = ["Answers", "Candidates", "ItemTables", "OneItem", "groups_of", "tables_of"]
-
 RULES = ("saturated", "conjunctive", "disjunctive", "additive")
 MAX_ITERATIONS = 200
 TOLERANCE = 1e-2  # of the log-likelihood, in nats: criteria that differ by less are ties

@@ -49,8 +49,6 @@ from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.responses import Bernoulli
 from ppl_models.parts.validation import check_complete
 
-__all__ = ["LimitedInformationFit", "limited_information_fit"]
-
 MAX_SHARES = 5000  # J + J (J - 1) / 2; its square is held
 RANK_TOLERANCE = 1e-9
 LEVEL = 0.90

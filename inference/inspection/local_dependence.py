@@ -65,12 +65,11 @@ from inference.inspection.attribute_moments import (
     refuse_penalty,
 )
 from inference.uncertainty import observed_information
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["LocalDependence", "local_dependence"]
 
 LEVEL = 0.05
 NOTHING_LEFT = (

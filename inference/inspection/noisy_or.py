@@ -40,22 +40,11 @@ from inference.programs.program import Params
 from inference.structures.noisy_or.grow_and_prune import GrowAndPrune, used_latents
 from inference.structures.registry import structure_of
 from ppl_models.descriptions.noisy_or import IndependentCauses
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
 
 if TYPE_CHECKING:
     from inference.fitting.result import Fit
 
-__all__ = [
-    "LatentFilter",
-    "Recovery",
-    "choose_num_latents",
-    "filter_latents",
-    "filter_merge_refit",
-    "matching_stability",
-    "merge_latents",
-    "recovery",
-    "trim",
-]
 
 SMALLEST_PRIOR, LARGEST_FAILURE, DOUBLE_DISTANCE = 0.02, 0.80, 4.0
 RECOVERED, COST_CAP, EXCLUDED = 1.0, 10.0, 1000.0

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from inference.fitting.columns import checked_as_fitted
-from inference.programs.alone import isolated
+from inference.programs.global_state import isolated
 from inference.structures.options.forward_backward import Along, parts_of, steps_along, steps_of
 from inference.structures.options.paths import (
     MostProbable,
@@ -23,24 +23,13 @@ from inference.structures.options.paths import (
     viterbi,
 )
 from ppl_models.descriptions.options import ChainDescription, PolicyDescription
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_size
 from ppl_models.sequences.chain_plan import plan_of
 from ppl_models.sequences.policy_chain import draw_along
 
 if TYPE_CHECKING:
     from inference.fitting.result import Fit
-
-__all__ = [
-    "LikelihoodParts",
-    "filter_options",
-    "log_likelihood_parts",
-    "predict_actions",
-    "sample_options",
-    "simulate_actions",
-    "smooth_options",
-    "viterbi_options",
-]
 
 
 @shows_briefly

@@ -47,16 +47,6 @@ from inference.inspection.item_tables import (
 from ppl_models.parts.responses import Bernoulli
 from ppl_models.parts.validation import check_flag, check_number, plain_fields
 
-__all__ = [
-    "ItemBIC",
-    "ItemEvidence",
-    "LikelihoodRatioSteps",
-    "QCriterion",
-    "VarianceHull",
-    "VarianceShare",
-    "WaldSteps",
-]
-
 # of the predicted cutoff (Nájera, Sorrel and Abad 2019): intercept, item quality, rows, items
 TIE = 0.1  # of BIC
 # candidates whose likelihood is worked out, and how far they may be from the least by least squares

@@ -21,13 +21,12 @@ from inference.fitting.record import FitRecord
 from inference.inspection.attributes import moment_model
 from inference.inspection.item_tables import RULES, Answers, Candidates, ItemTables, tables_of
 from inference.inspection.q_criteria import ItemBIC, ItemEvidence, QCriterion, WaldSteps
-from ppl_models.parts.showing import counted, shows_briefly
+from ppl_models.parts.repr import counted, shows_briefly
 from ppl_models.parts.validation import check_flag, check_size
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["QChange", "QValidation", "validate_q"]
 
 MAX_ATTRIBUTES = 12  # whose profiles are listed
 MAX_ALL = 8  # attributes all of whose sets are looked at; beyond, those near the one that is there

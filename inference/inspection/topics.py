@@ -30,23 +30,12 @@ import torch
 from torch import Tensor
 
 from inference.programs.program import Program
+from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.responses import Poisson
-from ppl_models.parts.showing import shows_briefly
 
 if TYPE_CHECKING:
     from inference.fitting.result import Fit
 
-__all__ = [
-    "GroupMeans",
-    "group_means",
-    "negative_coherence",
-    "perplexity",
-    "predictive_perplexity",
-    "representative_words",
-    "top_words",
-    "topic_similarity",
-    "word_probabilities",
-]
 
 LATENTS = ("mixture", "map", "marginal_draws")
 CHUNK = 1024  # rows

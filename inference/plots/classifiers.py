@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from inference.inspection.classifier_curves import ClassifierCurves
     from inference.selection.saturation import Saturation
 
-__all__ = ["plot_certainty", "plot_classifiers", "plot_component_densities", "plot_saturation"]
-
 
 def plot_classifiers(
     fit: Fit | ClassifierEnsemble, data: Any, variate: int | str = 0, ax: Axes | None = None

@@ -28,30 +28,6 @@ from inference.structures.layers.attributes import AttributeStructure
 from inference.structures.layers.free_table import table_gain
 from ppl_models.parts.distributions import binary_configurations
 
-__all__ = [
-    "Freed",
-    "Refused",
-    "absolute",
-    "attributes_of",
-    "classified",
-    "clear_falls",
-    "curves",
-    "dependence",
-    "falls",
-    "fit_of_items",
-    "freed",
-    "graph",
-    "is_free",
-    "is_scaled",
-    "items_of",
-    "q_validation",
-    "rules",
-    "shares",
-    "structure_of_page",
-    "tried",
-    "undetermined",
-]
-
 MOST_ERROR = 0.5  # of a share: no number between 0 and 1 has a larger standard deviation
 LARGE_FALL = 0.1  # of a chance
 MOST_GRAPHED = 8  # attributes among which a graph is looked for on a page

@@ -42,17 +42,6 @@ from inference.uncertainty import Uncertainty, standard_errors
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "AGAINST_OTHERS",
-    "LEVEL",
-    "DifferentialItems",
-    "clear_items",
-    "differential_items",
-    "groups_of_fit",
-    "said_of_items",
-    "spread_params",
-]
-
 
 LEVEL = 0.05
 AGAINST_OTHERS = (

@@ -1,7 +1,3 @@
 """What engines make of a model's description of itself, one folder a kind; the registry is the one
 file that knows them all.
 """
-
-from inference.structures.registry import structure_of
-
-__all__ = ["structure_of"]

@@ -16,7 +16,7 @@ from inference.base.structure import Recommendation, Structure
 from inference.engines.em import EM
 from inference.engines.saem import SAEM
 from inference.programs.program import Params, Program
-from inference.structures.layers.alignment import signed_inside
+from inference.structures.layers.align import signed_inside
 from inference.structures.layers.em_steps import LayeredSteps, TowerStatistics
 from inference.structures.layers.glm import LayerStatistics, maximise_layer
 from inference.structures.layers.spectral import random_start, spectral_start
@@ -26,8 +26,6 @@ from ppl_models.parts.responses import dispersed_items, filled, num_densities
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
-
-__all__ = ["AttributeGroupsStructure", "GroupedSteps"]
 
 
 @dataclass(frozen=True)

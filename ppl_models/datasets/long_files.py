@@ -14,8 +14,6 @@ from ppl_models.sequences.trajectories import COLUMNS, as_trajectories
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["stream_sequences"]
-
 
 def stream_sequences(
     path: str | Path, num_states: int, num_actions: int, num_rows: int = 1_000_000

@@ -15,21 +15,11 @@ from torch import Tensor
 from ppl_models.descriptions.layers import Root, RootLayer
 from ppl_models.parts.validation import is_integer
 
-__all__ = [
-    "AttributeLaw",
-    "AttributeRoot",
-    "Independent",
-    "cycle_of",
-    "ordered",
-    "pairs_of",
-    "place_of",
-]
-
 Pair = tuple[Any, Any]
 
 
 class AttributeRoot(Root, Protocol):
-    """A :class:`~ppl_models.descriptions.Root` that a program can be written with."""
+    """A :class:`~ppl_models.descriptions.layers.Root` that a program can be written with."""
 
     def priors(self, like: Tensor) -> dict[str, TorchDistribution]:
         """The prior of each of its sites, of the dtype and device of ``like``."""
@@ -63,7 +53,7 @@ class AttributeLaw(Protocol):
 
 @dataclass(frozen=True)
 class IndependentRoot(RootLayer):
-    """:class:`~ppl_models.descriptions.RootLayer` for programs."""
+    """:class:`~ppl_models.descriptions.layers.RootLayer` for programs."""
 
     def priors(self, like: Tensor) -> dict[str, TorchDistribution]:
         one = like.new_ones(())

@@ -12,8 +12,6 @@ from torch import Tensor
 
 from ppl_models.networks.network import ClassifierNetwork, Shape
 
-__all__ = ["ClassifierDescription", "ClassifierGroup"]
-
 
 @dataclass(frozen=True)
 class ClassifierGroup:

@@ -19,8 +19,6 @@ from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.probability_tables import DirichletTables
 from ppl_models.parts.responses import ResponseFamily, sizes
 
-__all__ = ["component_dims", "draw_components", "item_law", "law_given", "num_own_dims"]
-
 
 def component_dims(about: MixtureComponents, of: str = "component") -> dict[str, tuple[str, ...]]:
     """Named dims of every parameter.

@@ -12,15 +12,6 @@ from ppl_models.descriptions.row_laws import RowLaw
 from ppl_models.descriptions.units import Units, column_units
 from ppl_models.parts.responses import NegativeBinomial, Normal, ResponseFamily
 
-__all__ = [
-    "DictionaryDescription",
-    "FactorDescription",
-    "FactorizationDescription",
-    "MixtureComponents",
-    "UsageDescription",
-    "VARIANCE_RANGE",
-]
-
 VARIANCE_RANGE = (
     1e-6,
     1e6,

@@ -28,14 +28,6 @@ from ppl_models.descriptions.layers import Params, Root
 from ppl_models.descriptions.logit import distinct_rows, maximise_coefficients
 from ppl_models.parts.distributions import BinaryVector
 
-__all__ = [
-    "AttributesGivenCovariates",
-    "CovariateRoot",
-    "part_of_root",
-    "root_of_rows",
-    "root_with_columns",
-]
-
 SURE = 0.9  # how sure a start is of the latents that it guessed
 
 
@@ -43,7 +35,7 @@ SURE = 0.9  # how sure a start is of the latents that it guessed
 class CovariateRoot:
     """Independent deepest latents that depend on covariates.
 
-    A :class:`~ppl_models.descriptions.Root`, once it knows its rows (:meth:`of_rows`).
+    A :class:`~ppl_models.descriptions.layers.Root`, once it knows its rows (:meth:`of_rows`).
 
     Args:
         coefficients: name of the site with the coefficients, shape (num_latents, num_terms), in the

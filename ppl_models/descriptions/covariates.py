@@ -35,8 +35,6 @@ from ppl_models.parts.validation import (
     plain_fields,
 )
 
-__all__ = ["ClassCoefficients", "Covariates", "LatentCoefficients", "covariates_given"]
-
 INTERCEPT = "intercept"
 TO_FIT = ", or let the fit do so, fit(..., covariates_missing='drop')"
 TO_ASK = ". Of a row without its covariates a fit says nothing, also one that has dropped such rows"

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from ppl_models.descriptions.components import MixtureComponents
 
-__all__ = ["HiddenMarkovDescription"]
-
 
 @dataclass(frozen=True)
 class HiddenMarkovDescription:

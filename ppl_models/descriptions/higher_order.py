@@ -37,8 +37,6 @@ from ppl_models.parts.distributions import Flat, binary_configurations, softplus
 from ppl_models.parts.profile_laws import TraitBits, codes_of
 from ppl_models.parts.validation import is_integer, plain_fields
 
-__all__ = ["HigherOrder"]
-
 BOUND = 10.0  # of slopes and intercepts
 MAX_TABLE = 14  # attributes up to which the statistic is a table over profiles
 START_SLOPE = 1.0

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ppl_models.parts.penalties import Penalty
     from ppl_models.parts.responses import ResponseFamily
 
-__all__ = ["GeneralizedLinearLayer", "LayerPart", "PredictorPrior", "Root", "RootLayer", "products"]
 
 Params = dict[str, Tensor]
 PROPORTION_LIMIT = 1e-6  # estimated proportions stay so far from 0 and 1

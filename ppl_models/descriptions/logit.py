@@ -28,14 +28,6 @@ from torch import Tensor
 
 from ppl_models.descriptions.covariates import Covariates
 
-__all__ = [
-    "chances_of_design",
-    "data_curve",
-    "distinct_rows",
-    "maximise_coefficients",
-    "undetermined",
-]
-
 MOST_STEPS, MOST_HALVINGS = 25, 60
 CHUNK_ELEMENTS = 2**22
 LEAST_INFORMATION = (

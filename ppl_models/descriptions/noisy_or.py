@@ -14,15 +14,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = [
-    "PROBABILITY_LIMIT",
-    "IndependentCauses",
-    "log1mexp",
-    "log_expm1",
-    "weight_of_failure",
-    "weight_of_leak",
-]
-
 PROBABILITY_LIMIT = 1e-6  # estimates lie in [1e-6, 1 - 1e-6]
 FAR = 37.0  # e^-37 is lost beside 1 in double precision
 # inside the program, so that a parameter on the edge of its support has a finite log-density

@@ -10,8 +10,6 @@ from torch import Tensor
 
 from ppl_models.parts.policies import Policy
 
-__all__ = ["ChainDescription", "high_of_termination", "with_high", "PolicyDescription"]
-
 
 @dataclass(frozen=True)
 class ChainDescription:

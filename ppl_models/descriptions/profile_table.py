@@ -18,8 +18,6 @@ from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.profile_laws import ProfileTable, codes_of, entries, places_of
 from ppl_models.parts.validation import is_number, plain_fields
 
-__all__ = ["Hierarchy", "Saturated"]
-
 MAX_ATTRIBUTES = 14  # of a table over all profiles
 MAX_PROFILES = 2**MAX_ATTRIBUTES
 FLOOR = 1e-14  # estimated probabilities stay above it, so that their logarithms are finite

@@ -18,16 +18,6 @@ from ppl_models.parts.responses import NegativeBinomial, Normal, Poisson, Respon
 from ppl_models.parts.skewed import SkewedRows
 from ppl_models.parts.validation import check_number, plain_fields
 
-__all__ = [
-    "FREEDOM",
-    "LEAST_WIDTH",
-    "MultivariateNormal",
-    "MultivariateT",
-    "RowLaw",
-    "SkewNormal",
-    "wider_laws",
-]
-
 LEAST_WIDTH = 1e-3  # of the data's variance in some direction: a covariance below it has collapsed
 FREEDOM = (2.05, 200.0)  # degrees of freedom: a variance below, a normal law above
 

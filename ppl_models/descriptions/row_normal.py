@@ -10,8 +10,6 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-__all__ = ["RowNormal", "patterns_of"]
-
 
 def patterns_of(missing: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Rows that lack the same entries, (n,), and which entries they have, bool (J,); from bool (N,

@@ -11,8 +11,6 @@ from torch import Tensor
 
 from ppl_models.parts.validation import is_number
 
-__all__ = ["OWN_BOUND", "Units", "check_units", "column_means", "column_units", "column_variances"]
-
 AT_ONCE = 2**20  # numbers
 NORMAL_WIDTH = 1.349  # between the quartiles, in standard deviations
 FARTHEST = (

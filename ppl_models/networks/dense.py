@@ -12,8 +12,6 @@ from torch import Generator, Tensor
 from ppl_models.networks.network import Shape
 from ppl_models.parts.validation import check_size, plain_fields
 
-__all__ = ["Dense", "side_by_side"]
-
 
 @dataclass(frozen=True)
 class Dense:

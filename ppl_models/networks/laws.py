@@ -10,8 +10,6 @@ from pyro.ops.indexing import Vindex
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
-__all__ = ["RelativeToMarginal", "Statistic"]
-
 
 class Statistic(TorchDistribution):
     """Something that is computed from the rows of the fit and not estimated: its density is 1

@@ -9,10 +9,8 @@ import torch
 from torch import Generator, Tensor
 
 from ppl_models.networks.network import Shape
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_size, plain_fields
-
-__all__ = ["KnownDensities", "Lookup"]
 
 START_SCALE = 1.0  # of the logits of a random table
 

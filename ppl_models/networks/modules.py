@@ -11,9 +11,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from ppl_models.networks.network import Shape
-from ppl_models.parts.showing import shows_briefly
-
-__all__ = ["FromModule"]
+from ppl_models.parts.repr import shows_briefly
 
 
 @shows_briefly

@@ -7,8 +7,6 @@ from typing import Protocol
 
 from torch import Generator, Tensor
 
-__all__ = ["ClassifierNetwork", "Shape"]
-
 Shape = tuple[int, ...]
 
 

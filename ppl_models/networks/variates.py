@@ -15,8 +15,6 @@ from torch import Tensor
 from ppl_models.networks.network import Shape
 from ppl_models.parts.validation import as_table, is_integer
 
-__all__ = ["as_variates", "named_columns", "rows_of", "variate_shapes"]
-
 CHECKED_ROWS = 2**22  # numbers looked at in one go
 
 Data = Tensor | dict[str, Tensor]

@@ -7,8 +7,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = ["ascend", "climb_logarithms"]
-
 LEAST_DAMPING = 1e-9
 MAX_MOVE = 3.0  # of a parameter in one step
 TOLERANCE, STEP_ROUNDINGS = (

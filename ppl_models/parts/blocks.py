@@ -14,8 +14,6 @@ from ppl_models.parts.categorical import Categorical
 from ppl_models.parts.frames import as_frame, column_names, kind_of_column
 from ppl_models.parts.responses import Bernoulli, Normal, Poisson, ResponseFamily
 
-__all__ = ["Blocks"]
-
 
 @dataclass(frozen=True)
 class Blocks(ResponseFamily):

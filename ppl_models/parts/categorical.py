@@ -24,19 +24,6 @@ from ppl_models.parts.probability_tables import Segments, segments_of
 from ppl_models.parts.responses import ResponseFamily
 from ppl_models.parts.validation import check_number, check_size, plain_fields
 
-__all__ = [
-    "Categorical",
-    "Ordinal",
-    "as_indicators",
-    "expected_answers",
-    "joined",
-    "linear_names",
-    "log_tables",
-    "table_concentrations",
-    "threshold_limits",
-    "threshold_names",
-]
-
 RANK_TOLERANCE = 1e-10  # of a variance of indicators: below, a category is not there
 MANY_CATEGORIES = 8  # an item on average, from which entries are looked up
 

@@ -13,19 +13,6 @@ from pyro.distributions import TorchDistribution, Uniform
 from torch import Tensor
 from torch.distributions import Distribution, biject_to, constraints, transform_to, transforms
 
-__all__ = [
-    "BinaryVector",
-    "Dispersions",
-    "Flat",
-    "OnGraph",
-    "ProductEffects",
-    "Scattered",
-    "binary_configurations",
-    "draw_bits",
-    "pairwise_dot",
-    "support_size",
-]
-
 LOG_SIZE_SCALE = 3.0  # standard deviation of the prior of a size's logarithm
 MAX_ENUMERABLE = 24  # 2^24 configurations; beyond it exact enumeration is a mistake, not a wait
 

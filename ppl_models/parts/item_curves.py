@@ -61,8 +61,6 @@ from ppl_models.parts.distributions import (
 )
 from ppl_models.parts.measurement import ExpGDM
 
-__all__ = ["ACDM", "RRUM", "CurvedIntercepts", "CurvedItems", "CurvedLoadings"]
-
 CONCENTRATION = 0.5  # of the weak prior of shares and factors
 Subset = tuple[int, ...]
 

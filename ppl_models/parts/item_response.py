@@ -12,8 +12,6 @@ from torch.distributions import Distribution, constraints
 from ppl_models.parts.distributions import broadcast_shapes, pairwise_dot
 from ppl_models.parts.responses import ResponseFamily, filled
 
-__all__ = ["ItemResponse", "LinearPredictor"]
-
 
 class LinearPredictor:
     r"""The predictor :math:`\eta = b + W a`, kept in factors so that products with it go through

@@ -35,8 +35,6 @@ from torch import Tensor
 
 from ppl_models.parts.validation import check_size, plain_fields
 
-__all__ = ["Additive", "Bottom", "ExpDINA", "ExpDINO", "ExpGDM"]
-
 MAX_TERMS = 1024  # coefficients of one item: ten attributes with every interaction
 DEPENDENT = 1e-9  # of a column's length, that is left of it beside the columns that it depends on
 

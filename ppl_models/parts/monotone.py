@@ -32,8 +32,6 @@ from torch.distributions import Distribution, biject_to, constraints, transform_
 
 from ppl_models.parts.distributions import binary_configurations
 
-__all__ = ["MonotoneItems", "MonotoneLoadings", "Rising", "monotone_items", "rises"]
-
 SLACK = 1e-8  # of a step that falls by rounding alone
 LEAST = 1e-12  # of a step, where its logarithm is taken
 MAX_DRAWS = 2000  # before a draw is given up for a flat item

@@ -19,17 +19,6 @@ from torch.distributions import Distribution, constraints
 from ppl_models.parts.distributions import broadcast_shapes
 from ppl_models.parts.validation import check_number, plain_fields
 
-__all__ = [
-    "SCAD",
-    "Penalty",
-    "PenaltyPrior",
-    "Ridge",
-    "ToBeChosen",
-    "TruncatedLasso",
-    "stacked",
-    "taken",
-]
-
 FAR = 1e9  # a threshold no loading reaches
 
 

@@ -16,8 +16,6 @@ from torch import Tensor
 
 from ppl_models.parts.validation import check_number, check_size, plain_fields
 
-__all__ = ["Network", "Policy", "SoftmaxLinear"]
-
 
 class Policy(Protocol):
     """Features of a state, and the parameters they have."""

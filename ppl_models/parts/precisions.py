@@ -12,8 +12,6 @@ import torch
 from torch import Tensor
 from torch.distributions import biject_to, constraints, transform_to, transforms
 
-__all__ = ["LogCholesky", "PositiveDefinite", "Precision"]
-
 
 class PositiveDefinite(type(constraints.positive_definite)):  # type: ignore[misc]
     """Positive definite matrices of a known size; torch's own constraint has no bijection."""

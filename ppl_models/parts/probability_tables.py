@@ -17,8 +17,6 @@ from torch.distributions import Distribution, biject_to, constraints, transform_
 
 from ppl_models.parts.distributions import broadcast_shapes
 
-__all__ = ["DirichletTables", "Segments", "Shares", "Simplexes", "segments_of"]
-
 
 class Segments:
     """Runs of consecutive entries of a vector, one an item; all methods act along the last dim.

@@ -23,8 +23,6 @@ from ppl_models.parts.distributions import (
     softplus,
 )
 
-__all__ = ["BinaryNetwork", "ProfileTable", "TraitBits", "codes_of", "entries", "places_of"]
-
 MAX_BITS = 62  # of a code
 
 

@@ -26,19 +26,6 @@ from torch import Tensor
 
 from ppl_models.parts.distributions import pairwise_dot, softplus
 
-__all__ = [
-    "Bernoulli",
-    "LogNormal",
-    "NegativeBinomial",
-    "Normal",
-    "Poisson",
-    "ResponseFamily",
-    "dispersed_items",
-    "filled",
-    "num_densities",
-    "sizes",
-]
-
 TotalIncrement = Callable[[Tensor, Tensor | None], Tensor]
 MAX_LOG_PRODUCT = 80.0  # e^80 is a finite number in single precision
 MOST_COUNTS = 2**53

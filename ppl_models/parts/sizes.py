@@ -30,8 +30,6 @@ from torch import Tensor
 from ppl_models.parts.ascent import MAX_LOG_STEP, climb_logarithms
 from ppl_models.parts.distributions import LOG_SIZE_SCALE, log_size_density
 
-__all__ = ["MISSING", "averaged_sizes", "maximise_sizes", "size_slopes", "tally", "weighted_tally"]
-
 LIMITS = (1e-4, 1e5)  # of an estimated size, inside the interval of its prior
 NUM_STEPS = 8
 MISSING = -1.0  # stands for a count that is not there

@@ -9,8 +9,6 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
-__all__ = ["SkewedRows"]
-
 
 class SkewedRows(TorchDistribution):
     r"""Rows :math:`x = \mu + \delta |u| + e`, u standard normal and :math:`e \sim N(0,

@@ -21,8 +21,6 @@ from torch import Tensor
 from ppl_models.sequences.codes import TABLE_SIZE, Codes, slices, small_integers
 from ppl_models.sequences.word_tree import WordTree
 
-__all__ = ["ChainPlan", "log_products", "log_recursion", "plan_of", "remember"]
-
 
 @dataclass(frozen=True, eq=False)
 class ChainPlan:

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["TABLE_SIZE", "Codes", "slices", "small_integers"]
-
 TABLE_SIZE = 2**22  # codes below this are looked up in a table instead of a sorted list
 SLICE = 2**19  # entries of the data looked at at a time
 

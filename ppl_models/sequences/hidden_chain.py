@@ -32,19 +32,6 @@ from ppl_models.parts.distributions import broadcast_shapes
 from ppl_models.parts.probability_tables import Shares
 from ppl_models.sequences.option_chain import draw_categorical
 
-__all__ = [
-    "AllowedMoves",
-    "AllowedRows",
-    "HiddenChain",
-    "emission_densities",
-    "limit_law",
-    "log_chain",
-    "log_chain_exactly",
-    "may_lose_weight",
-    "piece_length",
-    "stationary_law",
-]
-
 SHORTEST = 128  # steps of a piece
 FEW_STATES = 7  # of which a tree of products is taken, where there are more steps than sequences
 MANY = 64  # sequences side by side, from which on none is cut

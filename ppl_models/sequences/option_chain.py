@@ -19,9 +19,6 @@ from ppl_models.parts.distributions import broadcast_shapes
 from ppl_models.parts.probability_tables import Shares
 from ppl_models.sequences.chain_plan import plan_of
 
-__all__ = ["DirichletMatrix", "MatrixSimplex", "OptionChain", "draw_categorical", "draw_paths"]
-
-
 # ---------------------------------------------------------------- a Dirichlet over the entries of a
 # matrix
 

@@ -24,15 +24,6 @@ from ppl_models.sequences.chain_plan import log_products, remember
 from ppl_models.sequences.option_chain import draw_categorical
 from ppl_models.sequences.word_tree import WordTree
 
-__all__ = [
-    "PolicyChain",
-    "PolicyPlan",
-    "draw_along",
-    "log_policies",
-    "policy_plan_of",
-    "switch_order",
-]
-
 PERSISTENCE = 0.9  # of the stand-in states of a draw without data
 
 

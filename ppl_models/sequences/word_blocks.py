@@ -12,8 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["PIECE", "WordBlocks", "gathered", "rows_of", "scaled"]
-
 PIECE = 2**12  # words of a piece
 BLOCK = 2**19  # entries of the matrices multiplied at a time, each restart
 KEPT = 2**21  # entries up to which all is kept for differentiation

@@ -22,8 +22,6 @@ from torch import Tensor
 
 from ppl_models.sequences.codes import small_integers
 
-__all__ = ["WordPieces", "tied"]
-
 SHORTEST = 8  # words of a piece
 # entries of the products of all pieces, beyond which longer pieces take less time than tying more
 # of them

@@ -39,8 +39,6 @@ from ppl_models.sequences.codes import Codes, slices, small_integers
 from ppl_models.sequences.word_blocks import PIECE, WordBlocks, gathered, rows_of, scaled
 from ppl_models.sequences.word_pieces import WordPieces
 
-__all__ = ["WordTree"]
-
 LARGE = 10  # more values than this: a vector goes through the words
 MAX_WORD_ENTRIES = 2**22  # of the matrices of all words, where a vector goes through them
 SHARED_SHARE = 0.75  # words are shared where that leaves at most this share of them

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from support.small_graphs import STRUCTURES, random_dag, random_table, structure
 
-from inference.causal import GES, BDeu, drawn_counts, pc, rows_of_counts
+from inference.causal import GES, BDeu, pc
+from inference.causal.samples import drawn_counts, rows_of_counts
 from inference.causal.scores import SetScores
 
 

@@ -6,15 +6,9 @@ import numpy as np
 import pytest
 from support.small_graphs import REFERENCES, structure
 
-from inference.causal import (
-    dirichlet_tables,
-    effective_rows,
-    imputed_tables,
-    mutual_information,
-    profiles,
-    resampled_tables,
-)
-from inference.causal.effective_rows import _inflation, _information
+from inference.causal.draws import dirichlet_tables, imputed_tables, resampled_tables
+from inference.causal.effective_rows import _inflation, _information, effective_rows
+from inference.causal.tables import mutual_information, profiles
 
 
 def design() -> tuple[np.ndarray, np.ndarray]:

@@ -8,19 +8,17 @@ import numpy as np
 import pytest
 from support.small_graphs import REFERENCES, STRUCTURES, structure
 
-from inference.causal import (
-    GES,
-    BDeu,
+from inference.causal import GES, BDeu, cpdag_of
+from inference.causal.samples import (
     classified_counts,
-    cpdag_of,
     drawn_counts,
     profile_counts,
-    profiles,
     redrawn_counts,
     rounded_counts,
     rows_of_counts,
     scaled_counts,
 )
+from inference.causal.tables import profiles
 
 
 def test_rounded_counts_add_up() -> None:

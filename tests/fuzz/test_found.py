@@ -26,14 +26,10 @@ from inference import (
     fit,
 )
 from inference.bootstrap import bootstrap
-from inference.causal import (
-    BDeu,
-    d_separated,
-    dag_of_edges,
-    discover,
-    mutual_information,
-    scaled_counts,
-)
+from inference.causal import BDeu, dag_of_edges, discover
+from inference.causal.graphs import d_separated
+from inference.causal.samples import scaled_counts
+from inference.causal.tables import mutual_information
 from inference.estimates import estimates_of
 from inference.inspection import classifier_curves
 from inference.loo import cross_validate

@@ -8,7 +8,7 @@ from support.option_moments import exact_moments
 
 from inference import EM, fit
 from inference.identifiability import check_options, identifiability_of
-from inference.identifiability import exact_moments as option_moments
+from inference.identifiability.options import exact_moments as option_moments
 from inference.programs import Program
 from ppl_models import OptionsHMM
 from ppl_models.datasets import options_chain, random_options

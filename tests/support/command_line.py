@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from typer.testing import CliRunner
 
-from inference.cli import app
+from inference.cli.main import app
 
 NAMES = ["calm", "brave", "loud", "kind", "neat", "warm & <b>"]
 

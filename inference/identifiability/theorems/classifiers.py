@@ -12,8 +12,6 @@ from inference.identifiability.of_fit import IdentifiabilityText, report_of
 from inference.inspection.classifier_curves import complete_classifiers, variate_names
 from inference.structures.classifiers.structure import ClassifierStructure
 
-__all__: list[str] = []
-
 
 @report_of.register
 def _(structure: ClassifierStructure, fit: FitRecord, data: Any) -> IdentifiabilityText | None:

@@ -9,8 +9,6 @@ from inference.identifiability.check import check_identifiability
 from inference.identifiability.of_fit import IdentifiabilityText, report_of
 from inference.structures.layers.structure import LayeredStructure
 
-__all__: list[str] = []
-
 
 @report_of.register
 def _(structure: LayeredStructure, fit: FitRecord, data: Any) -> IdentifiabilityText:

@@ -12,8 +12,6 @@ from inference.identifiability.latent_classes import check_latent_classes
 from inference.identifiability.of_fit import IdentifiabilityText, report_of
 from inference.structures.mixture.structure import MixtureStructure
 
-__all__: list[str] = []
-
 
 @report_of.register
 def _(structure: MixtureStructure, fit: FitRecord, data: Any) -> IdentifiabilityText | None:

@@ -8,10 +8,8 @@ from inference.fitting.columns import checked_as_fitted
 from inference.fitting.record import FitRecord
 from inference.identifiability.of_fit import IdentifiabilityText, report_of
 from inference.identifiability.options import OptionIdentifiability, check_options
-from inference.programs.data import first_tensor
+from inference.programs.tables import first_tensor
 from inference.structures.options.structure import OptionsStructure
-
-__all__: list[str] = []
 
 STEPS = 3  # in succession, whose law the argument is about
 

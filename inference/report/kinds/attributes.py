@@ -45,8 +45,6 @@ from inference.structures.layers.attributes import AttributeStructure
 from inference.structures.layers.structure import LayeredStructure
 from ppl_models.parts.distributions import binary_configurations
 
-__all__: list[str] = []
-
 MOST_ITEMS, MOST_PROFILES, MOST_FALLS, MOST_PAIRS = 80, 16, 20, 12
 MOST_LISTED = 14  # attributes whose profiles are listed
 LEAST_EXPECTED = 0.8

@@ -26,9 +26,7 @@ from inference.report.parts import (
 from inference.report.sections import Subject, determined, fitted, middle, predictive, shape_text
 from inference.report.verdicts import on_convergence, verdict, verdict_of, what_was_fitted
 from inference.structures.classifiers.structure import ClassifierStructure
-from ppl_models.parts.showing import counted
-
-__all__: list[str] = []
+from ppl_models.parts.repr import counted
 
 MOST_CURVES = 6  # variates that are drawn
 AGREEMENT = 0.05  # mean difference of marginals below which variates are said to agree

@@ -20,8 +20,6 @@ from inference.programs.program import Params
 from ppl_models.descriptions.classifiers import ClassifierDescription
 from ppl_models.networks import Dense, side_by_side
 
-__all__ = ["AnyNetworks", "DenseNetworks", "TrainedNetworks", "networks_of"]
-
 
 class TrainedNetworks(Protocol):
     """Weights as one vector, and what is asked of them."""

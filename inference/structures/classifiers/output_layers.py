@@ -35,12 +35,10 @@ import torch
 from torch import Tensor
 
 from inference.programs.program import Params
+from inference.structures.classifiers.gradients import Balance, Objective, RowTerms
 from inference.structures.classifiers.networks import TrainedNetworks
 from inference.structures.classifiers.rows import Rows
-from inference.structures.classifiers.slopes import Balance, Objective, RowTerms
 from ppl_models.descriptions.classifiers import ClassifierDescription
-
-__all__ = ["Direction", "OutputLayers"]
 
 MOST_PARAMETERS = 1500  # of a restart
 LEAST_ROWS, ROWS_A_PARAMETER = 20_000, 20  # that the information is read from, evenly spaced

@@ -12,12 +12,10 @@ import torch
 from torch import Tensor
 
 from inference.programs.program import Params
+from inference.structures.classifiers.gradients import RowTerms
 from inference.structures.classifiers.networks import TrainedNetworks
-from inference.structures.classifiers.slopes import RowTerms
 from ppl_models.descriptions.classifiers import ClassifierDescription
 from ppl_models.networks import rows_of
-
-__all__ = ["Rows", "input_statistics"]
 
 MOST_RESIDENT = 2**28  # numbers that are kept on the device as a whole
 BLOCK = 2**22  # numbers of rows that are fetched at a time

@@ -21,13 +21,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from inference.programs.alone import quiet
+from inference.programs.global_state import quiet
 from inference.programs.program import Params
-from inference.structures.classifiers.costs import neg_ctc
+from inference.structures.classifiers.losses import neg_ctc
 from ppl_models.descriptions.classifiers import ClassifierDescription
 from ppl_models.networks import rows_of
-
-__all__ = ["common_start"]
 
 MOST_ROWS = 20_000  # evenly spaced, that correlations are computed from
 RIDGE = 3e-2  # of the mean variance of a variate's features

@@ -18,15 +18,19 @@ from torch import Tensor
 from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import ConvergenceWarning, EstimateWarning, Outcome
 from inference.base.progress import Progress
-from inference.programs.alone import isolated
+from inference.programs.global_state import isolated
 from inference.programs.program import Params
-from inference.structures.classifiers.anchor import Anchor, Shift
-from inference.structures.classifiers.course import Course
+from inference.structures.classifiers.checkpoint import Course
+from inference.structures.classifiers.control_variates import Anchor, Shift
+from inference.structures.classifiers.gradients import FLOOR, Balance, Objective, RowTerms
 from inference.structures.classifiers.networks import networks_of
 from inference.structures.classifiers.output_layers import Direction, OutputLayers
+from inference.structures.classifiers.regularizers import (
+    CrossTotalCorrelation,
+    Labels,
+    WeightPenalty,
+)
 from inference.structures.classifiers.rows import MOST_RESIDENT, Rows
-from inference.structures.classifiers.slopes import FLOOR, Balance, Objective, RowTerms
-from inference.structures.classifiers.terms import CrossTotalCorrelation, Labels, WeightPenalty
 from ppl_models.descriptions.classifiers import ClassifierDescription
 from ppl_models.parts.validation import (
     check_flag,
@@ -39,7 +43,6 @@ from ppl_models.parts.validation import (
 if TYPE_CHECKING:
     from inference.base.structure import Problem
 
-__all__ = ["TrainClassifiers", "on_rows"]
 
 FIRST_STRETCH = 32  # steps after which the anchor is dropped again, at first
 LEAST_STEPS = 20  # of an epoch, however few the rows
@@ -62,13 +65,13 @@ class TrainClassifiers:
     by itself is biased, the more the smaller the batch and the more components there are. Given
     :math:`\phi` and the mean posterior r of the components, a surrogate that is linear in the rows
     has the gradient of the cost of all rows
-    (:func:`~inference.structures.classifiers.costs.linear_surrogate`). These means are computed
+    (:func:`~inference.structures.classifiers.losses.linear_surrogate`). These means are computed
     from all rows after every epoch, at weights :math:`\tilde\theta`, and followed from step to step
     by one of
 
     - "anchored": that of the batch, corrected by what is known of all rows at :math:`\tilde\theta`,
       as far as the outputs there still go with those now: a control variate, without delay
-      (:mod:`inference.structures.classifiers.anchor`);
+      (:mod:`inference.structures.classifiers.control_variates`);
     - "moving": an average over about the last ``memory_batches`` batches. Its delay can feed on
       itself while the networks move fast: with 50 batches of 50 rows two normals collapsed into one
       component, with 5 and 10 they did not. Also what stands in for "anchored" where the outputs

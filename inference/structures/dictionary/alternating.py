@@ -36,7 +36,6 @@ from ppl_models.parts.validation import check_number, check_size, plain_fields
 if TYPE_CHECKING:
     from inference.base.structure import Problem
 
-__all__ = ["AlternatingMinimization", "GradientAlternation"]
 
 OBJECTIVE = "log-posterior of dictionary and codes"
 SMALLEST_RESIDUAL = 1e-16  # of the sum of squares of the data: nothing is left to explain

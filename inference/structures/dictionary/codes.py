@@ -15,17 +15,6 @@ if TYPE_CHECKING:
     from inference.base.structure import Problem
     from ppl_models.descriptions.components import DictionaryDescription
 
-__all__ = [
-    "codes_of",
-    "conditional_rows",
-    "decode",
-    "finished",
-    "fourth_moment_start",
-    "objectives",
-    "random_dictionary",
-    "unit_columns",
-]
-
 
 RANK_TOLERANCE = 1e-8  # of singular values, relative
 CHUNK_ELEMENTS = 2**22  # of the largest tensor of a decoder

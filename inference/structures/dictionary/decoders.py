@@ -16,8 +16,6 @@ from torch import Tensor
 
 from ppl_models.parts.validation import check_number, check_size, plain_fields
 
-__all__ = ["BackwardElimination", "Decoder", "HardThresholding", "Pursuit", "Shrinkage"]
-
 RIDGE = 1e-12  # of unit columns: two that coincide still have amounts
 RANK_TOLERANCE = 1e-12  # of the Gram matrix, relative
 

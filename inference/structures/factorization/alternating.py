@@ -11,10 +11,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from inference.base.blocks.checked_rows import CheckedRows
 from inference.base.steps import RunningSum
-
-__all__ = ["Alternating", "Sums"]
+from inference.base.streaming.rows import CheckedRows
 
 Sums = dict[str, Tensor]
 

@@ -15,7 +15,6 @@ from ppl_models.parts.responses import Poisson, filled
 if TYPE_CHECKING:
     from ppl_models.descriptions.components import FactorizationDescription
 
-__all__ = ["BLOCK_ELEMENTS", "FLOOR", "Counts"]
 
 FLOOR = 1e-12  # of an expected count
 BLOCK_ELEMENTS = (

@@ -14,8 +14,6 @@ from inference.structures.factorization.alternating import Sums
 from inference.structures.factorization.counts import FLOOR, Counts
 from ppl_models.parts.responses import Poisson, filled
 
-__all__ = ["DispersedCounts", "LinearlyDispersedCounts"]
-
 DISPERSION = (1e-6, 1e3)
 LARGE = 1e4
 # of the logarithm of a dispersion: a shorter step is not tried again, for its gain is rounding

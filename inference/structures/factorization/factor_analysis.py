@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from inference.base.structure import Problem
     from ppl_models.descriptions.components import FactorDescription
 
-__all__ = ["FactorSteps", "FactorAnalysisStructure"]
 
 AT_ONCE = 2**20  # numbers of the rows
 ON_BOUND = 0.999  # of a bound

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 import torch
 from torch import Tensor
 
-from inference.base.blocks.processes import Processes
-from inference.base.blocks.summed_steps import SharedCheckpoint
 from inference.base.checkpoint import Checkpoint, read_tensors, refuse_other, write_tensors
 from inference.base.outcome import Outcome
 from inference.base.progress import Progress
+from inference.base.streaming.processes import Processes
+from inference.base.streaming.summed_steps import SharedCheckpoint
 from inference.programs.program import Params
 from inference.structures.factorization.alternating import Sums
 from inference.structures.factorization.counts import BLOCK_ELEMENTS, Counts
@@ -36,8 +36,6 @@ from ppl_models.parts.validation import check_flag, check_number, check_size, pl
 if TYPE_CHECKING:
     from inference.base.structure import Problem
 
-__all__ = ["Factorize"]
-
 
 State = TypeVar("State")
 RACE = (10, 20, 40)
@@ -49,7 +47,7 @@ CHECKPOINT_EVERY = 10  # iterations between two writes
 class Factorize:
     r"""Point estimates of signatures and activities by monotone updates, all restarts as one batch.
 
-    Rows may come in blocks (:class:`~inference.base.blocks.row_blocks.RowBlocks`): every pass
+    Rows may come in blocks (:class:`~inference.base.streaming.row_blocks.RowBlocks`): every pass
     solves them block by block and adds up what the signatures want to know of them, K x J numbers a
     restart. The activities stay in the memory of the process that has the rows, about ten numbers a
     row and component beside one a restart, for an update starts from those of the one before.

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from inference.structures.factorization.alternating import Alternating, Sums
 
-__all__ = ["LeastSquares"]
-
 
 @dataclass(frozen=True, eq=False)
 class LeastSquares(Alternating):

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from inference.base.structure import Problem
     from ppl_models.descriptions.components import FactorizationDescription
 
-__all__ = ["conditional_rows", "log_prior_activities", "objectives", "with_scales"]
 
 START_DISPERSION = 0.1
 SCALE_RANGE = (1e-6, 1e6)

@@ -14,8 +14,6 @@ from inference.programs.program import Params
 if TYPE_CHECKING:
     from inference.base.structure import Problem
 
-__all__ = ["nndsvd", "random_factors", "truncated_svd"]
-
 
 def random_factors(
     x: Tensor, num_components: int, num_restarts: int, seed: int

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from inference.base.structure import Problem
     from ppl_models.descriptions.components import FactorizationDescription
 
-__all__ = ["FactorizationStructure"]
 
 NUM_STARTS = 10
 ON_BOUND = 0.999  # of a bound

@@ -19,7 +19,6 @@ from inference.structures.factorization.least_squares import LeastSquares
 if TYPE_CHECKING:
     from ppl_models.descriptions.components import FactorizationDescription
 
-__all__ = ["CHECK_EVERY", "accelerated", "polished", "updates_of"]
 
 MAX_STRETCH = 64.0  # of an extrapolated step
 # of a row's value: a smaller gain may be the rounding of sums, which depends on the rows beside it

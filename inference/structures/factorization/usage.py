@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
+from inference.base.align import Labels
 from inference.base.component_noise import (
     NoiseDraws,
     numpy_generator,
@@ -21,7 +22,6 @@ from inference.base.component_noise import (
 from inference.base.draw_steps import Averages
 from inference.base.gibbs import Latents
 from inference.base.progress import NoProgress
-from inference.base.relabelling import Labels
 from inference.base.structure import Recommendation, Structure
 from inference.programs.program import Params, Program
 from inference.structures.factorization.counts import Counts
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from inference.base.structure import Problem
     from ppl_models.descriptions.components import UsageDescription
 
-__all__ = ["UsageStructure", "UsageDraws"]
 
 NUM_STARTS = 10  # of the factorization without usage from which a fit begins
 SMOOTHED = (

@@ -27,13 +27,11 @@ import torch
 from torch import Generator, Tensor
 
 from inference.base.gibbs import FORWARD, Latents, Scan
-from inference.programs.alone import isolated
 from inference.programs.devices import elements_at_once
+from inference.programs.global_state import isolated
 from inference.programs.program import Params
 from ppl_models.descriptions.components import UsageDescription
 from ppl_models.parts.responses import Poisson, filled
-
-__all__ = ["UsageGibbs"]
 
 FLOOR = 1e-12  # of an expected count, as in the program
 NUM_POINTS = 28

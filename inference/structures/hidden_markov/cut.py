@@ -10,8 +10,6 @@ from torch import Tensor
 from ppl_models.sequences.chain_plan import remember
 from ppl_models.sequences.item_sequences import inside_of
 
-__all__ = ["Block", "Cut", "cut_of"]
-
 SHORTEST = 8  # steps of a piece
 IN_CACHE = 2**17  # numbers that matrices of all pieces may be, a K x K of them a piece
 # what a step of all sequences costs by matrices, from which on going step by step is quicker

@@ -20,16 +20,6 @@ from inference.structures.hidden_markov.forward_backward import smoothed_blocks
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
 from ppl_models.sequences.hidden_chain import stationary_law
 
-__all__ = [
-    "CHAIN_SITES",
-    "HiddenMarkovSteps",
-    "MoveCounts",
-    "emission_of",
-    "excess_of",
-    "initial_of",
-    "weights_of_steps",
-]
-
 CHAIN_SITES = ("initial", "transitions")
 ROUNDS, HALVINGS = (
     3,

@@ -38,8 +38,6 @@ from ppl_models.sequences.hidden_chain import (
 )
 from ppl_models.sequences.word_pieces import tied
 
-__all__ = ["Smoothed", "smoothed_blocks"]
-
 LEAST_EXPONENT = {
     torch.float64: -460.0,
     torch.float32: -70.0,

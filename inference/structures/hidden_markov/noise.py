@@ -34,8 +34,6 @@ from inference.structures.hidden_markov.paths import path_draws
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
 from ppl_models.sequences.item_sequences import inside_of
 
-__all__ = ["state_noise"]
-
 
 def state_noise(
     about: HiddenMarkovDescription,

@@ -16,18 +16,8 @@ from inference.structures.hidden_markov.cut import Cut
 from inference.structures.hidden_markov.em_steps import emission_of, initial_of
 from inference.structures.hidden_markov.forward_backward import smoothed_blocks
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
 from ppl_models.sequences.item_sequences import inside_of
-
-__all__ = [
-    "Filtered",
-    "MostProbablePath",
-    "densities_of",
-    "filtered_states",
-    "most_probable_path",
-    "path_draws",
-    "smoothed_states",
-]
 
 MOST_STEPS = 2**18  # of sequences that are worked on together
 

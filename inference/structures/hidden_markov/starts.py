@@ -11,8 +11,6 @@ from inference.base.assigned_starts import centres
 from inference.base.component_laws.law import ComponentLaw
 from inference.structures.hidden_markov.cut import Cut
 
-__all__ = ["near_rows", "near_windows"]
-
 SURE = 0.9  # of a row for the state of the nearest centre
 
 

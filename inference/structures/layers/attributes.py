@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from inference.base.structure import Problem
     from ppl_models.parts.measurement import Bottom
 
-__all__ = ["AttributeStructure", "ItemRule"]
 
 MOST_NAMED = 8
 ON_EDGE = 1e-9  # a step of the predictor that is no more is zero

@@ -20,8 +20,6 @@ from torch import Tensor
 from inference.structures.layers.maximisers.categories import ItemGroup, groups_of
 from ppl_models.descriptions.layers import GeneralizedLinearLayer
 
-__all__ = ["CategoryConditionals", "PlainPart", "plain_part"]
-
 
 class PlainPart(NamedTuple):
     """The items of a layer that are no categories, as a layer of their own, and where what belongs

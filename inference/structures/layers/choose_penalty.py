@@ -33,7 +33,7 @@ from inference.base.progress import Progress
 from inference.base.structure import is_method
 from inference.engines.em import EM
 from inference.engines.saem import SAEM
-from inference.programs.alone import quiet
+from inference.programs.global_state import quiet
 from inference.programs.program import Params
 from inference.structures.layers.graph_search import Found, search_graphs
 from inference.structures.layers.penalty_grid import climb_graphs, climb_penalties, part_of
@@ -43,8 +43,6 @@ from ppl_models.parts.validation import check_size, is_number, plain_fields
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
-
-__all__ = ["ChoosePenalty", "is_open"]
 
 
 def is_open(model: Any) -> bool:

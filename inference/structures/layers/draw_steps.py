@@ -42,13 +42,10 @@ from inference.structures.layers.maximisers.categories import (
     groups_of,
     maximise_expansions,
 )
-from inference.structures.layers.maximisers.curved import curved_by_quadratic, put_curved
+from inference.structures.layers.maximisers.nonlinear import curved_by_quadratic, put_curved
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, LayerPart
 from ppl_models.parts.responses import ResponseFamily
 from ppl_models.parts.sizes import averaged_sizes, size_slopes
-
-__all__ = ["LayeredDraws"]
-
 
 CHUNK_ELEMENTS = 2**18  # rows times distinct entries of h h at once
 

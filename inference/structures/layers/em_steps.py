@@ -20,8 +20,6 @@ from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.responses import ResponseFamily, filled
 from ppl_models.parts.sizes import MISSING
 
-__all__ = ["LayeredSteps", "TowerStatistics", "expected_statistics"]
-
 GROUP_ELEMENTS = (
     2**21
 )  # values of the covariates times configurations times restarts whose weights are held at once

@@ -28,8 +28,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["TableGain", "table_gain"]
-
 MAX_ITERATIONS = 500
 STEP = 1e-3  # nats that a last step of EM may still gain
 FLOOR = 1e-300

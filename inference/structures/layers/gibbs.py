@@ -28,8 +28,6 @@ from ppl_models.descriptions.covariate_root import part_of_root, root_of_rows
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 from ppl_models.parts.responses import Bernoulli, ResponseFamily, filled
 
-__all__ = ["LayeredGibbs"]
-
 Prior = Callable[
     [int, Tensor, slice], Tensor
 ]  # latent k, its layer (R, K, n), which rows these are -> log-odds (R, n or 1)

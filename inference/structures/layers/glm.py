@@ -27,27 +27,15 @@ import torch
 from torch import Tensor
 
 from inference.structures.layers.maximisers.categories import maximise_categories
-from inference.structures.layers.maximisers.cones import cone_step, inside_cone
-from inference.structures.layers.maximisers.curved import curved_by_counts, put_curved
+from inference.structures.layers.maximisers.monotone import cone_step, inside_cone
 from inference.structures.layers.maximisers.newton import halve, solve
+from inference.structures.layers.maximisers.nonlinear import curved_by_counts, put_curved
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, products
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.monotone import rises
 from ppl_models.parts.penalties import Penalty
 from ppl_models.parts.responses import ResponseFamily
 from ppl_models.parts.sizes import MISSING, maximise_sizes, tally
-
-__all__ = [
-    "LayerStatistics",
-    "drawn_statistics",
-    "maximise_dispersion",
-    "maximise_layer",
-    "maximise_quadratic",
-    "maximise_rows",
-    "normal_exponent",
-    "precisions",
-    "with_ones",
-]
 
 Params = dict[str, Tensor]
 DISPERSION_LIMITS = (1e-6, 1e6)

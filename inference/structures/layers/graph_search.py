@@ -36,7 +36,6 @@ from ppl_models.descriptions.layers import GeneralizedLinearLayer, LayerPart
 if TYPE_CHECKING:
     from inference.base.structure import Problem
 
-__all__ = ["Found", "edge_statistics", "search_graphs"]
 
 Move = tuple[int, int, int]  # layer, child, parent
 LOOSE = {

@@ -19,8 +19,6 @@ from ppl_models.descriptions.layers import GeneralizedLinearLayer, LayerPart
 from ppl_models.parts.categorical import Ordinal
 from ppl_models.parts.distributions import binary_configurations
 
-__all__ = ["ideal_latents"]
-
 MAX_LATENTS = 14
 EDGES = (0.05, 0.95)  # quantiles of an item that count as none and all of its attributes
 CHUNK_ELEMENTS = 2**22

@@ -13,8 +13,6 @@ from inference.base.steps import Steps
 from inference.programs.program import Params
 from inference.structures.layers.em_steps import LayeredSteps, TowerStatistics
 
-__all__ = ["SetSteps"]
-
 
 @dataclass(frozen=True)
 class SetSteps(Steps):

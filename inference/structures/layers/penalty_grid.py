@@ -22,7 +22,7 @@ from inference.base.outcome import ConvergenceWarning
 from inference.base.progress import Progress
 from inference.base.steps import Steps
 from inference.engines.em import EM, EMState
-from inference.programs.alone import isolated, quiet
+from inference.programs.global_state import isolated, quiet
 from inference.programs.program import Program
 from inference.structures.layers.em_steps import LayeredSteps, TowerStatistics
 from inference.structures.layers.glm import Params
@@ -31,16 +31,6 @@ from ppl_models.parts.penalties import Penalty, stacked, taken
 if TYPE_CHECKING:
     from inference.base.structure import Problem
 
-__all__ = [
-    "GRAPH",
-    "POINT",
-    "GridSteps",
-    "climb_graphs",
-    "climb_penalties",
-    "part_of",
-    "unfinished_text",
-    "without_entries",
-]
 
 POINT, GRAPH = "grid point", "graph of "  # entries beside the parameters
 

@@ -21,7 +21,6 @@ from torch import Tensor
 if TYPE_CHECKING:
     from ppl_models.descriptions.layers import GeneralizedLinearLayer
 
-__all__ = ["flippable", "flipped", "permuted"]
 
 Subset = frozenset[int]
 

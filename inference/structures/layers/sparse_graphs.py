@@ -16,8 +16,6 @@ from torch import Tensor
 from inference.programs.program import Params
 from ppl_models.descriptions.layers import GeneralizedLinearLayer
 
-__all__ = ["estimated_graphs", "thresholded"]
-
 
 def estimated_graphs(
     layers: Sequence[GeneralizedLinearLayer],

@@ -17,23 +17,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from inference.programs.alone import isolated
+from inference.programs.global_state import isolated
 from inference.structures.layers.glm import Params, drawn_statistics, maximise_layer
 from inference.structures.layers.ideal_responses import ideal_latents
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, LayerPart, Root
 from ppl_models.parts.categorical import Categorical
 from ppl_models.parts.responses import Bernoulli, ResponseFamily, filled
-
-__all__ = [
-    "LayerFactors",
-    "centred_values",
-    "layer_factors",
-    "leading_values",
-    "missing_gap",
-    "random_start",
-    "spectral_start",
-    "varimax",
-]
 
 # clip of fitted means before the inverse link: a smaller one turns noise near 0 into outliers
 EPSILON = 1e-2

@@ -9,8 +9,6 @@ import torch
 from inference.programs.program import Params
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root, RootLayer
 
-__all__ = ["split_latent"]
-
 
 def split_latent(
     layers: Sequence[GeneralizedLinearLayer], root: Root, smaller: Params, seed: int

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from inference.base.align import Alignment, Labels
 from inference.base.draw_steps import DrawSteps
 from inference.base.gibbs import Gibbs
 from inference.base.given.separation import listed_terms, open_coefficients
 from inference.base.given.units import SITE, standard_covariates
 from inference.base.outcome import StartsWarning
-from inference.base.relabelling import Alignment, Labels
 from inference.base.starts import StartSearch
 from inference.base.steps import Steps
 from inference.base.structure import Recommendation, Standard, Structure
@@ -26,7 +26,7 @@ from inference.engines.em import EM
 from inference.engines.saem import SAEM
 from inference.programs.coordinates import NormalScales
 from inference.programs.program import Params, Program
-from inference.structures.layers.alignment import align_layers, relabel, signed_inside
+from inference.structures.layers.align import align_layers, relabel, signed_inside
 from inference.structures.layers.choose_penalty import ChoosePenalty, is_open
 from inference.structures.layers.draw_steps import LayeredDraws
 from inference.structures.layers.em_steps import LayeredSteps
@@ -56,13 +56,12 @@ from ppl_models.parts.categorical import (
     threshold_limits,
     threshold_names,
 )
+from ppl_models.parts.repr import counted
 from ppl_models.parts.responses import Bernoulli, dispersed_items, filled, num_densities, sizes
-from ppl_models.parts.showing import counted
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
 
-__all__ = ["LayeredStructure"]
 
 MAX_SUMMED = (
     2.0**24

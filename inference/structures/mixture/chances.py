@@ -12,16 +12,6 @@ from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.covariates import Covariates
 from ppl_models.descriptions.logit import chances_of_design
 
-__all__ = [
-    "covariates_of",
-    "cross_products",
-    "design_of",
-    "items_of",
-    "joined",
-    "log_chances",
-    "renamed_coefficients",
-]
-
 
 def items_of(about: MixtureComponents, data: Tensor) -> Tensor:
     """The columns that are drawn, (..., J)."""

@@ -22,8 +22,6 @@ from inference.structures.mixture.chances import (
 from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.logit import distinct_rows, maximise_coefficients
 
-__all__ = ["MixtureSetSteps", "MixtureSteps"]
-
 
 @dataclass(frozen=True, eq=False)
 class MixtureSteps(Steps):

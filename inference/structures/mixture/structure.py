@@ -13,15 +13,15 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
+from inference.base.align import Labels
 from inference.base.assigned_starts import AT_ONCE, centres, nearest, split_share
 from inference.base.component_laws.law import ComponentLaw
 from inference.base.component_laws.laws import law_of
 from inference.base.component_laws.units import measured, mixed_sizes, standard
 from inference.base.component_noise import NoiseDraws, numpy_generator
+from inference.base.degenerate import shared_words, value_sums
 from inference.base.given.separation import listed_terms, open_coefficients
 from inference.base.given.units import standard_covariates
-from inference.base.relabelling import Labels
-from inference.base.shared_values import shared_words, value_sums
 from inference.base.starts import StartSearch
 from inference.base.steps import Steps
 from inference.base.structure import Recommendation, Standard, Structure
@@ -41,7 +41,6 @@ from ppl_models.descriptions.covariates import Covariates
 if TYPE_CHECKING:
     from inference.base.structure import Problem
 
-__all__ = ["MixtureStructure", "mixture_noise"]
 
 SEARCH = StartSearch()
 OTHER_STREAM = 2**61

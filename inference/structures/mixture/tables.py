@@ -7,8 +7,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-__all__ = ["most_classes", "table_too_small"]
-
 
 def most_classes(sizes: Sequence[int]) -> int:
     """The largest number of classes with no more free numbers than the table has free shares; it

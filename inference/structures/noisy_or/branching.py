@@ -34,8 +34,6 @@ from ppl_models.descriptions.noisy_or import (
 )
 from ppl_models.parts.distributions import binary_configurations
 
-__all__ = ["OpenRows"]
-
 TOLERANCE = 1e-7  # share of a row's probability: below it no latent is opened
 FIRST = 8  # latents of a first look, for a lower bound to judge by
 ELEMENTS = 2**20  # rows times settings times items held at once

@@ -30,8 +30,6 @@ from ppl_models.descriptions.noisy_or import (
     weight_of_leak,
 )
 
-__all__ = ["NEGLIGIBLE", "NO_EDGE", "CauseRows", "CauseSteps", "CauseStatistics", "log_beta_prior"]
-
 LARGEST_WEIGHT = 13.8  # -log 1e-6
 NO_EDGE = 1 - PROBABILITY_LIMIT / 2  # a failure above it is one
 NEGLIGIBLE = (

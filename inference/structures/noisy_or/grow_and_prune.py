@@ -16,7 +16,7 @@ from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
 from inference.engines.em import EM
-from inference.programs.alone import quiet
+from inference.programs.global_state import quiet
 from inference.programs.program import Params
 from inference.structures.noisy_or.em_steps import CauseRows, CauseSteps
 from inference.structures.noisy_or.likelihood import MAX_CAUSES, total_of_merged
@@ -29,7 +29,6 @@ from ppl_models.parts.validation import check_number, check_size, plain_fields
 if TYPE_CHECKING:
     from inference.base.structure import Problem
 
-__all__ = ["GrowAndPrune", "padded", "used_latents", "Polish"]
 
 EXACT = 10  # up to so many latents the last EM enumerates all configurations
 LIKELY = 1024  # configurations from which truncated EM begins

@@ -30,18 +30,6 @@ from torch import Tensor, nn
 from ppl_models.descriptions.noisy_or import IndependentCauses, log1mexp
 from ppl_models.parts.distributions import BinaryVector
 
-__all__ = [
-    "InputBaseline",
-    "MeanFieldGuide",
-    "RecognitionGuide",
-    "RunningScale",
-    "disarm",
-    "flip_log_odds",
-    "leave_one_out",
-    "local_expectations",
-    "score_function",
-]
-
 LogRatio = Callable[[Tensor], Tensor]
 
 

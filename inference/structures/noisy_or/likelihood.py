@@ -32,18 +32,6 @@ from ppl_models.descriptions.noisy_or import (
 )
 from ppl_models.parts.distributions import binary_configurations
 
-__all__ = [
-    "MAX_CAUSES",
-    "latent_means",
-    "latent_modes",
-    "judged_rows",
-    "log_likelihood_rows",
-    "quickscore",
-    "summed_rows",
-    "total_log_likelihood",
-    "total_of_merged",
-]
-
 MAX_CAUSES = 16  # 65,536 configurations
 MAX_ONES = 10  # of a row, for the alternating sum
 BLOCK = (2048, 128)  # configurations and rows

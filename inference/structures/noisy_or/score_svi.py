@@ -36,7 +36,6 @@ from ppl_models.parts.validation import check_number, check_size, plain_fields
 if TYPE_CHECKING:
     from inference.base.structure import Problem
 
-__all__ = ["ScoreFunctionRun", "ScoreFunctionSVI"]
 
 NUM_HIDDEN = 100  # of the baseline network
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam

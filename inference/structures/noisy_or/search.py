@@ -29,8 +29,6 @@ from inference.structures.noisy_or.em_steps import CauseRows, CauseSteps
 from ppl_models.descriptions.noisy_or import PROBABILITY_LIMIT, IndependentCauses, weight_of_leak
 from ppl_models.parts.distributions import binary_configurations
 
-__all__ = ["Search"]
-
 SCREENED = 4096  # configurations among which the likely ones are sought
 MAX_RANKED = 18  # of so many latents all configurations are ranked by prior mass
 ON, OFF = 0.2, 0.95  # failures of a proposed latent on and off its pattern

@@ -30,8 +30,6 @@ from inference.structures.noisy_or.em_steps import (
 )
 from ppl_models.descriptions.noisy_or import PROBABILITY_LIMIT, IndependentCauses, weight_of_failure
 
-__all__ = ["MAX_BITS", "TruncatedSteps"]
-
 MAX_BITS = 62  # latents that fit into one integer
 NUM_STATES = 64  # of a row
 NUM_PARENTS = 4  # states of a row whose neighbours are tried

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Generator, Tensor
 
-from inference.base.relabelling import Alignment
+from inference.base.align import Alignment
 from inference.base.steps import Steps, maximise_free
 from inference.base.structure import Recommendation, Structure
-from inference.programs.alone import isolated
 from inference.programs.data import checked
+from inference.programs.global_state import isolated
 from inference.programs.program import Params, Program
-from inference.structures.options.alignment import align_policies, permute_policy_options
+from inference.structures.options.align import align_policies, permute_policy_options
 from inference.structures.options.em_steps import MAX_ELEMENTS, mode
 from inference.structures.options.logistic import newton_step
 from inference.structures.options.structure import NUM_CANDIDATES, NUM_STARTS
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from inference.base.component_noise import NoiseDraws
     from inference.base.structure import Problem
 
-__all__ = ["ContinuousOptionsStructure", "PolicySteps", "random_functions"]
 
 SHORT_RUN = 15  # iterations by which random starts are judged
 NUM_SPLIT = 3  # columns of the state, cut at their medians, that tell contexts apart

@@ -16,9 +16,6 @@ from inference.programs.program import Params
 from ppl_models.descriptions.options import ChainDescription, with_high
 from ppl_models.sequences.chain_plan import ChainPlan, plan_of
 
-__all__ = ["OptionSteps"]
-
-
 MAX_ELEMENTS = 2**22  # entries of the products held at once; more restarts are taken in turn
 
 

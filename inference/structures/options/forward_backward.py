@@ -24,8 +24,6 @@ from ppl_models.sequences.chain_plan import ChainPlan, plan_of
 from ppl_models.sequences.codes import small_integers
 from ppl_models.sequences.policy_chain import PolicyPlan, log_policies, policy_plan_of
 
-__all__ = ["Along", "Parts", "parts_of", "steps_along", "steps_of"]
-
 FEW_OPTIONS = 8  # more options than this: not cut, as that costs so many times as much
 SHORTEST = 256  # steps of a piece
 

@@ -37,8 +37,6 @@ from torch import Tensor
 from inference.programs.program import Params
 from ppl_models.descriptions.options import ChainDescription
 
-__all__ = ["LabelGroups", "label_groups", "under_lasting_names"]
-
 MOST_ROUNDS = 20
 RARE = 0.01  # share of the steps below which a group is not worth a word
 

@@ -17,8 +17,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["newton_step"]
-
 CHUNK = 2**22  # entries of the largest temporary
 NUM_HALVINGS = 12
 

@@ -12,8 +12,6 @@ from torch import Tensor
 
 from ppl_models.sequences.codes import slices
 
-__all__ = ["OptionMoments", "count_moments"]
-
 MAX_ENTRIES = 2**27  # of the table of windows: A^2 S^3 numbers
 
 

@@ -30,9 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from inference.structures.options.moment_counts import OptionMoments
-from ppl_models.parts.showing import shows_briefly
-
-__all__ = ["MomentDiagnostics", "MomentEstimate", "MomentWarning", "state_by_state"]
+from ppl_models.parts.repr import shows_briefly
 
 RANK_TOLERANCE = 1e-9  # of the largest singular value
 NUM_DIRECTIONS = 50  # random combinations of the actions' operators that are tried

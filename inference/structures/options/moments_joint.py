@@ -29,8 +29,6 @@ from inference.structures.options.moments import (
     project_rows,
 )
 
-__all__ = ["all_states_at_once"]
-
 FEW_COLUMNS, FEW_STATES = 8, 6  # up to here groupings and permutations are all tried
 NUM_STARTS = 20  # of the searches beyond
 NUM_ROUNDS = 30

@@ -30,7 +30,6 @@ from ppl_models.parts.validation import check_size
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-__all__ = ["refine_moments"]
 
 # iterations at the beginning in which the law of past and option alone is found: the start knows
 # nothing of it

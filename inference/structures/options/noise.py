@@ -37,8 +37,6 @@ from inference.base.component_noise import LEAST_VISITS, NoiseDraws, duration_no
 from inference.structures.options.forward_backward import Along
 from inference.structures.options.paths import sample_paths
 
-__all__ = ["COLUMNS", "option_noise"]
-
 COLUMNS = ("action", "memory", "duration")
 
 

@@ -15,8 +15,6 @@ from torch import Tensor
 
 from inference.structures.options.forward_backward import Along
 
-__all__ = ["MostProbable", "Smoothed"]
-
 
 @dataclass(frozen=True, eq=False)
 class Smoothed:

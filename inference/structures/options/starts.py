@@ -14,8 +14,6 @@ from inference.structures.options.moments import REFINING, START_MIX, MomentWarn
 from ppl_models.descriptions.options import ChainDescription, with_high
 from ppl_models.sequences.chain_plan import ChainPlan
 
-__all__ = ["moment_start", "random_policies", "split_policies", "with_counted_parts"]
-
 
 def moment_start(
     data: Tensor, num_states: int, num_actions: int, num_options: int

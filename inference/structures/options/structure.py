@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Generator, Tensor
 
-from inference.base.relabelling import Alignment, Labels
+from inference.base.align import Alignment, Labels
 from inference.base.structure import Recommendation, Structure
-from inference.programs.alone import isolated
 from inference.programs.data import checked
+from inference.programs.global_state import isolated
 from inference.programs.program import Params, Program
-from inference.structures.options.alignment import align_options, permute_options
+from inference.structures.options.align import align_options, permute_options
 from inference.structures.options.em_steps import OptionSteps
 from inference.structures.options.forward_backward import parts_of, steps_of
 from inference.structures.options.label_groups import LabelGroups, label_groups, under_lasting_names
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from inference.base.steps import Steps
     from inference.base.structure import Problem
 
-__all__ = ["OptionsStructure"]
 
 DECIDED = 0.99  # share of steps whose option the state tells
 MOST_SHOWN = 8

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from inference import TrainClassifiers
 from inference.fitting.problem import problem_of
-from inference.structures.classifiers.course import Course
+from inference.structures.classifiers.checkpoint import Course
 from inference.structures.classifiers.output_layers import OutputLayers
 from inference.structures.classifiers.train import _Training
 from ppl_models import Dense, InClassNet, KnownDensities, Lookup

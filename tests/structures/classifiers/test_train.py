@@ -24,14 +24,14 @@ from inference import (
     fit,
 )
 from inference.fitting.problem import problem_of
-from inference.structures.classifiers.costs import (
+from inference.structures.classifiers.checkpoint import Course
+from inference.structures.classifiers.losses import (
     geometric_log_weights,
     log_pseudo_weights,
     log_ratio_rows,
     neg_ctc,
     unnorm_neg_ctc,
 )
-from inference.structures.classifiers.course import Course
 from inference.structures.classifiers.train import _Training
 from ppl_models import Dense, InClassNet, Lookup
 from ppl_models.datasets import simulate_two_gaussians

@@ -19,7 +19,8 @@ from inference import Fit, fit
 from inference.base.outcome import BoundWarning, ConvergenceWarning, EstimateWarning
 from inference.base.progress import NoProgress
 from inference.fitting.problem import problem_of
-from inference.inspection import column_recovery, used_columns
+from inference.inspection import column_recovery
+from inference.inspection.dictionary import used_columns
 from inference.programs.program import Program
 from inference.structures.dictionary.alternating import (
     AlternatingMinimization,

@@ -16,9 +16,9 @@ from inference import EM, fit
 from inference.fitting.problem import problem_of
 from inference.programs.program import Params, Program
 from inference.structures.hidden_markov import cut as cut_module
-from inference.structures.hidden_markov import cut_of, smoothed_blocks
-from inference.structures.hidden_markov.cut import Cut
+from inference.structures.hidden_markov.cut import Cut, cut_of
 from inference.structures.hidden_markov.em_steps import emission_of, initial_of
+from inference.structures.hidden_markov.forward_backward import smoothed_blocks
 from inference.structures.registry import structure_of
 from ppl_models import Bernoulli, Blocks, HiddenMarkov, MultivariateNormal, Normal, Poisson
 from ppl_models.sequences.hidden_chain import HiddenChain

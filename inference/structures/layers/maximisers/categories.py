@@ -37,16 +37,6 @@ from inference.structures.layers.maximisers.newton import halve, solve
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, LayerPart
 from ppl_models.parts.categorical import Categorical, Ordinal
 
-__all__ = [
-    "Curve",
-    "ItemGroup",
-    "curves_of_categories",
-    "expansions",
-    "groups_of",
-    "maximise_categories",
-    "maximise_expansions",
-]
-
 TOLERANCE = 1e-10  # of Q, relatively
 CHUNK_ELEMENTS = 2**23
 RIDGE = 1e-9

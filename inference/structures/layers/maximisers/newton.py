@@ -11,8 +11,6 @@ from torch import Tensor
 
 from ppl_models.parts.penalties import Penalty
 
-__all__ = ["halve", "solve"]
-
 
 def halve(
     objective: Callable[[Tensor], Tensor],

@@ -1,0 +1,209 @@
+r"""From log-outputs of some rows to the slope of the cost of all rows with respect to them.
+
+The cost is a function of sums over rows: the pseudo-weights :math:`\phi_v^{(i)} = E[\beta_v^{(i)}]`
+stand inside its logarithms. With :math:`s_{ni} = \log w_i + \sum_v (b_{vni} - \log \phi_v^{(i)})`
+and the slope of a row :math:`G_{ni} = \partial \text{cost} / \partial s_{ni}` (:math:`-r_{ni} / N`
+for the likelihood, r the posterior of the components), the chain rule gives
+
+.. math::
+    \frac{d \, \text{cost}}{d b_{vni}} = G_{ni} + \frac{1}{N}
+    \frac{\beta_v^{(i)}(x_{nv})}{\phi_v^{(i)}} \, \frac{d \, \text{cost}}{d \log \phi_v^{(i)}},
+    \qquad \frac{d \, \text{cost}}{d \log \phi_v^{(i)}} = - \sum_n G_{ni} + \frac{1}{V} \Bigl( h_i -
+    w_i \sum_j h_j \Bigr)
+
+with :math:`h_i = \sum_n G_{ni} + \partial g / \partial \log w_i` for a penalty g of the weights
+(the last term only where weights are geometric means). For the likelihood alone this is the linear
+surrogate of :mod:`inference.structures.classifiers.losses`. Only :math:`\phi` and :math:`\sum_n
+G_{ni}` are needed of the rows that are not at hand: moving averages of them make mini-batches
+unbiased.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from inference.structures.classifiers.regularizers import (
+    CrossTotalCorrelation,
+    Labels,
+    WeightPenalty,
+)
+from ppl_models.descriptions.classifiers import ClassifierDescription
+
+FLOOR = 1e-12  # of a pseudo-weight
+
+
+@dataclass(eq=False)
+class Balance:
+    """Statistics of the training rows, moved from batch to batch, and the weights.
+
+    Args:
+        phi: pseudo-weights, (R, V, C).
+        pull: minus the sum of the rows' slopes, as :meth:`Objective.total_pull` has it: the mean
+            posterior of the components for the likelihood alone.
+        log_weights: (R, C), of free or fixed weights; None where they follow from ``phi``.
+        seen_share: share of the rows that show a variate, (V, 1); None where all do.
+    """
+
+    phi: Tensor
+    pull: Tensor
+    log_weights: Tensor | None
+    seen_share: Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class RowTerms:
+    """What of a batch of rows is no output of a network.
+
+    Args:
+        seen: which variates are there, 1 or 0, (V, n); None where all are.
+        labels: label of each row, -1 where there is none, (n,); None without labels.
+        responsibilities: posteriors of the components that are held fixed, (R, n, C); None where
+            they move.
+    """
+
+    seen: Tensor | None = None
+    labels: Tensor | None = None
+    responsibilities: Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Objective:
+    """What is minimised, per row.
+
+    Args:
+        about: the model's description.
+        cost: the likelihood, None for labels alone; penalties: of the weights; labels: of rows.
+        label_weight: what one labelled row of a batch counts, :math:`\\tau N / L`.
+        log_chances: of each label under each component, (labels, C).
+    """
+
+    about: ClassifierDescription
+    cost: CrossTotalCorrelation | None
+    penalties: tuple[WeightPenalty, ...] = ()
+    labels: Labels | None = None
+    label_weight: float = 0.0
+    log_chances: Tensor | None = None
+
+    @property
+    def is_likelihood(self) -> bool:
+        """Whether it is the likelihood and nothing else."""
+        return (
+            self.cost is not None
+            and not self.cost.consistency
+            and not self.penalties
+            and self.labels is None
+        )
+
+    def log_weights(self, balance: Balance, log_phi: Tensor) -> Tensor:
+        """(R, C)."""
+        return (
+            log_phi.mean(1).log_softmax(-1) if balance.log_weights is None else balance.log_weights
+        )
+
+    def joint(
+        self, log_scores: Tensor, log_phi: Tensor, log_weights: Tensor, rows: RowTerms
+    ) -> Tensor:
+        """s, (R, n, C)."""
+        if rows.seen is None:
+            return log_scores.sum(1).add_((log_weights - log_phi.sum(1)).unsqueeze(1))
+        return ((log_scores - log_phi.unsqueeze(2)) * rows.seen.unsqueeze(-1)).sum(
+            1
+        ) + log_weights.unsqueeze(1)
+
+    def row_pulls(self, joint: Tensor, rows: RowTerms) -> Tensor:
+        """-n G of n rows, (R, n, C): the posterior of the components for the likelihood alone."""
+        if rows.responsibilities is not None:
+            return rows.responsibilities
+        posterior = joint.softmax(-1)
+        pull = posterior if self.cost is not None else torch.zeros_like(posterior)
+        if rows.labels is None or self.labels is None or self.labels.on == "variates":
+            return pull
+        target, labelled = self._targets(joint, rows.labels)
+        return pull + self.label_weight * labelled * (target - posterior)
+
+    def total_pull(self, pull: Tensor, rows: RowTerms) -> Tensor:
+        """The mean over rows of the pulls on each variate, and of those on the weights, (R, V + 1,
+        C); (R, 1, C) where these are one.
+        """
+        whole = pull.mean(1, keepdim=True)
+        if rows.seen is None:
+            return whole
+        return torch.cat([torch.einsum("rnc,vn->rvc", pull, rows.seen) / pull.shape[1], whole], 1)
+
+    def _targets(self, log_terms: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Posterior of the components given the label too, of the shape of ``log_terms`` (..., n,
+        C), and which rows have one, (n, 1).
+        """
+        if self.log_chances is None:
+            raise RuntimeError("labels without their chances")
+        chance = self.log_chances[labels.clamp(min=0)]  # (n, C)
+        return (log_terms + chance).softmax(-1), (labels >= 0).to(log_terms).unsqueeze(-1)
+
+    def slope(
+        self,
+        log_scores: Tensor,
+        scores: Tensor,
+        pull: Tensor,
+        balance: Balance,
+        log_weights: Tensor,
+        rows: RowTerms,
+    ) -> Tensor:
+        """Slope with respect to the log-outputs, times the number of rows, (R, V, n, C).
+
+        Args:
+            log_scores, scores: of the rows; pull: of the rows; balance: statistics of all rows;
+                log_weights: that follow from them.
+        """
+        if rows.responsibilities is not None:
+            out = pull.neg().unsqueeze(1).repeat(1, len(self.about.shapes), 1, 1)
+        else:
+            coefficients = self.of_log_phi(balance, log_weights) / balance.phi
+            if balance.seen_share is not None:
+                coefficients = coefficients / balance.seen_share
+            out = torch.addcmul(
+                pull.unsqueeze(1), coefficients.unsqueeze(2), scores, value=-1
+            ).neg_()
+        if rows.labels is not None and self.labels is not None and self.labels.on == "variates":
+            target, labelled = self._targets(log_scores, rows.labels)
+            out = out - self.label_weight / self.about.num_variates * labelled * target
+        return out if rows.seen is None else out * rows.seen.unsqueeze(-1)
+
+    def of_log_phi(self, balance: Balance, log_weights: Tensor) -> Tensor:
+        """Slope with respect to the logs of the pseudo-weights, (R, V or 1, C)."""
+        if balance.log_weights is not None:
+            return balance.pull[:, : max(1, balance.pull.shape[1] - 1)]
+        return balance.pull + (
+            self.of_logits(balance, log_weights) / self.about.num_variates
+        ).unsqueeze(1)
+
+    def of_logits(self, balance: Balance, log_weights: Tensor) -> Tensor:
+        """Slope with respect to the logits of the weights, (R, C)."""
+        weights = log_weights.exp()
+        slope = -balance.pull[:, -1]
+        for penalty in self.penalties:
+            slope = slope + penalty.slope(log_weights)
+        out = slope - weights * slope.sum(-1, keepdim=True)
+        if self.cost is not None and self.cost.consistency:
+            out = out - self.cost.consistency * weights
+        return out
+
+    def values(
+        self, joint: Tensor, log_scores: Tensor | None, rows: RowTerms
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Sums over rows, each (R,): of the log-likelihood ratio, of the label log-probabilities,
+        and the number of labels ().
+        """
+        ratio = joint.logsumexp(-1).double().sum(-1)
+        if rows.labels is None or self.labels is None or self.log_chances is None:
+            return ratio, torch.zeros_like(ratio), torch.zeros((), dtype=torch.float64)
+        chance, labelled = self.log_chances[rows.labels.clamp(min=0)], (rows.labels >= 0).double()
+        if self.labels.on == "row":
+            log_label = (joint.log_softmax(-1) + chance).logsumexp(-1)
+        elif log_scores is None:
+            raise RuntimeError("labels of single variates need their outputs")
+        else:
+            log_label = (log_scores + chance).logsumexp(-1).mean(1)
+        return ratio, (log_label.double() * labelled).sum(-1), labelled.sum().cpu()
