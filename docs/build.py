@@ -34,7 +34,7 @@ FACES = [
 ]  # fmt: skip
 SECTIONS = {
     "guide": ("Guide", "From the first fit to the last doubt.",
-              ["chooser", "reading_a_report", "messages", "skills", "own_program", "posteriors", "command_line", "scaling", "data_sets"]),
+              ["chooser", "glossary", "reading_a_report", "messages", "skills", "own_program", "posteriors", "command_line", "scaling", "data_sets"]),
     "models": ("Models", "What there is, what it looks like, and what was published.", ["families", "gallery", "papers"]),
     "development": ("Development", "How the library is built, and how to add to it.", ["architecture", "CONTRIBUTING", "CHANGELOG"]),
 }  # fmt: skip
