@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 
 from inference.structures.options.align import align_options, policy_error
-from inference.structures.options.moment_counts import OptionMoments
-from inference.structures.options.moments import MomentDiagnostics, state_by_state
+from inference.structures.options.moments import MomentDiagnostics, OptionMoments, state_by_state
 from ppl_models.descriptions.options import ChainDescription, with_high
 
 RARE = 1e-3  # transitions rarer than this count as impossible: priors make them out of nothing
