@@ -31,9 +31,8 @@ from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import is_number
 
 MOST_DOUBTS = 12  # that a text spells out
-FIRM = (
-    0.9  # an arrow with a smaller probability is left open, an edge with a smaller one is in doubt
-)
+# an arrow with a smaller probability is left open, an edge with a smaller one is in doubt
+FIRM = 0.9
 SAME = 1e-6  # of a probability: no difference
 
 

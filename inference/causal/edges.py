@@ -192,9 +192,8 @@ def edge_probabilities(
             )
         else:
             likely, missed = likely_classes(sets, np.random.default_rng(seed))
-            for graph in way.best_of_each(
-                checked, rows, rule
-            ):  # the best is among them, whatever the draws say
+            # the best is among them, whatever the draws say
+            for graph in way.best_of_each(checked, rows, rule):
                 likely.setdefault(graph, extension_of(graph) or ())
             member, matrices = (
                 np.array(list(likely.values())),
@@ -215,9 +214,8 @@ def edge_probabilities(
         2 * joint[0],
         np.where(matrices & matrices.swapaxes(1, 2), joint[1], 0.0),
     ).sum((1, 2))
-    agreement += np.where(matrices | matrices.swapaxes(1, 2), 0.0, 1 - adjacent).sum(
-        (1, 2)
-    )  # a pair counts twice everywhere
+    # a pair counts twice everywhere
+    agreement += np.where(matrices | matrices.swapaxes(1, 2), 0.0, 1 - adjacent).sum((1, 2))
     best = np.lexsort((-agreement, -shares.round(DIGITS)))[:MOST_CLASSES]
     return EdgeProbabilities(
         labels,

@@ -173,9 +173,8 @@ def _projected(table: np.ndarray, parents: Sequence[int], bits: np.ndarray) -> n
     for k, mask in enumerate(parents):
         family = marginals.of(mask | 1 << k)[_places(mask | 1 << k, bits)]
         own = marginals.of(mask)[_places(mask, bits)]
-        out *= np.divide(
-            family, own, out=np.full_like(family, 0.5), where=own > 0
-        )  # even where no row has those parents
+        # even where no row has those parents
+        out *= np.divide(family, own, out=np.full_like(family, 0.5), where=own > 0)
     return out
 
 

@@ -115,9 +115,8 @@ def strengths(
             weakest = _weakest(marginals, num_rows, i, k, adjacent, confidence, direct)
             edges.append(EdgeStrength((i, k), direct, weakest, weakest.p_value > level))
             continue
-        apart = dependence(
-            marginals, num_rows, i, k, parents[late], confidence
-        )  # late is independent of what is not below it
+        # late is independent of what is not below it
+        apart = dependence(marginals, num_rows, i, k, parents[late], confidence)
         missing.append(IndependenceClaim(apart, apart.p_value < level))
         for j in members(adjacent[i] & adjacent[k]):
             triples.append(
@@ -194,9 +193,8 @@ def _difference_variance(marginals: Marginals, i: int, j: int, k: int, given: in
     """
     nodes = [*members(given | 1 << j), i, k]
     cube = marginals.of(mask_of(nodes)).reshape((2,) * len(nodes))
-    cube = cube.transpose(
-        [sorted(nodes).index(node) for node in nodes]
-    )  # given and j ascending, then i, k
+    # given and j ascending, then i, k
+    cube = cube.transpose([sorted(nodes).index(node) for node in nodes])
     at = sorted(members(given | 1 << j)).index(j)
     fine = log_ratios(cube.reshape(-1, 2, 2)).reshape(cube.shape)
     coarse = log_ratios(cube.sum(at).reshape(-1, 2, 2)).reshape(cube.sum(at).shape)

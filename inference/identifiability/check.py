@@ -434,9 +434,8 @@ def _not_highest(graph: np.ndarray, table: np.ndarray | None) -> tuple[Violation
     """
     if table is None:
         return ()
-    codes = (
-        np.arange(len(table))[:, None] >> np.arange(graph.shape[1] - 1, -1, -1)
-    ) & 1  # (2^K, K)
+    # (2^K, K)
+    codes = (np.arange(len(table))[:, None] >> np.arange(graph.shape[1] - 1, -1, -1)) & 1
     has_all = codes @ graph.T == graph.sum(1)  # (2^K, J)
     highest = np.where(has_all, -np.inf, table).max(0)
     low = np.flatnonzero(table[-1] <= highest)

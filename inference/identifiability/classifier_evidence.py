@@ -202,9 +202,8 @@ def certainty_by_share(
     mass = np.ones_like(top) if against is None else top + members[..., against]
     num_members = len(top)
     ratio = top / np.maximum(mass, 1e-300)
-    order = np.argsort(
-        -ratio, axis=1, kind="stable"
-    )  # rows by falling certainty of the member that chooses
+    # rows by falling certainty of the member that chooses
+    order = np.argsort(-ratio, axis=1, kind="stable")
     usual = float(top.mean() / mass.mean())
     total = mass.mean(0).sum()
     shares = [q for q in SHARES if q <= usual / 2 and q * total >= LEAST_ROWS]
@@ -324,9 +323,8 @@ def independence(
     num_members, num_rows, size = members.shape
     mean = members.mean(0)
     generator = np.random.default_rng(seed)
-    block = generator.permutation(num_rows) % min(
-        NUM_BLOCKS, num_rows
-    )  # rows are exchangeable: blocks of them are resampled
+    # rows are exchangeable: blocks of them are resampled
+    block = generator.permutation(num_rows) % min(NUM_BLOCKS, num_rows)
     by_member, products = [], []
     for m in range(num_members):
         rest = mean if num_members == 1 else (mean * num_members - members[m]) / (num_members - 1)

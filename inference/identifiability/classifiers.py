@@ -52,9 +52,8 @@ from ppl_models.parts.validation import check_number, check_size
 
 MOST_LINES = 12
 SUM_TOLERANCE = 1e-4
-NOISE_OF_NETWORKS = (
-    50.0  # over N: the scaled eigenvalue that a network may show of a variate that says nothing
-)
+# over N: the scaled eigenvalue that a network may show of a variate that says nothing
+NOISE_OF_NETWORKS = 50.0
 WANTED = 0.01  # standard error of a weight that is called good
 
 
@@ -189,9 +188,8 @@ def check_classifiers(
             suprema = np.array([record.best_lower for record in purity]).reshape(2, 2)
             interval = weight_interval(weights, np.maximum(suprema, 1e-12))
     elif size > 1:
-        floor = (
-            max(tolerance, NOISE_OF_NETWORKS / num_rows) if num_members == 1 else tolerance
-        )  # several members judge each other without it
+        # several members judge each other without it
+        floor = max(tolerance, NOISE_OF_NETWORKS / num_rows) if num_members == 1 else tolerance
         spans = [independence(own, v, floor, level, seed) for v, own in enumerate(members)]
         least_errors = tuple(float(error) for error in weight_errors(means, weights, seed))
     checks, shares = cross_checks(means, weights, delta, level) if size > 1 else ([], [])

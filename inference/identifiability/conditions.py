@@ -21,9 +21,8 @@ import numpy as np
 MAX_ENUMERATED = 10  # 3^10 differences of configurations are looked at one by one
 RELATIVE_ZERO = 1e-9  # of the largest loading
 SOLVER_ZERO = 1e-6  # the same, where a bound comes from the integer programming solver
-MAX_NODES = (
-    500  # of one branch-and-bound search; a count, so that answers do not depend on the clock
-)
+# of one branch-and-bound search; a count, so that answers do not depend on the clock
+MAX_NODES = 500
 CHUNK = 2**22
 
 
@@ -140,9 +139,8 @@ def _least_by_enumeration(rows: np.ndarray) -> tuple[float, np.ndarray]:
     """
     num_latents = rows.shape[1]
     powers = 3 ** np.arange(num_latents)
-    codes = np.arange(
-        (3**num_latents - 1) // 2
-    )  # base-3 digits minus one; the middle code, all zeros, is left out
+    # base-3 digits minus one; the middle code, all zeros, is left out
+    codes = np.arange((3**num_latents - 1) // 2)
     best, best_delta = float("inf"), np.zeros(num_latents)
     step = max(1, CHUNK // max(1, len(rows)))
     for start in range(0, len(codes), step):

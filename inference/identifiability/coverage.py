@@ -164,9 +164,8 @@ def _solve(graph: np.ndarray, candidates: np.ndarray, size: np.ndarray | None) -
         value = np.concatenate([np.full(len(entry[0]), entry[2]) for entry in entries])
         return csr_array((value, (row, column)), shape=(num_rows, c + num_c))
 
-    taken, takes = np.nonzero(
-        graph[children].T
-    )  # y of child j takes j away from every latent l with an edge to j
+    # y of child j takes j away from every latent l with an edge to j
+    taken, takes = np.nonzero(graph[children].T)
     constraints = [
         LinearConstraint(matrix(num_latents, (latents, y, 1.0), (each, v + each, 1.0)), 2, 2),
         LinearConstraint(matrix(num_children, (children, y, 1.0)), -np.inf, 1),
@@ -202,9 +201,8 @@ def _solve(graph: np.ndarray, candidates: np.ndarray, size: np.ndarray | None) -
                 matrix(1, (zeros, y[is_new], 1.0), (zeros, c + gains, 1.0)), -np.inf, 1
             )
         )
-        same, other = np.nonzero(
-            gain_children[:, None] == children
-        )  # a child that represents covers nothing
+        # a child that represents covers nothing
+        same, other = np.nonzero(gain_children[:, None] == children)
         constraints.append(
             LinearConstraint(matrix(num_c, (same, other, 1.0), (gains, c + gains, 1.0)), -np.inf, 1)
         )
@@ -284,9 +282,8 @@ def _network(graph: np.ndarray, capacities: np.ndarray) -> Any:
     )
     unlimited = np.full(len(children), int(capacities.sum()) + 1)
     capacity = np.concatenate([capacities, unlimited, np.ones(num_children, int)]).astype(np.int32)
-    return csr_array(
-        (capacity, (start.astype(np.int32), end.astype(np.int32))), shape=(size, size)
-    )  # older scipy's flows take no others
+    # older scipy's flows take no others
+    return csr_array((capacity, (start.astype(np.int32), end.astype(np.int32))), shape=(size, size))
 
 
 def _flow(network: Any) -> Any:

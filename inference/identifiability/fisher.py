@@ -27,9 +27,8 @@ from torch import Tensor
 from ppl_models.parts.repr import counted, shows_briefly
 
 JACOBIAN_ZERO = 1e-8  # singular values, relative to the largest
-SCORE_ZERO = (
-    1e-8  # eigenvalues, relative to the largest: below it, and below the widest gap, is zero
-)
+# eigenvalues, relative to the largest: below it, and below the widest gap, is zero
+SCORE_ZERO = 1e-8
 SCORE_GAP = 1e4  # a gap between consecutive eigenvalues
 SILENT = 1e-12  # a column this small beside the largest carries no information
 SHOWN = 0.1  # entries of a direction worth naming, relative to its largest

@@ -156,11 +156,7 @@ class LatentClassReport:
         return (
             counts
             | verdict
-            | {
-                "groups": groups,
-                "information": self.information.to_dict(),
-                "text": self.text(),
-            }
+            | {"groups": groups, "information": self.information.to_dict(), "text": self.text()}
         )
 
 
@@ -223,9 +219,8 @@ def three_groups(sizes: Sequence[int], num_classes: int) -> tuple[tuple[int, ...
         sizes: categories of each item; num_classes: K.
     """
     wanted = 2 * num_classes + 2
-    reached: dict[tuple[int, ...], tuple[tuple[int, ...], ...]] = {
-        (1, 1, 1): ((), (), ())
-    }  # products, no larger than K
+    # products, no larger than K
+    reached: dict[tuple[int, ...], tuple[tuple[int, ...], ...]] = {(1, 1, 1): ((), (), ())}
     for j in sorted(range(len(sizes)), key=lambda j: -sizes[j]):
         new = dict(reached)
         for products, groups in reached.items():

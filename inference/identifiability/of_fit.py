@@ -54,9 +54,8 @@ def report_of(structure: Structure, fit: FitRecord, data: Any) -> Identifiabilit
     if data is None or fit.draws is not None or structure.local_sites or size > MOST_PARAMETERS:
         return None
     tensors = checked(fit.model, data)[0]
-    num_rows = (
-        len(first_tensor(tensors)) if checks_data(fit.model) else fit.num_rows
-    )  # which may be some of the fit's
+    # which may be some of the fit's
+    num_rows = len(first_tensor(tensors)) if checks_data(fit.model) else fit.num_rows
     if num_rows < ROWS_EACH * size or num_rows * size > MOST_WORK:
         return None
     program = Program(fit.model, tensors)

@@ -101,9 +101,8 @@ def exact_moments(params: Mapping[str, Tensor], chain: ChainDescription) -> Opti
     for _ in range(num_rounds):
         average += law / num_rounds
         law = np.einsum("so,soa,ast,top->tp", law, low, environment, high, optimize=True)
-    middle = np.einsum(
-        "xo,xob,bxs,sop->sxp", average, low, environment, high, optimize=True
-    )  # (middle, past, option)
+    # (middle, past, option)
+    middle = np.einsum("xo,xob,bxs,sop->sxp", average, low, environment, high, optimize=True)
     ahead = np.einsum("tpq,tqc->tpc", high, low)  # (next, option, next action)
     windows = np.einsum("sxp,spa,ast,tpc->asxtc", middle, low, environment, ahead, optimize=True)
     return OptionMoments(windows, environment, 10**9)

@@ -545,9 +545,8 @@ def _told_apart(
         apart = np.zeros((len(profiles), len(profiles)), dtype=bool)
         for row, kind in zip(graph, kinds, strict=True):
             if kind == "additive":
-                apart |= (profiles[:, None, row] != profiles[None, :, row]).sum(
-                    -1
-                ) == 1  # effects of several may cancel
+                # effects of several may cancel
+                apart |= (profiles[:, None, row] != profiles[None, :, row]).sum(-1) == 1
             else:
                 # of a saturated item only that those with all of its attributes differ from the
                 # others

@@ -10,12 +10,7 @@ from typing import Any
 import numpy as np
 
 from inference.identifiability import report
-from inference.identifiability.verdicts import (
-    Bottom,
-    Decision,
-    EntryChange,
-    Repair,
-)
+from inference.identifiability.verdicts import Bottom, Decision, EntryChange, Repair
 from ppl_models.parts.repr import shows_briefly
 
 MEANING = {

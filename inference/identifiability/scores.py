@@ -17,15 +17,11 @@ from inference.fitting.observed import observed_sites
 from inference.fitting.posterior import simulate_rows
 from inference.fitting.record import FitRecord
 from inference.programs.coordinates import Coordinates
-from inference.programs.curvature import (
-    data_chunks,
-    minus_second_derivatives,
-)
+from inference.programs.curvature import data_chunks, minus_second_derivatives
 from inference.programs.program import Program
 
-MOST_PARAMETERS = (
-    200  # entries up to which derivatives are worked out unasked: one of the likelihood each
-)
+# entries up to which derivatives are worked out unasked: one of the likelihood each
+MOST_PARAMETERS = 200
 MOST_WORK = 2e7  # rows times entries, likewise
 # logarithm of numbers times rows times configurations of latents, up to which standard errors are
 # worked out unasked
@@ -112,9 +108,8 @@ def derivatives(
             raise ValueError("standard_errors: a program with one plate over rows was expected")
         if kind != "hessian":
             weights = torch.ones_like(rows, requires_grad=True)
-            (gradient,) = torch.autograd.grad(
-                rows, free, weights, create_graph=True
-            )  # linear in the weights
+            # linear in the weights
+            (gradient,) = torch.autograd.grad(rows, free, weights, create_graph=True)
             columns = [
                 torch.autograd.grad(entry, weights, retain_graph=True)[0] for entry in gradient
             ]

@@ -168,9 +168,8 @@ def nearest_changes(
         decision: the verdict on this graph.
     """
     size = np.abs(loadings)
-    if (
-        decision.verdict == "not established"
-    ):  # fewer edges never help, and every verdict above needs C
+    # fewer edges never help, and every verdict above needs C
+    if decision.verdict == "not established":
         gained = best_gain(graph, size)
         if gained is None:
             return None, None
@@ -187,9 +186,8 @@ def nearest_changes(
         places = places[np.argsort(order[tuple(places.T)], kind="stable")]
         change = None
         for j, k in places:
-            quiet = (
-                in_rest[j] and graph[j].sum() != 1 and size[j, k] < smallest
-            )  # the rank of the rest cannot fall
+            # the rank of the rest cannot fall
+            quiet = in_rest[j] and graph[j].sum() != 1 and size[j, k] < smallest
             if quiet and (not graph[j, k] or graph[j].sum() > 2):
                 continue
             verdict = _verdict_after(graph, loadings, decision, int(j), int(k))
@@ -210,9 +208,8 @@ def _verdict_after(
         before = decision.separation
         null = before.difference if before is not None and before.holds is False else None
         same_rest = decision.a_holds and graph[child].sum() > 1 and changed[child].sum() > 1
-        if not (
-            null is not None and same_rest and null[latent] == 0
-        ):  # else the same pair is still not told apart
+        # else the same pair is still not told apart
+        if not (null is not None and same_rest and null[latent] == 0):
             values = loadings * changed
             if separate(values[rest_of(changed, values)], with_margin=False).holds:
                 return "strict"
@@ -247,9 +244,8 @@ def repairs(
 def _strict_repair(
     graph: np.ndarray, loadings: np.ndarray | None, bottom: Bottom, decision: Decision
 ) -> Repair:
-    needed = (
-        2 if bottom == "additive" else 3
-    )  # without values a third exclusive child is what proves B'
+    # without values a third exclusive child is what proves B'
+    needed = 2 if bottom == "additive" else 3
     latents = range(graph.shape[1])
     new = [k for k in latents for _ in range(needed - len(decision.exclusive[k]))]
     num_forced = sum(max(0, 2 - len(children)) for children in decision.exclusive)

@@ -57,9 +57,8 @@ def weight_errors(alphas: Sequence[np.ndarray], weights: np.ndarray, seed: int =
         component = generator.choice(size, MOST_CONFIGURATIONS, p=weights / weights.sum())
         rows = np.stack([_drawn(table, component, generator) for table in tables], 1)
         share = np.full(len(rows), 1 / len(rows))
-    joint = weights * np.prod(
-        [table[:, k].T for table, k in zip(tables, rows.T, strict=True)], 0
-    )  # (rows, C)
+    # (rows, C)
+    joint = weights * np.prod([table[:, k].T for table, k in zip(tables, rows.T, strict=True)], 0)
     mixture = joint.sum(1)
     known = mixture > 0
     rows, joint, mixture = rows[known], joint[known], mixture[known]
@@ -69,9 +68,8 @@ def weight_errors(alphas: Sequence[np.ndarray], weights: np.ndarray, seed: int =
     others = []
     for table, k in zip(tables, rows.T, strict=True):
         for i in range(size):
-            free = (table[i] > EMPTY) & (
-                np.arange(table.shape[1]) != table[i].argmax()
-            )  # cells that the component reaches, but one
+            # cells that the component reaches, but one
+            free = (table[i] > EMPTY) & (np.arange(table.shape[1]) != table[i].argmax())
             others.append(
                 posterior[:, i : i + 1] * ((k[:, None] == np.flatnonzero(free)) - table[i, free])
             )

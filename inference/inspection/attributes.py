@@ -116,9 +116,8 @@ def rises(fit: FitRecord, owner: str) -> Iterator[Rise]:
         values = structure.allowed(asked)
         profiles = torch.zeros(len(values), layer.num_parents, dtype=values.dtype)
         profiles[:, asked] = values
-        expected = (
-            structure.expected_responses(fit.params, profiles).detach().cpu()[:, items]
-        )  # (2^a, j)
+        # (2^a, j)
+        expected = structure.expected_responses(fit.params, profiles).detach().cpu()[:, items]
         codes = (2 ** torch.arange(len(asked) - 1, -1, -1)).to(values)
         numbers = values @ codes
         for place, attribute in enumerate(asked):

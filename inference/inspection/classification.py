@@ -98,10 +98,7 @@ REPLICATES = 10
 MOST_CELLS = 2**22  # rows times profiles times items, up to which data sets are simulated unasked
 REFIT = EM(tolerance=1e-5, max_iterations=500)
 # data sets at each distance of the classes, where EM takes all as one batch and where it does not
-CLASS_REPLICATES = (
-    8,
-    4,
-)
+CLASS_REPLICATES = (8, 4)
 CLASS_REFIT = EM(tolerance=1e-4, max_iterations=300)
 STARTS = (
     3,
@@ -110,10 +107,7 @@ STARTS = (
 MOST_DISTANCES = 4
 # steps times classes times items, up to which data sets are simulated unasked, as a batch and one
 # by one
-MOST_SIZES = (
-    2**14,
-    2**11,
-)
+MOST_SIZES = (2**14, 2**11)
 ENOUGH_ROWS, ENOUGH_GAIN = (
     100,
     5,

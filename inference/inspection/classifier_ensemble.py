@@ -164,9 +164,8 @@ class ClassifierEnsemble:
         :func:`check_classifiers`.
         """
         structure = classifier_structure("identifiability", self.fit)
-        best = {
-            name: value[0] for name, value in self.members.items()
-        }  # one member a half: starts on the same rows are no independent judges
+        # one member a half: starts on the same rows are no independent judges
+        best = {name: value[0] for name, value in self.members.items()}
         return check_classifiers(
             complete_classifiers(structure, best, data), variate_names(self.fit), delta
         )

@@ -97,9 +97,8 @@ def column_recovery(
     for i, k in zip(rows, columns, strict=True):
         match[i] = int(k)
         paid.append(float(squared[i, k]))
-        half = (squared[i, k].sqrt() / 2).clamp(
-            max=1.0
-        )  # of the chord: accurate at small angles, unlike the inner product
+        # of the chord: accurate at small angles, unlike the inner product
+        half = (squared[i, k].sqrt() / 2).clamp(max=1.0)
         angle[i] = torch.rad2deg(2 * torch.asin(half))
     return ColumnRecovery(
         sum(cost < threshold for cost in paid), true.shape[1], tuple(match), angle, sum(paid)

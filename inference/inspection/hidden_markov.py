@@ -237,13 +237,11 @@ def forecast(
         states.append(now)
     state = torch.stack(states, 1)  # (B, h, K)
     with isolated(seed), torch.no_grad():
-        rows = (
-            _law(fit, about).expand((num_draws, about.num_states)).sample().double().cpu()
-        )  # (S, K, J)
+        # (S, K, J)
+        rows = _law(fit, about).expand((num_draws, about.num_states)).sample().double().cpu()
     values, order = rows.flatten(0, 1).sort(0)  # (S K, J)
-    weight = (state / num_draws).repeat(
-        1, 1, num_draws
-    )  # (B, h, S K), a state after the other in every draw
+    # (B, h, S K), a state after the other in every draw
+    weight = (state / num_draws).repeat(1, 1, num_draws)
     limits = []
     for chance in ((1 - level) / 2, (1 + level) / 2):
         columns = []

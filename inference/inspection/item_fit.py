@@ -79,9 +79,8 @@ LEAST_EXPECTED = 5.0  # right and wrong answers that a group of rest scores expe
 LEVEL = 0.05
 METHODS = ("attributes", "score")
 COLLINEAR = 1e-8  # of the eigenvalues of V scaled to unit diagonal
-NOTHING_LEFT = (
-    0.05  # share of a residual's variance: below it the estimates fit it whatever the data
-)
+# share of a residual's variance: below it the estimates fit it whatever the data
+NOTHING_LEFT = 0.05
 
 
 @shows_briefly
@@ -231,9 +230,8 @@ def _by_attribute(
             posterior @ (moments.variance[:, j] + moments.mean[:, j].square()) - expected.square()
         )
         weights = torch.nn.functional.pad(posterior @ profiles, (1, 0), value=1.0)  # (n, 1 + K)
-        tilt = posterior * (
-            moments.mean[:, j] - expected.unsqueeze(-1)
-        )  # derivative of the prediction by the log-joint
+        # derivative of the prediction by the log-joint
+        tilt = posterior * (moments.mean[:, j] - expected.unsqueeze(-1))
         slopes = []
         for weight in weights.mT:
             by_row = tilt * weight.unsqueeze(-1)
@@ -318,9 +316,8 @@ def expected_by_rest_score(weights: Tensor, chances: Tensor) -> Tensor:
     chances (C, J).
     """
     size = chances.shape[1]
-    law = chances.new_zeros(
-        size, len(weights), size
-    )  # of the rest score without item j, given a profile
+    # of the rest score without item j, given a profile
+    law = chances.new_zeros(size, len(weights), size)
     law[:, :, 0] = 1.0
     others = ~torch.eye(size, dtype=torch.bool)
     for k in range(size):
@@ -344,9 +341,8 @@ def _joined(rows: Tensor, expected: Tensor) -> Tensor:
         right, wrong = right + one, wrong + other
         if min(right, wrong) >= LEAST_EXPECTED:
             number, right, wrong = number + 1, 0.0, 0.0
-    return torch.tensor(group).clamp(
-        max=max(0, number - 1)
-    )  # what is left at the end joins the last group
+    # what is left at the end joins the last group
+    return torch.tensor(group).clamp(max=max(0, number - 1))
 
 
 def _assembled(

@@ -60,9 +60,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-LEAST_INFORMATION = (
-    0.05  # of a predictor on the scale of log-odds or of a log mean: a standard error of 4.5
-)
+# of a predictor on the scale of log-odds or of a log mean: a standard error of 4.5
+LEAST_INFORMATION = 0.05
 RANK_TOLERANCE = 1e-9
 
 
@@ -165,9 +164,8 @@ def item_rules(
     ]
     found = observed_information(fit, data)
     place = {name: p for p, name in enumerate(found.names)}
-    back = torch.eye(
-        len(found.names), dtype=found.matrix.dtype
-    )  # from predictors of cells to intercepts and loadings
+    # from predictors of cells to intercepts and loadings
+    back = torch.eye(len(found.names), dtype=found.matrix.dtype)
     own = [torch.tensor([place[name] for name in cell.names]) for cell in cells]
     for cell, places in zip(cells, own, strict=True):
         back[places.unsqueeze(-1), places] = torch.linalg.inv(cell.features)

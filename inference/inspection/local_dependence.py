@@ -72,9 +72,8 @@ if TYPE_CHECKING:
 
 
 LEVEL = 0.05
-NOTHING_LEFT = (
-    0.05  # share of a residual's variance: below it the estimates fit it whatever the data
-)
+# share of a residual's variance: below it the estimates fit it whatever the data
+NOTHING_LEFT = 0.05
 MAX_PAIRS = 20_000
 
 

@@ -242,9 +242,8 @@ def _lost(params: Params, truth: Params) -> tuple[Tensor, float]:
     left = without.squeeze(1).clone()
     left[rows] = paid[rows, columns]
     said = without.squeeze(1)
-    lost = torch.where(
-        said > 0, left / said.clamp(min=1e-300), 0.0
-    )  # a latent that says nothing loses nothing
+    # a latent that says nothing loses nothing
+    lost = torch.where(said > 0, left / said.clamp(min=1e-300), 0.0)
     return lost, float((prior * left).sum() / (prior * said).sum().clamp(min=1e-300))
 
 

@@ -50,10 +50,7 @@ from ppl_models.parts.validation import check_flag, check_number, plain_fields
 # of the predicted cutoff (Nájera, Sorrel and Abad 2019): intercept, item quality, rows, items
 TIE = 0.1  # of BIC
 # candidates whose likelihood is worked out, and how far they may be from the least by least squares
-FINALISTS, MARGIN = (
-    8,
-    25.0,
-)
+FINALISTS, MARGIN = (8, 25.0)
 LEAST_CHANCE = 1e-4
 PREDICTED = (-0.405, 2.867, 4.840e-4, -3.316e-3)
 
@@ -188,9 +185,8 @@ class ItemEvidence:
         scores.
         """
         seen = self.answers.seen[:, self.j] > 0
-        share = (
-            self.tables.posterior[seen] @ torch.nn.functional.one_hot(groups).double()
-        ).numpy()  # (n, G)
+        # (n, G)
+        share = (self.tables.posterior[seen] @ torch.nn.functional.one_hot(groups).double()).numpy()
         t = self.answers.statistic[seen, self.j].numpy()
         count = share.sum(0).clip(TINY)
         mean = share.T @ t / count
@@ -470,9 +466,8 @@ class ItemBIC:
         given = item.tables.rules[item.j]
         gain = float(score[item.rules.index(given), item.given] - score[rule, place])
         price = self.prices(item.sets[[item.given, place]])
-        is_same = (
-            gain - float(price[0] - price[1]) <= TIE
-        )  # by the answers alone; laws may be the same where there are fewer profiles
+        # by the answers alone; laws may be the same where there are fewer profiles
+        is_same = gain - float(price[0] - price[1]) <= TIE
         return (
             Choice(item.given, given, 0.0)
             if gain <= TIE or is_same

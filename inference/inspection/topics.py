@@ -118,9 +118,8 @@ def predictive_perplexity(
     for start in range(0, len(seen), CHUNK):
         rows = slice(start, start + CHUNK)
         if table is None:
-            marginals = (
-                fitted.posterior_latents(seen[rows])[layer.parent].double().clamp(0, 1)
-            )  # rounding may leave [0, 1]
+            # rounding may leave [0, 1]
+            marginals = fitted.posterior_latents(seen[rows])[layer.parent].double().clamp(0, 1)
             chosen = torch.zeros_like(target[rows])
             for _ in range(num_draws):
                 bits = torch.bernoulli(marginals, generator=generator)

@@ -15,9 +15,8 @@ from inference.structures.mixture.structure import MixtureStructure
 
 @report_of.register
 def _(structure: MixtureStructure, fit: FitRecord, data: Any) -> IdentifiabilityText | None:
-    sizes = (
-        None if structure.regresses else structure.law.answers()
-    )  # cells of the answers alone say nothing of how covariates enter
+    # cells of the answers alone say nothing of how covariates enter
+    sizes = None if structure.regresses else structure.law.answers()
     found = (
         None
         if sizes is None
