@@ -29,8 +29,8 @@ from scipy.optimize import linear_sum_assignment
 
 from inference import fit
 from inference.causal import BIC, GES, BDeu, ExactSearch, cpdag_of
-from inference.causal.effective_rows import effective_rows
 from inference.causal.of_fit import profile_posterior
+from inference.causal.rows import effective_rows
 from inference.causal.samples import (
     classified_counts,
     drawn_counts,

@@ -18,14 +18,17 @@ from typing import Any
 import numpy as np
 
 from inference.base.drawing import draw
-from inference.causal.classes import MOST_SAMPLED
-from inference.causal.edges import EdgeProbabilities, edge_probabilities, search_way
+from inference.causal.edges import MOST_SAMPLED, EdgeProbabilities, edge_probabilities, search_way
 from inference.causal.graphs import Cpdag, as_names, pdag_of
-from inference.causal.independence import Dependence
+from inference.causal.independence import (
+    Dependence,
+    EdgeStrength,
+    IndependenceClaim,
+    TripleStrength,
+    strengths,
+)
 from inference.causal.pdags import Pdag, extension_of, meek_closure, parents_reversed
-from inference.causal.scores import Score, SetScores, score_rule
-from inference.causal.search import Found, Search
-from inference.causal.strength import EdgeStrength, IndependenceClaim, TripleStrength, strengths
+from inference.causal.scores import Found, Score, Search, SetScores, score_rule
 from inference.causal.tables import Marginals, as_table, check_rows
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import is_number
@@ -324,7 +327,7 @@ def discover(
         table: fitted profile probabilities, (2^K,) or (2, ..., 2), attribute 1 the most significant
             bit.
         num_rows: the rows that the table is worth: those that were fitted, or fewer
-            (:func:`inference.causal.effective_rows`). More than were fitted claims information that
+            (:func:`inference.causal.rows.effective_rows`). More than were fitted claims information that
             is not there, and chance dependences become edges.
         score: ``BDeu()`` if None.
         search: exact up to eight attributes, ``GES()`` beyond, if None.

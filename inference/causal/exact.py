@@ -17,10 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inference.causal.bits import members
-from inference.causal.pdags import Pdag, class_of
-from inference.causal.scores import Score, all_set_scores, tie_tolerance
-from inference.causal.search import Found
+from inference.causal.pdags import Pdag, class_of, members
+from inference.causal.scores import Found, Score, all_set_scores, tie_tolerance
 from ppl_models.parts.validation import check_size, plain_fields
 
 MOST_FOR_TIES = 10  # attributes; beyond, the sets that ties must be traced through are too many

@@ -29,10 +29,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inference.causal.bits import all_adjacent, members, subsets
-from inference.causal.pdags import Pdag, class_of, extension_of, semi_directed_path
-from inference.causal.scores import Score, SetScores
-from inference.causal.search import Found
+from inference.causal.pdags import (
+    Pdag,
+    all_adjacent,
+    class_of,
+    extension_of,
+    members,
+    semi_directed_path,
+    subsets,
+)
+from inference.causal.scores import Found, Score, SetScores
 from ppl_models.parts.validation import check_flag
 
 

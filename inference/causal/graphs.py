@@ -15,8 +15,17 @@ import numpy as np
 from torch import Tensor
 
 from inference.base.drawing import draw
-from inference.causal.bits import mask_of, masks_of_columns, matrix_of_columns, members
-from inference.causal.pdags import Pdag, class_of, extension_of, meek_closure, order_of
+from inference.causal.pdags import (
+    Pdag,
+    class_of,
+    extension_of,
+    mask_of,
+    masks_of_columns,
+    matrix_of_columns,
+    meek_closure,
+    members,
+    order_of,
+)
 from ppl_models.descriptions.attribute_law import cycle_of
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import is_integer

@@ -11,13 +11,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from inference.causal.classes import MOST_SAMPLED
 from inference.causal.discovery import CausalReport, discover
-from inference.causal.draws import completed_rows, imputed_tables
-from inference.causal.effective_rows import MOST_PROFILES, EffectiveRows, effective_rows
-from inference.causal.on_rows import RowComparison, compare_on_rows
-from inference.causal.scores import Score
-from inference.causal.search import Search
+from inference.causal.edges import MOST_SAMPLED
+from inference.causal.rows import (
+    MOST_PROFILES,
+    EffectiveRows,
+    RowComparison,
+    compare_on_rows,
+    completed_rows,
+    effective_rows,
+    imputed_tables,
+)
+from inference.causal.scores import Score, Search
 from inference.causal.tables import MOST_ATTRIBUTES
 from inference.fitting.names import dims_of, labels_of
 from inference.fitting.posterior import chunks, sums_out
@@ -192,11 +197,11 @@ def discover_attributes(
     each edge is.
 
     The table of profiles is scored at its effective number of rows
-    (:func:`inference.causal.effective_rows`; the item parameters' share in the uncertainty counts
+    (:func:`inference.causal.rows.effective_rows`; the item parameters' share in the uncertainty counts
     where they are few enough to differentiate by), and probabilities of graphs and edges are those
     given the same table at the same rows, so that the graph drawn is the most probable one. With
     ``num_draws`` they come from the rows completed with profiles many times
-    (:func:`inference.causal.draws.imputed_tables`), the items held at their estimates, and the
+    (:func:`inference.causal.rows.imputed_tables`), the items held at their estimates, and the
     graph is the most probable one over these: single edges then count a little better, the
     graph as a whole is the true one less often.
 

@@ -20,10 +20,17 @@ from typing import Any
 import numpy as np
 
 from inference.base.drawing import draw
-from inference.causal.bits import mask_of, members
 from inference.causal.graphs import Cpdag, as_names
 from inference.causal.independence import Dependence, dependence
-from inference.causal.pdags import Pdag, class_of, extension_of, meek_closure, parents_reversed
+from inference.causal.pdags import (
+    Pdag,
+    class_of,
+    extension_of,
+    mask_of,
+    meek_closure,
+    members,
+    parents_reversed,
+)
 from inference.causal.tables import Marginals, as_table, check_rows
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_size, is_number
@@ -156,7 +163,7 @@ def pc(
 
     Args:
         table: profile probabilities, (2^K,) or (2, ..., 2).
-        num_rows: n, the effective sample size; see :func:`inference.causal.effective_rows`.
+        num_rows: n, the effective sample size; see :func:`inference.causal.rows.effective_rows`.
         level: of each test; None with a ``cutoff``.
         cutoff: nats below which a pair counts as independent, whatever n (as in the manuscript,
             which prints :math:`n^{-2.01}`); None for tests.

@@ -1,19 +1,67 @@
-"""Partially directed graphs on few nodes: Meek's rules, consistent extensions, and the graph of an
-equivalence class.
+"""Partially directed graphs on few nodes: Meek's rules, consistent extensions, classes.
 
-A graph is two tuples of sets (:mod:`inference.causal.bits`): the parents of each node, and its
-neighbours by lines. The functions that users call on boolean matrices stand in
-:mod:`inference.causal.graphs`.
+A set of attributes is an integer: attribute k is in it when bit k is 1. A graph is two tuples of
+sets: the parents of each node, and its neighbours by lines. The functions on boolean matrices stand
+in :mod:`inference.causal.graphs`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from inference.causal.bits import matrix_of_columns, members
+
+def members(mask: int) -> list[int]:
+    """The attributes of a set, ascending."""
+    out = []
+    while mask:
+        low = mask & -mask
+        out.append(low.bit_length() - 1)
+        mask ^= low
+    return out
+
+
+def mask_of(attributes: Iterable[int]) -> int:
+    """The set that holds the given attributes."""
+    mask = 0
+    for k in attributes:
+        mask |= 1 << int(k)
+    return mask
+
+
+def subsets(mask: int) -> Iterator[int]:
+    """Every subset of a set, the empty one first, ascending as integers."""
+    subset = 0
+    while True:
+        yield subset
+        if subset == mask:
+            return
+        subset = (subset - mask) & mask
+
+
+def all_adjacent(mask: int, adjacent: list[int]) -> bool:
+    """Whether the attributes of a set are pairwise adjacent; ``adjacent[k]`` is the set of those
+    next to k.
+    """
+    return all(mask & ~adjacent[k] == 1 << k for k in members(mask))
+
+
+def masks_of_columns(matrix: np.ndarray) -> tuple[int, ...]:
+    """For each column of a boolean matrix (K, K) the set of its rows that are True: the parents,
+    where [i, j] says i -> j.
+    """
+    return tuple(mask_of(np.flatnonzero(matrix[:, j])) for j in range(len(matrix)))
+
+
+def matrix_of_columns(masks: Iterable[int]) -> np.ndarray:
+    """The boolean matrix (K, K) whose column j is the set ``masks[j]``."""
+    masks = tuple(masks)
+    matrix = np.zeros((len(masks), len(masks)), dtype=bool)
+    for j, mask in enumerate(masks):
+        matrix[members(mask), j] = True
+    return matrix
 
 
 @dataclass(frozen=True)

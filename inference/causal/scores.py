@@ -1,4 +1,4 @@
-r"""Scores of a DAG, computed on a table of profile probabilities at a stated number of rows.
+r"""Scores of a DAG on a table of profile probabilities, and the protocol of a search.
 
 With :math:`m = n\,p` the expected counts, :math:`m_S` their marginal on a set S of attributes and
 :math:`q = 2^{|Pa|}`, both scores are sums over attributes of
@@ -31,9 +31,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from scipy.special import gammaln, xlogy
 
-from inference.causal.bits import masks_of_columns
 from inference.causal.graphs import check_dag
+from inference.causal.pdags import Pdag, masks_of_columns
 from inference.causal.tables import Marginals, as_table, check_rows
+from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import is_number, plain_fields
 
 
@@ -199,3 +200,41 @@ def score_of(dag: Any, table: Any, num_rows: float, score: Score | None = None) 
     return SetScores(
         checked, check_rows("score_of", num_rows), score_rule("score_of", score)
     ).total(masks_of_columns(matrix))
+
+
+@shows_briefly
+@dataclass(frozen=True)
+class Found:
+    """The best class that a search met.
+
+    Args:
+        graph: its CPDAG.
+        score: of every DAG in it; larger is better.
+        ties: other classes with the same score up to rounding: all that the search allows where
+            ``complete``, else those that one step leads to (greedy search) or those that were
+            looked for.
+        complete: whether ``ties`` holds every such class.
+        optimal: whether no DAG at all scores more.
+        tied_steps: steps of a greedy search at which another class promised just as much; the order
+            of the attributes decided there.
+    """
+
+    graph: Pdag
+    score: float
+    ties: tuple[Pdag, ...]
+    complete: bool
+    optimal: bool
+    tied_steps: int = 0
+
+
+@runtime_checkable
+class Search(Protocol):
+    """A way to the class with the largest score."""
+
+    def best(self, table: np.ndarray, num_rows: float, score: Score) -> Found:
+        """The best class for one table (2^K,) that sums to one."""
+        ...
+
+    def best_of_each(self, tables: np.ndarray, num_rows: float, score: Score) -> list[Pdag]:
+        """The best class for each of several tables (B, 2^K), without looking for ties."""
+        ...

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from scipy.special import xlogy
 
-from inference.causal.bits import members
 from inference.causal.graphs import as_attributes, check_dag, real_numbers, topological_order
+from inference.causal.pdags import members
 
 MOST_ATTRIBUTES = 20
 SUM_TOLERANCE = 1e-6  # a table in single precision may miss one by so much
