@@ -327,8 +327,8 @@ def discover(
         table: fitted profile probabilities, (2^K,) or (2, ..., 2), attribute 1 the most significant
             bit.
         num_rows: the rows that the table is worth: those that were fitted, or fewer
-            (:func:`inference.causal.rows.effective_rows`). More than were fitted claims information that
-            is not there, and chance dependences become edges.
+            (:func:`inference.causal.rows.effective_rows`). More than were fitted claims information
+            that is not there, and chance dependences become edges.
         score: ``BDeu()`` if None.
         search: exact up to eight attributes, ``GES()`` beyond, if None.
         draws: tables that might as well be the true one, (B, 2^K), for the probabilities of edges.

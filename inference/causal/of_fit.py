@@ -197,13 +197,13 @@ def discover_attributes(
     each edge is.
 
     The table of profiles is scored at its effective number of rows
-    (:func:`inference.causal.rows.effective_rows`; the item parameters' share in the uncertainty counts
-    where they are few enough to differentiate by), and probabilities of graphs and edges are those
-    given the same table at the same rows, so that the graph drawn is the most probable one. With
-    ``num_draws`` they come from the rows completed with profiles many times
-    (:func:`inference.causal.rows.imputed_tables`), the items held at their estimates, and the
-    graph is the most probable one over these: single edges then count a little better, the
-    graph as a whole is the true one less often.
+    (:func:`inference.causal.rows.effective_rows`; the item parameters' share in the uncertainty
+    counts where they are few enough to differentiate by), and probabilities of graphs and edges are
+    those given the same table at the same rows, so that the graph drawn is the most probable one.
+    With ``num_draws`` they come from the rows completed with profiles many times
+    (:func:`inference.causal.rows.imputed_tables`), the items held at their estimates, and the graph
+    is the most probable one over these: single edges then count a little better, the graph as a
+    whole is the true one less often.
 
     Args:
         fit: of a model whose attributes have a free table of profiles (``LatentAttributeModel(...,
