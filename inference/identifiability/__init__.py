@@ -20,7 +20,7 @@ from inference.identifiability.q_matrix import (
     QMatrixReport as QMatrixReport,
     check_q_matrix as check_q_matrix,
 )
-from inference.identifiability.report import (
+from inference.identifiability.verdicts import (
     IdentifiabilityReport as IdentifiabilityReport,
     LayerReport as LayerReport,
     Violation as Violation,

@@ -29,18 +29,22 @@ import torch
 from torch import Tensor
 
 from inference.fitting.record import FitRecord
-from inference.identifiability.of_fit import IdentifiabilityText, identifiability_of
+from inference.identifiability.conditions import configurations
+from inference.identifiability.of_fit import IdentifiabilityText, identifiability_of, report_of
 from inference.identifiability.q_matrix import ItemKind, QMatrixReport, judge
-from inference.identifiability.report import IdentifiabilityReport, LayerReport, Violation
 from inference.identifiability.verdicts import (
     MAX_TABLE_LATENTS,
     VERDICTS,
     Bottom,
+    IdentifiabilityReport,
+    LayerReport,
+    Violation,
     decide,
     nearest_changes,
     repairs,
 )
 from inference.structures.layers.attributes import AttributeStructure
+from inference.structures.layers.structure import LayeredStructure
 from inference.structures.registry import structure_of
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.responses import LogNormal, NegativeBinomial, Normal, Poisson
@@ -144,9 +148,10 @@ def check_identifiability(
         report = _attribute_report(fit, item_names, latent_names)
         if report is not None:
             return report
-        own_kind = _of_its_kind(fit, data)
-        if own_kind is not None:
-            return own_kind
+        if isinstance(fit, FitRecord) and not fit.structure.layers:
+            own_kind = identifiability_of(fit, data)
+            if own_kind is not None:
+                return own_kind
     params, layers, root, item_names = _unpack(fit, layers, root, item_names)
     if threshold is not None and not threshold >= 0:
         raise ValueError(
@@ -434,9 +439,7 @@ def _not_highest(graph: np.ndarray, table: np.ndarray | None) -> tuple[Violation
     """
     if table is None:
         return ()
-    # (2^K, K)
-    codes = (np.arange(len(table))[:, None] >> np.arange(graph.shape[1] - 1, -1, -1)) & 1
-    has_all = codes @ graph.T == graph.sum(1)  # (2^K, J)
+    has_all = configurations(graph.shape[1]) @ graph.T == graph.sum(1)  # (2^K, J)
     highest = np.where(has_all, -np.inf, table).max(0)
     low = np.flatnonzero(table[-1] <= highest)
     latents = tuple(int(k) for k in np.flatnonzero(graph[low].any(0)))
@@ -465,13 +468,6 @@ def _table(
         else profiles.cpu().to(torch.float64)
     )
     return layer.features(configurations).numpy() @ loadings.T + intercepts
-
-
-def _of_its_kind(fit: Any, data: Any) -> IdentifiabilityText | None:
-    """The report of a fit of a model that describes no layers."""
-    if not isinstance(fit, FitRecord) or fit.structure.layers:
-        return None
-    return identifiability_of(fit, data)
 
 
 def _unpack(
@@ -547,3 +543,8 @@ def _names(names: Sequence[str] | None, site: str, size: int) -> tuple[str, ...]
 def _check_bottom(bottom: str) -> None:
     if bottom not in BOTTOMS:
         raise ValueError(f"bottom must be 'additive', 'dina' or 'gdm', got {bottom!r}")
+
+
+@report_of.register
+def _(structure: LayeredStructure, fit: FitRecord, data: Any) -> IdentifiabilityText:
+    return check_identifiability(fit)

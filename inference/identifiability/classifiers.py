@@ -34,6 +34,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from inference.fitting.record import FitRecord
 from inference.identifiability.classifier_evidence import (
     LEAST_ROWS,
     CrossCheck,
@@ -43,10 +44,12 @@ from inference.identifiability.classifier_evidence import (
     certainty,
     cross_checks,
     independence,
+    weight_errors,
     weight_interval,
 )
-from inference.identifiability.report import plain_values
-from inference.identifiability.weight_information import weight_errors
+from inference.identifiability.of_fit import IdentifiabilityText, report_of
+from inference.identifiability.verdicts import plain_values
+from inference.structures.classifiers.structure import ClassifierStructure
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_number, check_size
 
@@ -419,3 +422,21 @@ def _purity_line(record: Purity, names: tuple[str, ...]) -> str:
         f"{start}; mean {record.mean:.3f} (bounds {record.lower:.3f}, {record.upper:.3f}) over the"
         f" surest {record.share:.2%}, {record.rows:.0f} rows"
     )
+
+
+@report_of.register
+def _(structure: ClassifierStructure, fit: FitRecord, data: Any) -> IdentifiabilityText | None:
+    """The members of an ensemble, one a half of the rows, judge each other; a fit alone judges
+    itself.
+    """
+    from inference.inspection.classifiers import (  # it reads ensembles, which are judged here
+        complete_classifiers,
+        variate_names,
+    )
+
+    if data is None:
+        return None
+    params = (
+        fit.params if fit.draws is None else {name: value[0] for name, value in fit.draws.items()}
+    )
+    return check_classifiers(complete_classifiers(structure, params, data), variate_names(fit))

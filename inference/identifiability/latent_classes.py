@@ -25,11 +25,14 @@ from typing import Any
 
 import torch
 
+from inference.base.structure import Structure
 from inference.fitting.names import dims_of, labels_of
 from inference.fitting.posterior import log_likelihood_rows
 from inference.fitting.record import FitRecord
 from inference.identifiability.fisher import InformationReport, information_from_jacobian
+from inference.identifiability.of_fit import IdentifiabilityText, report_of
 from inference.identifiability.scores import MOST_PARAMETERS, row_scores
+from inference.structures.mixture.structure import MixtureStructure
 from inference.structures.mixture.tables import most_classes, table_too_small
 from ppl_models.parts.repr import shows_briefly
 
@@ -236,3 +239,15 @@ def three_groups(sizes: Sequence[int], num_classes: int) -> tuple[tuple[int, ...
             if sum(products) >= wanted:
                 return tuple(tuple(sorted(group)) for group in groups)
     return ()
+
+
+@report_of.register
+def _(structure: MixtureStructure, fit: FitRecord, data: Any) -> IdentifiabilityText | None:
+    # cells of the answers alone say nothing of how covariates enter
+    sizes = None if structure.regresses else structure.law.answers()
+    found = (
+        None
+        if sizes is None
+        else check_latent_classes(fit, sizes, not structure.threshold_names([""] * len(sizes)))
+    )
+    return found or report_of.dispatch(Structure)(structure, fit, data)

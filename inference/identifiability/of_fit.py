@@ -37,7 +37,7 @@ def identifiability_of(fit: FitRecord, data: Any = None) -> IdentifiabilityText 
         fit: of any program.
         data: the data of the fit, whose rows a program without theorems of its own is judged by.
     """
-    load_modules(f"{__package__}.theorems")
+    load_modules(__package__)
     data = as_fitted(fit, data)
     return report_of(fit.structure, fit, data)
 
@@ -47,8 +47,8 @@ def report_of(structure: Structure, fit: FitRecord, data: Any) -> Identifiabilit
     """Are the parameters locally identified? Rank and conditioning of the Fisher information, from
     the scores of the rows.
 
-    A kind with theorems of its own registers a better answer in a file of
-    :mod:`inference.identifiability.theorems`.
+    A kind with theorems of its own registers a better answer in the file of the theorem, in this
+    folder.
     """
     size = sum(value.numel() for value in fit.params.values())
     if data is None or fit.draws is not None or structure.local_sites or size > MOST_PARAMETERS:

@@ -18,9 +18,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from inference.fitting.columns import checked_as_fitted
+from inference.fitting.record import FitRecord
+from inference.identifiability.of_fit import IdentifiabilityText, report_of
+from inference.programs.tables import first_tensor
 from inference.structures.options.align import align_options, policy_error
 from inference.structures.options.moment_counts import OptionMoments
 from inference.structures.options.moments import MomentDiagnostics, state_by_state
+from inference.structures.options.structure import OptionsStructure
 from ppl_models.descriptions.options import ChainDescription, with_high
 
 RARE = 1e-3  # transitions rarer than this count as impossible: priors make them out of nothing
@@ -141,3 +146,13 @@ def check_options(params: Mapping[str, Tensor], chain: ChainDescription) -> Opti
         )
     )
     return OptionIdentifiability(identified, reason, error, found.diagnostics)
+
+
+STEPS = 3  # in succession, whose law the argument is about
+
+
+@report_of.register
+def _(structure: OptionsStructure, fit: FitRecord, data: Any) -> IdentifiabilityText:
+    if data is not None and first_tensor(checked_as_fitted(fit, data)[0]).shape[1] < STEPS:
+        return OptionIdentifiability(False, f"no sequence has {STEPS} steps", float("nan"), None)
+    return check_options(fit.params, structure.about)

@@ -47,7 +47,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from inference.identifiability.coverage import cover
+from inference.identifiability.conditions import configurations, cover
+from inference.identifiability.verdicts import join, some
 
 ItemKind = Literal["pure", "conjunctive", "disjunctive", "additive", "general"]
 KINDS: dict[str, ItemKind] = {
@@ -125,24 +126,24 @@ class QMatrixReport:
                     f"{self.item_names[j]} for {self.attribute_names[k]}"
                     for k, j in enumerate(block)
                 ]
-                lines.append(f"Items of the {name} block: {', '.join(_some(pairs, 16))}.")
+                lines.append(f"Items of the {name} block: {', '.join(some(pairs, 16))}.")
         if self.first and self.verdict in VERDICTS[2:]:
             rest = [
                 self.item_names[j]
                 for j in range(len(self.kinds))
                 if j not in {*self.first, *self.second}
             ]
-            lines.append(f"The rest: {', '.join(_some(rest, 16)) or 'none'}.")
+            lines.append(f"The rest: {', '.join(some(rest, 16)) or 'none'}.")
         if self.alike:
             lines.append(
                 "The Q-matrix is not complete. No item tells these profiles apart, whatever the"
                 " parameters:"
             )
             groups = [
-                " = ".join(_some([_profile(own, self.attribute_names) for own in group]))
+                " = ".join(some([_profile(own, self.attribute_names) for own in group], MOST_NAMES))
                 for group in self.alike
             ]
-            lines += [f"  {group}" for group in _some(groups)]
+            lines += [f"  {group}" for group in some(groups, MOST_NAMES)]
         elif self.alike is not None:
             lines.append("The Q-matrix is complete: any two profiles differ in some item.")
         return "\n".join([*lines, *self.reasons])
@@ -270,7 +271,7 @@ def judge(
     coarse = binary if several is None else binary & ~several
     full = profiles is None
     if profiles is None and size <= MAX_LISTED:
-        profiles = (np.arange(2**size)[:, None] >> np.arange(size - 1, -1, -1)) & 1
+        profiles = configurations(size)
     pure = _pure_items(graph, kinds, profiles)
     alike = (
         None
@@ -369,7 +370,7 @@ def judge(
                 "Two disjoint blocks with an item for each attribute, and the rest tells almost"
                 " surely any two profiles apart (matchings)."
             )
-            return said("generic", ground + table, *blocks, reasons=_some(reasons))
+            return said("generic", ground + table, *blocks, reasons=some(reasons, MOST_NAMES))
         reasons.append(_no_blocks(graph, kinds, attribute_names))
     if not full:
         reasons.append(
@@ -381,7 +382,7 @@ def judge(
             "The law of the attributes has fewer parameters than a table of profiles, and may make"
             " up for missing items; that is not decided here."
         )
-    return said("not established", "No sufficient condition holds.", reasons=_some(reasons, 12))
+    return said("not established", "No sufficient condition holds.", reasons=some(reasons, 12))
 
 
 # ---------------------------------------------------------------- conditions
@@ -461,7 +462,7 @@ def _against(
         out.append(
             "Of profiles that no item tells apart only the sum of the probabilities is determined."
             + (
-                f" No item asks for {_join(missing)} alone: add a pure item for"
+                f" No item asks for {join(missing)} alone: add a pure item for"
                 f" {'it' if len(missing) == 1 else 'each'}."
                 if missing
                 else ""
@@ -507,7 +508,7 @@ def _conjunctive(
 ) -> list[str]:
     """What Gu and Xu's conditions lack, one sentence a piece."""
     missing = [names[k] for k, own in enumerate(pure) if not own]
-    out = [f"(A) fails: no item asks for {_join(missing)} alone."] if missing else []
+    out = [f"(A) fails: no item asks for {join(missing)} alone."] if missing else []
     if not missing:
         rest = np.delete(graph, [own[0] for own in pure], axis=0)
         _, group = np.unique(rest, axis=1, return_inverse=True)
@@ -515,11 +516,11 @@ def _conjunctive(
             same = [names[k] for k in np.flatnonzero(group.ravel() == g)]
             if len(same) > 1:
                 out.append(
-                    f"(B) fails: beside one pure item each, {_join(same)} are asked for by the same"
+                    f"(B) fails: beside one pure item each, {join(same)} are asked for by the same"
                     " items."
                 )
     few = [f"{names[k]} ({n})" for k, n in enumerate(graph.sum(0).tolist()) if n < 3]
-    return [*out, f"(C) fails: fewer than three items ask for {_join(few)}."] if few else out
+    return [*out, f"(C) fails: fewer than three items ask for {join(few)}."] if few else out
 
 
 def _told_apart(
@@ -603,7 +604,7 @@ def _no_blocks(graph: np.ndarray, kinds: Sequence[ItemKind], names: tuple[str, .
         " be found"
     )
     return (
-        f"{start}: fewer than {needed} {which} ask for {_join(few)}."
+        f"{start}: fewer than {needed} {which} ask for {join(few)}."
         if few
         else f"{start}: several attributes share too few items."
     )
@@ -622,17 +623,6 @@ def _lacking(name: str, own: Sequence[int], item_names: tuple[str, ...]) -> str:
 
 def _profile(bits: Sequence[int], names: tuple[str, ...]) -> str:
     return "{" + ", ".join(name for name, bit in zip(names, bits, strict=True) if bit) + "}"
-
-
-def _some(texts: list[str], most: int = MOST_NAMES) -> list[str]:
-    return (
-        texts if len(texts) <= most else [*texts[: most - 1], f"and {len(texts) - most + 1} more"]
-    )
-
-
-def _join(names: Sequence[str]) -> str:
-    shown = _some(list(names), 8)
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
 def _each(owner: str, argument: str, given: Any, kind: type, size: int) -> list[Any]:

@@ -32,7 +32,7 @@ from inference.base.structure import Method
 from inference.fitting.fit import fit
 from inference.fitting.result import Fit
 from inference.identifiability.classifiers import ClassifierIdentifiability, check_classifiers
-from inference.inspection.classifier_curves import (
+from inference.inspection.classifiers import (
     classifier_curves,
     classifier_structure,
     complete_classifiers,

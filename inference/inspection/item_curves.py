@@ -30,8 +30,7 @@ from torch import Tensor
 
 from inference.fitting.names import labels_of
 from inference.fitting.record import FitRecord
-from inference.inspection.attribute_moments import answers_of, profiles_of, refuse_penalty
-from inference.inspection.attributes import attribute_model
+from inference.inspection.attributes import answers_of, attribute_model, profiles_of, refuse_penalty
 from inference.uncertainty import Information, observed_information
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.responses import Bernoulli, ResponseFamily

@@ -48,7 +48,7 @@ from scipy.stats import chi2
 from torch import Tensor
 
 from inference.fitting.record import FitRecord
-from inference.inspection.attribute_moments import answers_of, holm, refuse_penalty
+from inference.inspection.attributes import answers_of, holm, refuse_penalty
 from inference.programs.curvature import generalised_inverse
 from inference.structures.layers.attributes import AttributeStructure
 from inference.uncertainty import observed_information
