@@ -1,6 +1,4 @@
-"""What causes what among attributes: graphs from a table of profile probabilities, and how far to
-believe them.
-"""
+"""Causal graphs among attributes from a table of profile probabilities."""
 
 from inference.causal.discovery import CausalReport as CausalReport, discover as discover
 from inference.causal.edges import Classes as Classes, edge_probabilities as edge_probabilities

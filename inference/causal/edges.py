@@ -1,4 +1,4 @@
-r"""Classes of DAGs and their probabilities: of graphs, edges and directions, over several tables.
+r"""Classes of DAGs, and probabilities of graphs, edges and directions over tables.
 
 Given one table worth n rows, the probability of a class of DAGs is proportional to the exponential
 of its score (all classes alike beforehand): its marginal likelihood under ``BDeu()``, the
@@ -50,7 +50,7 @@ CHUNK = 2**22  # numbers held at once
 
 @functools.cache
 def all_dags(num_attributes: int) -> np.ndarray:
-    """The sets of parents in every DAG, (number of DAGs, K) integers: bit i of entry j says i -> j.
+    """Sets of parents in every DAG, (number of DAGs, K): bit i of entry j says i -> j.
 
     Raises:
         ValueError: for more than five attributes.
@@ -131,8 +131,7 @@ def all_classes(num_attributes: int) -> Classes:
 def likely_classes(
     sets: np.ndarray, rng: np.random.Generator
 ) -> tuple[dict[Pdag, tuple[int, ...]], float]:
-    """Classes that are likely under one of several tables, each with one of its DAGs, and the
-    probability that a further draw would bring a new one.
+    """Classes likely under several tables, each with a DAG, and the probability of new ones.
 
     Args:
         sets: F of every set of attributes (:mod:`inference.causal.scores`), (B, 2^K).
@@ -275,8 +274,7 @@ class EdgeProbabilities:
 
     @property
     def median(self) -> Cpdag:
-        """Edges with a probability above one half; an arrow where it has more than half of the
-        edge's probability.
+        """Edges with probability above one half, arrows with more than half of the edge's.
 
         It need not be a CPDAG.
         """
@@ -323,8 +321,9 @@ class EdgeProbabilities:
         return "\n".join(lines)
 
     def plot(self, ax: Any = None) -> Any:
-        """The most probable graph, its edges as dark as they are probable; see
-        :func:`inference.plots.plot_causal_graph`.
+        """Plot the most probable graph, edges as dark as they are probable.
+
+        See :func:`inference.plots.plot_causal_graph`.
         """
         return draw("plot_causal_graph", self.modal, weights=self.adjacent, ax=ax)
 
@@ -426,8 +425,9 @@ def edge_probabilities(
 
 
 def search_way(owner: str, search: Any, num_attributes: int) -> Search:
-    """The search given; for None an exact one up to eight attributes, a greedy one beyond; a
-    ValueError for what is none.
+    """Search given, or for None an exact one up to eight attributes, ``GES()`` beyond.
+
+    A ValueError for another object.
     """
     if search is None:
         return ExactSearch() if num_attributes <= MOST_EXACT else GES()
@@ -453,8 +453,8 @@ def _class_shares(sets: np.ndarray, member: np.ndarray) -> np.ndarray:
     """The probability of every class, averaged over tables, (number of classes,).
 
     Args:
-        sets: F of every set, (B, 2^K); member: parents in one DAG of each class, (number of
-            classes, K).
+        sets: F of every set, (B, 2^K).
+        member: parents in one DAG of each class, (number of classes, K).
     """
     total = np.zeros(len(member))
     step = max(1, CHUNK // len(member))

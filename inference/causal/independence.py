@@ -1,4 +1,4 @@
-r"""Conditional mutual information of two attributes: tests, intervals, the strength of edges.
+r"""Conditional mutual information of attributes: tests, intervals, strength of edges.
 
 The statistic on a table worth n rows is :math:`G = 2 n I(X; Y \mid Z)`. Where X and Y are
 independent given Z it is about chi-square, one degree of freedom for each state of Z in which both
@@ -65,9 +65,7 @@ class Dependence:
 
 
 def log_ratios(cells: np.ndarray) -> np.ndarray:
-    """log p(x, y | z) / (p(x | z) p(y | z)) of p(z, x, y), shape (Z, 2, 2); 0 where a cell is
-    empty.
-    """
+    """Log-ratios log p(x, y | z) / (p(x | z) p(y | z)) of cells (Z, 2, 2); 0 where one is empty."""
     joint = cells.sum((1, 2), keepdims=True)
     expected = cells.sum(2, keepdims=True) * cells.sum(1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -89,7 +87,9 @@ def dependence(
     Args:
         marginals: of a table that sums to one.
         num_rows: n.
-        first, second: attributes; given: a set of others.
+        first: an attribute.
+        second: another one.
+        given: a set of others.
         confidence: of the interval.
     """
     cells = marginals.crossed(first, second, given)
@@ -117,7 +117,7 @@ def dependence(
 
 
 def _noncentralities(statistic: float, degrees: int, tail: float) -> tuple[float, float]:
-    """The noncentralities under which a statistic lies as far up, and as far down, as the tail."""
+    """Noncentralities under which a statistic is the upper, and the lower, tail."""
     degrees = max(degrees, 1)
     typical = max(statistic, float(degrees))
     if typical > LARGE:
@@ -131,9 +131,7 @@ def _noncentralities(statistic: float, degrees: int, tail: float) -> tuple[float
 
 
 def _solve(statistic: float, degrees: int, share: float) -> float:
-    """The noncentrality at which a share of all statistics lies below this one, 0 where that share
-    is not reached.
-    """
+    """Noncentrality with a share of all statistics below this one; 0 if it is not reached."""
     if float(chndtr(statistic, degrees, 0.0)) <= share:
         return 0.0
     below, above = 0.0, 4 * (statistic + degrees) + 40
@@ -170,8 +168,7 @@ class EdgeStrength:
 
 @dataclass(frozen=True)
 class TripleStrength:
-    """Three attributes i - j - k with i and k not adjacent, and how clear it is whether i -> j <-
-    k.
+    """Triple i - j - k, i and k not adjacent, and the strength of i -> j <- k.
 
     Args:
         triple: (i, j, k), i < k.
@@ -217,7 +214,8 @@ def strengths(
         graph: the CPDAG.
         marginals: of a table that sums to one.
         num_rows: that the table is worth.
-        level: of the tests; confidence: of the intervals.
+        level: of the tests.
+        confidence: of the intervals.
 
     Raises:
         ValueError: for a graph that is not that of a class.
@@ -266,7 +264,7 @@ def _weakest(
     confidence: float,
     direct: Dependence,
 ) -> Dependence:
-    """The dependence with the largest p-value over sets next to either, the smaller sets first."""
+    """Dependence with the largest p-value given sets next to either, smaller sets first."""
     near = [members(adjacent[own] & ~(1 << other)) for own, other in ((i, k), (k, i))]
     looked: set[int] = set()
     weakest = direct
@@ -312,9 +310,7 @@ def _triple(
 
 
 def _difference_variance(marginals: Marginals, i: int, j: int, k: int, given: int) -> float:
-    """Variance over rows of log-ratio(i, k | given, j) - log-ratio(i, k | given): that of the
-    difference of informations, times n.
-    """
+    """Variance of log-ratio(i, k | given, j) - log-ratio(i, k | given) over rows."""
     nodes = [*members(given | 1 << j), i, k]
     cube = marginals.of(mask_of(nodes)).reshape((2,) * len(nodes))
     # given and j ascending, then i, k

@@ -1,4 +1,4 @@
-r"""Posteriors of the rows: what a table is worth, draws of it, and graphs refitted to the rows.
+r"""Posteriors of rows: the worth of a table, draws of it, and graphs refitted to rows.
 
 All three take the posterior probabilities of profiles, :math:`\varphi_{i\alpha} \propto p_\alpha
 L_{i\alpha}` of row i, (N, 2^K), and know the likelihood of the items through :math:`L_{i\alpha}
@@ -85,7 +85,7 @@ CHUNK = 2**22  # numbers of scaled posteriors held at once
 @shows_briefly
 @dataclass(frozen=True)
 class EffectiveRows:
-    """What a table is worth in rows with known profiles.
+    """Worth of a table in rows with known profiles.
 
     Args:
         num_rows: N over the mean inflation of pairs: what searches and tests should be told.
@@ -108,7 +108,7 @@ class EffectiveRows:
     items_estimated: bool
 
     def text(self) -> str:
-        """What was found, in words."""
+        """Findings in words."""
         lines = [
             f"The {self.observed_rows:,} rows tell as much about the attributes as"
             f" {self.num_rows:,.0f} rows would whose profiles were known"
@@ -204,9 +204,7 @@ def effective_rows(posterior: Any, table: Any = None, other_scores: Any = None) 
 def _information(
     rows: np.ndarray, weights: np.ndarray, kept: np.ndarray, scores: np.ndarray | None
 ) -> np.ndarray:
-    """S on the profiles that are kept, the other parameters projected out, and 1 along the
-    direction that no table can move in.
-    """
+    """S on the kept profiles, other parameters projected out, and 1 along the fixed sum."""
     root, size = np.sqrt(weights[kept]), int(kept.sum())
     information = np.zeros((size, size))
     cross = np.zeros((size, 0 if scores is None else scores.shape[1]))
@@ -234,7 +232,7 @@ def _information(
 def _inflation(
     function: np.ndarray, weights: np.ndarray, values: np.ndarray, vectors: np.ndarray
 ) -> float:
-    """g' S^-1 g / g' g; NaN for a function that is constant under the table."""
+    """Inflation g' S^-1 g / g' g; NaN for a function that is constant under the table."""
     centred = np.sqrt(weights) * (function - weights @ function / weights.sum())
     size = float(centred @ centred)
     if size < 1e-12:
@@ -248,8 +246,7 @@ WARM_UP = 50  # sweeps before the first table is kept
 def dirichlet_tables(
     table: Any, num_rows: float, num_draws: int = 200, seed: int = 0, prior_rows: float = 1.0
 ) -> np.ndarray:
-    """Draws of the table given that it is worth so many rows: Dirichlet(n p + a / 2^K), (num_draws,
-    2^K).
+    """Draw tables worth so many rows: Dirichlet(n p + a / 2^K), (num_draws, 2^K).
 
     Args:
         table: profile probabilities, (2^K,) or (2, ..., 2).
@@ -285,7 +282,8 @@ def resampled_tables(
     Args:
         posterior: profile probabilities of every row at the fit, (N, 2^K).
         table: that of the fit; None for the mean of the posterior.
-        num_draws, seed: how many, and of what seed.
+        num_draws: how many.
+        seed: of the draws.
         num_iterations: of EM at most; each draw starts at the fitted table and stops when no
             probability moves by 1e-6.
 
@@ -315,8 +313,7 @@ def resampled_tables(
 
 
 def completed_rows(observed_rows: float, num_rows: float) -> float:
-    """What a table of completed rows is worth, where that of the fit is worth ``num_rows`` of
-    ``observed_rows``; see above.
+    """Worth of a completed table, where the fit's is worth ``num_rows``; see above.
 
     A score needs one row at least.
     """
@@ -332,8 +329,7 @@ def imputed_tables(
     prior_rows: float = 1.0,
     thin: int = 1,
 ) -> np.ndarray:
-    """Shares of profiles among the rows, every row completed with a profile drawn from its
-    posterior, (num_draws, 2^K).
+    """Impute the profile of every row from its posterior: tables, (num_draws, 2^K).
 
     Between completions the table is drawn from its Dirichlet given the last one; 50 sweeps go
     before the first that is kept. Score them at N n / (2 N - n) rows, n being what the table is
@@ -342,7 +338,8 @@ def imputed_tables(
     Args:
         posterior: profile probabilities of every row at the fit, (N, 2^K).
         table: that of the fit; None for the mean of the posterior.
-        num_draws, seed: how many, and of what seed.
+        num_draws: how many.
+        seed: of the draws.
         prior_rows: what the Dirichlet prior is worth in rows, spread evenly; 1 agrees with the
             score ``BDeu()``.
         thin: sweeps for each table kept.
@@ -386,9 +383,7 @@ def _rows_and_table(owner: str, posterior: Any, table: Any) -> tuple[np.ndarray,
 
 
 def _likelihoods(owner: str, posterior: Any, table: Any) -> tuple[np.ndarray, np.ndarray]:
-    """L up to a factor for every row, (N, 2^K), zero for profiles of probability zero; and the
-    table.
-    """
+    """L up to a factor for every row, (N, 2^K), and the table."""
     rows, weights = _rows_and_table(owner, posterior, table)
     ratios = np.divide(rows, weights, out=np.zeros_like(rows), where=weights > 0)
     if not (ratios.max(1) > 0).all():
@@ -418,7 +413,7 @@ TOLERANCE = 1e-8  # of the log-likelihood, relative
 
 @dataclass(frozen=True)
 class GraphOnRows:
-    """How well one graph explains the rows.
+    """Fit of one graph to the rows.
 
     Args:
         graph: its CPDAG; None for the free table.
@@ -548,9 +543,7 @@ def _fitted(
 
 
 def _projected(table: np.ndarray, parents: Sequence[int], bits: np.ndarray) -> np.ndarray:
-    """The table of the DAG that lies nearest to a table: the product of its conditional
-    probabilities.
-    """
+    """Nearest table of the DAG: the product of its conditional probabilities."""
     marginals, out = Marginals(table), np.ones(len(table))
     for k, mask in enumerate(parents):
         family = marginals.of(mask | 1 << k)[_places(mask | 1 << k, bits)]
@@ -561,7 +554,7 @@ def _projected(table: np.ndarray, parents: Sequence[int], bits: np.ndarray) -> n
 
 
 def _places(mask: int, bits: np.ndarray) -> np.ndarray:
-    """Where each profile stands in the marginal of a set."""
+    """Place of each profile in the marginal of a set."""
     places = np.zeros(len(bits), dtype=np.int64)
     for k in range(bits.shape[1]):
         if mask >> k & 1:

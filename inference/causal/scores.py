@@ -52,14 +52,16 @@ class BIC:
     """The log-likelihood less half of log n for every free probability."""
 
     def of_set(self, counts: np.ndarray, size: int, num_rows: float) -> np.ndarray:
+        """F(S) from the counts, (..., 2^size) -> (...)."""
         value: np.ndarray = xlogy(counts, counts).sum(-1) - 0.5 * (2**size - 1) * np.log(num_rows)
         return value
 
 
 @dataclass(frozen=True)
 class BDeu:
-    """The log marginal likelihood under Dirichlet priors that together are worth
-    ``equivalent_sample_size`` rows, spread evenly.
+    """Log marginal likelihood under Dirichlet priors, spread evenly over the cells.
+
+    Together they are worth ``equivalent_sample_size`` rows.
 
     Args:
         equivalent_sample_size: a > 0; larger values make more edges.
@@ -86,6 +88,7 @@ class BDeu:
             )
 
     def of_set(self, counts: np.ndarray, size: int, num_rows: float) -> np.ndarray:
+        """F(S) from the counts, (..., 2^size) -> (...)."""
         own = self.equivalent_sample_size * 0.5**size
         cells = gammaln(counts + own).sum(-1) - 2**size * gammaln(own)
         value: np.ndarray = cells - self.edge_penalty * size * (size - 1) / 2
@@ -104,7 +107,7 @@ def score_rule(owner: str, score: Any) -> Score:
 
 
 def tie_tolerance(num_rows: float) -> float:
-    """Differences of scores below this are rounding: the scores of n rows are of the size of n."""
+    """Differences of scores that are rounding: scores of n rows are of the size of n."""
     return 1e-9 + 1e-12 * num_rows
 
 
@@ -147,8 +150,7 @@ class SetScores:
 def all_set_scores(
     tables: np.ndarray, num_rows: float, score: Score, most: int | None = None
 ) -> np.ndarray:
-    """F of every set for a batch of tables, (B, 2^K): bit k of a place says whether attribute k is
-    in the set.
+    """F of every set for several tables, (B, 2^K): bit k of a place is attribute k.
 
     Args:
         tables: (B, 2^K), each sums to one.

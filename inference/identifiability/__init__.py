@@ -1,4 +1,4 @@
-"""Is the model identified? The conditions, the proofs, and the information in the data."""
+"""Identifiability of a model: conditions, proofs, and the information in the data."""
 
 from inference.identifiability.check import (
     check_graph as check_graph,

@@ -1,5 +1,4 @@
-r"""Is the model identified? The conditions of Lee and Gu, layer by layer, with names, proofs,
-margins and repairs.
+r"""Identifiability of layers of binary latents (Lee and Gu), with margins and repairs.
 
 A layer whose children depend on K binary latents through a graph G and loadings W is, up to the
 labels of the latents,
@@ -100,8 +99,7 @@ def check_identifiability(
     predictors: Tensor | None = None,
     data: Any = None,
 ) -> Any:
-    r"""Decide the conditions for every layer of a fit, or those of the Q-matrix of a latent
-    attribute model.
+    r"""Decide the identifiability of a fit: of its layers, its Q-matrix, or by its kind.
 
     An edge is a loading with :math:`|W_{jk}| \ge` threshold, not zero, and in the layer's graph
     where that is given.
@@ -290,9 +288,7 @@ def check_graph(
 def _attribute_report(
     given: Any, item_names: Sequence[str] | None, latent_names: Mapping[str, Sequence[str]] | None
 ) -> QMatrixReport | None:
-    """The verdict on a latent attribute model with a Q-matrix, or on a fit of one; None for another
-    model.
-    """
+    """Report of a latent attribute model with a Q-matrix; None for another model."""
     params = getattr(given, "params", None)
     structure = (
         structure_of(given if params is None else given.model)
@@ -344,7 +340,6 @@ def _own_names(names: Sequence[str] | None, noun: str, size: int) -> tuple[str, 
 
 
 def _kinds(layer: GeneralizedLinearLayer) -> list[ItemKind]:
-    """How each item depends on its attributes."""
     if layer.graph is None or layer.edges is None:
         raise ValueError("_kinds: a layer with a graph was expected")
     out: list[ItemKind] = []
@@ -434,9 +429,7 @@ def _violations(
 
 
 def _not_highest(graph: np.ndarray, table: np.ndarray | None) -> tuple[Violation, ...]:
-    """Children that break the sign rule of conjunctions and interactions, from predictors (2^K,
-    J).
-    """
+    """Children that break the sign rule of conjunctions and interactions."""
     if table is None:
         return ()
     has_all = configurations(graph.shape[1]) @ graph.T == graph.sum(1)  # (2^K, J)

@@ -1,4 +1,4 @@
-r"""Evidence of rows: certainty of classifiers, differences of densities, information on weights.
+r"""Evidence of rows: certainty of classifiers, differences of densities, weights.
 
 Notation: :math:`\alpha_t^{(i)}(x) = P(\text{component } i \mid x_t)` for variate t, :math:`w_i =
 E\,\alpha_t^{(i)}`.
@@ -45,7 +45,7 @@ NUM_BLOCKS, NUM_RESAMPLES = 500, 200
 
 @dataclass(frozen=True)
 class Purity:
-    """How sure a classifier is where it is surest.
+    """Certainty of a classifier where it is surest.
 
     Args:
         variate: t.
@@ -105,8 +105,9 @@ class CrossCheck:
 
 @dataclass(frozen=True)
 class LabelFreeWeight:
-    """The share of a component from counts alone: rows of X_i times rows of Y_i, over N times rows
-    of both.
+    """Share of a component from counts alone.
+
+    Rows of X_i times rows of Y_i, over N times rows of both.
 
     Args:
         variates: t, u; component: i.
@@ -124,7 +125,7 @@ class LabelFreeWeight:
 
 @dataclass(frozen=True)
 class Independence:
-    r"""Whether the C densities of a variate are linearly independent.
+    r"""Linear independence of the C densities of a variate.
 
     :math:`G_{ij} = E[\alpha^{(i)} \alpha^{(j)}] / (w_i w_j)` is the Gram matrix of :math:`f_i /
     \sqrt{P}`; ``smallest`` is the smallest eigenvalue of G scaled to ones on its diagonal, 1 where
@@ -146,9 +147,7 @@ class Independence:
 
 
 def one_sided(variance_rows: float, by_member: np.ndarray, level: float) -> float:
-    """Half-width of a one-sided bound: error from the rows, and scatter of the members (Student's t
-    with M - 1 degrees).
-    """
+    """Half-width of a one-sided bound from rows and members (Student's t, M - 1 degrees)."""
     from scipy.stats import norm, t
 
     num = len(by_member)
@@ -170,7 +169,9 @@ def certainty(
 
     Args:
         members: (M, N, C), the classifier of one variate in each of M matched fits.
-        variate, component, against: see :class:`Purity`.
+        variate: see :class:`Purity`.
+        component: likewise.
+        against: likewise.
         delta: the supremum counts as one from 1 - delta on.
         level: of the bounds, for example 0.95.
     """
@@ -209,12 +210,14 @@ def certainty(
 def certainty_by_share(
     members: np.ndarray, component: int, against: int | None = None, level: float = 0.95
 ) -> list[tuple[float, float, float, float, float]]:
-    """Share of the mass, rows, mean, lower and upper bound of the ratio for every share that is
-    small enough and holds thirty rows, falling.
+    """Share of the mass, rows, mean, lower and upper bound of the ratio, by share.
+
+    For every share that is small enough and holds thirty rows, falling.
 
     Args:
-        members: (M, N, C), the classifier of one variate in each of M matched fits; component,
-            against: see :class:`Purity`.
+        members: (M, N, C), the classifier of one variate in each of M matched fits.
+        component: see :class:`Purity`.
+        against: likewise.
         level: of the bounds of all shares together.
     """
     top = members[..., component]
@@ -260,10 +263,11 @@ def certainty_by_share(
 def cross_checks(
     alphas: list[np.ndarray], weights: np.ndarray, eps: float, level: float
 ) -> tuple[list[CrossCheck], list[LabelFreeWeight]]:
-    """Counts of pure rows in two variates against what classifiers as sure as they say would give.
+    """Counts of pure rows in two variates against those that sure classifiers would give.
 
     Args:
-        alphas: V arrays (N, C); weights: (C,).
+        alphas: V arrays (N, C).
+        weights: (C,).
         eps: a row is pure where alpha is at least 1 - eps.
         level: of all bounds together.
     """
@@ -313,8 +317,9 @@ def cross_checks(
 
 
 def clopper_pearson(successes: int, trials: int, tail: float) -> tuple[float, float]:
-    """Exact bounds of a chance, each missed with a chance of at most ``tail`` (Clopper and Pearson
-    1934, doi:10.2307/2331986).
+    """Exact bounds of a probability, each missed with probability at most ``tail``.
+
+    Source: C. J. Clopper and E. S. Pearson (1934), doi:10.2307/2331986.
     """
     from scipy.stats import beta
 
@@ -328,16 +333,18 @@ def clopper_pearson(successes: int, trials: int, tail: float) -> tuple[float, fl
 def independence(
     members: np.ndarray, variate: int, tolerance: float, level: float, seed: int
 ) -> Independence:
-    """Eigenvalues of the Gram matrix of the densities of one variate, with a bootstrap over rows.
+    """Eigenvalues of the Gram matrix of a variate's densities, with a bootstrap of rows.
 
     With several members each product takes two different ones, so that their noise does not pass
     for a difference.
 
     Args:
-        members: (M, N, C); variate: v.
+        members: (M, N, C).
+        variate: v.
         tolerance: densities count as dependent where the lower bound of ``smallest`` does not
             exceed it.
-        level: of the bounds; seed: of the bootstrap.
+        level: of the bounds.
+        seed: of the bootstrap.
     """
     num_members, num_rows, size = members.shape
     mean = members.mean(0)
@@ -391,8 +398,7 @@ def _smallest(gram: np.ndarray) -> float:
 
 
 def weight_interval(weights: np.ndarray, suprema: np.ndarray) -> tuple[float, float]:
-    r"""All shares of component 0 that some mixture of two components with the same law of two
-    variates can have.
+    r"""Interval of the weights of component 0 that have the same distribution of two variates.
 
     .. math::
 
@@ -437,11 +443,13 @@ SINGULAR = 1e-9
 
 
 def weight_errors(alphas: Sequence[np.ndarray], weights: np.ndarray, seed: int = 0) -> np.ndarray:
-    """Least standard errors of the weights, (C,), from as many rows as there are; infinite where
-    the cells do not determine them.
+    """Least standard errors of the weights, (C,), for as many rows as there are.
+
+    Infinite where the cells do not determine them.
 
     Args:
-        alphas: V arrays (N, C), the classifier of each variate; weights: (C,).
+        alphas: V arrays (N, C), the classifier of each variate.
+        weights: (C,).
         seed: of cells and draws.
     """
     generator = np.random.default_rng(seed)

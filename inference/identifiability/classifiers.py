@@ -1,5 +1,4 @@
-r"""Does the law of the data determine a mixture of conditionally independent variates? Theorems 1
-and 2, with finite samples.
+r"""Identifiability of mixtures of conditionally independent variates, from finite samples.
 
 .. math::
 
@@ -63,7 +62,7 @@ WANTED = 0.01  # standard error of a weight that is called good
 @shows_briefly
 @dataclass(frozen=True)
 class ClassifierIdentifiability:
-    """What a fit's classifiers say of its uniqueness.
+    """Uniqueness of a fit of independent classifiers.
 
     Args:
         verdict: "supported", "refuted at this resolution", or "open".
@@ -103,7 +102,7 @@ class ClassifierIdentifiability:
         return tuple(check for check in self.checks if check.verdict == "disagrees")
 
     def sentences(self) -> list[str]:
-        """What it means for the fit, the verdict first."""
+        """Sentences for the user, the verdict first."""
         return _sentences(self)
 
     def text(self) -> str:
@@ -137,8 +136,7 @@ def check_classifiers(
     tolerance: float = 1e-3,
     seed: int = 0,
 ) -> ClassifierIdentifiability:
-    r"""Judge theorems 1 and 2 (two variates) or linear independence (three and more) from
-    classifier values.
+    r"""Judge theorems 1 and 2, or linear independence from three variates on.
 
     Args:
         alphas: one array a variate, (N, C): :math:`P(\text{component} \mid x_v)` of every row; or
@@ -357,7 +355,6 @@ def _many_variates(report: ClassifierIdentifiability, num: str) -> list[str]:
 
 
 def _least_errors(report: ClassifierIdentifiability, num: str) -> list[str]:
-    """How well the weights can be known at all, and how many rows would make that better."""
     errors = report.weight_errors or ()
     if not errors or not all(math.isfinite(error) for error in errors):
         return []
@@ -426,9 +423,7 @@ def _purity_line(record: Purity, names: tuple[str, ...]) -> str:
 
 @report_of.register
 def _(structure: ClassifierStructure, fit: FitRecord, data: Any) -> IdentifiabilityText | None:
-    """The members of an ensemble, one a half of the rows, judge each other; a fit alone judges
-    itself.
-    """
+    """Members of an ensemble, one a half of the rows, judge each other."""
     from inference.inspection.classifiers import (  # it reads ensembles, which are judged here
         complete_classifiers,
         variate_names,

@@ -1,4 +1,4 @@
-r"""Conditions A, B and C, under which a layer of binary latents is identified; plain arrays.
+r"""Conditions A, B and C for the identifiability of a layer of binary latents.
 
 A layer has a graph G, bool (J, K): child j depends on latent k.
 
@@ -35,8 +35,7 @@ CHUNK = 2**22
 
 @dataclass(frozen=True)
 class Separation:
-    r"""Condition B, decided: the least :math:`\|R (a - a')\|_\infty` over two different
-    configurations.
+    r"""Condition B, decided: the least :math:`\|R (a - a')\|_\infty` of two configurations.
 
     Args:
         holds: whether it is positive; None where neither could be proved.
@@ -73,8 +72,7 @@ def exclusive_children(graph: np.ndarray) -> list[np.ndarray]:
 
 
 def rest_of(graph: np.ndarray, loadings: np.ndarray | None) -> np.ndarray:
-    """The children left for condition B once each latent has spent two exclusive ones (as many as
-    it has, if fewer).
+    """Children left for condition B once each latent has spent two exclusive ones.
 
     Which two does not matter for B, and the largest loading is kept, for the margin.
     """
@@ -93,8 +91,9 @@ def rest_of(graph: np.ndarray, loadings: np.ndarray | None) -> np.ndarray:
 
 
 def undetermined(graph: np.ndarray) -> np.ndarray:
-    r"""Latents whose difference is not forced to zero by :math:`R \delta = 0`, whatever the nonzero
-    loadings are.
+    r"""Latents whose difference :math:`R \delta = 0` does not force to zero.
+
+    Whatever the nonzero loadings are.
 
     A row with one latent left forces it to zero; repeat. If none is left, B holds for every value
     of the loadings.
@@ -146,9 +145,7 @@ def separate(rows: np.ndarray, with_margin: bool = True) -> Separation:
 
 
 def _least_by_enumeration(rows: np.ndarray) -> tuple[float, np.ndarray]:
-    """The least distance and its difference, over half of all differences (the other half has
-    opposite signs).
-    """
+    """Least distance and its difference, over differences up to their sign."""
     num_latents = rows.shape[1]
     powers = 3 ** np.arange(num_latents)
     # base-3 digits minus one; the middle code, all zeros, is left out
@@ -165,8 +162,9 @@ def _least_by_enumeration(rows: np.ndarray) -> tuple[float, np.ndarray]:
 
 
 def _least_by_programming(rows: np.ndarray) -> tuple[float, np.ndarray]:
-    """A lower bound on the least distance, and the best difference found; equal unless a search was
-    cut off.
+    """Lower bound on the least distance, and the best difference found.
+
+    They are equal unless a search was cut off.
 
     For each k, the differences with entry k equal to 1 and zeros before it: a linear program bounds
     them from below, and only where that bound does not settle it is the integer program solved.
@@ -277,8 +275,7 @@ class HallViolator:
 
 
 def cover(graph: np.ndarray) -> Coverage:
-    r"""Decide condition C exactly, with a proof, or with the fewest children that would make it
-    hold.
+    r"""Decide condition C exactly: a proof, or the fewest children that would make it hold.
 
     Three disjoint children for every latent prove it (a matching); otherwise an integer program
     over the edges,
@@ -317,8 +314,7 @@ def cover(graph: np.ndarray) -> Coverage:
 
 
 def best_gain(graph: np.ndarray, size: np.ndarray) -> tuple[int, int] | None:
-    """The entry of largest size that, added to a graph where C fails, makes it hold; None if no
-    single one does.
+    """Largest entry that, added to a graph where C fails, makes it hold; None if none does.
 
     Args:
         graph: bool (J, K).
@@ -345,8 +341,9 @@ class _Solution:
 
 
 def _solve(graph: np.ndarray, candidates: np.ndarray, size: np.ndarray | None) -> _Solution | None:
-    """The integer program of :func:`cover`, or with ``size`` that of :func:`best_gain`; None if
-    infeasible.
+    """Integer program of :func:`cover`, or with ``size`` of :func:`best_gain`.
+
+    None if infeasible.
 
     For the gain, one candidate entry may represent (more y) or cover (c), nothing may be missing,
     and the size of the entry is maximised.
@@ -443,7 +440,7 @@ def _three_each(graph: np.ndarray) -> np.ndarray | None:
 
 
 def hall_violators(graph: np.ndarray) -> tuple[HallViolator, ...]:
-    """Sets of latents with too few children, the smallest first, none of them containing another.
+    """Sets of latents with too few children, the smallest first, none within another.
 
     For every latent k a minimum cut finds the T containing k with the least ``|N(T)| - 2 |T|``. An
     empty answer does not prove condition C.
@@ -472,7 +469,7 @@ def _children_of(graph: np.ndarray, latents: tuple[int, ...]) -> tuple[int, ...]
 
 
 def _network(graph: np.ndarray, capacities: np.ndarray) -> Any:
-    """source -> latents (capacities) -> children (no limit) -> sink (1)."""
+    """Network source -> latents (capacities) -> children (no limit) -> sink (1)."""
     from scipy.sparse import csr_array
 
     num_children, num_latents = graph.shape

@@ -1,6 +1,4 @@
-"""The identifiability report that belongs to a fit: the theorems of its kind where there are any,
-else the information at the estimate.
-"""
+"""Identifiability report of a fit: theorems of its kind, or the Fisher information."""
 
 from __future__ import annotations
 
@@ -22,16 +20,19 @@ ROWS_EACH = 2  # rows a parameter, below which their scores say nothing of its r
 
 
 class IdentifiabilityText(Protocol):
-    """What every such report can say."""
+    """Protocol of the reports."""
 
-    def text(self) -> str: ...
+    def text(self) -> str:
+        """Report in words."""
+        ...
 
-    def to_dict(self) -> dict[str, Any]: ...
+    def to_dict(self) -> dict[str, Any]:
+        """Report as plain JSON values."""
+        ...
 
 
 def identifiability_of(fit: FitRecord, data: Any = None) -> IdentifiabilityText | None:
-    """What is known of the identifiability of a fit; None where nothing can be said at a reasonable
-    cost.
+    """Report on the identifiability of a fit; None where it would cost too much.
 
     Args:
         fit: of any program.
@@ -44,8 +45,7 @@ def identifiability_of(fit: FitRecord, data: Any = None) -> IdentifiabilityText 
 
 @singledispatch
 def report_of(structure: Structure, fit: FitRecord, data: Any) -> IdentifiabilityText | None:
-    """Are the parameters locally identified? Rank and conditioning of the Fisher information, from
-    the scores of the rows.
+    """Rank and conditioning of the Fisher information, from the scores of the rows.
 
     A kind with theorems of its own registers a better answer in the file of the theorem, in this
     folder.
@@ -74,9 +74,10 @@ def report_of(structure: Structure, fit: FitRecord, data: Any) -> Identifiabilit
 
 
 def information_of_law(fit: FitRecord, data: Any) -> InformationReport | None:
-    """Rank and conditioning by the scores of rows drawn from the fit, which differ where those of
-    the data happen to agree (a column that is there twice); None where none can be drawn at a
-    reasonable cost.
+    """Rank and conditioning by the scores of rows drawn from the fit.
+
+    They differ where those of the data happen to agree (a column that is there twice). None where
+    no rows can be drawn at a reasonable cost.
     """
     try:
         scores, names = row_scores(fit, rows_like(fit, data), hold_bounds=True)

@@ -1,5 +1,4 @@
-"""Do three successive steps determine an options HMM? Decided at given parameters, by recovering
-them.
+"""Identifiability of an options HMM by three steps, decided by recovering its parameters.
 
 The exact law of three steps at the parameters goes into the method of moments
 (:mod:`inference.structures.options.moments`). If the parameters come out, up to the names of the
@@ -35,7 +34,7 @@ MOST_NUMBERS = 2**25  # of the law of three steps, a quarter of a GiB
 
 @dataclass(frozen=True, eq=False)
 class OptionIdentifiability:
-    """Whether three steps determine the parameters.
+    """Identifiability of the parameters by three steps.
 
     Args:
         identified: whether the parameters were recovered from their own exact moments.
@@ -81,7 +80,7 @@ class OptionIdentifiability:
 
 
 def exact_moments(params: Mapping[str, Tensor], chain: ChainDescription) -> OptionMoments:
-    """The law of three successive steps, after the chain has run for long from its initial law.
+    """Distribution of three successive steps, after the chain has run for long.
 
     Raises:
         ValueError: for a law of more numbers than are looked at, A^2 S^3 of them.

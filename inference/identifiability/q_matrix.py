@@ -1,5 +1,4 @@
-r"""Is a latent attribute model identified? What a Q-matrix says of it, naming the items that prove
-it and the attributes that break it.
+"""Identifiability of a latent attribute model from its Q-matrix, with proofs and defects.
 
 An item is *pure* if it asks for one attribute alone; it is then the same under every rule. A pure
 item of k tells apart who has k and who has not, whatever else they have, and so does an item that
@@ -85,7 +84,7 @@ MOST_NAMES = 6
 
 @dataclass(frozen=True)
 class QMatrixReport:
-    """What a Q-matrix says of the identifiability of its model; items and attributes by number.
+    """Identifiability of a model by its Q-matrix; items and attributes by number.
 
     Args:
         verdict: "strict", "generic", "not established" or "not identified".
@@ -98,7 +97,8 @@ class QMatrixReport:
             each; None where there are too many profiles to list. Q is complete where there are
             none.
         reasons: what breaks a better verdict, one sentence a piece.
-        item_names, attribute_names: J and K names.
+        item_names: J names.
+        attribute_names: K names.
     """
 
     verdict: str
@@ -114,7 +114,7 @@ class QMatrixReport:
 
     @property
     def is_complete(self) -> bool | None:
-        """Whether Q tells every two profiles apart; None where there are too many to list."""
+        """Completeness of Q: any two profiles differ; None where there are too many to list."""
         return None if self.alike is None else not self.alike
 
     def text(self) -> str:
@@ -175,8 +175,9 @@ def check_q_matrix(
     item_names: Sequence[str] | None = None,
     attribute_names: Sequence[str] | None = None,
 ) -> QMatrixReport:
-    r"""What a Q-matrix alone says of identifiability, before any fit, where each of the :math:`2^K`
-    profiles has a probability of its own.
+    """Decide identifiability from a Q-matrix alone, before any fit.
+
+    Each of the :math:`2^K` profiles has a probability of its own.
 
     For a model (with its law of the attributes and its responses) or a fit of one:
     :func:`check_identifiability`.
@@ -188,8 +189,8 @@ def check_q_matrix(
             ``"dina"``, ``"dino"``, ``"gdm"``, ``"saturated"``.
         binary: whether items are right or wrong, all alike or one for each; False for Normal,
             LogNormal and Poisson items.
-        item_names, attribute_names: J and K names; None for those of a data frame, else ``item 0``,
-            ... and ``attribute 0``, ...
+        item_names: J names; None for those of a data frame, else ``item 0``, ...
+        attribute_names: K names; likewise.
 
     Raises:
         ValueError: for a Q-matrix that is not a table of 0 and 1 or has an empty row or column, a
@@ -262,7 +263,8 @@ def judge(
         profiles: those that there are, (C, K) of 0 and 1; None for all.
         free: whether each has a probability of its own.
         predictors: (C, J) at an estimate; None to judge for all values.
-        item_names, attribute_names: J and K names.
+        item_names: J names.
+        attribute_names: K names.
         several: bool (J,), items of more than two categories. What is enough for right-wrong items
             is enough for them, for each of their splits in two is such an item; what right-wrong
             items need, they may do without.
@@ -414,7 +416,7 @@ def _ideal(row: np.ndarray, kind: ItemKind, profiles: np.ndarray) -> np.ndarray:
 def _signature(
     graph: np.ndarray, kinds: Sequence[ItemKind], profiles: np.ndarray, use: np.ndarray
 ) -> np.ndarray:
-    """What the items can tell of each profile for almost all parameters, (C, S)."""
+    """Distinctions that the items make of each profile for almost all parameters, (C, S)."""
     seen = np.zeros(graph.shape[1], dtype=bool)
     columns = []
     for j in np.flatnonzero(use).tolist():
@@ -492,8 +494,9 @@ def _against(
 
 
 def _num_coefficients(row: np.ndarray, kind: ItemKind, profiles: np.ndarray | None) -> int:
-    """Of an item, its intercept among them: a saturated one has one for each profile of its
-    attributes that there is.
+    """Coefficients of an item with its intercept.
+
+    A saturated one has one for each profile of its attributes that there is.
     """
     size = int(row.sum())
     if kind == "additive":
@@ -506,7 +509,7 @@ def _num_coefficients(row: np.ndarray, kind: ItemKind, profiles: np.ndarray | No
 def _conjunctive(
     graph: np.ndarray, pure: Sequence[Sequence[int]], names: tuple[str, ...]
 ) -> list[str]:
-    """What Gu and Xu's conditions lack, one sentence a piece."""
+    """Defects of Gu and Xu's conditions, one sentence each."""
     missing = [names[k] for k, own in enumerate(pure) if not own]
     out = [f"(A) fails: no item asks for {join(missing)} alone."] if missing else []
     if not missing:
@@ -565,8 +568,9 @@ def _told_apart(
 def _generic_blocks(
     graph: np.ndarray, kinds: Sequence[ItemKind], profiles: np.ndarray | None
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Two blocks of items whose laws are linearly independent for almost all parameters, so that
-    the rest tells profiles apart.
+    """Two blocks of items with generically independent distributions, and a rest.
+
+    The rest tells profiles apart for almost all parameters.
     """
     from scipy.optimize import linear_sum_assignment
 

@@ -1,4 +1,4 @@
-"""Verdict on one layer: how near it is to changing, what would better it, and the report in words.
+"""Verdict on one layer, its margins and repairs, and the report in words.
 
 The conditions are decided in :mod:`inference.identifiability.conditions`; sites of a fit become
 graphs and loadings in :mod:`inference.identifiability.check`.
@@ -135,7 +135,7 @@ def decide(
 
 
 def _separate_table(table: np.ndarray) -> Separation:
-    """Condition B' for predictors (2^K, num_rest) of all configurations, in lexicographic order."""
+    """Condition B' for predictors (2^K, num_rest) of all configurations."""
     num_configurations = len(table)
     num_latents = num_configurations.bit_length() - 1
     best, pair = float("inf"), (0, 1)
@@ -157,8 +157,7 @@ def _separate_table(table: np.ndarray) -> Separation:
 def nearest_changes(
     graph: np.ndarray, loadings: np.ndarray, decision: Decision
 ) -> tuple[EntryChange | None, EntryChange | None]:
-    """The smallest edge whose loss, and the largest non-edge whose gain, alone changes the verdict
-    (additive layers).
+    """Smallest edge and largest gap that alone change the verdict (additive layers).
 
     Args:
         graph: bool (J, K).
@@ -199,7 +198,7 @@ def nearest_changes(
 def _verdict_after(
     graph: np.ndarray, loadings: np.ndarray, decision: Decision, child: int, latent: int
 ) -> str:
-    """The verdict once entry (child, latent) has changed sides, with no more work than it takes."""
+    """Verdict once entry (child, latent) has changed sides, at the least cost."""
     changed = graph.copy()
     changed[child, latent] = is_gain = not graph[child, latent]
     if min(len(children) for children in exclusive_children(changed)) >= 2:
@@ -258,9 +257,7 @@ def _strict_repair(
 
 
 def _not_told_apart(rest: np.ndarray, only_graph: bool) -> int | None:
-    """A latent whose configurations the remaining children do not tell apart; None if they tell
-    all.
-    """
+    """Latent that the remaining children leave undetermined; None if there is none."""
     left = undetermined(rest != 0)
     if len(left) == 0:
         return None

@@ -1,4 +1,4 @@
-"""What to make of fitted latents: topics, groups, causes, dictionaries, options, hidden states."""
+"""Inspection of fitted latents: topics, classes, causes, dictionaries, options, states."""
 
 from inference.inspection.attributes import reversals as reversals
 from inference.inspection.classification import (

@@ -69,8 +69,9 @@ def attribute_model(fit: FitRecord, owner: str) -> AttributeStructure:
 
 
 def moment_model(fit: FitRecord, owner: str) -> AttributeStructure:
-    """As :func:`attribute_model`, for questions about means and variances of items under one law of
-    all rows.
+    """Structure of a fit of attributes for questions about means and variances of items.
+
+    All rows must have one distribution of the attributes.
 
     Raises:
         ValueError: for another model, items that are categories, or attributes that depend on
@@ -92,7 +93,7 @@ def moment_model(fit: FitRecord, owner: str) -> AttributeStructure:
 
 @dataclass(frozen=True, eq=False)
 class Rise:
-    """What an attribute adds to the expected responses of items that ask for the same attributes.
+    """Rise of expected responses with one attribute, of items that use the same attributes.
 
     Args:
         items: their numbers; attribute: the one that is added; others: the other attributes they
@@ -109,11 +110,11 @@ class Rise:
 
 
 def rises(fit: FitRecord, owner: str) -> Iterator[Rise]:
-    """What each attribute adds to the items that ask for it, whatever they have of the others, at
-    the profiles that the law allows.
+    """Rises of expected responses with each attribute, at the profiles that are allowed.
 
     Args:
-        fit: of a :class:`~ppl_models.LatentAttributeModel`; owner: who asks, for messages.
+        fit: of a :class:`~ppl_models.LatentAttributeModel`.
+        owner: who asks, for messages.
 
     Raises:
         ValueError: for another model, or an item with more than ten attributes.
@@ -152,8 +153,7 @@ def rises(fit: FitRecord, owner: str) -> Iterator[Rise]:
 
 
 def reversals(fit: FitRecord) -> list[Reversal]:
-    """Where an attribute more lowers the expected response of an item that asks for it, the largest
-    falls first.
+    """Items whose expected response falls with an attribute, the largest falls first.
 
     Args:
         fit: of a :class:`~ppl_models.LatentAttributeModel`.
@@ -185,7 +185,7 @@ MAX_ATTRIBUTES = 14  # whose profiles are listed
 
 @dataclass(frozen=True, eq=False)
 class AttributeMoments:
-    """What each profile says of each item; differentiable where the parameters are.
+    """Moments of each item given each profile; differentiable in the parameters.
 
     Args:
         log_weights: logarithms of the profiles' probabilities, (C,).
@@ -201,7 +201,7 @@ class AttributeMoments:
     variance: Tensor
 
     def log_joint(self, answers: Answers) -> Tensor:
-        """log p(row, profile) up to a constant of the row, (N, C)."""
+        """Log p(row, profile) up to a constant of the row, (N, C)."""
         return (
             (answers.statistic * answers.mask) @ self.slopes.mT
             - answers.mask @ self.offsets.mT
@@ -214,7 +214,7 @@ class AttributeMoments:
         return self.log_weights.exp()
 
     def detached(self) -> AttributeMoments:
-        """The same, which nothing is derived from."""
+        """Moments without derivatives."""
         return AttributeMoments(
             *(
                 part.detach()
@@ -224,7 +224,7 @@ class AttributeMoments:
 
     @property
     def expected(self) -> Tensor:
-        """Of the statistics over the population, (J,)."""
+        """Means of the statistics over the population, (J,)."""
         return self.weights @ self.mean
 
     @property
@@ -250,6 +250,7 @@ class Answers:
 
     @property
     def complete(self) -> bool:
+        """No answer is missing."""
         return bool((self.mask == 1).all())
 
 
@@ -301,7 +302,6 @@ def moments_of(structure: AttributeStructure, params: Params, profiles: Tensor) 
 def _variance(
     family: ResponseFamily, eta: Tensor, scale: Tensor, dispersion: Tensor | None
 ) -> Tensor:
-    """Of the statistic of one family's items, (C, j)."""
     if isinstance(family, NegativeBinomial):
         assert dispersion is not None  # it has a size
         return eta.exp() + (2 * eta).exp() / dispersion
@@ -345,7 +345,7 @@ def refuse_penalty(layer: GeneralizedLinearLayer, owner: str) -> None:
 
 
 def all_bernoulli(structure: AttributeStructure) -> bool:
-    """Whether every item is right or wrong."""
+    """Test for right-wrong items throughout."""
     layer = structure.layers[0]
     return all(
         isinstance(family, Bernoulli) for family, _, _ in layer.response.blocks(layer.num_items)
@@ -353,8 +353,7 @@ def all_bernoulli(structure: AttributeStructure) -> bool:
 
 
 def holm(p_values: np.ndarray) -> np.ndarray:
-    r"""P-values corrected for their number by Holm's rule, in their places; NaN stay and are not
-    counted.
+    r"""Adjust p-values by Holm's rule, in their places; NaN stay and are not counted.
 
     With the m p-values in rising order, :math:`\tilde p_{(i)} = \max_{l \le i} \min\{1, (m - l + 1)
     p_{(l)}\}`.

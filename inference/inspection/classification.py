@@ -117,7 +117,7 @@ ENOUGH_ROWS, ENOUGH_GAIN = (
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class Classification:
-    """What the answers of each row say of its attributes.
+    """Classification of rows by their attributes.
 
     Args:
         attributes: K names.
@@ -151,9 +151,7 @@ class Classification:
 
     @property
     def doubtful(self) -> tuple[str, ...]:
-        """The attributes that fewer than four rows in five are expected to be classified rightly
-        on.
-        """
+        """Attributes with an expected accuracy below 0.8."""
         return tuple(
             name
             for name, share in zip(self.attributes, self.attribute_accuracy, strict=True)
@@ -164,8 +162,7 @@ class Classification:
 def classify_rows(
     fit: FitRecord, data: Any, num_replicates: int | None = None, seed: int = 0
 ) -> Classification:
-    """Attributes and profiles of rows, with the expected accuracy and consistency of the
-    classification.
+    """Classify rows by attributes and profiles, with expected accuracy and consistency.
 
     Args:
         fit: of a :class:`~ppl_models.LatentAttributeModel`.
@@ -210,7 +207,7 @@ def classify_rows(
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class ClassAccuracy:
-    """How far the classes that rows (steps of sequences) are put into can be trusted.
+    """Accuracy of the classes that rows (steps of sequences) are put into.
 
     Args:
         accuracy: expected share of rows whose most probable class is the true one.
@@ -243,17 +240,14 @@ class ClassAccuracy:
 
     @property
     def worthless(self) -> bool:
-        """Whether the classes are right hardly more often than the largest one alone would be, or
-        what was taken off is more than that.
-        """
+        """Classes hardly better than the largest one alone, or than the correction."""
         return not self.note and self.accuracy - self.guess <= max(2 * self.error, self.overstated)
 
 
 def class_accuracy(
     fit: FitRecord, data: Any, num_replicates: int | None = None, seed: int = 0
 ) -> ClassAccuracy:
-    """Expected share of rows whose class is right, for one latent with several values a row or
-    step.
+    """Expected share of rows whose class is right, for one latent with several values.
 
     Args:
         fit: of a mixture, a hidden Markov model or options.
@@ -368,11 +362,11 @@ def _lines(posterior: Params, owner: str, name: str) -> Tensor:
 
 
 def _judged(said: Tensor, true: Tensor) -> np.ndarray:
-    """The share that is right, that of the largest class, entropy R2 under the true posterior, and
-    by class the share that belongs there, (3 + K,).
+    """Accuracy, share of the largest class, entropy R2, and accuracy by class, (3 + K,).
 
     Args:
-        said: by which rows are put into classes, (n, K); true: by which they are judged.
+        said: by which rows are put into classes, (n, K).
+        true: by which they are judged.
     """
     size = true.shape[1]
     table = torch.zeros(size, size, dtype=true.dtype).index_add_(
@@ -405,9 +399,7 @@ def _gain(problem: Problem, params: Params) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Replicated:
-    """What refits to data sets of one truth reach on average: gain and what is judged, (3 + K,),
-    and standard errors of the gain and of the share that is right.
-    """
+    """Means over refits to data sets of one truth, (3 + K,), and standard errors."""
 
     gain: float
     gain_error: float
@@ -418,9 +410,7 @@ class _Replicated:
 def _at_gain(
     problem: Problem, params: Params, gain: float, num_sets: int, seed: int
 ) -> tuple[np.ndarray, float, float]:
-    """What is judged where refits gain as much as the fit, the standard error of the share that is
-    right, and how far apart the classes are there.
-    """
+    """Means where refits gain as much as the fit, the error of accuracy, and the distance."""
     seen: dict[float, _Replicated] = {}
     apart = 1.0
     while True:
@@ -498,9 +488,7 @@ def _replicated(
 def _refits(
     problem: Problem, problems: Sequence[Problem], sets: Tensor, truth: Params
 ) -> list[Params]:
-    """The best of several starts on each data set, all as one batch where EM has the steps for
-    it.
-    """
+    """Best of several starts on each data set, all as one batch where EM has the steps."""
     starts = []
     for own in problems:
         more = [
@@ -557,12 +545,12 @@ def _posterior(fit: FitRecord, data: Any) -> tuple[Tensor, Tensor]:
 
 
 def _shares(said: Tensor, true: Tensor, values: Tensor) -> Tensor:
-    """Expected shares of rows, (1 + 4 K,): with the right profile; and of each attribute, truly 0
-    or 1 (rows) and classified 0 or 1 (columns).
+    """Expected shares of rows, (1 + 4 K,): right profile, and each attribute's 2 x 2 table.
 
     Args:
-        said: the posterior that rows are classified by, (N, C); true: that by which they are
-            judged; values: (C, K).
+        said: the posterior that rows are classified by, (N, C).
+        true: that by which they are judged.
+        values: (C, K).
     """
     right = true.gather(-1, said.argmax(-1, keepdim=True)).mean()
     chance, one = (true @ values).clamp(0, 1), ((said @ values) > 0.5).to(true)
@@ -581,7 +569,7 @@ def _traces(shares: Tensor) -> Tensor:
 def _replicates(
     fit: FitRecord, num_rows: int, cells_a_row: int, asked: int | None
 ) -> tuple[int, str]:
-    """How many data sets to simulate, and why none."""
+    """Number of data sets to simulate, and the reason for none."""
     others = f"these are {num_rows:,} rows, and the fit is of {fit.num_rows:,}"
     refused = (
         others
@@ -613,9 +601,7 @@ def _replicates(
 
 
 def _overstated(fit: FitRecord, data: Any, num_replicates: int, seed: int) -> Tensor:
-    """By how much the shares that an estimate expects exceed the true ones, on average over data
-    sets simulated from it, (1 + 4 K,).
-    """
+    """Optimism of the expected shares, averaged over simulated data sets, (1 + 4 K,)."""
     with quiet():  # refits on bounds, or that are not quite done, are part of the answer
         problem = problem_of(fit.model, checked_as_fitted(fit, data)[0], seed)
         found = replicates(problem, fit.params, REFIT, num_replicates, seed, NoProgress(), None)

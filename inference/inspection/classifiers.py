@@ -61,9 +61,7 @@ class ClassifierReadout:
 
     @property
     def inconsistency(self) -> Tensor:
-        """Mean over the rows of how far the ratio of marginals lies from 1, by variate, (V,); near
-        0 where the fit is good.
-        """
+        """Mean distance of the marginal ratio from 1, by variate, (V,); near 0 in a good fit."""
         return (self.marginal_ratio - 1).abs().nanmean(1)
 
     @property
@@ -107,8 +105,11 @@ def component_histogram(
     """The density of each component along one column, as a histogram of reweighted rows.
 
     Args:
-        fit: of an :class:`ppl_models.InClassNet`; data: its rows.
-        variate: which variate; column: which of its columns; num_bins: bins of equal width.
+        fit: of an :class:`ppl_models.InClassNet`.
+        data: its rows.
+        variate: which variate.
+        column: which of its columns.
+        num_bins: bins of equal width.
 
     Returns:
         Edges (B + 1,), and densities (C, B), each of which integrates to 1.
@@ -150,7 +151,7 @@ def _rows(fit: Fit, data: Any) -> Any:
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class ClassifierCurves:
-    """Classifiers and densities along a variate of one column.
+    r"""Classifiers and densities along a variate of one column.
 
     Args:
         variate: its name.
@@ -183,9 +184,7 @@ def classifier_structure(owner: str, fit: Any) -> ClassifierStructure:
 
 
 def variate_names(fit: FitRecord) -> tuple[str, ...]:
-    """Names of the variates of a fit of independent classifiers: those of the model, of the columns
-    that they were fitted to, or "1", "2", ...
-    """
+    """Names of the variates: those of the model, of its columns, or "1", "2", ..."""
     size = len(fit.params["pseudo_weights"])
     names = labels_of(fit, "variate", size)
     if (
@@ -200,9 +199,7 @@ def variate_names(fit: FitRecord) -> tuple[str, ...]:
 def variate_classifiers(
     structure: ClassifierStructure, params: Mapping[str, Tensor], data: Any
 ) -> Tensor:
-    """P(component | x_v) for every variate and row, (\\*R, V, N, C), of parameters with or without
-    leading dims; NaN where a variate is missing.
-    """
+    r"""P(component | x_v) for every variate and row, (\*R, V, N, C); NaN where missing."""
     log_joint, missing = _log_joint(structure, params, checked(structure.model, data)[0])
     return log_joint.softmax(-1).masked_fill(missing[..., None], torch.nan)
 
@@ -210,9 +207,7 @@ def variate_classifiers(
 def complete_classifiers(
     structure: ClassifierStructure, params: Mapping[str, Tensor], data: Any
 ) -> list[np.ndarray]:
-    """The same as one array a variate, (N, C) or (M, N, C), of the rows in which no variate is
-    missing: what :func:`inference.identifiability.check_classifiers` takes.
-    """
+    """Classifiers of the complete rows, an array (N, C) or (M, N, C) for each variate."""
     alphas = variate_classifiers(structure, params, data)
     missing = alphas.isnan().any(-1).any(-2)  # (*M, N), alike in all members
     complete = ~(missing if missing.dim() == 1 else missing[0])
@@ -222,7 +217,7 @@ def complete_classifiers(
 def _log_joint(
     structure: ClassifierStructure, params: Mapping[str, Tensor], rows: Any
 ) -> tuple[Tensor, Tensor]:
-    """log w_i beta / phi, (\\*R, V, N, C), and which variates are missing, (V, N)."""
+    r"""Log w_i beta / phi, (\\*R, V, N, C), and which variates are missing, (V, N)."""
     with torch.no_grad():
         log_ratios: Tensor = structure.model.log_ratios(rows, params)
     missing = torch.stack(
@@ -242,11 +237,13 @@ def classifier_curves(
     """Classifiers and densities of the components along a variate.
 
     Args:
-        fit: of an ``InClassNet``; data: its rows, whose marginal the densities are relative to.
+        fit: of an ``InClassNet``.
+        data: its rows, whose marginal the densities are relative to.
         variate: number or name of a variate of one column.
         params: other parameters of the same model, such as draws with leading dims; None for the
             fit's.
-        num_places: of the curves; num_bins: of the histograms.
+        num_places: of the curves.
+        num_bins: of the histograms.
 
     Raises:
         ValueError: for another kind of model, or a variate that is none or has several columns.

@@ -1,5 +1,4 @@
-r"""Expected answers of an item at each profile of its attributes, and probabilities of profiles,
-with standard errors and intervals.
+r"""Expected answers by profile and probabilities of profiles, with intervals.
 
 Both are functions g of the parameters, of information I at the estimate; by the delta method
 
@@ -48,7 +47,7 @@ ABSENT = 2e-6  # a profile's probability below it counts as zero
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class ItemCurves:
-    """Expected answers with intervals, one entry an item and profile of its attributes, M of them.
+    """Expected answers with intervals, M entries: one for each item and profile.
 
     Args:
         items: J names; item: the number of each entry's, (M,).
@@ -143,8 +142,7 @@ class ProfileShares:
 
 
 def item_curves(fit: FitRecord, data: Any, level: float = 0.95) -> ItemCurves:
-    """The expected answer of each item at each profile of its own attributes that the law allows,
-    with standard errors and intervals.
+    """Expected answer of each item at each profile of its attributes, with intervals.
 
     Args:
         fit: of a :class:`~ppl_models.LatentAttributeModel` without a penalty.
@@ -215,8 +213,7 @@ def item_curves(fit: FitRecord, data: Any, level: float = 0.95) -> ItemCurves:
 
 
 def profile_shares(fit: FitRecord, data: Any, level: float = 0.95) -> ProfileShares:
-    """The share of the population that has each profile, and each attribute, with standard errors
-    and intervals.
+    """Shares of the population with each profile and attribute, with intervals.
 
     Args:
         fit: of a :class:`~ppl_models.LatentAttributeModel` without a penalty.
@@ -269,9 +266,7 @@ def profile_shares(fit: FitRecord, data: Any, level: float = 0.95) -> ProfileSha
 
 
 def errors_of(slopes: Tensor, found: Information) -> np.ndarray:
-    """Standard errors of functions with these derivatives, (M, P); NaN for those that move along a
-    flat direction, or not at all.
-    """
+    """Standard errors of functions with derivatives (M, P); NaN along flat directions."""
     covariance, flat = found.covariance()
     error = ((slopes @ covariance) * slopes).sum(-1).clamp(min=0).sqrt()
     scale = found.matrix.diagonal().clamp(min=0).sqrt()
@@ -281,7 +276,7 @@ def errors_of(slopes: Tensor, found: Information) -> np.ndarray:
 
 
 def _scale(family: ResponseFamily) -> str:
-    """On which an expected answer has no ends."""
+    """Scale on which an expected answer has no ends."""
     return (
         "logit"
         if isinstance(family, Bernoulli)

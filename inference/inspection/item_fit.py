@@ -1,4 +1,4 @@
-r"""Fit of items, of pairs of items and of the whole model of attributes, in absolute terms.
+r"""Fit of items, of pairs of items and of the whole model of attributes.
 
 **Items.** *By attribute*, for items of any family. An answer is held against its mean given the
 row's other answers, on the scale of the item's statistic (logarithms of LogNormal items),
@@ -157,7 +157,7 @@ NOTHING_LEFT = 0.05
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class ItemFit:
-    """How well each item is described, one entry an item.
+    """Fit of each item, one entry an item.
 
     Args:
         items: J names; attributes: K names.
@@ -191,7 +191,7 @@ class ItemFit:
 
     @property
     def suspects(self) -> tuple[str, ...]:
-        """Of each item the attribute with the largest ``|z|``; empty where there is none."""
+        """Attribute with the largest ``|z|`` of each item; empty where there is none."""
         size = np.abs(np.nan_to_num(self.z))
         return tuple(
             self.attributes[k] if size[j, k] > 0 else "" for j, k in enumerate(size.argmax(1))
@@ -199,9 +199,7 @@ class ItemFit:
 
     @property
     def table(self) -> pd.DataFrame:
-        """One line an item; ``attribute`` is the one whose owners depart most from the model, ``z``
-        by how much.
-        """
+        """One line an item; ``attribute`` departs most from the model, by ``z``."""
         import pandas as pd
 
         columns: dict[str, Any] = {
@@ -214,7 +212,7 @@ class ItemFit:
         return pd.DataFrame(columns, index=pd.Index(self.items, name="item"))
 
     def text(self) -> str:
-        """What was found, in a sentence or two."""
+        """Findings in a sentence or two."""
         if not self.misfitting:
             return (
                 f"None of {len(self.items)} items is answered otherwise than the model says, as far"
@@ -340,8 +338,9 @@ def _by_attribute(
 
 
 def _satterthwaite(residual: Tensor, whole: Tensor, left: Tensor) -> tuple[float, float]:
-    """The statistic and degrees of residuals whose covariance is ``whole`` at the truth and
-    ``left`` at the estimate; NaN where nothing is left.
+    """Statistic and degrees of residuals with covariance ``whole``, and ``left`` at the fit.
+
+    NaN where nothing is left.
     """
     scale = whole.diagonal().sqrt()
     if not bool((scale > 0).all()) or not bool(torch.isfinite(whole).all()):
@@ -393,9 +392,7 @@ def _by_score(
 
 
 def expected_by_rest_score(weights: Tensor, chances: Tensor) -> Tensor:
-    """P(item j solved | r of the others solved), (J, J), of profiles with these weights (C,) and
-    chances (C, J).
-    """
+    """P(item j solved | r of the others solved), (J, J), from profiles (C,) and (C, J)."""
     size = chances.shape[1]
     # of the rest score without item j, given a profile
     law = chances.new_zeros(size, len(weights), size)
@@ -411,9 +408,7 @@ def expected_by_rest_score(weights: Tensor, chances: Tensor) -> Tensor:
 
 
 def _joined(rows: Tensor, expected: Tensor) -> Tensor:
-    """The group of each rest score, (J,): neighbours join until both answers are expected often
-    enough.
-    """
+    """Group of each rest score, (J,): neighbours join until both answers are expected."""
     group, number, right, wrong = [], 0, 0.0, 0.0
     for one, other in zip(
         (rows * expected).tolist(), (rows * (1 - expected)).tolist(), strict=True
@@ -449,8 +444,7 @@ MAX_PAIRS = 20_000
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class LocalDependence:
-    """What pairs of items have in common beyond the attributes, one entry a pair (P of them, in the
-    order of the upper triangle).
+    """Dependence of pairs of items given the attributes, in upper-triangle order (P).
 
     Args:
         items: J names; pairs: (P, 2), numbers of the items.
@@ -475,16 +469,12 @@ class LocalDependence:
 
     @property
     def q3_bias(self) -> float:
-        """-1 / (J - 1), where Q3 of independent items is centred with one continuous trait; with
-        profiles it lies nearer to 0.
-        """
+        """Centre of Q3 for independent items on one trait, -1 / (J - 1); 0 for profiles."""
         return -1 / (len(self.items) - 1)
 
     @property
     def dependent(self) -> tuple[tuple[str, str], ...]:
-        """Pairs that share more, or less, than the model says, at 5 % for all of them together; the
-        largest ``|z|`` first.
-        """
+        """Dependent pairs at 5 % for all of them together; the largest ``|z|`` first."""
         order = np.argsort(-np.nan_to_num(np.abs(self.z)), kind="stable")
         return tuple(
             (self.items[self.pairs[c, 0]], self.items[self.pairs[c, 1]])
@@ -517,7 +507,7 @@ class LocalDependence:
         return out
 
     def text(self) -> str:
-        """What was found, in a sentence or two."""
+        """Findings in a sentence or two."""
         if not self.dependent:
             return (
                 f"No pair of the {len(self.items)} items shares more than the attributes explain."
@@ -532,8 +522,7 @@ class LocalDependence:
 
 
 def local_dependence(fit: FitRecord, data: Any) -> LocalDependence:
-    """Pairs of items that are not independent given the attributes; for every family, by first and
-    second moments.
+    """Pairs of items that are dependent given the attributes, by two moments; any family.
 
     Args:
         fit: of a :class:`~ppl_models.LatentAttributeModel` without a penalty (its weak priors are
@@ -603,7 +592,7 @@ def local_dependence(fit: FitRecord, data: Any) -> LocalDependence:
 
 
 def _pair_correlations(values: Tensor, mask: Tensor, pairs: Tensor) -> Tensor:
-    """Of pairs of columns over the rows that have both, (P,)."""
+    """Correlations of pairs of columns over the rows that have both, (P,)."""
     x = values * mask
     count = mask.mT @ mask
     mean = (x.mT @ mask) / count  # of the row's item where the column's is there
@@ -613,7 +602,7 @@ def _pair_correlations(values: Tensor, mask: Tensor, pairs: Tensor) -> Tensor:
 
 
 def _pearson(answers: Answers, moments: AttributeMoments, pairs: Tensor, both: Tensor) -> Tensor:
-    """Of the 2 x 2 tables, (P,)."""
+    """Pearson statistics of the 2 x 2 tables, (P,)."""
     total = torch.zeros(pairs.shape[1], dtype=moments.mean.dtype)
     sides = [(1 - answers.statistic) * answers.mask, answers.statistic * answers.mask]
     chances = [1 - moments.mean, moments.mean]
@@ -632,7 +621,7 @@ INTERVAL = 0.90
 
 @dataclass(frozen=True)
 class LimitedInformationFit:
-    """How well a model reproduces the shares of items and of pairs.
+    """Fit of a model to the shares of items and of pairs.
 
     Args:
         m2: the statistic; degrees: of freedom; p_value: the chance of a larger one under the model.
@@ -735,9 +724,7 @@ def limited_information_fit(fit: FitRecord, data: Any) -> LimitedInformationFit:
 
 
 def _law_slopes(fit: FitRecord, table: Tensor, params: Params, profiles: Tensor) -> Tensor:
-    """Derivatives of the profiles' probabilities by the free entries of their law, (C, P); of a
-    table by all but the largest.
-    """
+    """Derivatives of the profiles' probabilities by their free parameters, (C, P)."""
     root, program, out = fit.structure.root, Program(fit.model, table[:1]), []
     if root is None:
         raise ValueError("_law_slopes: a model with a root was expected")
@@ -810,9 +797,7 @@ def _share_correlations(shares: Tensor, pairs: Tensor, size: int) -> Tensor:
 
 
 def _interval(m2: float, degrees: int, num_rows: int) -> tuple[float, float]:
-    """Of RMSEA2, from the noncentral chi-square laws under which M2 is their upper and lower
-    tail.
-    """
+    """Interval of RMSEA2, by inverting the noncentral chi-square distribution of M2."""
     ends = []
     for chance in ((1 + INTERVAL) / 2, (1 - INTERVAL) / 2):
         if chi2.cdf(m2, degrees) <= chance:

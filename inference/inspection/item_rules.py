@@ -1,5 +1,4 @@
-r"""Does an item need its saturated rule, or would all-or-nothing, any-one, or additive do? Wald
-tests item by item.
+r"""Wald tests of simple rules (all, any, additive) against saturated items.
 
 A saturated item has a predictor :math:`\eta_c` of its own for each of the :math:`2^q` profiles c of
 the q attributes that it asks for. Simpler rules are linear restrictions :math:`R f(\eta) = 0`:
@@ -117,7 +116,7 @@ class ItemRules:
         return frame.set_index(["item", "rule"])
 
     def text(self) -> str:
-        """What was found, in a sentence or two."""
+        """Findings in a sentence or two."""
         tested = {test.item for test in self.tests}
         if not tested:
             return "Every item asks for one attribute, and all rules are then the same."
@@ -136,8 +135,7 @@ class ItemRules:
 def item_rules(
     fit: FitRecord, data: Any, level: float = 0.05, corrected: bool = False
 ) -> ItemRules:
-    """Wald tests of simpler rules of a model whose items are saturated, and the rules that they
-    leave.
+    """Test simpler rules of saturated items by Wald tests, and suggest one for each item.
 
     Args:
         fit: of a :class:`~ppl_models.LatentAttributeModel` with ``items="saturated"``.
@@ -219,8 +217,7 @@ def item_rules(
 
 @dataclass(frozen=True, eq=False)
 class _Cells:
-    """The profiles that an item tells apart: of its attributes those that there are, in
-    lexicographic order.
+    """Profiles that an item distinguishes, in lexicographic order.
 
     Args:
         profiles: (L, q); names: of the intercept and the loadings that the item uses.
@@ -265,9 +262,7 @@ class _Cells:
 def _rules(
     family: ResponseFamily, cells: Tensor, eta: Tensor
 ) -> dict[str, tuple[Tensor, Tensor, Tensor]]:
-    """By rule: f, its derivative by the predictor of the same cell, and R; of rules that restrict
-    the cells (L, q) that there are.
-    """
+    """f, its derivative by the predictor, and R by rule, of rules that restrict the cells."""
     one, eye = torch.ones_like(eta), torch.eye(len(eta), dtype=eta.dtype)
     design = torch.nn.functional.pad(cells, (1, 0), value=1.0).to(eta)
     interactions = torch.from_numpy(null_space(design.mT.numpy())).mT  # what no sum of effects has
@@ -286,9 +281,7 @@ def _rules(
 def _wald(
     restrictions: Tensor, value: Tensor, slope: Tensor, covariance: Tensor, known: Tensor
 ) -> tuple[float, int]:
-    """W and its degrees of freedom, from the combinations of restrictions that need no unknown
-    cell; NaN and 0 where there are none.
-    """
+    """W and degrees of the restrictions that need no unknown cell; NaN and 0 for none."""
     if not bool(known.all()):
         values, vectors = torch.linalg.eigh(restrictions[:, ~known] @ restrictions[:, ~known].mT)
         restrictions = (

@@ -71,7 +71,7 @@ PREDICTED = (-0.405, 2.867, 4.840e-4, -3.316e-3)
 
 @dataclass(frozen=True, eq=False)
 class ItemEvidence:
-    """What a criterion may ask of one item; worked out when it is asked for.
+    """Evidence on one item for a criterion; worked out when it is asked for.
 
     Args:
         answers, tables: the data and the estimate.
@@ -103,19 +103,17 @@ class ItemEvidence:
 
     @cached_property
     def given(self) -> int:
-        """Index of the one that the item has."""
+        """Index of the item's own row of Q."""
         return self.place(self.tables.q_matrix[self.j].numpy())
 
     @cached_property
     def one(self) -> OneItem:
-        """The item's answers and the others' posterior."""
+        """Answers to the item and the posterior without it."""
         return OneItem.of(self.answers, self.tables, self.j)
 
     @cached_property
     def pvaf(self) -> np.ndarray:
-        r"""Share of the variance of the item's mean responses over all profiles that each candidate
-        accounts for, (M,).
-        """
+        """Share of the variance of the item's means that each candidate accounts for, (M,)."""
         weight = self.answers.seen[:, self.j] @ self.tables.posterior
         total = self.answers.statistic[:, self.j] @ self.tables.posterior  # (C,)
         deviation = total - weight * total.sum() / weight.sum()
@@ -128,7 +126,7 @@ class ItemEvidence:
         return np.asarray(between.sum(1) / whole.clamp(min=TINY))
 
     def log_likelihood(self, rule: str, m: int) -> float:
-        """Of candidate m under a rule, everything else held."""
+        """Log-likelihood of candidate m under a rule, everything else held."""
         key = (rule, m)
         if key not in self.known:
             self.known[key] = self.candidates(rule).log_likelihood(self.one, m)
@@ -143,8 +141,9 @@ class ItemEvidence:
         )
 
     def bic(self, prices: np.ndarray) -> np.ndarray:
-        """Of each candidate under each rule that the item may follow, everything else held, (rules,
-        M), up to one constant.
+        """BIC of each candidate under each allowed rule, all else held, (rules, M).
+
+        Up to one constant.
 
         All by weighted least squares; the likelihood decides between the best of these and what the
         item has, and the others are left at infinity: they are far from the least.
@@ -170,8 +169,9 @@ class ItemEvidence:
         return out
 
     def wald(self, m: int, k: int) -> tuple[float, int]:
-        """Statistic and degrees of freedom of "attribute k of candidate m does not matter", of a
-        saturated item.
+        """Wald statistic and degrees of "attribute k of candidate m does not matter".
+
+        For a saturated item.
         """
         if m not in self.moments:
             self.moments[m] = self._means(self.candidates("saturated").groups[m])
@@ -195,9 +195,7 @@ class ItemEvidence:
         return float(apart @ np.linalg.pinv(inner, hermitian=True) @ apart), len(pairs)
 
     def _means(self, groups: Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """Means of the groups, and their covariance: the inverse of the outer product of the
-        scores.
-        """
+        """Means of the groups, and their covariance by the outer product of the scores."""
         seen = self.answers.seen[:, self.j] > 0
         # (n, G)
         share = (self.tables.posterior[seen] @ torch.nn.functional.one_hot(groups).double()).numpy()
@@ -217,9 +215,7 @@ class ItemEvidence:
 
     @cached_property
     def quality(self) -> float:
-        """Mean rise of the chance of a right answer from none to all attributes, over the items;
-        NaN where not all are 0/1.
-        """
+        """Mean rise of right answers from none to all attributes; NaN unless all items are 0/1."""
         if not all(isinstance(family, Bernoulli) for family, _ in self.answers.blocks):
             return float("nan")
         ends = [int((self.answers.profiles == value).all(1).nonzero()[0]) for value in (0.0, 1.0)]
@@ -233,9 +229,7 @@ class ItemEvidence:
 
     @cached_property
     def best_of_each_size(self) -> list[int]:
-        """The candidate of largest PVAF with 1, 2, ... attributes; of equal ones that which the
-        item has.
-        """
+        """Candidates of largest PVAF by number of attributes; the item's own at a tie."""
         sizes = self.sets.sum(1)
         own = self.pvaf + 1e-9 * (np.arange(len(self.pvaf)) == self.given)
         return [
@@ -246,9 +240,7 @@ class ItemEvidence:
 
 
 class Choice(NamedTuple):
-    """A candidate by its index, under a rule, and by how much it is preferred to what the item has,
-    to order items by.
-    """
+    """Candidate by index under a rule, with its gain over the item's own, to order items by."""
 
     place: int
     rule: str
@@ -260,7 +252,7 @@ class QCriterion(Protocol):
 
     @property
     def saturated(self) -> bool:
-        """Whether items are taken as saturated, whatever their rules."""
+        """Saturated items, whatever their rules."""
         ...
 
     def choose(self, item: ItemEvidence) -> Choice:
@@ -270,8 +262,7 @@ class QCriterion(Protocol):
 
 @dataclass(frozen=True)
 class VarianceShare:
-    """The fewest attributes that account for a share of the variance of the item's means (PVAF,
-    also called GDI).
+    """Fewest attributes that account for a share of the variance of means (PVAF or GDI).
 
     Args:
         cutoff: the share; None for that which Nájera, Sorrel and Abad predict from the items'
@@ -297,6 +288,7 @@ class VarianceShare:
             )
 
     def choose(self, item: ItemEvidence) -> Choice:
+        """Candidate for an item."""
         cutoff = self.cutoff
         if cutoff is None:
             a, b, c, d = PREDICTED
@@ -308,13 +300,12 @@ class VarianceShare:
 
 @dataclass(frozen=True)
 class VarianceHull:
-    """The corner of the upper convex hull of the best PVAF of each number of attributes, against
-    the coefficients that they take.
-    """
+    """Corner of the convex hull of best PVAF against the number of coefficients."""
 
     saturated = True
 
     def choose(self, item: ItemEvidence) -> Choice:
+        """Candidate for an item."""
         best = item.best_of_each_size
         points = [
             (0.0, 0.0, -1),
@@ -358,8 +349,7 @@ class _Steps:
 
 @dataclass(frozen=True)
 class WaldSteps(_Steps):
-    """Attributes added one by one while a Wald test says that they matter, the one of largest PVAF
-    first, and dropped where they no longer do.
+    """Stepwise Wald tests: the attribute of largest PVAF in, insignificant ones out.
 
     Args:
         level: of the tests.
@@ -369,13 +359,13 @@ class WaldSteps(_Steps):
     """
 
     def choose(self, item: ItemEvidence) -> Choice:
+        """Candidate for an item."""
         return _saturated(item, _stepwise(item, self.level, item.wald))
 
 
 @dataclass(frozen=True)
 class LikelihoodRatioSteps(_Steps):
-    """As :class:`WaldSteps`, with the likelihood ratio of the item in the place of the Wald
-    statistic.
+    """Stepwise likelihood ratio tests of the item, as :class:`WaldSteps`.
 
     Args:
         level: of the tests.
@@ -385,6 +375,7 @@ class LikelihoodRatioSteps(_Steps):
     """
 
     def choose(self, item: ItemEvidence) -> Choice:
+        """Candidate for an item."""
         free = item.candidates("saturated").num_free.numpy()
 
         def ratio(m: int, k: int) -> tuple[float, int]:
@@ -400,9 +391,7 @@ class LikelihoodRatioSteps(_Steps):
 def _stepwise(
     item: ItemEvidence, level: float, test: Callable[[int, int], tuple[float, int]]
 ) -> int:
-    """From the single attribute of largest PVAF, one attribute in and insignificant ones out, while
-    anything changes.
-    """
+    """One attribute in and insignificant ones out, from the best single one on."""
     at = item.best_of_each_size[0]
     met = {at}
     for _ in range(4 * item.sets.shape[1]):
@@ -434,8 +423,7 @@ def _stepwise(
 
 @dataclass(frozen=True)
 class ItemBIC:
-    """The least extended BIC of the item, by the likelihood without the item's own answers in the
-    posterior.
+    """Least extended BIC of the item, its own answers left out of the posterior.
 
     An item that is given as saturated may turn out conjunctive, disjunctive or additive on the way,
     whichever has the least BIC: a saturated item pays for all its interactions, and would lose
@@ -460,21 +448,24 @@ class ItemBIC:
 
     @property
     def saturated(self) -> bool:
+        """Saturated items, whatever their rules."""
         return not self.own_rule
 
     def prices(self, sets: np.ndarray) -> np.ndarray:
-        """What extended BIC adds for each vector (M, K), (M,)."""
+        """Penalty of extended BIC for each vector (M, K), (M,)."""
         size = sets.shape[1]
         numbers = np.cumsum([math.comb(size, chosen) for chosen in range(1, size + 1)])
         return np.asarray(2 * self.gamma * np.log(numbers[sets.sum(1) - 1]))
 
     def scores(self, item: ItemEvidence) -> np.ndarray:
-        """Extended BIC by rule and candidate, (rules, M), up to one constant; infinite where it is
-        clear that it is not the least.
+        """Extended BIC by rule and candidate, (rules, M), up to one constant.
+
+        Infinite where it is clear that it is not the least.
         """
         return item.bic(self.prices(item.sets))
 
     def choose(self, item: ItemEvidence) -> Choice:
+        """Candidate for an item."""
         score = self.scores(item)
         rule, place = divmod(int(score.argmin()), score.shape[1])
         given = item.tables.rules[item.j]
@@ -521,7 +512,7 @@ class QChange:
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class QValidation:
-    """What the answers say of a Q-matrix.
+    """Validation of a Q-matrix by the answers.
 
     Args:
         model: the model that was validated, with its own Q.
@@ -570,9 +561,7 @@ class QValidation:
 
     @property
     def table(self) -> pd.DataFrame:
-        """One line an item: given and suggested attributes, their PVAF, the gain, and the least
-        stable entry where there are replicates.
-        """
+        """One line an item: attributes, PVAF, gain, and the least stable entry of replicates."""
         import pandas as pd
 
         columns = {
@@ -593,8 +582,7 @@ class QValidation:
         return self.model.restricted((self.suggested.tolist(),))
 
     def plot(self, item: Any = None, ax: Any = None) -> Any:
-        """The mesa picture of one item, by name or number; of the item with the largest gain if
-        None.
+        """Mesa plot of one item, by name or number; of the largest gain if None.
 
         See :func:`inference.plots.plot_mesa`.
         """
@@ -652,7 +640,7 @@ def validate_q(
     num_bootstrap: int = 0,
     seed: int = 0,
 ) -> QValidation:
-    """Which rows of the Q-matrix the answers speak against, and what they speak for.
+    """Validate the rows of a Q-matrix against the answers, and suggest others.
 
     Each item's attributes are chosen by the criterion, the model is fitted with the rows that were
     chosen, and so on until nothing changes. All sets of attributes are compared where there are at
@@ -816,9 +804,7 @@ class _Search:
     made: dict[Any, dict[str, Candidates]] = field(default_factory=dict)
 
     def run(self, answers: Answers, first: ItemTables) -> tuple[ItemTables, int, bool]:
-        """The last estimate, the rounds, and whether nothing changed in the last one; of several
-        runs the one with the least extended BIC.
-        """
+        """Last estimate, rounds, and convergence; the least extended BIC of several runs."""
         guard = self.criterion if isinstance(self.criterion, ItemBIC) else None
         if guard is None or not self.at_once or self.max_rounds == 1:
             return self._at_pace(answers, first, 1.0)
@@ -881,8 +867,9 @@ class _Search:
 
 
 def _allowed(answers: Answers, j: int, rule: str) -> tuple[str, ...]:
-    """The rules that an item given under one may turn out to follow; additive only where its
-    predictor is the natural parameter.
+    """Rules that an item given under one may follow.
+
+    Additive only where its predictor is the natural parameter.
     """
     if rule != "saturated":
         return (rule,)
@@ -916,9 +903,7 @@ def _score(criterion: ItemBIC, answers: Answers, tables: ItemTables) -> float:
 
 
 def _near(row: Tensor, other: Tensor | None = None) -> Tensor:
-    """Sets of attributes that an item is compared with, bool (M, K): all of them, or those within
-    two of its own.
-    """
+    """Candidate sets of attributes, bool (M, K): all, or those within two of the item's own."""
     size = len(row)
     if size <= MAX_ALL:
         codes = torch.arange(1, 2**size)
