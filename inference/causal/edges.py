@@ -139,8 +139,8 @@ def likely_classes(
 
     Returns:
         CPDAG -> sets of parents; the share of draws whose class came only once (Good and Turing's
-        estimate for the law of the draws, which prefers graphs that agree with many orders; under
-        the scores alone it can be two or three times that).
+        estimate for the distribution of the draws, which prefers graphs that agree with many
+        orders; under the scores alone it can be two or three times that).
     """
     num_attributes = sets.shape[1].bit_length() - 1
     each = max(DRAWS_EACH, -(-LEAST_DRAWS // len(sets)))

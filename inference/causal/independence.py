@@ -34,8 +34,8 @@ from inference.causal.tables import Marginals
 
 LEAST_ROWS = 0.5  # expected in a margin for it to count
 LARGE = 1000.0  # statistics beyond this are normal on the scale of roots, to four digits
-# of the law: where one attribute copies another the information of a row is constant, and has no
-# spread of the first order
+# where one attribute copies another the information of a row is constant, and has no spread of the
+# first order
 LEAST_SCALE = 0.01
 STEPS = 60  # of bisection
 

@@ -217,8 +217,8 @@ def discover_attributes(
         names: of the attributes; None for the model's.
 
     Raises:
-        ValueError: as :func:`profile_posterior` and :func:`inference.causal.discover`; for a law of
-            the attributes that is not free.
+        ValueError: as :func:`profile_posterior` and :func:`inference.causal.discover`; for a
+            distribution of the attributes that is not free.
     """
     owner = "discover_attributes"
     if num_draws is not None:
@@ -229,7 +229,7 @@ def discover_attributes(
     if root is not None and root.latent == found.latent and root.num_free < 2**num_attributes - 1:
         raise ValueError(
             f"{owner}: a free table over the {2**num_attributes:,} profiles was expected"
-            f" (root=Saturated()); the law of {found.latent!r} has {root.num_free} free"
+            f" (root=Saturated()); the distribution of {found.latent!r} has {root.num_free} free"
             " parameter(s), and a graph drawn from it would repeat what it assumes"
         )
     rows = None

@@ -79,7 +79,7 @@ class ClassifierIdentifiability:
             that assumes nothing of the densities could know the weights from so many rows, (C,);
             else None.
         possible_weights: for two variates and two components the interval of component 0's weight
-            that has the same law; else None.
+            that has the same distribution; else None.
     """
 
     verdict: Literal["supported", "refuted at this resolution", "open"]
@@ -297,7 +297,7 @@ def _two_variates(report: ClassifierIdentifiability, num: str) -> list[str]:
         out.append(
             f"Supported: each of the {size} components has values of both variates at which it is"
             f" all but certain (at least {sure}), so no other mixture of {size} components has the"
-            f" same law, up to the order of components and as far as {num} rows can tell"
+            f" same distribution, up to the order of components and as far as {num} rows can tell"
             " (theorem 2)."
         )
     elif report.verdict == "refuted at this resolution":
@@ -330,8 +330,8 @@ def _two_variates(report: ClassifierIdentifiability, num: str) -> list[str]:
             else f"a chance of {least.mean:.3f} where it is surest"
         )
         out.append(
-            "Open: nothing shows that other mixtures have the same law, and nothing excludes them."
-            " Certainty of every component in both variates would do (theorem 2); component"
+            "Open: nothing shows that other mixtures have the same distribution, and nothing"
+            " excludes them. Certainty of every component in both variates would do (theorem 2); component"
             f" {least.component} in variate {names[least.variate]} has {few}."
         )
     if report.possible_weights is not None:
@@ -367,7 +367,7 @@ def _least_errors(report: ClassifierIdentifiability, num: str) -> list[str]:
         rows = report.num_rows * (largest / WANTED) ** 2
         out += (
             f" It would take some {_rounded(rows):,} rows to bring the largest down to {WANTED:g};"
-            " or assume more, as a Mixture with named laws does."
+            " or assume more, as a Mixture with named distributions does."
         )
     return [out]
 
@@ -387,8 +387,8 @@ def _linear_independence(report: ClassifierIdentifiability, num: str) -> list[st
             (
                 f"Supported: the densities of the {len(report.weights)} components are linearly"
                 f" independent in {count}, and three are enough: no other mixture of as many"
-                f" components has the same law, up to their order (judged from {num} rows). No"
-                " component need be certain anywhere for that."
+                f" components has the same distribution, up to their order (judged from {num}"
+                " rows). No component need be certain anywhere for that."
             ),
             (
                 "How well conditioned that is: of the three clearest variates the weakest is"

@@ -70,7 +70,7 @@ class LatentClassReport:
 
     @property
     def rank(self) -> int:
-        """Directions of the parameters that the law of the answers knows."""
+        """Directions of the parameters that the distribution of the answers knows."""
         return self.information.rank
 
     @property

@@ -85,8 +85,8 @@ def moment_model(fit: FitRecord, owner: str) -> AttributeStructure:
         )
     if structure.covariates is not None:
         raise ValueError(
-            f"{owner}: one law of the attributes for all rows was expected, and here it depends on"
-            f" {', '.join(structure.covariates.names)}"
+            f"{owner}: one distribution of the attributes for all rows was expected, and here it"
+            f" depends on {', '.join(structure.covariates.names)}"
         )
     return structure
 
@@ -255,7 +255,7 @@ class Answers:
 
 
 def profiles_of(structure: AttributeStructure, owner: str) -> Tensor:
-    """The profiles that the law of the attributes allows, (C, K).
+    """The profiles that the distribution of the attributes allows, (C, K).
 
     Raises:
         ValueError: where they are too many to list.

@@ -36,8 +36,8 @@ simulated from :math:`\hat\theta`, with estimates :math:`\hat\theta^b`,
 
 and likewise each entry of the tables of true against classified attributes. The posterior at
 :math:`\hat\theta` takes the place of the profiles that were simulated, whose mean it is, so that
-few data sets do. (Averaging :math:`\varphi` over the normal law of the estimate needs no data sets,
-but mends the second term alone.) ``benchmarks/attributes.py`` measures what is left.
+few data sets do. (Averaging :math:`\varphi` over the normal distribution of the estimate needs no
+data sets, but mends the second term alone.) ``benchmarks/attributes.py`` measures what is left.
 
 Of classes (components of a mixture, states, options) the same is done by :func:`class_accuracy`,
 but for where data are simulated. Few rows make classes of chance that lie far apart, and data

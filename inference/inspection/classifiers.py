@@ -82,7 +82,7 @@ def read_classifiers(fit: Fit, data: Any) -> ClassifierReadout:
     """
     tensors = _rows(fit, data)
     with torch.no_grad():
-        log_ratios: Tensor = fit.model.log_ratios(tensors, fit.params)  # type: ignore[attr-defined]  # (V, N, C)
+        log_ratios: Tensor = fit.model.log_ratios(tensors, fit.params)  # type: ignore[attr-defined]
     missing = torch.stack(
         [x.flatten(1).isnan().any(1) for x in rows_of(tensors, fit.structure.about.shapes)]
     ).to(log_ratios.device)

@@ -264,7 +264,7 @@ def _means(fit: Fit, about: HiddenMarkovDescription, rows: Tensor) -> Tensor:
 
 
 def _law(fit: Fit, about: HiddenMarkovDescription) -> Any:
-    """The law of a row in every state, of batch shape (K,)."""
+    """The distribution of a row in every state, of batch shape (K,)."""
     own = {
         name: value.detach()
         for name, value in fit.params.items()
@@ -312,7 +312,8 @@ def pseudo_residuals(
 
     Raises:
         ValueError: if the model is no hidden Markov model, ``data`` does not fit it, a setting is
-            none of those, or the law of a row has no known distribution functions of its items.
+            none of those, or the distribution of a row has no known distribution functions of its
+            items.
     """
     if kind not in ("forecast", "ordinary") or discrete not in ("middle", "random"):
         raise ValueError(

@@ -6,9 +6,9 @@ Both are functions g of the parameters, of information I at the estimate; by the
 
 and an interval is normal on a scale on which g has no ends, and taken back: log-odds of chances,
 logarithms of positive means, the mean itself of Normal items. So no interval leaves the range of
-what it is for. I is that of all parameters, items and law of the attributes together. What the data
-do not determine (a flat direction of I), and a profile whose estimated probability is zero, have
-NaN.
+what it is for. I is that of all parameters, items and distribution of the attributes together. What
+the data do not determine (a flat direction of I), and a profile whose estimated probability is
+zero, have NaN.
 
 Source: C. R. Rao (1973), Linear Statistical Inference and its Applications, section 6a.2 (delta
 method); M. Philipp, C. Strobl, J. de la Torre and A. Zeileis (2018), doi:10.3102/1076998617719728

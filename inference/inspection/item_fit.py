@@ -17,11 +17,12 @@ D^\top` with :math:`D = \sum_i h_i \, \partial E_{ij} / \partial \theta^\top`. S
 r_j^\top V^{-1} r_j` is a sum of squared standard normals with weights :math:`\lambda`, the
 eigenvalues of :math:`V^{-1/2} (V - D I^{-1} D^\top) V^{-1/2}`. The statistic and degrees reported
 are :math:`X^2 \sum \lambda / \sum \lambda^2` and :math:`(\sum \lambda)^2 / \sum \lambda^2`, which
-have the mean and variance of a :math:`\chi^2` law (Satterthwaite).
+have the mean and variance of a :math:`\chi^2` distribution (Satterthwaite).
 
 *By score*, for right-wrong items and complete rows (S-X2). Rows are grouped by their rest score r,
 the number of the other items that they solve. Given a profile the rest scores of item j have the
-law :math:`S_{jr}(\alpha)` of a sum of independent bits, built item by item (Lord and Wingersky),
+distribution :math:`S_{jr}(\alpha)` of a sum of independent bits, built item by item (Lord and
+Wingersky),
 
 .. math:: S_r \leftarrow (1 - \mu_{\alpha k}) S_r + \mu_{\alpha k} S_{r-1}, \qquad
     E_{jr} = \frac{\sum_\alpha p_\alpha \mu_{\alpha j} S_{jr}(\alpha)}{\sum_\alpha p_\alpha
@@ -30,9 +31,9 @@ law :math:`S_{jr}(\alpha)` of a sum of independent bits, built item by item (Lor
     E_{jr})},
 
 O the observed shares; neighbouring rest scores are joined into groups g until each expects five
-rows that solve the item and five that do not. Its usual law, :math:`\chi^2` with (groups less the
-item's free parameters) degrees of freedom, is an approximation: estimates are those of the whole
-table of answers, not of these groups. It rejects right items too often, the more so the more
+rows that solve the item and five that do not. Its usual distribution, :math:`\chi^2` with (groups
+less the item's free parameters) degrees of freedom, is an approximation: estimates are those of the
+whole table of answers, not of these groups. It rejects right items too often, the more so the more
 parameters they have, and sees less of a wrong Q-matrix (``benchmarks/attributes.py``); it is here
 for comparison with other programs.
 

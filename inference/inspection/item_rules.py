@@ -13,17 +13,17 @@ rule           f                        restrictions                            
 ``"rrum"``     :math:`\log P`           no interaction of their logarithms (likewise)     1 + q
 ============== ======================== ================================================= ==========
 
-With C the item's block of the inverse of the information of all parameters (items and the law of
-the attributes together) and :math:`G = R \, \partial f / \partial \eta`,
+With C the item's block of the inverse of the information of all parameters (items and the
+distribution of the attributes together) and :math:`G = R \, \partial f / \partial \eta`,
 
 .. math:: W = (R f)^\top (G C G^\top)^{-1} R f
 
 is about :math:`\chi^2` under the rule, with as many degrees of freedom as restrictions. Blocks of
-the inverse that leave other items, or the law of the attributes, out understate C, and the test
-then rejects too often. Where all or none of a profile's rows solve an item and nothing else holds
-the chance (``bound=15.0`` asks for no prior), the data do not say how far out its predictor lies:
-restrictions that need it are left out, and the degrees of freedom say so. Under a hierarchy the
-profiles are those that it allows, and a rule that restricts none of their predictors is the
+the inverse that leave other items, or the distribution of the attributes, out understate C, and the
+test then rejects too often. Where all or none of a profile's rows solve an item and nothing else
+holds the chance (``bound=15.0`` asks for no prior), the data do not say how far out its predictor
+lies: restrictions that need it are left out, and the degrees of freedom say so. Under a hierarchy
+the profiles are those that it allows, and a rule that restricts none of their predictors is the
 saturated one and has no test.
 
 The suggestion is the rule with the fewest parameters among those that are not rejected, of these

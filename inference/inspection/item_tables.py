@@ -56,7 +56,7 @@ class Answers:
             J) of 0 and 1.
         family: of the items; blocks: of each item its elementary family, and its place in the
             dispersion, or -1.
-        profiles: (C, K); root: their law.
+        profiles: (C, K); root: their distribution.
     """
 
     x: Tensor
@@ -115,7 +115,7 @@ class ItemTables:
         q_matrix: bool (J, K); rules: of each item, one of ``RULES``.
         groups: (J, C) long, the group of each profile.
         eta: predictors, (J, C); dispersion: as the family has it, or None.
-        law: parameters of the profiles' law, (1, ...).
+        law: parameters of the profiles' distribution, (1, ...).
         log_likelihood: of the items.
         posterior: of the profiles, (N, C).
     """

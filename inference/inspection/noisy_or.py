@@ -231,7 +231,7 @@ def _lost(params: Params, truth: Params) -> tuple[Tensor, float]:
     stays_off = 1 - truth["leak"].double() if "leak" in truth else torch.ones_like(own[0])  # (J,)
 
     def nats(other: Tensor) -> Tensor:
-        """Loss d of every true latent (m_true, 1) and every other law (n, J), (m_true, n)."""
+        """Loss d of every true latent (m_true, 1) and every other one (n, J), (m_true, n)."""
         zero, zero_other = (stays_off * own).unsqueeze(1), stays_off * other  # chances of a zero
         apart = (zero.sqrt() - zero_other.sqrt()).square()
         return 2 * (apart + ((1 - zero).sqrt() - (1 - zero_other).sqrt()).square()).sum(-1)

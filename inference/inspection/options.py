@@ -143,7 +143,7 @@ def simulate_actions(fit: Fit, data: Any, seed: int = 0) -> tuple[Tensor, Tensor
 def log_likelihood_parts(fit: Fit, data: Any) -> LikelihoodParts:
     """Log-likelihood of every sequence in parts: actions, first states, moves.
 
-    Along continuous states, which have no law of their own here, the last two are zero.
+    Along continuous states, which have no distribution of their own here, the last two are zero.
 
     Raises:
         ValueError: if the model has no options, or ``data`` does not fit it.

@@ -471,7 +471,7 @@ class ItemBIC:
         given = item.tables.rules[item.j]
         gain = float(score[item.rules.index(given), item.given] - score[rule, place])
         price = self.prices(item.sets[[item.given, place]])
-        # by the answers alone; laws may be the same where there are fewer profiles
+        # by the answers alone; distributions may be the same where there are fewer profiles
         is_same = gain - float(price[0] - price[1]) <= TIE
         return (
             Choice(item.given, given, 0.0)
