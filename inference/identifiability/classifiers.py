@@ -331,8 +331,8 @@ def _two_variates(report: ClassifierIdentifiability, num: str) -> list[str]:
         )
         out.append(
             "Open: nothing shows that other mixtures have the same distribution, and nothing"
-            " excludes them. Certainty of every component in both variates would do (theorem 2); component"
-            f" {least.component} in variate {names[least.variate]} has {few}."
+            " excludes them. Certainty of every component in both variates would do (theorem 2);"
+            f" component {least.component} in variate {names[least.variate]} has {few}."
         )
     if report.possible_weights is not None:
         low, high = report.possible_weights
