@@ -108,10 +108,8 @@ MOST_DISTANCES = 4
 # steps times classes times items, up to which data sets are simulated unasked, as a batch and one
 # by one
 MOST_SIZES = (2**14, 2**11)
-ENOUGH_ROWS, ENOUGH_GAIN = (
-    100,
-    5,
-)  # a parameter; nats a parameter: together they leave less than half a per cent to take off
+# rows a parameter, nats a parameter: together they leave less than half a per cent to take off
+ENOUGH_ROWS, ENOUGH_GAIN = 100, 5
 
 
 @shows_briefly
@@ -276,7 +274,7 @@ def class_accuracy(
             f" rows of its fit: {refused}; num_replicates=0 was expected"
         )
     if refused or num_replicates == 0:
-        return _as_said(own, refused or "num_replicates is 0")
+        return _accuracy(own, own, note=refused or "num_replicates is 0")
     with quiet():
         problem = problem_of(fit.model, checked_as_fitted(fit, data)[0], seed)
         gain, params = _gain(problem, fit.params), fit.num_parameters
@@ -285,44 +283,36 @@ def class_accuracy(
         if num_replicates is None:
             size = chances.numel() * problem.data.shape[-1]
             if len(chances) >= ENOUGH_ROWS * params and gain >= ENOUGH_GAIN * params:
-                return _as_said(
-                    own,
+                note = (
                     f"{len(chances) // params:,} rows for each parameter leave next to nothing to"
-                    " take off",
+                    " take off"
                 )
+                return _accuracy(own, own, note=note)
             if size > MOST_SIZES[0 if is_batch else 1]:
-                return _as_said(
-                    own,
+                note = (
                     "it would take a while; inference.inspection.class_accuracy(fit, data,"
-                    f" num_replicates={usual}) works it out",
+                    f" num_replicates={usual}) works it out"
                 )
+                return _accuracy(own, own, note=note)
         mean, error, apart = _at_gain(problem, fit.params, gain, num_replicates or usual, seed)
-    by_class = np.where(np.isnan(own[3:]), np.nan, mean[3:])
+    mean[3:] = np.where(np.isnan(own[3:]), np.nan, mean[3:])
+    return _accuracy(mean, own, error, apart)
+
+
+def _accuracy(
+    judged: np.ndarray, said: np.ndarray, error: float = 0.0, apart: float = 1.0, note: str = ""
+) -> ClassAccuracy:
+    accuracy, guess, entropy = (float(value) for value in judged[:3])
     return ClassAccuracy(
-        float(mean[0]),
-        float(own[0]),
-        error,
-        by_class,
-        float(mean[1]),
-        float(mean[2]),
-        float(own[2]),
-        apart,
-        "",
+        accuracy, float(said[0]), error, judged[3:], guess, entropy, float(said[2]), apart, note
     )
 
 
-def _as_said(own: np.ndarray, note: str) -> ClassAccuracy:
-    return ClassAccuracy(
-        float(own[0]),
-        float(own[0]),
-        0.0,
-        own[3:],
-        float(own[1]),
-        float(own[2]),
-        float(own[2]),
-        1.0,
-        note,
-    )
+def _other_rows(fit: FitRecord, num_rows: int) -> str:
+    """Message on rows that are not those of the fit; "" where they are as many."""
+    if num_rows == fit.num_rows:
+        return ""
+    return f"these are {num_rows:,} rows, and the fit is of {fit.num_rows:,}"
 
 
 def _refused(fit: FitRecord, data: Any) -> str:
@@ -334,11 +324,7 @@ def _refused(fit: FitRecord, data: Any) -> str:
         return "the fit has posterior draws"
     if fit.row_weights is not None:
         return "its rows are weighted"
-    return (
-        ""
-        if num_rows == fit.num_rows
-        else f"these are {num_rows:,} rows, and the fit is of {fit.num_rows:,}"
-    )
+    return _other_rows(fit, num_rows)
 
 
 def _lines(posterior: Params, owner: str, name: str) -> Tensor:
@@ -414,9 +400,8 @@ def _at_gain(
     seen: dict[float, _Replicated] = {}
     apart = 1.0
     while True:
-        seen[apart] = found = _replicated(
-            problem, params, apart, num_sets, seed + len(seen) * num_sets
-        )
+        first = seed + len(seen) * num_sets
+        seen[apart] = found = _replicated(problem, params, apart, num_sets, first)
         if abs(found.gain - gain) <= found.gain_error:
             return found.judged, found.error, apart
         low = max((s for s, own in seen.items() if own.gain <= gain), default=None)
@@ -495,29 +480,20 @@ def _refits(
             own.structure.start(own, kind, number)
             for kind, number in zip(("spectral", "random"), STARTS, strict=True)
         ]
+        parts = [
+            {name: value.unsqueeze(0) for name, value in truth.items()},
+            *(part for part in more if part is not None),
+        ]
         starts.append(
-            {
-                name: torch.cat(
-                    [
-                        value.unsqueeze(0),
-                        *(part[name].to(value) for part in more if part is not None),
-                    ]
-                )
-                for name, value in truth.items()
-            }
+            {name: torch.cat([part[name].to(truth[name]) for part in parts]) for name in truth}
         )
     num = 1 + sum(STARTS)
     with torch.enable_grad():
         if fits_sets(problem, CLASS_REFIT):
-            outcome = fit_sets(
-                problem,
-                CLASS_REFIT,
-                sets,
-                {name: torch.cat([start[name] for start in starts]) for name in truth},
-            )
-            best = outcome.objective.nan_to_num(nan=-torch.inf).reshape(-1, num).argmax(
-                -1
-            ) + num * torch.arange(len(problems))
+            joint = {name: torch.cat([start[name] for start in starts]) for name in truth}
+            outcome = fit_sets(problem, CLASS_REFIT, sets, joint)
+            objective = outcome.objective.nan_to_num(nan=-torch.inf).reshape(-1, num)
+            best = objective.argmax(-1) + num * torch.arange(len(problems))
             return [
                 {name: value[at] for name, value in outcome.params.items()} for at in best.tolist()
             ]
@@ -570,14 +546,8 @@ def _replicates(
     fit: FitRecord, num_rows: int, cells_a_row: int, asked: int | None
 ) -> tuple[int, str]:
     """Number of data sets to simulate, and the reason for none."""
-    others = f"these are {num_rows:,} rows, and the fit is of {fit.num_rows:,}"
-    refused = (
-        others
-        if num_rows != fit.num_rows
-        else "the fit has posterior draws"
-        if fit.draws is not None
-        else ""
-    )
+    has_draws = "the fit has posterior draws" if fit.draws is not None else ""
+    refused = _other_rows(fit, num_rows) or has_draws
     if asked:
         if refused:
             raise ValueError(
@@ -590,13 +560,8 @@ def _replicates(
     if refused:
         return 0, refused
     if num_rows * cells_a_row > MOST_CELLS:
-        return (
-            0,
-            (
-                f"it would take a while; classify_rows(fit, data, num_replicates={REPLICATES})"
-                " works it out"
-            ),
-        )
+        how = f"classify_rows(fit, data, num_replicates={REPLICATES})"
+        return 0, f"it would take a while; {how} works it out"
     return REPLICATES, ""
 
 

@@ -156,8 +156,8 @@ class ClassifierCurves:
     Args:
         variate: its name.
         places: (G,), rising: the values of the data, or quantiles where they are many.
-        classifiers: (\\*R, G, C), P(component | x_v).
-        edges: (B + 1,), of bins; densities: (\\*R, B, C), of each component, as a histogram of the
+        classifiers: (\*R, G, C), P(component | x_v).
+        edges: (B + 1,), of bins; densities: (\*R, B, C), of each component, as a histogram of the
             reweighted rows; a row a bin of equal width.
     """
 
@@ -217,7 +217,7 @@ def complete_classifiers(
 def _log_joint(
     structure: ClassifierStructure, params: Mapping[str, Tensor], rows: Any
 ) -> tuple[Tensor, Tensor]:
-    r"""Log w_i beta / phi, (\\*R, V, N, C), and which variates are missing, (V, N)."""
+    r"""Log w_i beta / phi, (\*R, V, N, C), and which variates are missing, (V, N)."""
     with torch.no_grad():
         log_ratios: Tensor = structure.model.log_ratios(rows, params)
     missing = torch.stack(
