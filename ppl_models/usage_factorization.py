@@ -27,8 +27,7 @@ SMALLEST_AMOUNT = 1e-6  # counts; of a mean amount
 
 @dataclass(frozen=True)
 class UsageFactorization:
-    r"""Poisson factorization with binary usage: a spike at zero and a Gamma slab for every
-    activity.
+    r"""Poisson factorization with binary usage: a spike at zero, a Gamma slab.
 
     .. math::
 

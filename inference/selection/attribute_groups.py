@@ -47,7 +47,7 @@ from inference.fitting.fit import fit as fitted
 from inference.fitting.names import labels_of
 from inference.fitting.result import Fit
 from inference.identifiability.scores import row_scores
-from inference.inspection.attribute_moments import holm
+from inference.inspection.attributes import holm
 from inference.inspection.item_curves import errors_of
 from inference.programs.curvature import generalised_inverse
 from inference.programs.global_state import quiet

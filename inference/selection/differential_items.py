@@ -34,7 +34,7 @@ from inference.engines.em import EM
 from inference.fitting.fit import fit as fitted
 from inference.fitting.record import FitRecord
 from inference.fitting.result import Fit
-from inference.inspection.attribute_moments import holm
+from inference.inspection.attributes import holm
 from inference.programs.program import Params
 from inference.structures.attribute_groups import AttributeGroupsStructure
 from inference.uncertainty import Uncertainty, standard_errors
