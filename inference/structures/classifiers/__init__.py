@@ -1,1 +1,1 @@
-"""Independent classifiers: costs, wishes, networks in training, starts and names."""
+"""Independent classifiers: costs, regularizers, networks in training, starts."""

@@ -1,4 +1,4 @@
-r"""A start from what the variates have in common.
+r"""Starts of independent classifiers from canonical directions that variates share.
 
 Given the component the variates are independent, so functions of two variates are correlated only
 as far as they tell components apart: the leading canonical directions of the variates span the

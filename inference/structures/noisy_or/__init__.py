@@ -1,1 +1,1 @@
-"""Independent binary causes joined by noisy ORs: exact and truncated EM, search, guides."""
+"""Independent binary causes joined by noisy ORs: exact and truncated EM, search."""
