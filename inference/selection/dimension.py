@@ -12,7 +12,7 @@ r"""How many latents? Criteria behind one call, their figures in one table.
 - :class:`ComponentNoise`: ACDC, for mixtures, factorizations, hidden Markov models and options.
 - :class:`LawsAndNumbers`: several laws at once, two penalties, and a check of the noise, for
   factorizations of counts, mixtures, hidden Markov models and options
-  (:mod:`inference.selection.order_selection.rule`).
+  (:func:`select_components`).
 
 Source of the comparison: S. Lee and Y. Gu (2025), arXiv:2501.01414, supplement (tables S.9 to
 S.12).
@@ -40,11 +40,9 @@ from inference.programs.global_state import quiet
 from inference.programs.tables import first_tensor, map_tensors
 from inference.selection.growing import grow_again
 from inference.selection.likelihood_ratio import likelihood_ratio_test
-from inference.selection.order_selection.answer import HowMany
-from inference.selection.order_selection.candidates import has_rule
-from inference.selection.order_selection.groups_answer import HowManyGroups
-from inference.selection.order_selection.options_answer import HowManyOptions
-from inference.selection.order_selection.rule import check_tables, select_components
+from inference.selection.order_selection.counting import has_rule
+from inference.selection.order_selection.result import HowMany
+from inference.selection.order_selection.select_components import check_tables, select_components
 from inference.selection.sparsity import ebic, polish
 from inference.structures.factorization.factorize import Factorize
 from inference.structures.registry import structure_of
@@ -494,13 +492,6 @@ class ComponentNoise:
         return Selection(result.chosen, self, study.sizes, columns, "left", None, tuple(fits))
 
 
-DECIDING: dict[type[HowMany], tuple[str, ...]] = {
-    HowManyGroups: ("bic", "lenient", "icl"),
-    HowManyOptions: ("bic", "lenient", "held_out"),
-    HowMany: ("strict", "lenient", "gain_in_edges"),
-}  # columns of the rule's tables
-
-
 @dataclass(frozen=True)
 class LawsAndNumbers:
     """Several laws and all numbers at once, by two penalties, the noise of the choice checked; see
@@ -540,8 +531,7 @@ class LawsAndNumbers:
         )
         fits = tuple(answer.fits[answer.law, size] for size in study.sizes)
         own = answer.table.loc[answer.law]
-        names = next(names for kind, names in DECIDING.items() if isinstance(answer, kind))
-        columns = _figures(fits) | {name: own[name].tolist() for name in names}
+        columns = _figures(fits) | {name: own[name].tolist() for name in answer.deciding}
         chosen = min(
             study.sizes, key=lambda size: (abs(size - answer.num_components), size)
         )  # groups may be fewer than the grid's first number
@@ -550,7 +540,7 @@ class LawsAndNumbers:
             self,
             study.sizes,
             columns,
-            "bic" if isinstance(answer, HowManyGroups) else "lenient",
+            answer.score,
             False,
             fits,
             answer=answer,
