@@ -20,7 +20,8 @@ from inference.structures.noisy_or.em_steps import CauseRows
 from inference.structures.noisy_or.grow_and_prune import used_latents
 from inference.structures.noisy_or.search import Search
 from ppl_models import NoisyOr
-from ppl_models.datasets import image_design, mastery_test, random_design, sample_noisy_or
+from ppl_models.datasets import image_design, mastery_test, sample_noisy_or
+from ppl_models.datasets.noisy_or import random_design
 
 F64 = torch.float64
 

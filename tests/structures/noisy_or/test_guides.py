@@ -23,7 +23,8 @@ from inference.structures.noisy_or.guides import (
     score_function,
 )
 from ppl_models import NoisyOr
-from ppl_models.datasets import random_design, sample_noisy_or
+from ppl_models.datasets import sample_noisy_or
+from ppl_models.datasets.noisy_or import random_design
 from ppl_models.descriptions.noisy_or import weight_of_failure, weight_of_leak
 
 F64 = torch.float64
