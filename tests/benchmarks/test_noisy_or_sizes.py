@@ -6,9 +6,9 @@ import math
 
 import pytest
 import torch
+from papers.noisy_or_sizes import fit_sizes
 
 from inference import EM, SAEM, ConvergenceWarning, fit
-from inference.selection.noisy_or_sizes import fit_sizes
 from ppl_models import DeepNoisyOr, NoisyOr
 from ppl_models.datasets import sample_noisy_or
 from ppl_models.datasets.noisy_or import random_design
