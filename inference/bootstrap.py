@@ -1,4 +1,4 @@
-r"""Parametric bootstrap: how an estimate would scatter if the fitted model had made the data.
+r"""Parametric bootstrap: the spread of an estimate if the fitted model had made the data.
 
 Each replicate draws a data set of the fit's size from the fit, refits the model from the estimate,
 and names the latents as in the fit; where EM has the steps for it, many replicates are refitted as
@@ -147,8 +147,9 @@ def replicates(
     progress: Progress,
     store: Checkpoint | None,
 ) -> Params:
-    """Estimates on data sets simulated at ``params``, (B, ...), latents named as there; gaps as in
-    the problem's data.
+    """Return estimates on data sets simulated at ``params``, (B, ...), latents aligned.
+
+    With gaps as in the problem's data.
     """
     from inference.fitting.problem import problem_of
 

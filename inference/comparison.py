@@ -1,5 +1,4 @@
-r"""Fits of different families and engines to the same data, side by side: what each predicts, costs
-and determines.
+r"""Comparison of fits of different families and engines to the same data.
 
 The ranking is by expected log predictive density of unseen rows (:mod:`inference.loo`): from draws
 where a fit has them, by folds where it is a point estimate. Differences are taken row by row, so
@@ -77,14 +76,16 @@ class Comparison:
 
     @property
     def table(self) -> pd.DataFrame:
-        """One line a fit: ``likelihood`` says of which kind the log-likelihoods and BIC are
-        (marginal, conditional on activities of the rows, or a lower bound); ``elpd`` of unseen rows
-        with its standard error, the difference to the best with its own, the weight in a stack, how
-        it was found, rows it cannot be trusted for, effective and free parameters, log-likelihood
-        and BIC at the estimate, log-likelihood of a test set, the identifiability verdict,
-        convergence, seconds; ``discrepancy`` is the largest divergence (nats) of a component's
-        noise from its law beyond what exact noise gives, ``misfitting`` the number of components
-        more than three standard deviations off, NaN for families without components.
+        """One line a fit: prediction, likelihood, parameters, convergence and misfit.
+
+        ``likelihood`` says of which kind the log-likelihoods and BIC are (marginal, conditional on
+        activities of the rows, or a lower bound); ``elpd`` of unseen rows with its standard error,
+        the difference to the best with its own, the weight in a stack, how it was found, rows it
+        cannot be trusted for, effective and free parameters, log-likelihood and BIC at the
+        estimate, log-likelihood of a test set, the identifiability verdict, convergence, seconds;
+        ``discrepancy`` is the largest divergence (nats) of a component's noise from its
+        distribution beyond what exact noise gives, ``misfitting`` the number of components more
+        than three standard deviations off, NaN for families without components.
         """
         import pandas as pd
 
@@ -106,7 +107,7 @@ class Comparison:
 
     @property
     def close(self) -> list[tuple[str, dict[str, Any]]]:
-        """Those behind the first by no more than chance: two standard errors, or 4 nats."""
+        """Fits behind the first by no more than chance: two standard errors, or 4 nats."""
         return [
             (name, record)
             for name, record in self.ranked[1:]
@@ -115,7 +116,7 @@ class Comparison:
 
     @property
     def winner(self) -> str:
-        """Who wins, in one sentence."""
+        """Best prediction, in one sentence."""
         ranked = self.ranked
         if not ranked:
             return "No fit here predicts rows it has not seen, so there is no winner."
@@ -148,14 +149,11 @@ class Comparison:
         )
 
     def plot(self, ax: Any = None) -> Any:
-        """Differences of predictive density to the best with two standard errors, and the other
-        columns beside it.
-        """
+        """Draw differences of predictive density to the best, and the other columns."""
         return draw("plot_comparison", self, ax)
 
     def report(self, path: str | Path) -> Path:
-        """One page in HTML, the verdict first; see
-        :func:`inference.report.write_comparison_report`.
+        """Write one HTML page; see :func:`inference.report.write_comparison_report`.
 
         The file is replaced if it exists.
         """
@@ -280,9 +278,7 @@ def _check_same_kind(fits: Mapping[str, Fit]) -> None:
 
 
 def _check_same_data(name: str, one: Fit, data: Any) -> None:
-    """A fit knows its rows, its columns and its log-likelihood; other data do not reproduce
-    them.
-    """
+    """Refuse data that do not reproduce a fit's rows, columns and log-likelihood."""
     num_rows = len(first_tensor(data))
     if num_rows != one.num_rows:
         raise ValueError(
@@ -343,9 +339,7 @@ def _notes(fits: Mapping[str, Fit], predictions: Mapping[str, Prediction | None]
 
 
 def _stacking(rows: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Weights on the simplex that maximise the log density of the mixture of predictions, by EM for
-    its weights.
-    """
+    """Return simplex weights of the best mixture of predictions, by EM."""
     if not rows:
         return {}
     table = np.stack(list(rows.values()), 1)
@@ -382,7 +376,7 @@ def _kind(one: Fit) -> str:
 
 
 def _discrepancy(one: Fit, data: Any, seed: int) -> dict[str, float]:
-    """What ACDC says of the components of one fit; nothing where a family has none."""
+    """Return ACDC's figures for the components of one fit; none where a family has none."""
     number = getattr(one.model, "num_components", None)
     if number is None:
         return {}

@@ -1,5 +1,4 @@
-r"""What depends on classes: means of an outcome in each class, after a fit that did not know it (a
-distal outcome).
+r"""Distal outcomes: class means of an outcome that the fit did not know.
 
 With T the weights of each row's classes, :math:`W D^{-1}` for "bch" and W for "none" (notation of
 :mod:`inference.relations.first_step`),
@@ -64,8 +63,9 @@ class ClassOutcomes(Answer):
     num_missing: int
 
     def frame(self, level: float = 0.95) -> pd.DataFrame:
-        """A line for each class, of categories one for each class and category: estimate, standard
-        error, and interval.
+        """Table of estimates, standard errors and intervals.
+
+        A line for each class, of categories one for each class and category.
 
         What lies outside [0, 1] is not clipped.
 
@@ -99,8 +99,10 @@ class ClassOutcomes(Answer):
         return self._wald([(0, t) for t in range(1, len(self.means))])
 
     def pairs(self) -> pd.DataFrame:
-        """Every pair of classes: the difference, of numbers, with its standard error, the Wald test
-        that they are alike, and p by Holm's rule for all pairs together.
+        """Wald tests of every pair of classes.
+
+        The difference, of numbers, with its standard error, and p by Holm's rule for all pairs
+        together.
         """
         import pandas as pd
 
@@ -160,11 +162,12 @@ class ClassOutcomes(Answer):
 
     @property
     def differs(self) -> bool:
-        """Whether the classes differ, at 5 %."""
+        """Significance of the difference between classes, at 5 %."""
         return self.test()[2] < LEVEL
 
     @property
     def headline(self) -> str:
+        """Overall test, in a sentence."""
         return (
             f"The classes {'differ' if self.differs else 'do not clearly differ'} in"
             f" {self.outcome}."
@@ -172,6 +175,7 @@ class ClassOutcomes(Answer):
 
     @property
     def sentences(self) -> tuple[str, ...]:
+        """Details of the classes, in sentences."""
         pairs = self.pairs()
         clear = [str(name) for name, p in pairs["p_holm"].items() if p < LEVEL]
         apart = (

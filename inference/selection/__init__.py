@@ -1,4 +1,4 @@
-"""How many latents? Criteria, grids, paths of penalties, and how sure the answer is."""
+"""Selection of the number of latents: criteria, grids, penalty paths, and tests."""
 
 from inference.selection.attribute_groups import (
     compare_groups as compare_groups,

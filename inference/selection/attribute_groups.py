@@ -1,5 +1,4 @@
-r"""Do groups differ in what they master, and which items function differently? Both from one fit of
-several groups.
+r"""Comparison of attribute distributions and items between groups, from one fit.
 
 *Laws.* With :math:`P_g` the law of the attributes of group g, the model with one law for all
 groups, items as in the fit, is fitted from the mean of the laws, and
@@ -71,7 +70,7 @@ MAX_ATTRIBUTES = 14  # whose profiles are listed
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GroupComparison(Answer):
-    """What groups have in common and what not.
+    """Mastery and profiles of groups, with tests of their differences.
 
     Args:
         groups: G labels; sizes: rows of each, (G,); attributes: K names.
@@ -100,7 +99,7 @@ class GroupComparison(Answer):
 
     @property
     def differs(self) -> bool:
-        """Whether the laws of the groups differ, at 5 %."""
+        """Significance of the difference between the groups' distributions, at 5 %."""
         return self.p_law < LEVEL
 
     @property
@@ -117,13 +116,12 @@ class GroupComparison(Answer):
         )
 
     def plot(self, ax: Any = None) -> Any:
-        """Shares of each attribute by group, with 95 % intervals; see
-        :func:`inference.plots.plot_group_mastery`.
-        """
+        """Draw shares by group; see :func:`inference.plots.plot_group_mastery`."""
         return draw("plot_group_mastery", self, ax)
 
     @property
     def headline(self) -> str:
+        """Likelihood-ratio test of one distribution for all groups, in a sentence."""
         sure = (
             f"(likelihood ratio {self.statistic:.1f} on {self.degrees} degrees of freedom, p ="
             f" {self.p_law:.2g})"
@@ -137,6 +135,7 @@ class GroupComparison(Answer):
 
     @property
     def sentences(self) -> tuple[str, ...]:
+        """Attributes whose shares differ, in a sentence."""
         if not self.differs:
             return ()
         clear = [
@@ -158,7 +157,7 @@ class GroupComparison(Answer):
         )
 
     def text(self) -> str:
-        """What was found, in a sentence or two."""
+        """Return headline and sentences."""
         return " ".join((self.headline, *self.sentences))
 
     def _shares(self, k: int) -> str:
@@ -169,8 +168,7 @@ class GroupComparison(Answer):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ItemScores(Answer):
-    """Score tests of items that the groups share, one entry each; NaN where a test could not be
-    made.
+    """Score tests of items that the groups share; NaN where a test could not be made.
 
     Args:
         items: names; statistic, degrees, p_value; p_adjusted: by Holm, over these items.
@@ -198,21 +196,21 @@ class ItemScores(Answer):
         return pd.DataFrame(columns, index=pd.Index(self.items, name="item"))
 
     def plot(self, ax: Any = None) -> Any:
-        """How clearly each item functions differently; see
-        :func:`inference.plots.plot_item_scores`.
-        """
+        """Draw the p-values of the items; see :func:`inference.plots.plot_item_scores`."""
         return draw("plot_item_scores", self, ax)
 
     @property
     def headline(self) -> str:
+        """Items that function differently, in a sentence."""
         return said_of_items(self.items, self.different)
 
     @property
     def sentences(self) -> tuple[str, ...]:
+        """Next step, in a sentence."""
         return (AGAINST_OTHERS,) if self.different else ()
 
     def text(self) -> str:
-        """What was found, in a sentence or two."""
+        """Return headline and sentences."""
         return " ".join((self.headline, *self.sentences))
 
 
@@ -296,7 +294,7 @@ def compare_groups(fit: Fit, data: Any) -> GroupComparison:
 
 
 def item_scores(fit: Fit, data: Any) -> ItemScores:
-    """Which items that the groups share function differently, without fitting again.
+    """Test items that the groups share by their scores, without fitting again.
 
     Args:
         fit: of an :class:`~ppl_models.AttributeGroups` model, converged.
@@ -334,9 +332,7 @@ def item_scores(fit: Fit, data: Any) -> ItemScores:
 
 
 def _sums(model: Any, names: tuple[str, ...], apart: int | None) -> Tensor:
-    """Which entries move together, (P, Q): those of all versions of an item but of the one that is
-    taken apart.
-    """
+    """Return which entries move together, (P, Q): of all versions of an item but ``apart``."""
     layer = model.layer()
     versions = model.versions
     dispersed = [
@@ -361,8 +357,9 @@ def _sums(model: Any, names: tuple[str, ...], apart: int | None) -> Tensor:
 
 
 def _quadratic(score: Tensor, information: Tensor, sums: Tensor) -> tuple[float, int] | None:
-    """U' I^-1 U of entries that move together, and its degrees of freedom; None where the
-    log-likelihood curves up.
+    """Return U' I^-1 U of entries that move together, and its degrees of freedom.
+
+    None where the log-likelihood curves up.
     """
     own, inner = sums.mT @ score, sums.mT @ information @ sums
     try:

@@ -1,5 +1,6 @@
-r"""Which law of the attributes? Nested laws tested by likelihood ratios, beside AIC, BIC and the
-prediction of unseen rows.
+r"""Likelihood-ratio tests of nested distributions of the attributes.
+
+Beside AIC, BIC and the prediction of unseen rows.
 
 The items stay as they are; the laws differ. Of two nested ones with maxima :math:`\ell_0 \le
 \ell_1` the ratio is :math:`2 (\ell_1 - \ell_0)`. Its law under the smaller one is :math:`\chi^2`
@@ -107,9 +108,11 @@ class RootComparison:
 
     @property
     def table(self) -> pd.DataFrame:
-        """One line a law: log-likelihood, parameters, AIC, BIC; elpd of unseen rows with the
-        difference to the best and its standard error; and the test against the next larger law that
-        contains it (the first of several; :attr:`tests` has all).
+        """One line a distribution: likelihood, criteria, prediction and test.
+
+        Log-likelihood, parameters, AIC, BIC; elpd of unseen rows with the difference to the best
+        and its standard error; and the test against the next larger law that contains it (the first
+        of several; :attr:`tests` has all).
         """
         import pandas as pd
 
@@ -144,7 +147,7 @@ class RootComparison:
         return min(self.fits, key=lambda name: self.fits[name].bic)
 
     def text(self) -> str:
-        """What was found, in whole sentences."""
+        """Return preference and tests, in sentences."""
         words = [f"BIC prefers the {self.best} law."]
         for test in self.tests:
             if math.isnan(test.p_value):
@@ -174,8 +177,7 @@ def compare_roots(
     seed: int = 0,
     progress: bool = False,
 ) -> RootComparison:
-    """Fit a model of attributes under several laws of the attributes, and compare them in one
-    table.
+    """Compare distributions of the attributes: refit each, and test nested ones.
 
     Args:
         fit: of a :class:`~ppl_models.LatentAttributeModel`, a point estimate; its own law is one of
@@ -276,9 +278,7 @@ def _named(fit: Fit, roots: Any, size: int) -> dict[str, AttributeLaw]:
 
 
 def _refit(fit: Fit, model: Any, data: Any, seed: int) -> Fit:
-    """The better of a fit from the items of the given one, with its rows' likely attributes, and of
-    one from starts of the model's own.
-    """
+    """Return the better of a fit from the given items and one from the model's own starts."""
     if model == fit.model:
         return fit
     structure = AttributeStructure(model)
@@ -294,9 +294,7 @@ def _refit(fit: Fit, model: Any, data: Any, seed: int) -> Fit:
 
 
 def _items_under(fit: Fit, structure: AttributeStructure) -> Params:
-    """The items of a fit in the coefficients that are free under another law: the same predictors
-    at the profiles that it allows.
-    """
+    """Return the items in the coefficients of another distribution: the same predictors."""
     layer, profiles = structure.layers[0], structure.root.profiles
     items = {name: value for name, value in fit.params.items() if name not in _root(fit).sites()}
     if profiles is None or layer.graph is None:
@@ -339,7 +337,7 @@ def _root(fit: Fit) -> Root:
 
 
 def _nested(small: Root, large: Root) -> bool:
-    """Whether every law of the one kind is one of the other."""
+    """Tell whether every distribution of the one kind is one of the other."""
     if isinstance(large, TableRoot):
         if large.profiles is None:
             return True
@@ -358,7 +356,7 @@ def _nested(small: Root, large: Root) -> bool:
 
 
 def _why_not_regular(small: Fit, large: Fit) -> str:
-    """Why the chi-square law does not hold; empty where it does."""
+    """Return why the chi-square distribution does not hold; empty where it does."""
     root, larger = _root(small), _root(large)
     if isinstance(root, TableRoot) and root.profiles is not None:
         return (
@@ -400,9 +398,7 @@ def _near(small: Fit, large: Fit, seed: int) -> Callable[[Any, Any], Fit]:
 
 
 def _lifted(small: Fit, large: Fit, seed: int) -> Params:
-    """Parameters of the larger law near the smaller one: its items, and a law started from
-    attributes drawn from it.
-    """
+    """Return the larger model's parameters near the smaller one."""
     root, larger = _root(small), _root(large)
     uniform = torch.rand(
         1,

@@ -55,8 +55,9 @@ class ChoiceSpread:
     def loss_band(
         self, num_components: int, rho: float | np.ndarray, level: float = 0.9
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Quantiles over repetitions of the loss of one number of components; those that did not
-        compare it are left out.
+        """Return quantiles over repetitions of the loss of one number of components.
+
+        Repetitions that did not compare it are left out.
 
         Raises:
             ValueError: for a level outside (0, 1), or a number that no repetition compared.
@@ -77,9 +78,7 @@ class ChoiceSpread:
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row a repetition: the choice, what it leaves, the share its last component takes
-        away, and whether to rely on it.
-        """
+        """One row a repetition: the choice, what it leaves, and whether to rely on it."""
         import pandas as pd
 
         rows = []
@@ -108,11 +107,12 @@ def repeat_choice(
     criterion: Criterion = _default,
     seed: int = 0,
 ) -> ChoiceSpread:
-    """Fit, judge and choose from scratch several times: with which share of them comes a number of
-    components?
+    """Repeat the choice of a number of components, to see the share of each.
 
     Args:
-        factory: number of components -> model; data: the table; grid: the numbers.
+        factory: number of components -> model.
+        data: the table.
+        grid: the numbers.
         num_seeds: repetitions, each with starts, splits and halves of its own.
         num_restarts: of each fit, the family's own number if None.
         resample: draw the rows anew with replacement for every repetition: then the spread is that

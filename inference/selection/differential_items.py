@@ -1,5 +1,4 @@
-r"""Do groups answer an item differently although they have the same attributes? Tests of
-differential item functioning, one item after another.
+r"""Tests of differential item functioning between groups, one item after another.
 
 For item j of a model whose groups share it, the model is fitted again with the item free, from the
 fit at hand, and
@@ -92,10 +91,12 @@ class DifferentialItems(Answer):
 
     @property
     def headline(self) -> str:
+        """Items that function differently, in a sentence."""
         return said_of_items(self.items, self.different)
 
     @property
     def sentences(self) -> tuple[str, ...]:
+        """Largest differences and the next step, in sentences."""
         if not self.different:
             return ()
         largest = [f"{name} ({self.effect[self.items.index(name)]:.2f})" for name in self.different]
@@ -111,7 +112,7 @@ class DifferentialItems(Answer):
 def clear_items(
     items: tuple[str, ...], p_value: np.ndarray, p_adjusted: np.ndarray
 ) -> tuple[str, ...]:
-    """Those that function differently, the clearest first."""
+    """Return items that function differently, the clearest first."""
     order = np.argsort(np.nan_to_num(p_value, nan=1.0), kind="stable")
     return tuple(items[i] for i in order if p_adjusted[i] < LEVEL)
 
@@ -280,8 +281,9 @@ def _less(first: dict[str, float], second: dict[str, float]) -> dict[str, float]
 
 
 def _wald(errors: Uncertainty, contrasts: list[dict[str, float]]) -> tuple[float, float]:
-    """Statistic and p-value of all contrasts being zero; NaN where one has an entry without a
-    standard error.
+    """Return statistic and p-value of all contrasts being zero.
+
+    NaN where one has an entry without a standard error.
     """
     from scipy.stats import chi2
 

@@ -1,5 +1,4 @@
-"""Rows against rows whose variates were shuffled: a small network that tells them apart, judged on
-rows that it has not seen.
+"""Discriminator between rows and rows of shuffled variates, judged on held-out rows.
 
 What it learns is the log-ratio of the law of the rows to the product of the laws of their variates,
 so its held-out scores bound how dependent the variates are
@@ -83,8 +82,9 @@ class HeldOutScores:
 
 
 def as_variates(owner: str, variates: Any) -> list[Tensor]:
-    """A table (N, V), one column a variate, or a sequence of V arrays (N,) or (N, ...), as V
-    floating tensors (N, D_v).
+    """Return variates as V floating tensors (N, D_v).
+
+    From a table (N, V), one column a variate, or a sequence of V arrays (N,) or (N, ...).
 
     Raises:
         ValueError: for fewer than two variates, other numbers of rows, or entries that are missing
@@ -125,10 +125,12 @@ def as_variates(owner: str, variates: Any) -> list[Tensor]:
 def held_out_scores(
     variates: Sequence[Tensor], settings: Discriminator, seed: int
 ) -> HeldOutScores:
-    """Scores of all rows, cross-fitted.
+    """Return held-out scores of all rows, by cross-fitting.
 
     Args:
-        variates: V tensors (N, D_v); seed: of folds, shuffles, starts and steps.
+        variates: V tensors (N, D_v).
+        settings: of the network and its training.
+        seed: of folds, shuffles, starts and steps.
 
     Raises:
         ValueError: for fewer than ten rows a fold.
@@ -166,9 +168,7 @@ def held_out_scores(
 
 
 def _standardised(x: Tensor) -> Tensor:
-    """Single precision, each column with mean zero and variance one; an image's pixels share one
-    scale.
-    """
+    """Standardise in single precision by column; an image's pixels share one scale."""
     x = x.detach().cpu().to(torch.float32)
     spread = x.std(0) if x.shape[1] < 30 else x.std().expand(x.shape[1])
     return (x - x.mean(0)) / torch.where(spread > 0, spread, 1.0)
@@ -180,8 +180,9 @@ Layers = list[tuple[Tensor, Tensor]]
 def _train(
     variates: Sequence[Tensor], rows: Tensor, settings: Discriminator, generator: torch.Generator
 ) -> Layers:
-    """Logistic regression of rows (1) against shuffled rows (0), stopped where its loss on a tenth
-    of the rows no longer falls.
+    """Fit a logistic regression of rows (1) against shuffled rows (0), with early stopping.
+
+    It stops where its loss on a tenth of the rows no longer falls.
     """
     sizes = [sum(x.shape[1] for x in variates), *settings.hidden, 1]
     layers = [

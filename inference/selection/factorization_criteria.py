@@ -41,8 +41,10 @@ def fit_grid(
 
     Args:
         factory: number of components -> model.
-        data: the table; grid: the numbers.
-        num_restarts: of each fit, the family's own number if None; seed: of each fit.
+        data: the table.
+        grid: the numbers.
+        num_restarts: of each fit, the family's own number if None.
+        seed: of each fit.
         progress: show a bar on standard error.
 
     Warns:
@@ -116,7 +118,7 @@ class ParallelAnalysis:
 def parallel_analysis(
     data: Any, num_permutations: int = 20, quantile: float = 0.95, seed: int = 0
 ) -> ParallelAnalysis:
-    """Horn's parallel analysis (1965, doi:10.1007/BF02289447) with columns permuted independently.
+    """Return Horn's parallel analysis (1965, doi:10.1007/BF02289447), by permuted columns.
 
     Whole counts: the covariance matrix of their square roots; else the correlation matrix.
 
@@ -163,8 +165,9 @@ def compare_criteria(
     analysis is left out of fewer than three rows, with gaps, and where a measurement is constant.
 
     Args:
-        fits: number of components -> fit; data: the table; acdc_result: of
-            :func:`inference.acdc.criterion.acdc`.
+        fits: number of components -> fit.
+        data: the table.
+        acdc_result: of :func:`inference.acdc.criterion.acdc`.
 
     Raises:
         ValueError: for no fits.

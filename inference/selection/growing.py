@@ -1,6 +1,4 @@
-"""A larger model contains the smaller one, so that its best log-likelihood is no lower: where it
-came out lower, its optimum was missed.
-"""
+"""Missed optima: a larger model whose log-likelihood is below that of one it contains."""
 
 from __future__ import annotations
 
@@ -25,8 +23,9 @@ MORE_STARTS = 20
 
 
 def below_smaller(fits: Sequence[Fit]) -> list[int]:
-    """Positions, in rising order of size, of fits whose log-likelihood is lower than that of a
-    smaller one.
+    """Return positions of fits whose log-likelihood is below that of a smaller size.
+
+    Fits are in rising order of size.
 
     Of fits by EM to models without a penalty alone: others maximise something else, or a bound.
     """
@@ -43,11 +42,13 @@ def below_smaller(fits: Sequence[Fit]) -> list[int]:
 def grow_again(
     sizes: Sequence[Any], fits: Sequence[Fit], data: Any, seed: int
 ) -> tuple[list[Fit], list[int]]:
-    """The fits, those below a smaller size made again: from the smaller one with its largest latent
-    split, and from more starts.
+    """Refit sizes whose log-likelihood is below that of a smaller size.
+
+    From the smaller one with its largest latent split, and from more starts.
 
     Args:
-        sizes: rising; fits: one a size, of the same data.
+        sizes: rising.
+        fits: one a size, of the same data.
         data: the rows.
         seed: of the starts.
 
@@ -89,9 +90,7 @@ def _comparable(one: Fit) -> bool:
 
 
 def _again(highest: Fit, before: Fit, large: Fit, data: Any, seed: int) -> Fit:
-    """The better of a fit, of runs from smaller sizes split, and, where these do not help, of more
-    starts.
-    """
+    """Return the better of a fit, runs from smaller sizes split, and more starts if needed."""
     tries = [large]
     with quiet():  # what is kept is judged below, with the others
         problem = problem_of(large.model, data, seed)

@@ -1,5 +1,4 @@
-r"""Is one latent more than chance? The likelihood-ratio test between two sizes of a model, by the
-parametric bootstrap.
+r"""Likelihood-ratio test between two sizes of a model, by the parametric bootstrap.
 
 Under the smaller model the larger one has a latent at weight zero, or a copy of another: the
 parameters lie on the edge and are not identified, so the null law of :math:`2 (\ell_{K+1} -
@@ -87,6 +86,7 @@ class RatioTest(Answer):
 
     @property
     def headline(self) -> str:
+        """Result of the test, in a sentence."""
         if self.is_open:
             return (
                 f"It is open whether the larger size is needed (p = {self.p_value:.3g}): so few"
@@ -104,6 +104,7 @@ class RatioTest(Answer):
 
     @property
     def sentences(self) -> tuple[str, ...]:
+        """Ratios of the replicates, in sentences."""
         drawn = len(self.null)
         words = [
             f"A ratio of {self.statistic:.2f} or more came out of {self.num_exceeding} of {drawn}"
@@ -117,14 +118,12 @@ class RatioTest(Answer):
         return tuple(words)
 
     def text(self) -> str:
-        """What was done and found, in a sentence or two."""
+        """Return the sentences."""
         return " ".join(self.sentences)
 
     @property
     def is_open(self) -> bool:
-        """Whether so few data sets leave it open on which side of 5 % the p-value lies, by two
-        standard errors.
-        """
+        """P-value within two standard errors of 5 %, so that more data sets are needed."""
         error = math.sqrt(self.p_value * (1 - self.p_value) / max(len(self.null), 1))
         return abs(self.p_value - LEVEL) < 2 * error
 
@@ -155,11 +154,12 @@ def likelihood_ratio_test(
     progress: bool = False,
     refit: Callable[[Any, Any], Fit] | None = None,
 ) -> RatioTest:
-    """Test a size against a larger one.
+    """Test a size against a larger one by the parametric bootstrap.
 
     Args:
-        small, large: point estimates of the two sizes by an engine with a log-likelihood; the
-            better of each and a search like that of the replicates counts.
+        small: point estimate of the smaller size by an engine with a log-likelihood; the better of
+            it and a search like that of the replicates counts.
+        large: the same of the larger size.
         data: the data of both.
         num_replicates: B; 99 to decide at 5 %, 499 to report.
         stop_after: h.
@@ -225,8 +225,9 @@ def likelihood_ratio_test(
 
 
 def loosened(method: Method | None) -> Method:
-    """The engine of a fit for refits of replicates, which stop once the objective hardly rises,
-    wherever the parameters still go.
+    """Return the engine of a fit, loosened for refits of replicates.
+
+    It stops once the objective hardly rises, wherever the parameters still go.
     """
     method = EM() if method is None else method
     if isinstance(method, EM):
@@ -304,8 +305,9 @@ class _Search:
         return _Pair(small.log_likelihood, large.log_likelihood)
 
     def _own(self, one: Fit, data: Any, num: int, seed: int) -> Fit:
-        """From starts of the model's own, the best of which goes on; an engine that is itself a
-        search runs once.
+        """Return the best of short runs from the model's own starts, run to the end.
+
+        An engine that is itself a search runs once.
         """
         method = self.method(one)
         if not isinstance(method, EM):
@@ -349,9 +351,7 @@ class _Search:
     def _best(
         self, one: Fit, problems: list[Problem], starts: list[Params]
     ) -> tuple[list[float], list[Params]]:
-        """Of each data set, from its own starts: the log-likelihood and parameters of the best
-        objective that is a proper optimum, as in a fit.
-        """
+        """Return log-likelihood and parameters of the best proper optimum of each data set."""
         method = self.method(one)
         assert isinstance(method, EM)  # fits_sets said so
         num, problem, sets = (
@@ -406,8 +406,7 @@ def _objective(one: Fit) -> float:
 
 
 def simulated_like(problem: Problem, estimate: Fit, seed: int) -> Any:
-    """A data set drawn from an estimate, of the shape of the problem's data, with its gaps, lengths
-    and covariates.
+    """Simulate a data set of the shape, gaps, lengths and covariates of the problem's data.
 
     Raises:
         ValueError: where what the program observes is not found among the data, or activities of
@@ -450,7 +449,6 @@ def simulated_like(problem: Problem, estimate: Fit, seed: int) -> Any:
 
 
 def _equal(part: Tensor, value: Tensor) -> bool:
-    """Whether a tensor of the data is what a site observes."""
     if part.numel() != value.numel():
         return False
     return bool(

@@ -1,5 +1,6 @@
-"""How often a fit finds every latent of a known truth, by the number of latents it is given (Buhai
-et al. 2020).
+"""Overparameterization: recovery of a known truth by the number of latents.
+
+Source: Buhai et al. (2020).
 """
 
 from __future__ import annotations
@@ -63,8 +64,9 @@ class StudyRow:
 
 
 def wilson_interval(count: int, total: int, z: float = 1.959963984540054) -> tuple[float, float]:
-    """95 % interval of a share (Wilson 1927, doi:10.1080/01621459.1927.10502953): never empty,
-    unlike the normal one at 0 and 1.
+    """Return the 95 % interval of a share (Wilson 1927, doi:10.1080/01621459.1927.10502953).
+
+    Never empty, unlike the normal one at 0 and 1.
 
     Raises:
         ValueError: unless 0 <= count <= total and total >= 1.
@@ -94,20 +96,25 @@ def overparameterization(
     scheduler: Any = None,
     progress: bool = False,
 ) -> list[StudyRow]:
-    """Fits of several sizes from independent starts, each start matched to the truth; the truth is
-    never used to choose.
+    """Fit several sizes from independent starts, each matched to the truth.
+
+    The truth is never used to choose.
 
     Args:
         family: number of latents -> a model that offers ``causes()``, such as ``lambda m:
             NoisyOr(64, m)``.
-        data: (N, J); held_out: further rows (M, J), or None.
+        data: (N, J).
+        held_out: further rows (M, J), or None.
         truth: ``prior`` (m_true,) and ``failure`` (m_true, J).
         sizes: numbers of latents.
         method: an engine that runs all starts as one batch; None for ``fit`` with no method, called
             once for each start.
-        num_restarts: R; seed: of the first start.
-        folder, workers, scheduler, progress: where and how the fits are made, as in
-            :func:`inference.studies.run_jobs`.
+        num_restarts: R.
+        seed: of the first start.
+        folder: for finished fits, as in :func:`inference.studies.run_jobs`.
+        workers: number of processes, as there.
+        scheduler: of a cluster, as there.
+        progress: show a bar.
 
     Raises:
         ValueError: for no sizes, fewer than two starts, or a fit that failed.
@@ -137,9 +144,7 @@ def overparameterization(
 def _starts(
     data: Any, method: Method | None, num: int, held_out: Tensor | None, model: Any, seed: int
 ) -> dict[str, Any]:
-    """One call of ``fit``: the estimate of each of its starts, which one is best, and what that one
-    says of the held-out rows.
-    """
+    """Return the estimates of one call of ``fit``, its best start and held-out score."""
     if method is None:
         best = fit(model, data, seed=seed)
         params, place = {name: value[None] for name, value in best.params.items()}, 0

@@ -1,6 +1,4 @@
-"""Fits of a model under a grid of penalties, or on several graphs, as one batch
-(:mod:`inference.structures.layers.penalty_grid`).
-"""
+"""Fits under a grid of penalties, or on several graphs, as one batch."""
 
 from __future__ import annotations
 
@@ -36,8 +34,7 @@ def fit_penalty_grid(
     num_restarts: int = 1,
     seed: int = 0,
 ) -> list[Fit] | None:
-    """Fits of a model under each penalty, all from the same starts; None for a model this does not
-    apply to.
+    """Fit a model under each penalty, from the same starts; None where this does not apply.
 
     Args:
         model: with layers and a field ``penalty``.
@@ -64,8 +61,7 @@ def fit_penalty_grid(
 def refit_penalty_grid(
     models: Sequence[Any], data: Any, starts: Sequence[Params], method: EM, seed: int = 0
 ) -> list[Fit] | None:
-    """Fits of one model restricted to several graphs, each from its own start; None where this does
-    not apply.
+    """Refit a model on several graphs, each from its start; None where this does not apply.
 
     Args:
         models: without penalties, of equal sizes, each with a graph in every layer.

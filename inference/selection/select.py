@@ -1,4 +1,4 @@
-"""One door to the number of latents: order selection by a rule, a criterion or held-out cost."""
+"""Selection of the number of latents, by a rule, a criterion or held-out cost."""
 
 from __future__ import annotations
 

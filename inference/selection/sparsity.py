@@ -1,5 +1,4 @@
-r"""Sparse layers: a threshold and a refit on what is left, and the choice of a penalty along a
-path.
+r"""Sparse layers: threshold and refit, and the choice of a penalty along a path.
 
 A penalised estimate is biased where the penalty bites. *Polishing* reads the graph off it,
 :math:`\hat G_d = 1[|\hat W_d| \ge \tau]`, and maximises the likelihood on that graph without a
@@ -70,8 +69,9 @@ def ebic(result: Fit, gamma: float = 1.0, num_possible: int | None = None) -> fl
 
 
 def graphs_of(result: Fit, threshold: float | None = None) -> tuple[Tensor, ...]:
-    """The graph of each layer, bool (num_children, num_parents), bottom-up: loadings of at least
-    the threshold in size (of an item with several, one of them).
+    """Return the graph of each layer, bool (num_children, num_parents), bottom-up.
+
+    Loadings of at least the threshold in size (of an item with several, one of them).
 
     Args:
         result: a fit of a model that describes its layers.
@@ -96,8 +96,7 @@ def graphs_of(result: Fit, threshold: float | None = None) -> tuple[Tensor, ...]
 def polish(
     result: Fit, data: Any, threshold: float | None = None, method: Method | None = None
 ) -> Fit:
-    """Threshold the loadings, then refit without a penalty on the graph that is left, from the
-    estimate.
+    """Threshold the loadings, then refit without a penalty on the graph that is left.
 
     A latent that would lose every edge keeps its largest one: drop such latents, or choose fewer.
 
@@ -191,7 +190,9 @@ def penalty_path(
         model: a model with a field ``penalty``.
         data: its rows.
         penalties: the grid, such as ``[TruncatedLasso(s, t) for s in slopes for t in thresholds]``.
-        method, num_restarts, seed: see :func:`inference.fitting.fit`.
+        method: see :func:`inference.fitting.fit`.
+        num_restarts: see :func:`inference.fitting.fit`.
+        seed: see :func:`inference.fitting.fit`.
         gamma: of :func:`ebic`.
         warm: fit one after another instead, each from its own start and again from the estimate
             before (the better is kept), in the order given: put the weakest penalty first. Slower,
@@ -259,9 +260,7 @@ def _together(
     num_restarts: int | None,
     seed: int,
 ) -> tuple[list[Fit] | None, list[Fit] | None]:
-    """Penalised and polished fits of the whole grid as one batch, None where that is not to be
-    had.
-    """
+    """Return penalised and polished fits of the whole grid as one batch, None otherwise."""
     from inference.selection.penalty_grid import fit_penalty_grid, refit_penalty_grid
 
     if method is None:

@@ -28,8 +28,9 @@ def run_jobs(
     scheduler: Any = None,
     progress: bool = False,
 ) -> JobResults:
-    """Call a function once for each of many sets of arguments: on one core, in several processes,
-    or on a cluster, with the same numbers.
+    """Run a function once for each of many sets of arguments, with the same numbers anywhere.
+
+    On one core, in several processes, or on a cluster.
 
     With a folder, each job that is finished is a file there, so that a study may be killed at any
     moment: the same call then does what is left. What was done is done again only if the code of

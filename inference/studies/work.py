@@ -33,7 +33,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Finished:
-    """What a job gave.
+    """Result of a job.
 
     Args:
         name: of the task.
@@ -56,13 +56,14 @@ class Finished:
 def tasks_of(
     function: Callable[..., Any], jobs: list[Mapping[str, Any]], must_be_read: bool
 ) -> list[Task]:
-    """One task a job.
+    """Return one task a job.
 
     Its name is that of the same job in any other process and at any other time, unless the
     function's code has changed.
 
     Args:
-        function, jobs: as the user gave them.
+        function: as the user gave it.
+        jobs: as the user gave them.
         must_be_read: refuse what has no name of that kind; else such jobs are named by their place.
 
     Raises:
@@ -90,8 +91,9 @@ def tasks_of(
 
 
 def work(function: Callable[..., Any], task: Task, dtype: torch.dtype) -> Finished:
-    """Do a job: on one thread, with random numbers that its name decides, so that it gives the same
-    wherever and whenever it runs.
+    """Run a job on one thread, with random numbers that its name decides.
+
+    So it gives the same wherever and whenever it runs.
     """
     began = time.perf_counter()
     with reproducible(int(task.name[:8], 16), dtype), listening() as heard:

@@ -1,5 +1,4 @@
-r"""Climbing from a number of components while one more gains clearly more than it does in tables
-that have none to find.
+r"""Bootstrap climb: add components while one gains more than in tables without it.
 
 B tables are drawn from the fit of :math:`K_1` components and fitted again with :math:`K_1` and with
 :math:`K_1 + 1`; with :math:`g_0` the mean gain in deviance of the superfluous component, and
@@ -59,11 +58,13 @@ def climb_from(
 
 
 def stop_of(deviance: Mapping[int, float], start: int, null_gain: float) -> int:
-    """The first number from ``start`` on whose successor gains less than 1.4 times ``null_gain``;
-    of a grid with gaps, by the mean of the components between.
+    """Return the first number whose successor gains less than 1.4 times ``null_gain``.
+
+    Of a grid with gaps, by the mean of the components between.
 
     Args:
-        deviance: by number; start: one of these numbers.
+        deviance: by number.
+        start: one of these numbers.
         null_gain: mean gain of a superfluous component.
     """
     sizes: Sequence[int] = sorted(k for k in deviance if k >= start)

@@ -54,12 +54,12 @@ class Candidate:
 
     @property
     def is_skewed(self) -> bool:
-        """Whether its search needs more starts than others."""
+        """Skewed rows, whose search needs more starts than others."""
         return isinstance(self.row_law, SkewNormal)
 
     @property
     def needs_whole_rows(self) -> bool:
-        """Whether it refuses rows with some entries missing, and tables of few rows."""
+        """Refusal of rows with some entries missing, and of tables of few rows."""
         return isinstance(self.row_law, RowLaw)
 
     def at(self, num_components: int) -> Any:

@@ -108,7 +108,7 @@ class HowMany:
 
     @property
     def climb(self) -> Climb | None:
-        """Where a bootstrap climb from the strict choice stopped.
+        """Bootstrap climb from the strict choice.
 
         None where none was asked for, or the strict choice is the largest number.
         """
@@ -134,7 +134,7 @@ class HowMany:
 
     @property
     def contradicted(self) -> bool:
-        """Whether the data contradict the distribution."""
+        """Contradiction of every distribution by the data."""
         return self.status == "misfit"
 
     @property

@@ -146,7 +146,7 @@ def plain_grids(most: int) -> list[range]:
 
 
 def check_tables(owner: str, bootstrap: object) -> None:
-    """Refuse numbers of bootstrap tables without a mean and its noise, for which two are needed."""
+    """Refuse numbers of bootstrap tables that give no mean and noise; two do."""
     if not is_integer(bootstrap, 0) or bootstrap == 1:
         raise ValueError(
             f"{owner}: bootstrap must be 0, or a number of tables of at least 2, got {bootstrap!r}"

@@ -76,18 +76,22 @@ class CountingTerms(Counting):
     takes_bootstrap = True
 
     def describe(self, structure: FactorizationStructure) -> tuple[str, int, Any]:
+        """Return the distribution of the counts."""
         variance = structure.about.variance
         if variance is None:
             return "Poisson", 0, None
         return f"negative binomial with {variance} variance", 1, None
 
     def room(self, shape: tuple[int, ...]) -> int:
+        """Return the rank that the table can have."""
         return min(shape) if len(shape) == 2 else LARGEST[-1]
 
     def num_random(self, candidate: Candidate, num_restarts: int) -> int:
+        """Return a third of the starts: the first candidate's fit is one too."""
         return max(1, num_restarts // 3)  # it starts at the first's fit too
 
     def rank(self, fit: Fit) -> float:
+        """Return the log-likelihood."""
         return fit.log_likelihood
 
     def starts(
@@ -111,6 +115,7 @@ class CountingTerms(Counting):
         }
 
     def answer(self, grid: Grid, fits: Fits) -> HowMany:
+        """Return the number of terms by the two penalties."""
         first, largest = grid.candidates[0], grid.sizes[-1]
         n, j = grid.table.shape
         edge = noise_edge(n, j)

@@ -1,4 +1,4 @@
-r"""Order selection of mixtures and hidden Markov models: components, and groups that they make.
+r"""Order selection of mixtures and hidden Markov models, with groups of components.
 
 With P free parameters and N rows, over all candidates and numbers the smallest
 
@@ -92,15 +92,19 @@ class CountingGroups(Counting):
     record: type[HowManyGroups] = HowManyGroups
 
     def describe(self, structure: Any) -> tuple[str, int, Any]:
+        """Return the distribution of a component's rows."""
         return _name(structure.about), 0, structure.about.component
 
     def room(self, shape: tuple[int, ...]) -> int:
+        """Return the number of rows."""
         return shape[0] if len(shape) == 2 else LARGEST[-1]
 
     def num_random(self, candidate: Candidate, num_restarts: int) -> int:
+        """Return twice the starts for skewed components, half for others."""
         return 2 * num_restarts if candidate.is_skewed else max(2, num_restarts // 2)
 
     def rank(self, fit: Fit) -> tuple[bool, float]:
+        """Return whether the optimum is proper, and its objective."""
         return not fit.restarts.faults, fit.objective
 
     def starts(
@@ -127,6 +131,7 @@ class CountingGroups(Counting):
         return finalists(problem, starts, grid.method)
 
     def answer(self, grid: Grid, fits: Fits) -> HowManyGroups:
+        """Return the number of components by BIC, or of groups."""
         first = next(iter(fits.values()))
         n = first.num_observations or first.num_rows
         strict, lenient = (
@@ -200,9 +205,11 @@ class CountingStates(CountingGroups):
     record = HowManyStates
 
     def describe(self, structure: Any) -> tuple[str, int, Any]:
+        """Return the distribution of a state's steps."""
         return _name(structure.about.emission), 0, structure.about.emission.component
 
     def room(self, shape: tuple[int, ...]) -> int:
+        """Return the largest number compared, whatever the sequences."""
         return LARGEST[-1]
 
     def has_gaps(self, table: Tensor) -> bool:
@@ -211,9 +218,11 @@ class CountingStates(CountingGroups):
         return bool((missing.any(-1) & ~missing.all(-1)).any())
 
     def detectable(self, fit: Fit, num_rows: int) -> float:
+        """Return NaN, for it is not known of states."""
         return math.nan
 
     def unseen(self, names: Sequence[str]) -> str:
+        """Return what the sequences could not show, in a sentence."""
         return (
             "Two states that overlap and follow each other, and one state with another law of rows"
             " or of durations, give the same data, so that only the laws offered"

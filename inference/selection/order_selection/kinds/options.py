@@ -83,9 +83,11 @@ class CountingOptions(Counting):
     # their likelihood has long ridges: a nat does not matter
 
     def describe(self, structure: OptionsStructure) -> tuple[str, int, Any]:
+        """Return the name of the one candidate."""
         return "options", 0, None
 
     def check(self, candidates: Sequence[Candidate]) -> None:
+        """Refuse more than one candidate."""
         if len(candidates) > 1:
             raise ValueError(
                 "select_components: laws must be None or one model for hidden options, whose rivals"
@@ -109,6 +111,7 @@ class CountingOptions(Counting):
         return finalists(problem, starts, grid.method)
 
     def answer(self, grid: Grid, fits: Fits) -> HowManyOptions:
+        """Return the number of options by three penalties."""
         name, sizes = grid.candidates[0].name, grid.sizes
         packed, _ = checked_as_fitted(fits[name, sizes[0]], grid.data)
         strict = {key: fit_k.bic for key, fit_k in fits.items()}
