@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from inference.base.structure import Method, Problem
     from inference.fitting.result import Fit
 
-__all__ = ["Bootstrap", "bootstrap", "replicates", "simulated_table"]
+__all__ = ["Bootstrap", "bootstrap"]
 __dir__ = _promised(__name__)
 
 BATCH_ELEMENTS = 2**21  # numbers in the data sets that are refitted as one batch

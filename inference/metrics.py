@@ -23,15 +23,11 @@ if TYPE_CHECKING:
     from ppl_models.descriptions.layers import GeneralizedLinearLayer
 
 __all__ = [
-    "TrimmedRMSE",
     "empty_graph_accuracy",
     "graph_accuracy",
-    "graph_f1",
     "mean_squared_error",
     "rmse",
-    "support_bias",
     "trimmed_rmse",
-    "Match",
     "f_measure",
     "match_components",
     "soft_adjusted_rand_index",

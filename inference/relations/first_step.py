@@ -207,7 +207,7 @@ class FirstStep:
         return torch.linalg.solve(table.mT, moved.weights.mT).mT
 
     def check_table(self) -> None:
-        """Refuse classes that assignments do not tell apart, and warn where they hardly do.
+        """Refuse classes that assignments do not distinguish, and warn where they hardly do.
 
         Raises:
             ValueError: where the table has no inverse to speak of.
@@ -215,7 +215,7 @@ class FirstStep:
         condition = float(torch.linalg.cond(self.at_estimate.table))
         if not condition < MOST_CONDITION:
             raise ValueError(
-                f"{self.caller}: the classes are not told apart: rows of one class are assigned"
+                f"{self.caller}: the classes are not distinguished: rows of one class are assigned"
                 " like those of another, so that nothing can be corrected; fit fewer classes"
             )
         if self.entropy_r2 < LEAST_SEPARATED:

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from inference.base.drawing import Answer
 from inference.fitting.record import FitRecord
+from inference.inspection.attribute_moments import holm
 from inference.relations.first_step import Assignment, FirstStep, Moved, covariance_of, own_columns
 from ppl_models.parts.frames import MAX_LEVELS, coded, holds_texts, levels_of_frame
 from ppl_models.parts.validation import as_table, is_number
@@ -111,31 +112,13 @@ class ClassOutcomes(Answer):
             for other in range(one + 1, len(self.means)):
                 chi2, df, p = self._wald([(one, other)])
                 difference = self.means[other, 0] - self.means[one, 0]
-                lines.append(
-                    [
-                        *(
-                            []
-                            if self.levels
-                            else [
-                                difference,
-                                abs(difference) / np.sqrt(chi2) if chi2 > 0 else np.nan,
-                            ]
-                        ),
-                        chi2,
-                        df,
-                        p,
-                    ]
-                )
+                error = abs(difference) / np.sqrt(chi2) if chi2 > 0 else np.nan
+                lines.append([*([] if self.levels else [difference, error]), chi2, df, p])
                 index.append(f"{other} - {one}")
         frame = pd.DataFrame(
             lines, index, [*([] if self.levels else ["difference", "error"]), "chi2", "df", "p"]
         )
-        order = np.argsort(frame["p"].to_numpy(), kind="stable")
-        adjusted = np.empty(len(order))
-        adjusted[order] = np.minimum(
-            1.0, np.maximum.accumulate(frame["p"].to_numpy()[order] * np.arange(len(order), 0, -1))
-        )
-        return frame.assign(p_holm=adjusted)
+        return frame.assign(p_holm=holm(frame["p"].to_numpy()))
 
     def _wald(self, pairs: list[tuple[int, int]]) -> tuple[float, int, float]:
         num_classes, width = self.means.shape

@@ -2,6 +2,7 @@
 
 from inference.selection.attribute_groups import (
     compare_groups as compare_groups,
+    differential_items as differential_items,
     item_scores as item_scores,
 )
 from inference.selection.attribute_laws import compare_roots as compare_roots
@@ -9,7 +10,6 @@ from inference.selection.choice_spread import repeat_choice as repeat_choice
 from inference.selection.conditional_independence import (
     conditional_independence as conditional_independence,
 )
-from inference.selection.differential_items import differential_items as differential_items
 from inference.selection.dimension import (
     ComponentNoise as ComponentNoise,
     HeldOut as HeldOut,

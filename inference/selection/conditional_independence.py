@@ -37,7 +37,7 @@ class ComponentDependence:
     Args:
         component: counted from 0.
         num_rows: drawn into it.
-        auc: area under the curve of the held-out scores, 0.5 where nothing tells them apart; NaN
+        auc: area under the curve of the held-out scores, 0.5 where nothing distinguishes them; NaN
             with too few rows.
         lower, upper: its interval at the stated level, for all components together.
         verdict: "dependent", "no dependence found", or "too few rows".

@@ -22,6 +22,11 @@ SLACK = (0.01, 1e-6)  # nats, and share of the log-likelihood, that say nothing
 MORE_STARTS = 20
 
 
+def too_low(value: float, bound: float) -> bool:
+    """Tell whether a log-likelihood stays below that of a model it contains."""
+    return value < bound - SLACK[0] - SLACK[1] * abs(bound)
+
+
 def below_smaller(fits: Sequence[Fit]) -> list[int]:
     """Return positions of fits whose log-likelihood is below that of a smaller size.
 
@@ -33,7 +38,7 @@ def below_smaller(fits: Sequence[Fit]) -> list[int]:
     for i, one in enumerate(fits):
         if not _comparable(one):
             continue
-        if one.log_likelihood < highest - SLACK[0] - SLACK[1] * abs(highest):
+        if too_low(one.log_likelihood, highest):
             found.append(i)
         highest = max(highest, one.log_likelihood)
     return found

@@ -19,6 +19,7 @@ from inference.engines.em import EM
 from inference.fitting.fit import fit_from
 from inference.fitting.result import Fit
 from inference.programs.program import Params
+from inference.selection.growing import MORE_STARTS, too_low
 from inference.selection.order_selection.result import HowMany, Status
 from inference.structures.registry import structure_of
 from ppl_models.descriptions.row_laws import RowLaw, SkewNormal
@@ -26,9 +27,7 @@ from ppl_models.descriptions.row_laws import RowLaw, SkewNormal
 CLEAR = 10.0  # a lead in BIC that leaves no doubt (Kass and Raftery 1995: very strong)
 FINALISTS = 3  # starts that go on to the end
 LARGEST = (6, 12)  # numbers up to which is compared where no grid is given
-MORE_STARTS = 20
 SHORT = 25  # iterations, after which starts are compared
-SLACK = (0.01, 1e-6)  # nats, and share of the log-likelihood, without meaning
 
 Key = tuple[str, int]  # name of the candidate, number of components
 Fits = Mapping[Key, Fit]
@@ -265,11 +264,6 @@ def fit_once(
         lambda problem: candidate.counting.starts(problem, grid, k, smaller, nested, num_random),
         seed,
     )
-
-
-def too_low(value: float, bound: float) -> bool:
-    """Tell whether a log-likelihood stays below that of a model it contains."""
-    return value < bound - SLACK[0] - SLACK[1] * abs(bound)
 
 
 def finalists(problem: Problem, starts: Sequence[Params], method: EM) -> Params:

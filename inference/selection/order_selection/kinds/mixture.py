@@ -193,7 +193,7 @@ class CountingGroups(Counting):
         )
         return (
             "Two components that overlap and one group of another shape give the same data, so that"
-            f" only the laws offered ({_listed(names)}) tell them apart; {near} may have been"
+            f" only the laws offered ({_listed(names)}) distinguish them; {near} may have been"
             " missed."
         )
 
@@ -226,7 +226,7 @@ class CountingStates(CountingGroups):
         return (
             "Two states that overlap and follow each other, and one state with another law of rows"
             " or of durations, give the same data, so that only the laws offered"
-            f" ({_listed(names)}) tell them apart; a state that lasts for few steps in all may have"
+            f" ({_listed(names)}) distinguish them; a state that lasts for few steps in all may have"
             " been missed."
         )
 
