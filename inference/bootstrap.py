@@ -161,7 +161,7 @@ def replicates(
     try:
         while done.count < num_replicates:
             seeds = range(seed + done.count, seed + min(num_replicates, done.count + at_once))
-            sets = torch.stack([simulated_table(problem, params, own) for own in seeds])
+            sets = torch.stack([simulated_table(problem, params, seed_b) for seed_b in seeds])
             with (
                 quiet(),
                 torch.enable_grad(),

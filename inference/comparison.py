@@ -129,7 +129,7 @@ class Comparison:
         if self.close:
             return (
                 f"{first} predicts unseen rows best, but too close to call:"
-                f" {'; '.join(_behind(*one) for one in self.close)}."
+                f" {'; '.join(_behind(*member) for member in self.close)}."
             )
         return (
             f"{first} predicts unseen rows best, by more than chance in which rows were drawn:"
@@ -196,7 +196,7 @@ def compare(
     if (
         not isinstance(fits, Mapping)
         or len(fits) < 2
-        or not all(isinstance(one, Fit) for one in fits.values())
+        or not all(isinstance(member, Fit) for member in fits.values())
     ):
         size = f" of {len(fits)}" if hasattr(fits, "__len__") else ""
         raise ValueError(
@@ -209,23 +209,29 @@ def compare(
             " compare(fits, data)"
         )
     _check_same_kind(fits)
-    for name, one in fits.items():
-        one.refuse_weights("compare")
-        _check_same_data(name, one, data)
-    predictions = {name: _predict(one, data, num_folds, refit, seed) for name, one in fits.items()}
+    for name, member in fits.items():
+        member.refuse_weights("compare")
+        _check_same_data(name, member, data)
+    predictions = {
+        name: _predict(member, data, num_folds, refit, seed) for name, member in fits.items()
+    }
     notes = _notes(fits, predictions)
     for note in notes:
         warnings.warn(note, UserWarning, stacklevel=2)
-    elpds = {name: -math.inf if one is None else one.elpd for name, one in predictions.items()}
+    elpds = {
+        name: -math.inf if member is None else member.elpd for name, member in predictions.items()
+    }
     order = sorted(fits, key=lambda name: -elpds[name])
     best = predictions[order[0]]
-    weights = _stacking({name: one.rows for name, one in predictions.items() if one is not None})
+    weights = _stacking(
+        {name: member.rows for name, member in predictions.items() if member is not None}
+    )
     records = []
     for name in order:
-        one, prediction = fits[name], predictions[name]
+        member, prediction = fits[name], predictions[name]
         record: dict[str, Any] = {
-            "family": one.model_name,
-            "engine": type(one.method).__name__,
+            "family": member.model_name,
+            "engine": type(member.method).__name__,
             "elpd": math.nan, "se": math.nan, "elpd_diff": math.nan, "diff_se": math.nan,
             "weight": weights.get(name, math.nan), "how": "none", "bad_rows": 0, "p_eff": math.nan,
         }  # fmt: skip
@@ -241,18 +247,18 @@ def compare(
                 "p_eff": prediction.effective_parameters,
             }
         record |= {
-            "num_parameters": one.num_parameters,
-            "likelihood": _kind(one),
-            "log_likelihood": one.log_likelihood,
-            "bic": one.bic if one.why_no_criteria is None else math.nan,
-            "test_log_likelihood": math.nan if test is None else _test_density(one, test),
+            "num_parameters": member.num_parameters,
+            "likelihood": _kind(member),
+            "log_likelihood": member.log_likelihood,
+            "bic": member.bic if member.why_no_criteria is None else math.nan,
+            "test_log_likelihood": math.nan if test is None else _test_density(member, test),
             "discrepancy": math.nan,
             "misfitting": math.nan,
-            "identifiability": _verdict(one),
-            "converged": one.converged,
-            "seconds": one.seconds,
+            "identifiability": _verdict(member),
+            "converged": member.converged,
+            "seconds": member.seconds,
         }
-        records.append(record | _discrepancy(one, data, seed))
+        records.append(record | _discrepancy(member, data, seed))
     return Comparison(
         tuple(order), tuple(records), {name: predictions[name] for name in order}, tuple(notes)
     )
@@ -263,7 +269,7 @@ def compare(
 
 def _check_same_kind(fits: Mapping[str, Fit]) -> None:
     """A likelihood relative to something is compared with its own kind alone."""
-    relative = {name: one.structure.relative_to for name, one in fits.items()}
+    relative = {name: member.structure.relative_to for name, member in fits.items()}
     if len(set(relative.values())) > 1:
         ratios = [
             f"{name!r} (relative to {what})" for name, what in relative.items() if what is not None
@@ -277,21 +283,21 @@ def _check_same_kind(fits: Mapping[str, Fit]) -> None:
         )
 
 
-def _check_same_data(name: str, one: Fit, data: Any) -> None:
+def _check_same_data(name: str, member: Fit, data: Any) -> None:
     """Refuse data that do not reproduce a fit's rows, columns and log-likelihood."""
     num_rows = len(first_tensor(data))
-    if num_rows != one.num_rows:
+    if num_rows != member.num_rows:
         raise ValueError(
-            f"compare: fit {name!r} was made on {one.num_rows} rows, but data has {num_rows}: all"
-            " fits must be of the same data"
+            f"compare: fit {name!r} was made on {member.num_rows} rows, but data has {num_rows}:"
+            " all fits must be of the same data"
         )
-    rows = one.log_likelihood_rows(data)
+    rows = member.log_likelihood_rows(data)
     total = float(rows.double().sum())
-    stored = one.log_likelihood
+    stored = member.log_likelihood
     # where latents are too many to sum over, the stored value is itself an estimate
     if (
         math.isfinite(stored)
-        and one.elbo is None
+        and member.elbo is None
         and abs(total - stored) > SAME * max(1.0, abs(stored))
     ):
         raise ValueError(
@@ -300,39 +306,40 @@ def _check_same_data(name: str, one: Fit, data: Any) -> None:
         )
 
 
-def _predict(one: Fit, data: Any, num_folds: int, refit: bool, seed: int) -> Prediction | None:
-    if one.local:
+def _predict(member: Fit, data: Any, num_folds: int, refit: bool, seed: int) -> Prediction | None:
+    if member.local:
         return None
-    ratio = (one.sample_stats or {}).get("log_importance")
+    ratio = (member.sample_stats or {}).get("log_importance")
     trusted = ratio is None or pareto_k(ratio.reshape(-1)) <= GOOD_K
-    if one.draws is not None and (trusted or not num_folds):
-        return loo(one, data, refit=refit)
-    return cross_validate(one, data, num_folds, seed) if num_folds else None
+    if member.draws is not None and (trusted or not num_folds):
+        return loo(member, data, refit=refit)
+    return cross_validate(member, data, num_folds, seed) if num_folds else None
 
 
 def _notes(fits: Mapping[str, Fit], predictions: Mapping[str, Prediction | None]) -> list[str]:
     notes = []
     continuous = {
-        name: one.structure.num_densities(len(one.item_names)) for name, one in fits.items()
+        name: member.structure.num_densities(len(member.item_names))
+        for name, member in fits.items()
     }
     if len(set(continuous.values())) > 1:
         notes.append(
             "log densities and log probabilities are not comparable; items that have a density:"
             f" {continuous}"
         )
-    hows = {name: one.how for name, one in predictions.items() if one is not None}
+    hows = {name: member.how for name, member in predictions.items() if member is not None}
     if len(set(hows.values())) > 1:
         notes.append(f"predictions were found in different ways, whose errors differ: {hows}")
-    local = [name for name, one in fits.items() if one.local]
+    local = [name for name, member in fits.items() if member.local]
     if local:
         notes.append(
             f"log-likelihood and BIC of {local} are conditional on fitted activities of the rows,"
             " and have no prediction here"
         )
-    bounds = [name for name, one in fits.items() if _kind(one) == "bound"]
+    bounds = [name for name, member in fits.items() if _kind(member) == "bound"]
     if bounds:
         notes.append(f"log-likelihoods of {bounds} are lower bounds by sampling")
-    priors = [name for name, one in fits.items() if one.draws is not None]
+    priors = [name for name, member in fits.items() if member.draws is not None]
     if priors and len(priors) < len(fits):
         notes.append(f"{priors} average over a posterior, the others plug in an estimate")
     return notes
@@ -354,35 +361,35 @@ def _stacking(rows: Mapping[str, np.ndarray]) -> dict[str, float]:
     return dict(zip(rows, (float(weight) for weight in weights), strict=True))
 
 
-def _test_density(one: Fit, test: Any) -> float:
-    if one.draws is None:
-        return float(one.log_likelihood_rows(test).double().sum())
+def _test_density(member: Fit, test: Any) -> float:
+    if member.draws is None:
+        return float(member.log_likelihood_rows(test).double().sum())
     from inference.fitting.draws import log_likelihood_of_draws
 
     values = log_likelihood_of_draws(
-        one, {n: v.reshape(-1, *v.shape[2:]) for n, v in one.draws.items()}, test
+        member, {n: v.reshape(-1, *v.shape[2:]) for n, v in member.draws.items()}, test
     )
     return float((torch.logsumexp(values, 0) - math.log(len(values))).sum())
 
 
-def _kind(one: Fit) -> str:
+def _kind(member: Fit) -> str:
     return (
         "conditional"
-        if one.local
+        if member.local
         else "bound"
-        if math.isnan(one.log_likelihood) and one.elbo is not None
+        if math.isnan(member.log_likelihood) and member.elbo is not None
         else "marginal"
     )
 
 
-def _discrepancy(one: Fit, data: Any, seed: int) -> dict[str, float]:
+def _discrepancy(member: Fit, data: Any, seed: int) -> dict[str, float]:
     """Return ACDC's figures for the components of one fit; none where a family has none."""
-    number = getattr(one.model, "num_components", None)
+    number = getattr(member.model, "num_components", None)
     if number is None:
         return {}
     try:
         with quiet():
-            line = acdc({number: one}, data, seed=seed).table.loc[number]
+            line = acdc({number: member}, data, seed=seed).table.loc[number]
     except (
         ValueError
     ):  # the noise of these components, or of these data, has no law to be held against
@@ -393,9 +400,9 @@ def _discrepancy(one: Fit, data: Any, seed: int) -> dict[str, float]:
     }
 
 
-def _verdict(one: Fit) -> str:
+def _verdict(member: Fit) -> str:
     try:
-        report: Any = identifiability_of(one)
+        report: Any = identifiability_of(member)
     except ValueError as error:
         return f"not decided ({error})"
     return "not decided" if report is None else str(report.verdict)

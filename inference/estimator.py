@@ -120,17 +120,17 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
 
         Such as ``model__num_components``.
         """
-        own: dict[str, Any] = super().get_params(deep=False)
+        settings: dict[str, Any] = super().get_params(deep=False)
         if deep:
             for name in NESTED:
-                record = own[name]
+                record = settings[name]
                 if dataclasses.is_dataclass(record):
-                    own |= {
+                    settings |= {
                         f"{name}__{field.name}": getattr(record, field.name)
                         for field in dataclasses.fields(record)
                         if field.init
                     }
-        return own
+        return settings
 
     def set_params(self, **params: Any) -> ZooEstimator:
         """Change settings; those of the model and the engine make a new record, which checks them.
@@ -138,14 +138,14 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
         Raises:
             ValueError: for a name that is no setting.
         """
-        known = self.get_params()
+        settings = self.get_params()
         for name in params:
-            if name not in known and not any(
-                name.startswith(f"{own}__") and own in params for own in NESTED
+            if name not in settings and not any(
+                name.startswith(f"{nested}__") and nested in params for nested in NESTED
             ):
                 raise ValueError(
                     f"ZooEstimator: {name!r} is no setting of this estimator; they are"
-                    f" {', '.join(known)}"
+                    f" {', '.join(settings)}"
                 )
         plain = {name: value for name, value in params.items() if "__" not in name}
         super().set_params(**plain)

@@ -285,10 +285,10 @@ def match_components(
                 f"match_components: activities (N, {len(a)}) and true_activities (N, {len(b)}) were"
                 f" expected, got {z.shape} and {z_true.shape}"
             )
-        own, other = z.mean(0), z_true.mean(0)
-        if not (other != 0).all():
+        means, true_means = z.mean(0), z_true.mean(0)
+        if not (true_means != 0).all():
             raise ValueError("match_components: a component of true_activities has mean zero")
-        difference = np.abs(own[:, None] - other) / np.abs(other)
+        difference = np.abs(means[:, None] - true_means) / np.abs(true_means)
         cost = error + weight * np.tanh(difference)
     from scipy.optimize import linear_sum_assignment
 
@@ -350,18 +350,21 @@ def f_measure(labels: object, truth: object, unlabelled: int | None = None) -> f
     Raises:
         ValueError: for unequal lengths, or no labelled row.
     """
-    own, real = np.asarray(labels), np.asarray(truth)
-    if own.shape != real.shape or own.ndim != 1:
+    assigned, true = np.asarray(labels), np.asarray(truth)
+    if assigned.shape != true.shape or assigned.ndim != 1:
         raise ValueError(
-            f"f_measure: two vectors of one length were expected, got shapes {own.shape} and"
-            f" {real.shape}"
+            f"f_measure: two vectors of one length were expected, got shapes {assigned.shape} and"
+            f" {true.shape}"
         )
     if unlabelled is not None:
-        own, real = own[real != unlabelled], real[real != unlabelled]
-    if not len(real):
+        assigned, true = (
+            assigned[true != unlabelled],
+            true[true != unlabelled],
+        )
+    if not len(true):
         raise ValueError("f_measure: no labelled row")
-    clusters, classes = np.unique(own), np.unique(real)
-    both = np.array([[((own == k) & (real == c)).sum() for k in clusters] for c in classes])
+    clusters, classes = np.unique(assigned), np.unique(true)
+    both = np.array([[((assigned == k) & (true == c)).sum() for k in clusters] for c in classes])
     sizes = both.sum(1)
     score = 2 * both / (sizes[:, None] + both.sum(0))
     return float((score.max(1) * sizes).sum() / sizes.sum())

@@ -91,8 +91,8 @@ def discrepancy_left(
     """
     left = {}
     for k in sorted(discrepancies):
-        known = null_sd[k][np.isfinite(null_sd[k])]
-        floor = FLOOR * np.where(np.isfinite(null_sd[k]), null_sd[k], known.max(initial=0.0))
+        finite = null_sd[k][np.isfinite(null_sd[k])]
+        floor = FLOOR * np.where(np.isfinite(null_sd[k]), null_sd[k], finite.max(initial=0.0))
         left[k] = float((weights[k] * np.maximum(discrepancies[k], np.maximum(floor, 1e-12))).sum())
     return left
 
@@ -213,7 +213,7 @@ def best_segments(
     knots = np.concatenate([discrepancies[k] for k in sizes])
     end = float(knots.max(initial=0.0)) + 1.0
     points = np.unique(np.concatenate([[0.0, end], knots[(knots > 0) & (knots < end)]]))
-    found: list[Segment] = []
+    segments: list[Segment] = []
     for left, right in zip(points[:-1], points[1:], strict=True):
         middle = (left + right) / 2
         slopes = np.array([-(weights[k] * (discrepancies[k] > middle)).sum() for k in sizes])
@@ -234,9 +234,9 @@ def best_segments(
             )
             wait[wait <= 1e-14 * (1 + at)] = np.inf
             until = min(float(right), float(at) + float(wait.min()))
-            if found and found[-1].num_components == sizes[best]:
-                found[-1] = Segment(found[-1].start, until, sizes[best])
+            if segments and segments[-1].num_components == sizes[best]:
+                segments[-1] = Segment(segments[-1].start, until, sizes[best])
             else:
-                found.append(Segment(float(at), until, sizes[best]))
+                segments.append(Segment(float(at), until, sizes[best]))
             at = until
-    return tuple(found)
+    return tuple(segments)

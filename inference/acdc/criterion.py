@@ -219,7 +219,7 @@ class AcdcResult:
         least = self.min_share if min_share is None else min_share
         step, finished = clear_step(self.shares, least)
         chosen = sizes[0] if step is None else step
-        own = [s for s in self.segments if s.num_components == chosen]
+        segments = [s for s in self.segments if s.num_components == chosen]
         rule = (
             f"the last clear step, of more than {least:.0%} of what is left"
             if step
@@ -230,7 +230,7 @@ class AcdcResult:
         )
         return Choice(
             chosen,
-            max(own, key=lambda s: s.width, default=None),
+            max(segments, key=lambda s: s.width, default=None),
             nothing_left if step is None else finished,
             rule,
         )

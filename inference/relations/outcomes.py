@@ -108,13 +108,13 @@ class ClassOutcomes(Answer):
         import pandas as pd
 
         index, lines = [], []
-        for one in range(len(self.means)):
-            for other in range(one + 1, len(self.means)):
-                chi2, df, p = self._wald([(one, other)])
-                difference = self.means[other, 0] - self.means[one, 0]
+        for first in range(len(self.means)):
+            for other in range(first + 1, len(self.means)):
+                chi2, df, p = self._wald([(first, other)])
+                difference = self.means[other, 0] - self.means[first, 0]
                 error = abs(difference) / np.sqrt(chi2) if chi2 > 0 else np.nan
                 lines.append([*([] if self.levels else [difference, error]), chi2, df, p])
-                index.append(f"{other} - {one}")
+                index.append(f"{other} - {first}")
         frame = pd.DataFrame(
             lines, index, [*([] if self.levels else ["difference", "error"]), "chi2", "df", "p"]
         )
@@ -124,9 +124,12 @@ class ClassOutcomes(Answer):
         num_classes, width = self.means.shape
         free = max(1, width - 1)  # proportions sum to one
         contrast = np.zeros((len(pairs) * free, num_classes, width))
-        for i, (one, other) in enumerate(pairs):
+        for i, (first, other) in enumerate(pairs):
             for level in range(free):
-                contrast[i * free + level, other, level], contrast[i * free + level, one, level] = (
+                (
+                    contrast[i * free + level, other, level],
+                    contrast[i * free + level, first, level],
+                ) = (
                     1.0,
                     -1.0,
                 )
@@ -237,21 +240,21 @@ def compare_outcomes(
     num, width = first.num_classes, y.shape[1]
 
     def weights(moved: Moved, table: Tensor) -> Tensor:
-        own = moved.weights if method == "none" else first.corrected_weights(moved, table)
-        return own * seen.unsqueeze(-1)
+        row_weights = moved.weights if method == "none" else first.corrected_weights(moved, table)
+        return row_weights * seen.unsqueeze(-1)
 
     def estimating(b: Tensor, moved: Moved, table: Tensor) -> Tensor:
         off = y.unsqueeze(1) - b.reshape(num, width)  # (N, K, L)
         return (weights(moved, table).unsqueeze(-1) * off).flatten(1)
 
-    own = weights(first.at_estimate, first.at_estimate.table) * first.often.unsqueeze(-1)
-    sizes = own.sum(0)
+    row_weights = weights(first.at_estimate, first.at_estimate.table) * first.often.unsqueeze(-1)
+    sizes = row_weights.sum(0)
     if not bool((sizes > 0).all()):
         raise ValueError(
             f"{caller}: class {int((sizes <= 0).nonzero()[0])} has no rows with an outcome, so that"
             " it has no mean; fit fewer classes"
         )
-    means = own.mT @ y / sizes.unsqueeze(-1)
+    means = row_weights.mT @ y / sizes.unsqueeze(-1)
     covariance = covariance_of(first, estimating, means.flatten())
     return ClassOutcomes(
         name,

@@ -301,10 +301,10 @@ def compare_groups(fit: Fit, data: Any) -> GroupComparison:
         )
     profiles = binary_configurations(size) if root.profiles is None else root.profiles.double()
     table = checked_as_fitted(fit, data)[0]
-    found = observed_information(fit, data)
-    free = found.estimate.clone().requires_grad_()
+    information = observed_information(fit, data)
+    free = information.estimate.clone().requires_grad_()
     with torch.enable_grad():
-        params = found.coordinates.params(free)
+        params = information.coordinates.params(free)
         shares = torch.stack(
             [
                 root.distribution(structure.law_of(params, g)).log_prob(profiles).exp()
@@ -313,10 +313,10 @@ def compare_groups(fit: Fit, data: Any) -> GroupComparison:
         )  # (G, C)
         mastery = shares @ profiles
         slopes = torch.stack(
-            [torch.autograd.grad(one, free, retain_graph=True)[0] for one in mastery.ravel()]
+            [torch.autograd.grad(share, free, retain_graph=True)[0] for share in mastery.ravel()]
         ).reshape(len(labels), size, -1)
-    errors = errors_of(slopes.flatten(0, 1), found).reshape(len(labels), size)
-    covariance, _ = found.covariance()
+    errors = errors_of(slopes.flatten(0, 1), information).reshape(len(labels), size)
+    covariance, _ = information.covariance()
     p_value = np.full(size, np.nan)
     for k in np.flatnonzero(~np.isnan(errors).any(0)):
         contrasts, gaps = slopes[1:, k] - slopes[0, k], (mastery[1:, k] - mastery[0, k]).detach()
@@ -378,12 +378,12 @@ def item_scores(fit: Fit, data: Any) -> ItemScores:
         )
     statistic, degrees = np.full(len(shared), np.nan), np.full(len(shared), np.nan)
     for free in (shared[1:], shared[:1]):  # one item at least stays shared
-        own = replace(model, free_items=(*model.free_items, *free))
-        record = replace(fit, model=own, params=spread_params(model, own, fit.params))
+        freed = replace(model, free_items=(*model.free_items, *free))
+        record = replace(fit, model=freed, params=spread_params(model, freed, fit.params))
         information, scores = observed_information(record, data), row_scores(record, data)[0]
-        common = _sums(own, information.names, None)
+        common = _sums(freed, information.names, None)
         for j in free:
-            apart, place = _sums(own, information.names, j), shared.index(j)
+            apart, place = _sums(freed, information.names, j), shared.index(j)
             for matrix in (information.matrix, scores.mT @ scores):
                 more, less = (_quadratic(scores.sum(0), matrix, sums) for sums in (apart, common))
                 if more is not None and less is not None:
@@ -422,12 +422,14 @@ def _quadratic(score: Tensor, information: Tensor, sums: Tensor) -> tuple[float,
 
     None where the log-likelihood curves up.
     """
-    own, inner = sums.mT @ score, sums.mT @ information @ sums
+    score_sums, information_sums = sums.mT @ score, sums.mT @ information @ sums
     try:
-        inverse, flat = generalised_inverse(inner, tuple(map(str, range(len(own)))))
+        inverse, flat = generalised_inverse(
+            information_sums, tuple(map(str, range(len(score_sums))))
+        )
     except ValueError:
         return None
-    return float(own @ inverse @ own), len(own) - flat.shape[1]
+    return float(score_sums @ inverse @ score_sums), len(score_sums) - flat.shape[1]
 
 
 def differential_items(
@@ -464,11 +466,11 @@ def differential_items(
     names = model.model.item_names or tuple(str(j) for j in range(model.num_items))
     columns: list[tuple[float, ...]] = []
     for j in chosen:
-        own = replace(model, free_items=(*model.free_items, j))
+        freed = replace(model, free_items=(*model.free_items, j))
         again = fitted(
-            own, data, method or EM(tolerance=1e-9), init=spread_params(model, own, fit.params)
+            freed, data, method or EM(tolerance=1e-9), init=spread_params(model, freed, fit.params)
         )
-        versions = [v for v, (item, _) in enumerate(own.versions) if item == j]
+        versions = [v for v, (item, _) in enumerate(freed.versions) if item == j]
         columns.append(_tests(fit, again, data, versions))
     table = np.array(columns)
     statistic, degrees, p_value, uniform, uniform_p, non_uniform, non_uniform_p, effect = table.T
@@ -501,15 +503,15 @@ def groups_of_fit(fit: FitRecord, owner: str) -> AttributeGroupsStructure:
     return structure
 
 
-def spread_params(model: Any, own: Any, params: Params) -> Params:
+def spread_params(model: Any, freed: Any, params: Params) -> Params:
     """Parameters of the same law with more items free: their versions begin alike."""
     before = {version: v for v, version in enumerate(model.versions)}
-    places = [before.get(version, before.get((version[0], None), 0)) for version in own.versions]
+    places = [before.get(version, before.get((version[0], None), 0)) for version in freed.versions]
     layer, roots = model.layer(), model.model.root_law().sites()
     out = {name: value for name, value in params.items() if name in roots}
     out |= {name: params[name][places] for name in (layer.loadings, layer.intercepts)}
     if layer.dispersion is not None:
-        out[layer.dispersion] = _dispersions(model, own, params[layer.dispersion], places)
+        out[layer.dispersion] = _dispersions(model, freed, params[layer.dispersion], places)
     return out
 
 
@@ -525,9 +527,9 @@ def _dispersed(model: Any) -> list[int]:
     ]
 
 
-def _dispersions(model: Any, own: Any, value: Tensor, places: list[int]) -> Tensor:
-    known = {v: d for d, v in enumerate(_dispersed(model))}
-    return value[[known[places[v]] for v in _dispersed(own)]]
+def _dispersions(model: Any, freed: Any, value: Tensor, places: list[int]) -> Tensor:
+    positions = {v: d for d, v in enumerate(_dispersed(model))}
+    return value[[positions[places[v]] for v in _dispersed(freed)]]
 
 
 def _tests(fit: Fit, again: Fit, data: Any, versions: list[int]) -> tuple[float, ...]:

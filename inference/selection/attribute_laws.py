@@ -119,12 +119,12 @@ class RootComparison:
         frame = pd.DataFrame(
             {
                 name: {
-                    "log_likelihood": one.log_likelihood,
-                    "num_parameters": one.num_parameters,
-                    "aic": 2 * one.num_parameters - 2 * one.log_likelihood,
-                    "bic": one.bic,
+                    "log_likelihood": fit_k.log_likelihood,
+                    "num_parameters": fit_k.num_parameters,
+                    "aic": 2 * fit_k.num_parameters - 2 * fit_k.log_likelihood,
+                    "bic": fit_k.bic,
                 }
-                for name, one in self.fits.items()
+                for name, fit_k in self.fits.items()
             }
         ).T.rename_axis("law of the attributes")
         frame["num_parameters"] = frame["num_parameters"].astype(int)
@@ -245,7 +245,7 @@ def compare_roots(
 
 def _named(fit: Fit, roots: Any, size: int) -> dict[str, AttributeLaw]:
     """The laws by name, that of the fit first."""
-    own: AttributeLaw = fit.model.root  # type: ignore[attr-defined]  # attribute_model said what it is
+    root: AttributeLaw = fit.model.root  # type: ignore[attr-defined]  # attribute_model said what it is
     if roots is None:
         roots = [
             Independent(),
@@ -262,8 +262,8 @@ def _named(fit: Fit, roots: Any, size: int) -> dict[str, AttributeLaw]:
             f" name, got {roots!r}"
         )
     out: dict[str, AttributeLaw] = {}
-    if own not in [law for _, law in pairs]:
-        pairs = [("", own), *pairs]
+    if root not in [law for _, law in pairs]:
+        pairs = [("", root), *pairs]
     for given, law in pairs:
         if law in out.values():
             continue
@@ -290,7 +290,7 @@ def _refit(fit: Fit, model: Any, data: Any, seed: int) -> Fit:
         fit_again(model, data, method, init=items | law, seed=seed),
         fit_again(model, data, method, num_restarts=2, seed=seed),
     )
-    return max(tries, key=lambda one: one.objective)
+    return max(tries, key=lambda fit_k: fit_k.objective)
 
 
 def _items_under(fit: Fit, structure: AttributeStructure) -> Params:
@@ -302,12 +302,12 @@ def _items_under(fit: Fit, structure: AttributeStructure) -> Params:
     loadings, intercepts = items[layer.loadings].clone(), items[layer.intercepts].clone()
     features = layer.features(profiles.to(loadings))
     for j in ((loadings != 0) & ~layer.graph).any(-1).nonzero().ravel().tolist():
-        own = layer.graph[j]
-        design = torch.nn.functional.pad(features[:, own], (1, 0), value=1.0)
+        edges = layer.graph[j]
+        design = torch.nn.functional.pad(features[:, edges], (1, 0), value=1.0)
         change = torch.linalg.lstsq(design, features @ loadings[j]).solution
         intercepts[j] += change[0]
         loadings[j] = 0.0
-        loadings[j, own] = change[1:]
+        loadings[j, edges] = change[1:]
     return items | {layer.loadings: loadings, layer.intercepts: intercepts}
 
 
@@ -391,8 +391,8 @@ def _near(small: Fit, large: Fit, seed: int) -> Callable[[Any, Any], Fit]:
     lifted = _lifted(small, large, seed)
 
     def again(model: Any, rows: Any) -> Fit:
-        one, start = (small, small.params) if model is small.model else (large, lifted)
-        return fit_again(model, rows, loosened(one.method), init=start, seed=seed)
+        fit_k, start = (small, small.params) if model is small.model else (large, lifted)
+        return fit_again(model, rows, loosened(fit_k.method), init=start, seed=seed)
 
     return again
 

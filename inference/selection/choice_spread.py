@@ -132,12 +132,14 @@ def repeat_choice(
     table, sizes = np.asarray(data), [int(k) for k in grid]  # type: ignore[attr-defined]
     rng = np.random.default_rng(seed)
     results, every = [], []
-    for own in range(seed, seed + num_seeds):
+    for repetition_seed in range(seed, seed + num_seeds):
         rows = table[rng.integers(len(table), size=len(table))] if resample else data
-        fits = fit_grid(factory, rows, sizes, num_restarts, own)
-        result = criterion(fits, rows, own)
+        fits = fit_grid(factory, rows, sizes, num_restarts, repetition_seed)
+        result = criterion(fits, rows, repetition_seed)
         if threshold is not None:
-            result = result.among(reproducibility(fits, rows, seed=own).numbers(threshold))
+            result = result.among(
+                reproducibility(fits, rows, seed=repetition_seed).numbers(threshold)
+            )
         results.append(result)
         every.append(fits)
     choices = tuple(result.chosen for result in results)

@@ -130,8 +130,8 @@ class Study:
         """Parameters each model of the grid leaves free, its graph not yet chosen."""
         pairs = zip(self.models, fits, strict=True)
         return [
-            structure_of(model).num_possible(own.params) or own.num_parameters
-            for model, own in pairs
+            structure_of(model).num_possible(fit_k.params) or fit_k.num_parameters
+            for model, fit_k in pairs
         ]
 
     def fits(self, data: Any) -> list[Fit]:
@@ -388,7 +388,7 @@ class LikelihoodRatio:
         }
         stop = len(fits)
         for i, (small, large) in enumerate(zip(fits, fits[1:], strict=False), 1):
-            chosen = any(one.choice is not None for one in (small, large))
+            chosen = any(fit_k.choice is not None for fit_k in (small, large))
             test = likelihood_ratio_test(
                 small,
                 large,
@@ -541,8 +541,8 @@ class LawsAndNumbers:
             progress=study.progress,
         )
         fits = tuple(answer.fits[answer.law, size] for size in study.sizes)
-        own = answer.table.loc[answer.law]
-        columns = _figures(fits) | {name: own[name].tolist() for name in answer.deciding}
+        rows_of_law = answer.table.loc[answer.law]
+        columns = _figures(fits) | {name: rows_of_law[name].tolist() for name in answer.deciding}
         chosen = min(
             study.sizes, key=lambda size: (abs(size - answer.num_components), size)
         )  # groups may be fewer than the grid's first number

@@ -150,10 +150,10 @@ def parallel_analysis(
 
     rng = np.random.default_rng(seed)
     null = np.array([eigenvalues(rng.permuted(x, axis=0)) for _ in range(num_permutations)])
-    own, limit = eigenvalues(x), np.quantile(null, quantile, axis=0)
-    above = own > limit
+    observed, limit = eigenvalues(x), np.quantile(null, quantile, axis=0)
+    above = observed > limit
     chosen = len(above) if above.all() else int(np.argmin(above))
-    return ParallelAnalysis(own, null.mean(0), limit, chosen, matrix)
+    return ParallelAnalysis(observed, null.mean(0), limit, chosen, matrix)
 
 
 def compare_criteria(

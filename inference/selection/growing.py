@@ -34,14 +34,14 @@ def below_smaller(fits: Sequence[Fit]) -> list[int]:
 
     Of fits by EM to models without a penalty alone: others maximise something else, or a bound.
     """
-    found, highest = [], -math.inf
-    for i, one in enumerate(fits):
-        if not _comparable(one):
+    positions, highest = [], -math.inf
+    for i, fit_k in enumerate(fits):
+        if not _comparable(fit_k):
             continue
-        if too_low(one.log_likelihood, highest):
-            found.append(i)
-        highest = max(highest, one.log_likelihood)
-    return found
+        if too_low(fit_k.log_likelihood, highest):
+            positions.append(i)
+        highest = max(highest, fit_k.log_likelihood)
+    return positions
 
 
 def grow_again(
@@ -67,7 +67,8 @@ def grow_again(
     for i in range(1, len(out)):
         if i in below_smaller(out[: i + 1]):
             smaller = max(
-                (one for one in out[:i] if _comparable(one)), key=lambda one: one.log_likelihood
+                (fit_k for fit_k in out[:i] if _comparable(fit_k)),
+                key=lambda fit_k: fit_k.log_likelihood,
             )
             out[i] = _again(smaller, out[i - 1], out[i], data, seed)
     left = below_smaller(out)
@@ -87,11 +88,11 @@ def grow_again(
     return out, left
 
 
-def _comparable(one: Fit) -> bool:
-    plain = isinstance(one.method, EM) and all(
-        layer.penalty is None for layer in one.structure.layers
+def _comparable(fit_k: Fit) -> bool:
+    plain = isinstance(fit_k.method, EM) and all(
+        layer.penalty is None for layer in fit_k.structure.layers
     )
-    return plain and one.draws is None and math.isfinite(one.log_likelihood)
+    return plain and fit_k.draws is None and math.isfinite(fit_k.log_likelihood)
 
 
 def _again(highest: Fit, before: Fit, large: Fit, data: Any, seed: int) -> Fit:
@@ -111,14 +112,14 @@ def _again(highest: Fit, before: Fit, large: Fit, data: Any, seed: int) -> Fit:
                         seed=seed,
                     )
                 )
-        if max(one.log_likelihood for one in tries) < highest.log_likelihood:
+        if max(fit_k.log_likelihood for fit_k in tries) < highest.log_likelihood:
             tries.append(
                 fit(large.model, data, large.method, num_restarts=MORE_STARTS, seed=seed + 1)
             )
-        best = max(tries, key=lambda one: (not one.restarts.faults, one.objective))
+        best = max(tries, key=lambda fit_k: (not fit_k.restarts.faults, fit_k.objective))
         if best is large:
             return large
-        rows = [one.restarts for one in tries]
+        rows = [fit_k.restarts for fit_k in tries]
         params = {name: torch.cat([row.params[name] for row in rows]) for name in rows[0].params}
         objective = torch.cat([row.objective for row in rows])
         ranking = rank_restarts(problem, params, objective)
@@ -138,4 +139,4 @@ def _again(highest: Fit, before: Fit, large: Fit, data: Any, seed: int) -> Fit:
             optimum=ranking.optimum,
             degenerate=ranking.degenerate,
         )
-    return replace(best, restarts=restarts, seconds=sum(one.seconds for one in tries))
+    return replace(best, restarts=restarts, seconds=sum(fit_k.seconds for fit_k in tries))

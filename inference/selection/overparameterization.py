@@ -126,7 +126,7 @@ def overparameterization(
     check_size("overparameterization", "num_restarts", num_restarts, least=2)
     models = [family(size) for size in sizes]
     seeds = [seed] if method is not None else list(range(seed, seed + num_restarts))
-    jobs = [{"model": model, "seed": own} for model in models for own in seeds]
+    jobs = [{"model": model, "seed": start_seed} for model in models for start_seed in seeds]
     done = run_jobs(
         partial(_starts, data, method, num_restarts, held_out),
         jobs,
@@ -165,18 +165,18 @@ def _starts(
 def _row(size: int, calls: Sequence[dict[str, Any]], truth: Params) -> StudyRow:
     from scipy import stats
 
-    best = max(calls, key=lambda one: one["objective"])
+    best = max(calls, key=lambda record: record["objective"])
     estimates = [
-        {name: value[r] for name, value in one["params"].items()}
-        for one in calls
-        for r in range(len(one["params"]["prior"]))
+        {name: value[r] for name, value in record["params"].items()}
+        for record in calls
+        for r in range(len(record["params"]["prior"]))
     ]
     num = len(estimates)
     scores = [recovery(estimate, truth) for estimate in estimates]
-    found = np.array([one.num_recovered for one in scores])
-    num_full = int((found == len(truth["prior"])).sum())
+    recovered = np.array([record.num_recovered for record in scores])
+    num_full = int((recovered == len(truth["prior"])).sum())
     low, high = wilson_interval(num_full, num)
-    half = float(stats.t.ppf(0.975, num - 1) * found.std(ddof=1) / num**0.5)
+    half = float(stats.t.ppf(0.975, num - 1) * recovered.std(ddof=1) / num**0.5)
     kept = float(np.mean([len(filter_latents(estimate).kept) for estimate in estimates]))
     best_found = recovery(
         {name: value[best["best"]] for name, value in best["params"].items()}, truth
@@ -184,7 +184,7 @@ def _row(size: int, calls: Sequence[dict[str, Any]], truth: Params) -> StudyRow:
     return StudyRow(
         size,
         num,
-        float(found.mean()),
+        float(recovered.mean()),
         half,
         num_full / num,
         low,
@@ -194,8 +194,8 @@ def _row(size: int, calls: Sequence[dict[str, Any]], truth: Params) -> StudyRow:
         best["objective"],
         best["objective_name"],
         best["held_out"],
-        sum(one["seconds"] for one in calls),
-        float(np.mean([one.lost_share for one in scores])),
+        sum(record["seconds"] for record in calls),
+        float(np.mean([record.lost_share for record in scores])),
         best_found.lost_share,
     )
 

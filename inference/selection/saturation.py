@@ -227,9 +227,9 @@ def saturation(
         )
     order = torch.randperm(num_rows, generator=torch.Generator().manual_seed(seed))
     held, kept = _some(rows, order[:num_held]), _some(rows, order[num_held:])
-    found = None
+    correlation = None
     if bound:
-        found = total_correlation(
+        correlation = total_correlation(
             [x.flatten(1) for x in rows_of(rows, shapes)],
             bound if isinstance(bound, Discriminator) else None,
             seed,
@@ -253,7 +253,15 @@ def saturation(
     errors = tuple(float(cost.std()) / math.sqrt(num_held) for cost in costs)
     means = tuple(float(cost.mean()) for cost in costs)
     return Saturation(
-        chosen, tried, means, errors, tuple(behind), tuple(behind_errors), found, num_held, fits
+        chosen,
+        tried,
+        means,
+        errors,
+        tuple(behind),
+        tuple(behind_errors),
+        correlation,
+        num_held,
+        fits,
     )
 
 

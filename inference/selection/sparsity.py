@@ -103,8 +103,8 @@ def graphs_of(result: Fit, threshold: float | None = None) -> tuple[Tensor, ...]
         )
     if threshold is not None:
         check_number("graphs_of", "threshold", threshold, "be positive", above=0)
-    found = estimated_graphs(layers, result.params, threshold)
-    return tuple(layer.by_item(graph) for layer, graph in zip(layers, found, strict=True))
+    graphs = estimated_graphs(layers, result.params, threshold)
+    return tuple(layer.by_item(graph) for layer, graph in zip(layers, graphs, strict=True))
 
 
 def polish(
@@ -255,11 +255,16 @@ def _one_by_one(
 ) -> list[Fit]:
     penalised: list[Fit] = []
     for penalty in penalties:
-        own = replace(model, penalty=penalty)
-        result = fit(own, data, method, num_restarts=num_restarts, seed=seed)
+        penalised_model = replace(model, penalty=penalty)
+        result = fit(penalised_model, data, method, num_restarts=num_restarts, seed=seed)
         if penalised and warm:
             again = fit(
-                own, data, method or result.method, init=penalised[-1], num_restarts=1, seed=seed
+                penalised_model,
+                data,
+                method or result.method,
+                init=penalised[-1],
+                num_restarts=1,
+                seed=seed,
             )
             result = max(result, again, key=lambda r: r.objective)
         penalised.append(result)
@@ -281,7 +286,7 @@ def _together(
         method, num_restarts = recommended.method, num_restarts or recommended.num_restarts
     if not isinstance(method, EM):
         return None, None
-    found: dict[int, Fit] = {}
+    by_place: dict[int, Fit] = {}
     for kind in dict.fromkeys(type(penalty) for penalty in penalties):
         places = [i for i, penalty in enumerate(penalties) if type(penalty) is kind]
         fits = fit_penalty_grid(
@@ -289,11 +294,11 @@ def _together(
         )
         if fits is None:
             return None, None
-        found |= dict(zip(places, fits, strict=True))
-    penalised = [found[i] for i in range(len(penalties))]
-    pairs = [thresholded(own.model, own.structure.layers, own.params) for own in penalised]
+        by_place |= dict(zip(places, fits, strict=True))
+    penalised = [by_place[i] for i in range(len(penalties))]
+    pairs = [thresholded(fit_k.model, fit_k.structure.layers, fit_k.params) for fit_k in penalised]
     return penalised, refit_penalty_grid(
-        [own for own, _ in pairs], data, [params for _, params in pairs], method, seed
+        [fit_k for fit_k, _ in pairs], data, [params for _, params in pairs], method, seed
     )
 
 
@@ -358,8 +363,8 @@ def _fits_of(
 ) -> list[Fit]:
     each = len(state.objective) // len(models)
     return [
-        _fit_of(part_of(state, g, each), own, data, method, seed, seconds / len(models))
-        for g, own in enumerate(models)
+        _fit_of(part_of(state, g, each), model, data, method, seed, seconds / len(models))
+        for g, model in enumerate(models)
     ]
 
 

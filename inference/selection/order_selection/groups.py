@@ -55,10 +55,10 @@ def groups_of(shares: Tensor) -> Groups:
         shares: responsibilities, (N, K).
     """
     entropies = {shares.shape[1]: entropy(shares)}
-    own = shares
-    while own.shape[1] > 1:
-        own = merged_by_entropy(own, own.shape[1] - 1)
-        entropies[own.shape[1]] = entropy(own)
+    merged = shares
+    while merged.shape[1] > 1:
+        merged = merged_by_entropy(merged, merged.shape[1] - 1)
+        entropies[merged.shape[1]] = entropy(merged)
     return Groups(
         shares.shape[1],
         _merged(shares, SEPARATED),

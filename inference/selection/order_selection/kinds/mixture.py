@@ -226,8 +226,8 @@ class CountingStates(CountingGroups):
         return (
             "Two states that overlap and follow each other, and one state with another law of rows"
             " or of durations, give the same data, so that only the laws offered"
-            f" ({_listed(names)}) distinguish them; a state that lasts for few steps in all may have"
-            " been missed."
+            f" ({_listed(names)}) distinguish them; a state that lasts for few steps in all may"
+            " have been missed."
         )
 
 
