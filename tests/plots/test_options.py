@@ -29,6 +29,7 @@ from inference.structures.options.alignment import align_options, permute_option
 from ppl_models import ContinuousOptionsHMM, Network, OptionsHMM
 from ppl_models.datasets import GridWorld, OptionSequences, random_options
 
+pytestmark = pytest.mark.usefixtures("few_refits")
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 
 

@@ -22,7 +22,7 @@ from inference.report.causal import causal_parts, causal_record, causal_verdict
 from ppl_models import AttributeGroups, HigherOrder, Independent, LatentAttributeModel
 from ppl_models.datasets import causal_attributes, mastery_test
 
-pytestmark = pytest.mark.usefixtures("unpainted")
+pytestmark = pytest.mark.usefixtures("unpainted", "few_refits")
 
 
 def text_of(path: Path) -> str:
