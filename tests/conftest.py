@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return row.name if type(row).__name__ == "Row" else ""
 
     items.sort(key=row_of)
+
+
+def pytest_collection_finish() -> None:
+    """Objects of imports and of the collection, which stay to the end, are no garbage to look for."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
