@@ -18,7 +18,7 @@ def main() -> None:
     )  # what a shell runs in the background does not
     if listens:
         signal.signal(signal.SIGINT, _leave)
-    from inference.cli import main as run
+    from inference.cli.main import main as run
 
     if listens:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -26,7 +26,7 @@ from _bench import Lines, command_line, run, seeds, timed
 
 from inference import EM
 from inference.base.progress import NoProgress
-from inference.fitting import problem_of
+from inference.fitting.problem import problem_of
 from ppl_models import (
     Bernoulli,
     DeepDiscreteEncoder,

@@ -19,7 +19,7 @@ from scipy import stats
 from sklearn.decomposition import NMF
 
 from inference import fit
-from inference.structures.factorization import Factorize
+from inference.structures.factorization.factorize import Factorize
 from ppl_models import PoissonFactorization
 from ppl_models.datasets import load_breast, simulate_mutations
 

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 from _bench import Lines, command_line, run
 
-from inference.acdc import KDE, KNN, Histogram, null_moments
-from inference.base import poisson_scores, poisson_split
+from inference.acdc import KDE, KNN, Histogram
+from inference.acdc.discrepancy import null_moments
+from inference.base.component_noise import poisson_scores, poisson_split
 
 LEVEL, QUANTILE = 0.05, 1.645
 

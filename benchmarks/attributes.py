@@ -39,7 +39,8 @@ from inference.inspection import (
     local_dependence,
 )
 from inference.programs.program import Program
-from inference.structures.layers import LayeredSteps, spectral_start
+from inference.structures.layers.em_steps import LayeredSteps
+from inference.structures.layers.spectral import spectral_start
 from ppl_models import HigherOrder, Independent, LatentAttributeModel, Saturated
 from ppl_models.datasets import mastery_test
 

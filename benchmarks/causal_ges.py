@@ -23,19 +23,11 @@ from typing import Any
 
 import numpy as np
 from _bench import Lines, command_line, fastest, reference, run, seeds
+from papers.profile_counts import redrawn_counts, rows_of_counts
 
-from inference.causal import (
-    BIC,
-    GES,
-    BDeu,
-    ExactSearch,
-    cpdag_of,
-    dag_of_edges,
-    dag_table,
-    redrawn_counts,
-    rows_of_counts,
-    shd,
-)
+from inference.causal import BIC, GES, BDeu, ExactSearch, cpdag_of, dag_of_edges
+from inference.causal.graphs import shd
+from inference.causal.tables import dag_table
 
 ROWS_OF_SPEED = 2000
 PUBLISHED = {"1": "structure_1_200_replicates_BDeu", "2": "structure_2_200_replicates_BDeu"}

@@ -19,7 +19,8 @@ from _bench import Lines, command_line, run
 
 from inference import EM, fit
 from inference.programs import Program
-from inference.selection import penalty_path, polish
+from inference.selection import penalty_path
+from inference.selection.sparsity import polish
 from ppl_models import Bernoulli, DeepDiscreteEncoder, Poisson, TruncatedLasso
 from ppl_models.datasets import strict_design
 

@@ -16,7 +16,7 @@ from _bench import Lines, command_line, run
 
 from inference import EM, fit
 from inference.programs import Program
-from inference.structures.layers import spectral_start
+from inference.structures.layers.spectral import spectral_start
 from ppl_models import Bernoulli, DeepDiscreteEncoder, Normal, Poisson
 from ppl_models.datasets.deep_discrete_encoder import strict_design
 

@@ -15,7 +15,8 @@ import torch
 from _bench import Lines, Peak, command_line, fastest, run
 
 from inference import EM, fit
-from inference.structures.layers import LayeredSteps, spectral_start
+from inference.structures.layers.em_steps import LayeredSteps
+from inference.structures.layers.spectral import spectral_start
 from ppl_models import DeepDiscreteEncoder, TruncatedLasso
 
 SIZES = [

@@ -39,13 +39,8 @@ from scipy.special import ndtri
 
 from inference import EM, fit
 from inference.acdc import acdc
-from inference.selection import (
-    aic,
-    held_out_log_likelihood,
-    parallel_analysis,
-    reproducibility,
-    select_components,
-)
+from inference.selection import parallel_analysis, reproducibility, select_components
+from inference.selection.factorization_criteria import aic, held_out_log_likelihood
 from ppl_models import (
     Bernoulli,
     HiddenMarkov,

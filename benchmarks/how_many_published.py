@@ -28,7 +28,7 @@ from _bench import Lines, command_line, run, seeds, timed
 
 from inference.acdc import acdc
 from inference.selection import compare_criteria, fit_grid, parallel_analysis, select_components
-from inference.selection.how_many import HowMany
+from inference.selection.order_selection.answer import HowMany
 from ppl_models import GaussianFactorization, Mixture, OptionsHMM, PoissonFactorization
 from ppl_models.datasets import SYNTHETIC_BREAST, load_breast, simulate_scene
 

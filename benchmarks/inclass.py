@@ -41,7 +41,7 @@ from _bench import Lines, command_line, run, seeds, timed
 from scipy.optimize import linear_sum_assignment
 
 from inference import CrossTotalCorrelation, Fit, Labels, TrainClassifiers, fit
-from inference.fitting import problem_of
+from inference.fitting.problem import problem_of
 from inference.inspection import read_classifiers
 from ppl_models import Dense, InClassNet
 from ppl_models.datasets import (

@@ -24,7 +24,7 @@ from scipy.optimize import linear_sum_assignment
 
 from inference import TrainClassifiers, fit
 from inference.selection import choose_components, saturation
-from inference.structures.classifiers import KernelEM, kernel_em
+from inference.structures.classifiers.kernels import KernelEM, kernel_em
 from ppl_models import Bernoulli, Blocks, Dense, InClassNet, Mixture, Normal
 from ppl_models.datasets import (
     IndependentSample,

@@ -31,15 +31,11 @@ from _bench import Lines, command_line, run
 from noisy_or_recovery import law
 from torch import Tensor
 
-from inference.base import NoProgress
-from inference.structures.noisy_or import (
-    MAX_BITS,
-    CauseRows,
-    GrowAndPrune,
-    Polish,
-    TruncatedSteps,
-    log_likelihood_rows,
-)
+from inference.base.progress import NoProgress
+from inference.structures.noisy_or.em_steps import CauseRows
+from inference.structures.noisy_or.grow_and_prune import GrowAndPrune, Polish
+from inference.structures.noisy_or.likelihood import log_likelihood_rows
+from inference.structures.noisy_or.truncated_em import MAX_BITS, TruncatedSteps
 from ppl_models import NoisyOr
 from ppl_models.datasets import NoisyOrSample, load_noisy_or_sample
 

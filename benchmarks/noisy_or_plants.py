@@ -19,7 +19,7 @@ from _bench import Lines, command_line, run
 
 from inference import GrowAndPrune, fit
 from inference.inspection import recovery
-from inference.structures.noisy_or import log_likelihood_rows
+from inference.structures.noisy_or.likelihood import log_likelihood_rows
 from ppl_models import NoisyOr
 from ppl_models.datasets import (
     load_noisy_or_sample,

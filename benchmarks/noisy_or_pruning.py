@@ -21,7 +21,7 @@ from torch import Tensor
 
 from inference import EM, Fit, GrowAndPrune, fit
 from inference.inspection import filter_latents, filter_merge_refit, recovery, trim
-from inference.structures.noisy_or import log_likelihood_rows
+from inference.structures.noisy_or.likelihood import log_likelihood_rows
 from ppl_models import NoisyOr
 from ppl_models.datasets import image_design, random_design, sample_noisy_or, uniform_design
 

@@ -21,10 +21,10 @@ from _bench import Lines, command_line, run
 
 from inference import EM, fit
 from inference.base import Problem
-from inference.fitting import problem_of
+from inference.fitting.problem import problem_of
 from inference.inspection import recovery
-from inference.selection import fit_sizes
-from inference.structures.noisy_or import ScoreFunctionRun, ScoreFunctionSVI
+from inference.selection.noisy_or_sizes import fit_sizes
+from inference.structures.noisy_or.score_svi import ScoreFunctionRun, ScoreFunctionSVI
 from ppl_models import NoisyOr
 from ppl_models.datasets import image_design, sample_noisy_or
 

@@ -27,7 +27,7 @@ from _bench import Lines, command_line, reference, run
 from scipy import stats
 
 from inference.inspection import recovery
-from inference.structures.noisy_or import ScoreFunctionRun, ScoreFunctionSVI
+from inference.structures.noisy_or.score_svi import ScoreFunctionRun, ScoreFunctionSVI
 from ppl_models.datasets import load_noisy_or_sample
 
 NUM_CHECKPOINTS = 10

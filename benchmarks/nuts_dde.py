@@ -22,12 +22,13 @@ import torch
 from _bench import FAMILIES, Lines, command_line, run
 
 from inference import EM, NUTS, fit
-from inference.base import ess_of_draws, relabel_draws, rhat_of_draws
+from inference.base import ess_of_draws, rhat_of_draws
+from inference.base.align import relabel_draws
 from inference.programs import simulate
 from inference.structures.registry import structure_of
 from ppl_models import DeepDiscreteEncoder, Ridge
 from ppl_models.datasets.deep_discrete_encoder import strict_design
-from ppl_models.parts import binary_configurations
+from ppl_models.parts.distributions import binary_configurations
 
 
 def figures(

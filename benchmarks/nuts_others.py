@@ -27,11 +27,12 @@ import torch
 from _bench import Lines, command_line, run, seeds
 
 from inference import EM, NUTS, fit
-from inference.base import ess_of_draws, relabel_draws, rhat_of_draws
-from inference.fitting import problem_of
+from inference.base import ess_of_draws, rhat_of_draws
+from inference.base.align import relabel_draws
+from inference.fitting.problem import problem_of
 from inference.structures.registry import structure_of
 from ppl_models import HiddenMarkov, Mixture, NoisyOr, Normal
-from ppl_models.parts import binary_configurations
+from ppl_models.parts.distributions import binary_configurations
 
 Draws = dict[str, torch.Tensor]
 

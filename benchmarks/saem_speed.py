@@ -23,8 +23,8 @@ from _bench import Lines, command_line, resident, run
 
 from inference import SAEM, fit
 from inference.alignment import align
-from inference.base import DrawSteps
-from inference.fitting import problem_of
+from inference.base.draw_steps import DrawSteps
+from inference.fitting.problem import problem_of
 from inference.metrics import graph_accuracy
 from inference.programs import Program
 from ppl_models import Bernoulli, DeepDiscreteEncoder, TruncatedLasso

@@ -281,7 +281,7 @@ def shared_fit(
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", f"file://{store}", rank=rank, world_size=size)
     from inference import EM, RowBlocks, fit
-    from inference.structures.factorization import Factorize
+    from inference.structures.factorization.factorize import Factorize
 
     messages: list[int] = []
     plain = torch.distributed.all_reduce

@@ -23,12 +23,13 @@ from _bench import Lines, command_line, reference, run, seeds
 from torch import Tensor
 
 from inference import fit
-from inference.base import NoProgress
-from inference.fitting import problem_of
-from inference.inspection import column_recovery, used_columns
-from inference.structures.dictionary import (
+from inference.base.progress import NoProgress
+from inference.fitting.problem import problem_of
+from inference.inspection import column_recovery
+from inference.inspection.dictionary import used_columns
+from inference.structures.dictionary.alternating import GradientAlternation
+from inference.structures.dictionary.decoders import (
     BackwardElimination,
-    GradientAlternation,
     HardThresholding,
     Pursuit,
     Shrinkage,

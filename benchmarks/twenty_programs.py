@@ -24,7 +24,10 @@ from pyro import poutine
 from pyro.infer import TraceEnum_ELBO, config_enumerate
 
 from inference import EM, NUTS, SAEM, SVI, Fit, Laplace, fit
-from inference.programs import Params, Program, checked, in_dtype, quiet
+from inference.programs import Program
+from inference.programs.data import checked
+from inference.programs.global_state import in_dtype, quiet
+from inference.programs.program import Params
 
 TESTS = Path(__file__).parent.parent / "tests"
 

@@ -61,7 +61,7 @@ def public_paths(faces: list[str]) -> dict[str, str]:
     paths: dict[str, str] = {}
     for face in faces:
         module = importlib.import_module(face)
-        for name in module.__all__:
+        for name in dir(module):
             value = getattr(module, name)
             paths.setdefault(f"{getattr(value, '__module__', face)}.{name}", f"{face}.{name}")
     return paths

@@ -6,112 +6,83 @@ use, so that ``import inference`` stays quick and needs no library for pictures.
 """
 
 import importlib
-from typing import TYPE_CHECKING
+import typing
 
-from inference.base.blocks.row_blocks import RowBlocks
 from inference.base.outcome import (
-    BoundWarning,
-    ColumnsWarning,
-    ConvergenceWarning,
-    DegenerateWarning,
-    EstimateWarning,
-    PenaltyChoice,
-    RowsWarning,
-    StartsWarning,
+    BoundWarning as BoundWarning,
+    ConvergenceWarning as ConvergenceWarning,
+    DegenerateWarning as DegenerateWarning,
+    EstimateWarning as EstimateWarning,
+    PenaltyChoice as PenaltyChoice,
+    RowsWarning as RowsWarning,
+    StartsWarning as StartsWarning,
 )
-from inference.bootstrap import Bootstrap
-from inference.engines.autoguides import FullRank, LowRank, MeanField
-from inference.engines.em import EM
-from inference.engines.laplace import Laplace
-from inference.engines.nuts import NUTS
-from inference.engines.online_em import OnlineEM
-from inference.engines.saem import SAEM
-from inference.engines.svi import SVI
-from inference.fitting.fit import fit
-from inference.fitting.record import Restarts, Trace
-from inference.fitting.result import Fit
-from inference.structures.classifiers.terms import (
-    CrossTotalCorrelation,
-    EvenWeights,
-    KnownWeights,
-    Labels,
+from inference.base.streaming.row_blocks import RowBlocks as RowBlocks
+from inference.bootstrap import Bootstrap as Bootstrap
+from inference.engines.autoguides import (
+    FullRank as FullRank,
+    LowRank as LowRank,
+    MeanField as MeanField,
 )
-from inference.structures.classifiers.train import TrainClassifiers
-from inference.structures.dictionary.alternating import AlternatingMinimization, GradientAlternation
+from inference.engines.em import EM as EM
+from inference.engines.laplace import Laplace as Laplace
+from inference.engines.nuts import NUTS as NUTS
+from inference.engines.online_em import OnlineEM as OnlineEM
+from inference.engines.saem import SAEM as SAEM
+from inference.engines.svi import SVI as SVI
+from inference.fitting.fit import fit as fit
+from inference.fitting.record import Restarts as Restarts, Trace as Trace
+from inference.fitting.result import Fit as Fit
+from inference.structures.classifiers.regularizers import (
+    CrossTotalCorrelation as CrossTotalCorrelation,
+    EvenWeights as EvenWeights,
+    KnownWeights as KnownWeights,
+    Labels as Labels,
+)
+from inference.structures.classifiers.train import TrainClassifiers as TrainClassifiers
+from inference.structures.dictionary.alternating import (
+    AlternatingMinimization as AlternatingMinimization,
+    GradientAlternation as GradientAlternation,
+)
 from inference.structures.dictionary.decoders import (
-    BackwardElimination,
-    HardThresholding,
-    Pursuit,
-    Shrinkage,
+    BackwardElimination as BackwardElimination,
+    HardThresholding as HardThresholding,
+    Pursuit as Pursuit,
+    Shrinkage as Shrinkage,
 )
-from inference.structures.factorization.factorize import Factorize
-from inference.structures.layers.choose_penalty import ChoosePenalty
-from inference.structures.noisy_or.grow_and_prune import GrowAndPrune
-from inference.structures.noisy_or.score_svi import ScoreFunctionSVI
+from inference.structures.factorization.factorize import Factorize as Factorize
+from inference.structures.layers.choose_penalty import ChoosePenalty as ChoosePenalty
+from inference.structures.noisy_or.grow_and_prune import GrowAndPrune as GrowAndPrune
+from inference.structures.noisy_or.score_svi import ScoreFunctionSVI as ScoreFunctionSVI
+from ppl_models import __version__ as __version__
+from ppl_models.parts.surface import promised as _promised
+from ppl_models.parts.validation import ColumnsWarning as ColumnsWarning
 
-if TYPE_CHECKING:  # what comes on first use, for type checkers and editors
-    from inference import acdc as acdc
-    from inference import alignment as alignment
-    from inference import bootstrap as bootstrap
-    from inference import calibration as calibration
-    from inference import causal as causal
-    from inference import comparison as comparison
-    from inference import estimates as estimates
-    from inference import estimator as estimator
-    from inference import identifiability as identifiability
-    from inference import inspection as inspection
-    from inference import loo as loo
-    from inference import metrics as metrics
-    from inference import plots as plots
-    from inference import predictive as predictive
-    from inference import relations as relations
-    from inference import report as report
-    from inference import selection as selection
-    from inference import studies as studies
-    from inference import uncertainty as uncertainty
+if typing.TYPE_CHECKING:  # what comes on first use, for type checkers and editors
+    from inference import (
+        acdc as acdc,
+        alignment as alignment,
+        bootstrap as bootstrap,
+        calibration as calibration,
+        causal as causal,
+        comparison as comparison,
+        estimates as estimates,
+        estimator as estimator,
+        identifiability as identifiability,
+        inspection as inspection,
+        loo as loo,
+        metrics as metrics,
+        plots as plots,
+        predictive as predictive,
+        relations as relations,
+        report as report,
+        selection as selection,
+        studies as studies,
+        uncertainty as uncertainty,
+    )
     from inference.comparison import compare as compare
     from inference.estimator import ZooEstimator as ZooEstimator
 
-__all__ = [
-    "EM",
-    "NUTS",
-    "SAEM",
-    "SVI",
-    "AlternatingMinimization",
-    "BackwardElimination",
-    "Bootstrap",
-    "BoundWarning",
-    "ChoosePenalty",
-    "ColumnsWarning",
-    "ConvergenceWarning",
-    "CrossTotalCorrelation",
-    "DegenerateWarning",
-    "EstimateWarning",
-    "EvenWeights",
-    "Factorize",
-    "Fit",
-    "FullRank",
-    "GradientAlternation",
-    "GrowAndPrune",
-    "HardThresholding",
-    "KnownWeights",
-    "Labels",
-    "Laplace",
-    "LowRank",
-    "MeanField",
-    "OnlineEM",
-    "PenaltyChoice",
-    "Pursuit",
-    "Restarts",
-    "RowBlocks",
-    "RowsWarning",
-    "ScoreFunctionSVI",
-    "Shrinkage",
-    "StartsWarning",
-    "Trace",
-    "TrainClassifiers",
-    "fit",
-]
 
 _MODULES = (
     "acdc",
@@ -137,11 +108,14 @@ _MODULES = (
 _FUNCTIONS = {"ZooEstimator": "inference.estimator", "compare": "inference.comparison"}
 
 
+_names = _promised(__name__)
+
+
 def __dir__() -> list[str]:
-    return sorted([*__all__, *_MODULES, *_FUNCTIONS])
+    return sorted({*_names(), *_MODULES, *_FUNCTIONS})
 
 
-if not TYPE_CHECKING:  # a type checker would take any name for one of this package
+if not typing.TYPE_CHECKING:  # a type checker would take any name for one of this package
 
     def __getattr__(name: str) -> object:
         if name in _MODULES:

@@ -13,10 +13,11 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from inference.base.relabelling import Alignment, Matching, match_columns
+from inference.base.align import Alignment, Matching, match_columns
 from inference.fitting.record import FitRecord
-from inference.structures.layers.alignment import align_layers, canonical_signs, relabel
+from inference.structures.layers.align import align_layers, canonical_signs, relabel
 from inference.structures.registry import structure_of
+from ppl_models.parts.surface import promised as _promised
 
 __all__ = [
     "Alignment",
@@ -27,6 +28,7 @@ __all__ = [
     "match_columns",
     "relabel",
 ]
+__dir__ = _promised(__name__)
 
 
 def align(

@@ -19,15 +19,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from inference.base.align import relabel_draws
 from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import NoProgress, Progress
-from inference.base.relabelling import relabel_draws
 from inference.base.structure import is_method
 from inference.engines.em import EM
 from inference.engines.em_many_data_sets import fit_sets, fits_sets
-from inference.programs.alone import quiet
+from inference.programs.global_state import quiet
 from inference.programs.program import Params, simulate
+from ppl_models.parts.surface import promised as _promised
 from ppl_models.parts.validation import check_size, plain_fields
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from inference.fitting.result import Fit
 
 __all__ = ["Bootstrap", "bootstrap", "replicates", "simulated_table"]
+__dir__ = _promised(__name__)
 
 BATCH_ELEMENTS = 2**21  # numbers in the data sets that are refitted as one batch
 

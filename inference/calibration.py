@@ -34,13 +34,15 @@ from inference.fitting.fit import fit as fit_one
 from inference.programs.program import Params, Program, simulate
 from inference.structures.registry import structure_of
 from inference.studies.run import run_jobs
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
+from ppl_models.parts.surface import promised as _promised
 from ppl_models.parts.validation import check_size
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Calibration", "simulation_based_calibration"]
+__dir__ = _promised(__name__)
 
 BINS = 20
 MOST_CELLS = 50_000  # rows of all data sets times data sets, in one batch

@@ -32,14 +32,16 @@ from inference.engines.importance import GOOD_K
 from inference.fitting.result import Fit
 from inference.identifiability.of_fit import identifiability_of
 from inference.loo import Prediction, cross_validate, loo
-from inference.programs.alone import quiet
-from inference.programs.data import first_tensor
-from ppl_models.parts.showing import told, told_html
+from inference.programs.global_state import quiet
+from inference.programs.tables import first_tensor
+from ppl_models.parts.repr import told, told_html
+from ppl_models.parts.surface import promised as _promised
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Comparison", "compare"]
+__dir__ = _promised(__name__)
 
 ERRORS = 2.0  # standard errors, beyond which a difference is more than chance
 # nats, below which its standard error is not to be trusted (Sivula, Magnusson, Matamoros and

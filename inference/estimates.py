@@ -17,7 +17,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from inference.base.blocks.row_blocks import RowBlocks
+from inference.base.streaming.row_blocks import RowBlocks
 from inference.fitting.columns import checked_as_fitted
 from inference.fitting.names import Names, dims_of, labels_of
 from inference.fitting.record import FitRecord
@@ -29,12 +29,15 @@ from inference.identifiability.scores import (
     rows_of_fit,
 )
 from inference.programs.curvature import Undetermined
-from inference.programs.data import checked, checks_data, first_tensor
+from inference.programs.data import checked, checks_data
+from inference.programs.tables import first_tensor
 from inference.uncertainty import ToOptimum, distance_to_optimum, standard_errors
-from ppl_models.parts.showing import few_digits, shows_briefly
+from ppl_models.parts.repr import few_digits, shows_briefly
+from ppl_models.parts.surface import promised as _promised
 from ppl_models.parts.validation import is_number
 
 __all__ = ["Estimate", "EstimateTable", "Summary", "estimates_of", "summary_of"]
+__dir__ = _promised(__name__)
 
 NUMBERS = ("estimate", "error", "low", "high")
 FEW_BITS = 10  # of the latents of a row, up to which their number is no reason

@@ -17,8 +17,10 @@ from inference.fitting.fit import fit
 from inference.fitting.result import Fit
 from inference.fitting.tabular import latent_features
 from ppl_models.parts.frames import as_frame
+from ppl_models.parts.surface import promised as _promised
 
 __all__ = ["ZooEstimator"]
+__dir__ = _promised(__name__)
 
 NESTED = ("model", "method")  # parameters that are records with parameters of their own
 

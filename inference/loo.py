@@ -33,15 +33,18 @@ from inference.fitting.columns import as_fitted
 from inference.fitting.draws import log_likelihood_of_draws
 from inference.fitting.fit import fit as fit_again
 from inference.fitting.result import Fit
-from inference.programs.alone import quiet
-from inference.programs.data import checked, first_tensor, map_tensors
+from inference.programs.data import checked
+from inference.programs.global_state import quiet
 from inference.programs.potential import Potential
 from inference.programs.program import Params, Program
+from inference.programs.tables import first_tensor, map_tensors
 from inference.studies.run import run_jobs
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
+from ppl_models.parts.surface import promised as _promised
 from ppl_models.parts.validation import is_integer
 
 __all__ = ["Prediction", "cross_validate", "loo"]
+__dir__ = _promised(__name__)
 
 LEAST_DRAWS = 100
 ROUNDS = 10  # of moves a row

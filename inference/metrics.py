@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
+from ppl_models.parts.surface import promised as _promised
 
 if TYPE_CHECKING:
     from ppl_models.descriptions.layers import GeneralizedLinearLayer
@@ -35,6 +36,7 @@ __all__ = [
     "match_components",
     "soft_adjusted_rand_index",
 ]
+__dir__ = _promised(__name__)
 
 MAD_SCALE = 1.4826  # makes the median absolute deviation a standard deviation under normality
 MAD_CUT = 3.0

@@ -26,13 +26,15 @@ from scipy import stats
 
 from inference.fitting.columns import as_fitted
 from inference.fitting.observed import as_matrix, can_simulate, observed_sites, replicated_tables
+from inference.fitting.posterior import simulate_rows
 from inference.fitting.record import FitRecord
-from inference.fitting.rows import simulate_rows
 from inference.programs.data import checks_data
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
+from ppl_models.parts.surface import promised as _promised
 from ppl_models.parts.validation import check_size
 
 __all__ = ["Departure", "PredictiveCheck", "predictive_check", "predictive_checks"]
+__dir__ = _promised(__name__)
 
 LEVEL = 0.01  # chance that a right model has any column, or pair, called outstanding
 LEAST = 0.1  # standard deviations of a column, or of a correlation: less is not worth words

@@ -41,8 +41,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from inference.base.blocks.row_blocks import RowBlocks
-from inference.base.contents import digest_of
+from inference.base.hashing import digest_of
+from inference.base.streaming.row_blocks import RowBlocks
 from inference.fitting.record import FitRecord
 from inference.identifiability.fisher import InformationReport, information_from_scores
 from inference.identifiability.scores import (
@@ -67,7 +67,8 @@ from inference.programs.curvature import (
     some_names,
 )
 from inference.programs.program import Params
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
+from ppl_models.parts.surface import promised as _promised
 from ppl_models.parts.validation import check_size
 
 __all__ = [
@@ -85,6 +86,7 @@ __all__ = [
     "some_names",
     "standard_errors",
 ]
+__dir__ = _promised(__name__)
 
 SILENT = 1e-9  # share of the squared scores of single entries, below which a direction has none
 KINDS = ("hessian", "scores", "sandwich")
@@ -181,7 +183,7 @@ def standard_errors(
     Args:
         fit: a converged maximum-likelihood fit, or a penalised one refitted on its graph.
         data: the data of the fit, in memory or as
-            :class:`~inference.base.blocks.row_blocks.RowBlocks`, of which one block is held at a
+            :class:`~inference.base.streaming.row_blocks.RowBlocks`, of which one block is held at a
             time.
         kind: "hessian" (observed information), "scores" (sum of squared scores) or "sandwich".
         hold_bounds: entries on a bound are held there instead of refused; their standard errors are

@@ -28,13 +28,12 @@ from ppl_models.parts.validation import (
     plain_fields,
 )
 
-__all__ = ["NoisyOr"]
-
 
 @dataclass(frozen=True)
 class NoisyOr:
-    r"""Noisy-OR network with one layer of m binary latents (Pearl 1988; as in Buhai et al. 2020,
-    arXiv:1907.00030).
+    r"""Noisy-OR network with one layer of m binary latents.
+
+    Sources: Pearl (1988); as in Buhai et al. (2020), arXiv:1907.00030.
 
     For each row,
 
@@ -112,8 +111,9 @@ class NoisyOr:
         }
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """``data`` as a tensor (N, J) of 0, 1 and NaN, and the item names; see
-        :func:`ppl_models.parts.validation.as_items`.
+        """Data as a tensor (N, J) of 0, 1 and NaN, and the item names.
+
+        See :func:`ppl_models.parts.validation.as_items`.
         """
         return as_items(data, self.num_items, Bernoulli(), for_fit)
 

@@ -12,7 +12,7 @@ from support.encoder_names import SIZES, describe, draw_params, draw_relabelling
 
 from inference import EM, fit
 from inference.alignment import align
-from inference.structures.layers.alignment import relabel
+from inference.structures.layers.align import relabel
 from ppl_models import DeepDiscreteEncoder, Normal
 from ppl_models.datasets import strict_design
 

@@ -189,7 +189,7 @@ def state_of_the_process_is_entered_in_one_file(name: str) -> Iterator[str]:
     """Warning filters, torch's random state and Pyro's store are shared by threads: whoever enters
     them holds the one lock.
     """
-    if name == "inference/programs/alone.py":
+    if name == "inference/programs/global_state.py":
         return
     setters = (
         "torch.manual_seed",
@@ -224,7 +224,7 @@ def faces_define_nothing(name: str) -> Iterator[str]:
                 yield f"line {node.lineno} defines something"
             elif isinstance(node, ast.Assign) and [
                 ast.unparse(target) for target in node.targets
-            ] != ["__all__"]:
+            ] != ["__dir__"]:
                 yield f"line {node.lineno} assigns something"
 
 
@@ -280,7 +280,7 @@ def rows_are_taken_under_the_columns_of_their_fit(name: str) -> Iterator[str]:
     through ``as_fitted``.
     """
     if (
-        floor_of(name) < floor_of("inference/fitting/rows.py")
+        floor_of(name) < floor_of("inference/fitting/posterior.py")
         or name == "inference/fitting/columns.py"
     ):
         return

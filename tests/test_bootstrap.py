@@ -14,7 +14,7 @@ from support.two_skills import GRAPH, TIGHT, answers, encoder, encoder_truth
 from inference import EM, Bootstrap, fit
 from inference.base.checkpoint import Checkpoint
 from inference.bootstrap import bootstrap
-from inference.programs import quiet
+from inference.programs.global_state import quiet
 from inference.programs.program import Program, simulate
 from inference.uncertainty import standard_errors
 from ppl_models import (

@@ -10,7 +10,7 @@ import torch
 from sklearn.metrics import adjusted_rand_score
 from support.encoder_names import describe
 
-from inference.base.relabelling import match_columns
+from inference.base.align import match_columns
 from inference.metrics import (
     empty_graph_accuracy,
     f_measure,

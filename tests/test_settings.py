@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-import inference
 from inference import EM, GradientAlternation, fit
+from inference.programs.global_state import quiet
 from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, Mixture, Normal
 
 PLACES = ("inference", "ppl_models", "inference.selection", "inference.acdc", "ppl_models.datasets")
@@ -91,7 +91,7 @@ def records() -> list[type]:
     found: dict[type, None] = {}
     for place in PLACES:
         module = importlib.import_module(place)
-        for name in module.__all__:
+        for name in dir(module):
             kind = getattr(module, name)
             if (
                 isinstance(kind, type)
@@ -282,7 +282,7 @@ def test_wrong_arguments_of_fit_are_refused_by_name(name: str) -> None:
 def test_numpy_numbers_are_arguments_of_fit() -> None:
     data = torch.ones(6, 3, dtype=torch.float64)
     data[::2] = 0
-    with inference.programs.quiet():
+    with quiet():
         one = fit(
             DeepDiscreteEncoder(3, (1,)),
             data,

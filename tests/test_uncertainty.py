@@ -19,7 +19,7 @@ from zoo.table import ZOO, simulated
 
 from inference import EM, ConvergenceWarning, fit
 from inference.programs.program import Program
-from inference.selection import polish
+from inference.selection.sparsity import polish
 from inference.uncertainty import (
     check_information,
     distance_to_optimum,

@@ -30,19 +30,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = [
-    "MIN_SHARE",
-    "Choice",
-    "clear_step",
-    "discrepancy_left",
-    "select_segment",
-    "shares_taken",
-    "taken_beyond",
-    "Segment",
-    "best_segments",
-    "loss",
-]
-
 MIN_SHARE = 0.5  # of what is left, that a clear step takes away
 # standard deviations of exact noise: its upper 5 % point, below which a discrepancy cannot be told
 # from zero

@@ -49,13 +49,12 @@ from inference.fitting.columns import checked_as_fitted
 from inference.fitting.fit import fit as refit
 from inference.fitting.result import Fit
 from inference.structures.registry import structure_of
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_flag, check_size, plain_fields
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["AcdcResult", "Bootstrap", "BootstrapNull", "NoNull", "Table", "acdc"]
 
 PENALTY = 0.01  # a component must lower the loss by more than this
 MIN_USE = 5  # rows; a component with fewer has no noise to judge, and counts as fitting

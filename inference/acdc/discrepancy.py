@@ -18,18 +18,6 @@ import torch
 from inference.base.component_noise import Cells, NoiseDraws, numpy_generator
 from ppl_models.parts.validation import check_flag, check_size, plain_fields
 
-__all__ = [
-    "KDE",
-    "KNN",
-    "Discrepancy",
-    "Histogram",
-    "null_moments",
-    "PlugIn",
-    "cells_of",
-    "plug_in",
-    "plug_in_null",
-]
-
 GRID = 2048
 NULL_COLUMNS = 1500  # columns of exact noise from which a null is estimated
 NULL_STEP = 1.15  # ratio of neighbouring sizes in the table of nulls

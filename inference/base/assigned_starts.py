@@ -8,13 +8,12 @@ import torch
 from torch import Generator, Tensor
 
 from inference.base.steps import maximise_free
-from inference.programs.data import first_tensor
 from inference.programs.program import Params
+from inference.programs.tables import first_tensor
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
 
-__all__ = ["assigned_start", "centres", "nearest", "split_share"]
 
 AT_ONCE = 2**20  # numbers of the rows
 NUM_STEPS = 50  # of L-BFGS, from the middle of every parameter's range

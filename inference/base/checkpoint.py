@@ -16,17 +16,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from inference.base.contents import plain_bytes
-
-__all__ = [
-    "Checkpoint",
-    "read_tensors",
-    "refuse_other",
-    "replacing",
-    "usable_path",
-    "write_tensors",
-    "write_whole",
-]
+from inference.base.hashing import plain_bytes
 
 State = TypeVar("State")
 

@@ -15,18 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = [
-    "LEAST_VISITS",
-    "Cells",
-    "NoiseDraws",
-    "duration_noise",
-    "gaussian_split",
-    "negative_binomial_scores",
-    "numpy_generator",
-    "poisson_scores",
-    "poisson_split",
-]
-
 USED = 1.0  # expected counts from which a component counts as used by a row
 LEAST_VISITS = 50  # to which the steps of a state that is nearly always on are shared out
 

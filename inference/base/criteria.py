@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["extended_bic"]
-
 
 def extended_bic(
     value: float, price: float, num_free: int, num_possible: int, gamma: float = 1.0

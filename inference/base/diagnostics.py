@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from inference.programs.alone import quiet
-
-__all__ = ["ess_of_draws", "pareto_k", "psis", "rhat_of_draws"]
+from inference.programs.global_state import quiet
 
 
 def rhat_of_draws(draws: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -14,8 +14,6 @@ from inference.base.gibbs import GenericGibbs, Gibbs, Latents
 from inference.base.steps import maximise_free
 from inference.programs.program import Params
 
-__all__ = ["DrawSteps", "GenericDraws"]
-
 Averages = dict[str, Tensor]
 
 

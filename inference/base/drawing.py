@@ -8,9 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ppl_models.parts.showing import Told
-
-__all__ = ["Answer", "ask", "draw"]
+from ppl_models.parts.repr import Told
 
 PACKAGE = __name__.partition(".")[0]
 

@@ -21,8 +21,6 @@ from torch import Tensor
 
 from inference.programs.program import Params, Program
 
-__all__ = ["GenericGibbs", "Gibbs", "Scan"]
-
 Latents = dict[str, Tensor]
 T = TypeVar("T")
 CHUNK_ELEMENTS = (

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from inference.programs.program import Params
 
-__all__ = ["SET", "without_set"]
-
 SET = "data set"  # entry beside the parameters
 
 

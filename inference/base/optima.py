@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from inference.base.blocks.summed_steps import SummedGenericSteps, SummedSteps
+from inference.base.streaming.summed_steps import SummedGenericSteps, SummedSteps
 from inference.programs.program import Params
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
 
-__all__ = ["SAME_VALUE", "Ranking", "degenerate_restarts", "distinct_optima", "rank_restarts"]
 
 SAME_VALUE = 1e-6  # relative difference of objectives of one optimum
 ROUNDINGS = 64  # of the parameters' precision, that an objective of many rows may lose

@@ -10,20 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from inference.programs.program import Params
-from ppl_models.parts.showing import shows_briefly
-from ppl_models.parts.validation import ColumnsWarning
-
-__all__ = [
-    "Outcome",
-    "PenaltyChoice",
-    "ConvergenceWarning",
-    "BoundWarning",
-    "ColumnsWarning",
-    "DegenerateWarning",
-    "EstimateWarning",
-    "RowsWarning",
-    "StartsWarning",
-]
+from ppl_models.parts.repr import shows_briefly
 
 
 @shows_briefly

@@ -8,8 +8,6 @@ import functools
 import importlib
 import pkgutil
 
-__all__ = ["load_modules"]
-
 
 @functools.cache
 def load_modules(package: str) -> None:

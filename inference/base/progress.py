@@ -8,8 +8,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-__all__ = ["NoProgress", "Progress", "RichProgress", "TimeLeft"]
-
 LINE_EVERY, BAR_EVERY = (
     60.0,
     0.1,
@@ -161,8 +159,7 @@ class RichProgress:
         if not in_iterations:
             self._left.saw(0, 0, None, self._began)
         if self._console.is_terminal or self._console.is_jupyter:
-            from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
-            from rich.progress import Progress as Bar
+            from rich.progress import BarColumn, Progress as Bar, TextColumn, TimeElapsedColumn
 
             columns = [
                 TextColumn("{task.description}"),

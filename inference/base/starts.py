@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from ppl_models.parts.validation import check_size
 
-__all__ = ["StartSearch"]
-
 
 @dataclass(frozen=True)
 class StartSearch:

@@ -21,21 +21,22 @@ import torch
 from torch import Generator, Tensor
 from torch.distributions.constraints import Constraint
 
-from inference.base.blocks.checked_rows import CheckedRows
-from inference.base.contents import digest_of
+from inference.base.align import Alignment, Labels, align_labels
+from inference.base.degenerate import useless_values
 from inference.base.gibbs import GenericGibbs, Gibbs
+from inference.base.hashing import digest_of
 from inference.base.outcome import Outcome
 from inference.base.progress import Progress
-from inference.base.relabelling import Alignment, Labels, align_labels
-from inference.base.shared_values import useless_values
 from inference.base.starts import StartSearch
-from inference.programs.data import checks_data, first_tensor, map_tensors
+from inference.base.streaming.rows import CheckedRows
+from inference.programs.data import checks_data
+from inference.programs.posterior_predictive import tables_of
 from inference.programs.program import Params, Program
-from inference.programs.replicates import tables_of
 from inference.programs.sites import MAX_SUMMED, is_large
+from inference.programs.tables import first_tensor, map_tensors
 from ppl_models.descriptions.covariates import Covariates
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
 
 if TYPE_CHECKING:
     from inference.base.component_noise import NoiseDraws
@@ -50,19 +51,6 @@ OF_PROGRAMS = StartSearch(
 ONE_BY_ONE = StartSearch(
     batch=6, short_iterations=4, finalists=3, least=3, replicates=2, cap=18, budget=1e7
 )
-
-__all__ = [
-    "Recommendation",
-    "Structure",
-    "is_method",
-    "Method",
-    "Problem",
-    "num_counted",
-    "sampled_sites",
-    "open_sites",
-    "refuse_open_sites",
-    "Standard",
-]
 
 
 @dataclass(frozen=True)
@@ -261,7 +249,7 @@ class Structure:
         """
         return None
 
-    def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps | None:
+    def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps[Any] | None:
         """Accelerated halves of EM, or None.
 
         Args:
@@ -273,7 +261,7 @@ class Structure:
 
     def set_steps(
         self, problem: Problem, sets: Tensor, chunk_elements: int, num_inner: int
-    ) -> Steps | None:
+    ) -> Steps[Any] | None:
         """Halves of EM for data sets (S, N, J) side by side, as
         :mod:`inference.base.many_data_sets` has them; None where there are none.
         """

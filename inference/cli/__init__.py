@@ -1,5 +1,1 @@
 """The command line ``ppl-models``: one file a command, on an app that knows none of them."""
-
-from inference.cli.main import app, main
-
-__all__ = ["app", "main"]

@@ -19,18 +19,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ppl_models.parts.showing import counted
+from ppl_models.parts.repr import counted
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from inference.base.blocks.row_blocks import RowBlocks
+    from inference.base.streaming.row_blocks import RowBlocks
     from inference.base.structure import Method
     from inference.fitting.result import Fit
     from ppl_models.descriptions.covariates import Covariates
     from ppl_models.parts.responses import ResponseFamily
 
-__all__ = ["app"]
 
 app = typer.Typer(
     name="ppl-models",
@@ -228,8 +227,8 @@ def run(
     ``first`` where a sample was fitted before.
     """
     from inference import EM, NUTS, SAEM, SVI, ChoosePenalty, FullRank, Laplace, RowBlocks, fit
-    from inference.cli.blocks import fit_blocks
-    from inference.programs.alone import quiet
+    from inference.cli.blocks.fitted import fit_blocks
+    from inference.programs.global_state import quiet
 
     methods: dict[Engine, Method | None] = {
         Engine.auto: None, Engine.em: ChoosePenalty(EM()), Engine.saem: ChoosePenalty(SAEM()),
@@ -271,7 +270,7 @@ def warn(text: str) -> None:
 
 def say_blocks(blocks: RowBlocks, chosen: str = "") -> None:
     """That rows are read in blocks, and what is ``chosen`` on a sample of them."""
-    from inference.base.blocks.row_blocks import SAMPLE_ROWS
+    from inference.base.streaming.row_blocks import SAMPLE_ROWS
 
     sample = (
         ""
@@ -298,7 +297,7 @@ def deliver(
     """Write the folder of a fit and say what lies there; with ``of_rows`` what it says of each row,
     too.
     """
-    from inference.fitting.showing import course_of
+    from inference.fitting.repr import course_of
     from inference.report.results_folder import FIT, KEPT, POSTERIOR, REPORT, SUMMARY, write_results
 
     summary = write_results(result, frame, out, image_shape, read_as)
@@ -460,7 +459,7 @@ def write_rows(
     """
     from inference import RowBlocks
     from inference.base.checkpoint import replacing
-    from inference.cli.blocks import numbered
+    from inference.cli.blocks.opened import numbered
     from ppl_models.datasets.files import to_csv
 
     shown: list[str] = []

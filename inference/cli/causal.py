@@ -10,8 +10,6 @@ import typer
 
 from inference.cli.app import Seed, Verbose, app, one_line_errors, write_json, write_picture
 
-__all__ = ["causal"]
-
 GRAPH, PAGE, PICTURE = "graph.json", "causal.html", "causal.png"
 
 

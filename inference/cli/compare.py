@@ -20,8 +20,6 @@ from inference.cli.app import (
     write_csv,
 )
 
-__all__ = ["compare"]
-
 
 @app.command()
 def compare(
@@ -49,7 +47,7 @@ def compare(
     """
     with one_line_errors(None, verbose, out=out, overwrite=overwrite):
         from inference.comparison import compare as compare_fits
-        from inference.programs.alone import quiet
+        from inference.programs.global_state import quiet
         from inference.report.comparison import in_words, write_comparison_report
         from inference.report.results_folder import read_results, refuse_sample
 

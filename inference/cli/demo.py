@@ -17,8 +17,6 @@ from inference.cli.app import (
     run,
 )
 
-__all__ = ["demo"]
-
 DEMO_LATENTS = (10, 3)
 
 

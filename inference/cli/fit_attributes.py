@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from ppl_models.descriptions.covariates import Covariates
     from ppl_models.parts.responses import ResponseFamily
 
-__all__ = ["fit_attributes"]
 
 ROOTS = "saturated, independent, higher-order, hierarchy:A>B,B>C, dag:A>C,B>C"
 MOST_NAMED = 4
@@ -165,7 +164,9 @@ def fit_attributes(
     fit, ArviZ file, report and summary.
     """
     with one_line_errors(checkpoint, verbose, can_resume=True, out=out, overwrite=overwrite):
-        from inference.cli.blocks import goes_in_blocks, look_through, open_blocks
+        from inference.cli.blocks.fitted import goes_in_blocks
+        from inference.cli.blocks.looked import look_through
+        from inference.cli.blocks.opened import open_blocks
         from inference.structures.layers.choose_penalty import is_open
 
         check_out(out, overwrite, checkpoint)

@@ -43,8 +43,6 @@ from inference.cli.app import (
 )
 from inference.cli.fit_mixture import CATEGORIES, ORDERED, Orders, items_of_layers
 
-__all__ = ["ItemFamilies", "fit_dde", "penalty_of"]
-
 
 class Start(StrEnum):
     """Where a fit starts."""
@@ -143,7 +141,9 @@ def fit_dde(
     ArviZ file, report and summary.
     """
     with one_line_errors(checkpoint, verbose, can_resume=True, out=out, overwrite=overwrite):
-        from inference.cli.blocks import goes_in_blocks, look_through, open_blocks
+        from inference.cli.blocks.fitted import goes_in_blocks
+        from inference.cli.blocks.looked import look_through
+        from inference.cli.blocks.opened import open_blocks
         from inference.structures.layers.choose_penalty import is_open
         from ppl_models.datasets import read_table
         from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder

@@ -29,8 +29,6 @@ from inference.cli.fit_mixture import AS_CATEGORIES, CATEGORIES, asked_of, compo
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SequenceColumn", "TimeColumn", "fit_hmm", "read_sequences"]
-
 
 MOST_LEFT_OUT, FEW_STEPS = (
     1.5,

@@ -24,8 +24,6 @@ from inference.cli.app import (
     sizes_of,
 )
 
-__all__ = ["fit_inclass"]
-
 
 @fit_app.command("inclass")
 def fit_inclass(

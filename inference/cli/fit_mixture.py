@@ -52,20 +52,6 @@ if TYPE_CHECKING:
 
     from ppl_models.parts.responses import ResponseFamily
 
-__all__ = [
-    "AS_CATEGORIES",
-    "CATEGORIES",
-    "ORDERED",
-    "Orders",
-    "Response",
-    "asked_of",
-    "component_of",
-    "doubts_of",
-    "fit_mixture",
-    "items_of_layers",
-    "read_as_asked",
-    "refuse_texts",
-]
 
 ROW_LAWS = {
     "multivariate-normal": "MultivariateNormal",
@@ -147,7 +133,9 @@ def fit_mixture(
     groups
     """
     with one_line_errors(checkpoint, verbose, can_resume=True, out=out, overwrite=overwrite):
-        from inference.cli.blocks import goes_in_blocks, look_through, open_blocks
+        from inference.cli.blocks.fitted import goes_in_blocks
+        from inference.cli.blocks.looked import look_through
+        from inference.cli.blocks.opened import open_blocks
         from ppl_models.mixture import Mixture
 
         if (components is None) == (choose is None):
@@ -204,7 +192,7 @@ def fit_mixture(
                 model(components or 1), frame, None, restarts, seed, checkpoint, not no_progress
             )
         else:
-            from inference.programs.alone import listening
+            from inference.programs.global_state import listening
             from inference.selection.dimension import select_dimension
 
             with listening() as caught:

@@ -28,8 +28,6 @@ from inference.cli.app import (
     warn,
 )
 
-__all__ = ["fit_noisy_or"]
-
 
 @fit_app.command("noisy-or")
 def fit_noisy_or(
@@ -69,10 +67,11 @@ def fit_noisy_or(
     """
     with one_line_errors(None, verbose, out=out, overwrite=overwrite):
         from inference import fit
-        from inference.cli.blocks import goes_in_blocks, open_blocks
+        from inference.cli.blocks.fitted import goes_in_blocks
+        from inference.cli.blocks.opened import open_blocks
         from inference.cli.fit_mixture import refuse_texts
         from inference.inspection.noisy_or import trim
-        from inference.programs.alone import quiet
+        from inference.programs.global_state import quiet
         from ppl_models.noisy_or import NoisyOr
 
         check_out(out, overwrite)

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from ppl_models.continuous_options import ContinuousOptionsHMM
     from ppl_models.options_hmm import OptionsHMM
 
-__all__ = ["StepTime", "fit_options", "read_steps", "step_places", "tabular_model", "write_options"]
 
 StepTime = Annotated[
     str | None,

@@ -29,8 +29,6 @@ from inference.cli.app import (
     write_csv,
 )
 
-__all__ = ["Law", "fit_pmf"]
-
 
 class Law(StrEnum):
     """How an entry varies about the sum of its components."""
@@ -86,7 +84,7 @@ def fit_pmf(
     For example: ppl-models fit pmf counts.csv --components 4 --out signatures
     """
     with one_line_errors(checkpoint, verbose, can_resume=True, out=out, overwrite=overwrite):
-        from inference.cli.blocks import open_blocks
+        from inference.cli.blocks.opened import open_blocks
         from inference.cli.fit_mixture import refuse_texts
 
         if usage and law is not Law.poisson:

@@ -34,7 +34,6 @@ from inference.cli import (  # noqa: F401  (each registers its command)
 )
 from inference.cli.app import app, pressed
 
-__all__ = ["app", "main"]
 
 AGAIN = 0.05  # seconds after which an interrupt that was dropped is raised again
 

@@ -20,15 +20,14 @@ from inference.cli.app import (
     warn,
     write_rows,
 )
-from ppl_models.parts.showing import counted
+from ppl_models.parts.repr import counted
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from inference.base.blocks.row_blocks import RowBlocks
+    from inference.base.streaming.row_blocks import RowBlocks
     from inference.fitting.result import Fit
 
-__all__ = ["predict", "rows_of"]
 
 TEXT = {".csv": ",", ".tsv": "\t"}
 
@@ -62,7 +61,7 @@ def predict(
     """
     with one_line_errors(None, verbose):
         from inference.base.checkpoint import usable_path
-        from inference.programs.alone import listening
+        from inference.programs.global_state import listening
         from inference.report.results_folder import read_results
 
         file = usable_path("--out", out)
@@ -95,7 +94,7 @@ def _blocks(fit: Fit, data: str, block_rows: int | None) -> RowBlocks | None:
     """The rows of a large file, under the columns of the fit; None for one that is read as a
     whole.
     """
-    from inference.cli.blocks import open_blocks, under_names
+    from inference.cli.blocks.opened import open_blocks, under_names
 
     named = [str(name) for name in fit.item_names]
     by_place, is_array = (

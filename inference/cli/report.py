@@ -23,10 +23,9 @@ from inference.cli.app import (
 if TYPE_CHECKING:
     import pandas as pd
 
-    from inference.base.blocks.row_blocks import RowBlocks
+    from inference.base.streaming.row_blocks import RowBlocks
     from inference.fitting.result import Fit
 
-__all__ = ["check", "report"]
 
 SAME_ROWS = 1e-4  # relative difference of log-likelihoods of the same rows, in single precision too
 

@@ -33,9 +33,7 @@ from inference.cli.app import (
 )
 from inference.cli.fit_dde import ItemFamilies, penalty_of
 from inference.cli.fit_mixture import Orders, items_of_layers
-from ppl_models.parts.showing import counted
-
-__all__ = ["Rule", "select_dde"]
+from ppl_models.parts.repr import counted
 
 
 class Rule(StrEnum):
@@ -83,7 +81,7 @@ def select_dde(
     size, and a page that says why.
     """
     with one_line_errors(None, verbose, out=out, overwrite=overwrite):
-        from inference.programs.alone import listening
+        from inference.programs.global_state import listening
         from inference.report.choice_page import write_choice_report
         from inference.selection.dimension import select_dimension
         from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder

@@ -53,8 +53,6 @@ from inference.cli.select_pmf import record_of
 if TYPE_CHECKING:
     from inference.fitting.result import Fit
 
-__all__ = ["Values", "select_hmm", "select_mixture", "select_options"]
-
 
 class Values(StrEnum):
     """What the columns hold."""
@@ -261,9 +259,9 @@ def _select(
 ) -> Fit:
     """The answer, written and said; the chosen fit."""
     from inference.acdc.criterion import acdc
-    from inference.programs.alone import listening
+    from inference.programs.global_state import listening
     from inference.report.how_many import write_how_many_report
-    from inference.selection.how_many.rule import select_components
+    from inference.selection.order_selection.rule import select_components
 
     with listening() as caught:
         answer = select_components(

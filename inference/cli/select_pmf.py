@@ -28,9 +28,7 @@ from inference.cli.app import (
 )
 
 if TYPE_CHECKING:
-    from inference.selection.how_many.answer import HowMany
-
-__all__ = ["Criterion", "record_of", "select_pmf"]
+    from inference.selection.order_selection.answer import HowMany
 
 
 class Criterion(StrEnum):
@@ -113,10 +111,18 @@ def select_pmf(
         from inference.acdc.choice import taken_beyond
         from inference.acdc.criterion import acdc
         from inference.plots.components import plot_choice, plot_discrepancies, plot_signatures
-        from inference.programs.alone import listening
+        from inference.programs.global_state import listening
         from inference.report.components import write_selection_report
-        from inference.selection.components import compare_criteria, fit_grid, parallel_analysis
-        from inference.selection.how_many.rule import PLAIN_GRIDS, plain_grids, select_components
+        from inference.selection.factorization_criteria import (
+            compare_criteria,
+            fit_grid,
+            parallel_analysis,
+        )
+        from inference.selection.order_selection.rule import (
+            PLAIN_GRIDS,
+            plain_grids,
+            select_components,
+        )
         from inference.selection.reproducibility import reproducibility
         from ppl_models.matrix_factorization import PoissonFactorization
         from ppl_models.usage_factorization import UsageFactorization

@@ -25,8 +25,6 @@ from inference.cli.app import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Design", "Means", "study_overparameterization"]
-
 
 class Design(StrEnum):
     """Data with a known truth."""

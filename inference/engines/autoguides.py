@@ -37,8 +37,6 @@ from inference.programs.potential import Potential
 from inference.programs.program import Params
 from ppl_models.parts.validation import check_size, plain_fields
 
-__all__ = ["FullRank", "LowRank", "MeanField"]
-
 MOST_CURVED = 400  # coordinates up to which the curvature at the start is computed
 LEAST_CURVATURE = 0.1
 

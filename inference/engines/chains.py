@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from inference.base.align import relabel_draws
 from inference.base.outcome import ConvergenceWarning, Outcome
-from inference.base.relabelling import relabel_draws
 from inference.base.structure import open_sites
 from inference.programs.program import Params
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
 
-__all__ = ["posterior_outcome"]
 
 GOOD_RHAT = 1.01  # Vehtari et al. 2021, doi:10.1214/20-BA1221
 

@@ -14,18 +14,18 @@ import torch
 from torch import Tensor
 from torch.distributions.constraints import Constraint
 
-from inference.base.blocks.summed_steps import SharedCheckpoint, SummedGenericSteps, SummedSteps
 from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
 from inference.base.steps import GenericSteps, Steps
+from inference.base.streaming.summed_steps import SharedCheckpoint, SummedGenericSteps, SummedSteps
 from inference.base.structure import refuse_open_sites
 from inference.engines.extrapolation import MIXED, PLAIN, Course, Extrapolation
 from inference.engines.natural_scale import NaturalScale
 from inference.engines.online_em import OnlineEM, beside
-from inference.programs.data import first_tensor
 from inference.programs.devices import elements_at_once
 from inference.programs.program import Params
+from inference.programs.tables import first_tensor
 from ppl_models.parts.validation import (
     check_flag,
     check_kind,
@@ -37,7 +37,6 @@ from ppl_models.parts.validation import (
 if TYPE_CHECKING:
     from inference.base.structure import Problem
 
-__all__ = ["EM"]
 
 CHUNK_ELEMENTS = 2**18
 FLAT = 1e-3  # of the tolerance: the objective no longer tells drifting parameters apart
@@ -131,7 +130,7 @@ class EM:
             else self.chunk_elements
         )
 
-    def steps(self, problem: Problem) -> Steps:
+    def steps(self, problem: Problem) -> Steps[Any]:
         """The pair of steps for a model: accelerated where its description of itself allows, else
         generic.
         """
@@ -190,7 +189,7 @@ class EM:
 
     def climb(
         self,
-        steps: Steps,
+        steps: Steps[Any],
         start: Params,
         start_given: bool,
         progress: Progress,
@@ -284,7 +283,7 @@ class EM:
 
     def _iterate(
         self,
-        steps: Steps,
+        steps: Steps[Any],
         state: EMState,
         ahead: Extrapolation | None,
         progress: Progress,
@@ -309,7 +308,7 @@ class EM:
             raise
         return state
 
-    def _step(self, steps: Steps, state: EMState, began: float) -> EMState:
+    def _step(self, steps: Steps[Any], state: EMState, began: float) -> EMState:
         """One step of EM of every running restart."""
         params, before = state.running(state.params), state.objective[state.active]
         statistics, objective, log_likelihood = _evaluated(steps, params, before)
@@ -323,7 +322,7 @@ class EM:
         )
 
     def _step_ahead(
-        self, steps: Steps, state: EMState, ahead: Extrapolation, began: float
+        self, steps: Steps[Any], state: EMState, ahead: Extrapolation, began: float
     ) -> EMState:
         """One evaluation of every running restart, of the image of its last point or of one on
         trial, and what to evaluate next.
@@ -370,7 +369,7 @@ def _grain(params: Params) -> float:
     )
 
 
-def _evaluated(steps: Steps, params: Params, like: Tensor) -> tuple[Any, Tensor, Tensor]:
+def _evaluated(steps: Steps[Any], params: Params, like: Tensor) -> tuple[Any, Tensor, Tensor]:
     """Expected statistics, and objective and log-likelihood of every running restart, both as
     ``like``, (A,).
     """
@@ -502,7 +501,7 @@ class EMState:
         """With no point on trial."""
         return replace(self, params=self.safe or self.params, safe={}, course={})
 
-    def finish(self, steps: Steps) -> EMState:
+    def finish(self, steps: Steps[Any]) -> EMState:
         """Objective and log-likelihood at the final parameters, where a run recorded those of the
         step before.
         """

@@ -17,8 +17,6 @@ from inference.programs.program import Params
 if TYPE_CHECKING:
     from inference.base.structure import Problem
 
-__all__ = ["fit_sets", "fits_sets"]
-
 
 def fits_sets(problem: Problem, method: object) -> bool:
     """Whether :func:`fit_sets` applies: EM without a start by stepwise EM, on a table, for a model

@@ -35,8 +35,6 @@ from torch import Tensor
 from inference.engines.natural_scale import NaturalScale, restart_wise
 from inference.programs.program import Params
 
-__all__ = ["Course", "Extrapolation"]
-
 PLAIN, SQUARED, MIXED = 0, 1, 2  # kinds of points
 LEAD = 10  # plain steps first
 ORDER = 10  # differences that are mixed

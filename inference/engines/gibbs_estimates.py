@@ -8,8 +8,6 @@ from torch import Tensor
 from inference.base.gibbs import Gibbs, Latents, Scan
 from inference.programs.program import Params
 
-__all__ = ["log_likelihood_rows", "posterior_means"]
-
 SMALLEST = 1e-8  # chances are drawn in single precision
 
 

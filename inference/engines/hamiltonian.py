@@ -21,8 +21,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy import ndarray as Array
 
-__all__ = ["Ask", "DualAveraging", "Metric", "Transition", "first_step_size", "transition"]
-
 DIVERGENT = 1000.0  # an energy error that no accurate trajectory has
 Ask = Generator[Array, "tuple[float, Array]", object]
 

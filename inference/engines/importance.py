@@ -12,8 +12,6 @@ from torch import Tensor
 from inference.base.outcome import ConvergenceWarning
 from inference.programs.program import Params, Program
 
-__all__ = ["GOOD_K", "log_posteriors", "warn_of_ratios"]
-
 GOOD_K = 0.7  # Vehtari, Simpson, Gelman, Yao and Gabry 2024, JMLR 25
 CHUNK = 32
 

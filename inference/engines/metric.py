@@ -22,8 +22,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy import ndarray as Array
 
-__all__ = ["adapted"]
-
 SO_FAR = 20.0  # points that the matrix so far counts for, a standard normal in its own units
 MOST_CHANGE = 1e3  # of a direction's variance at once
 

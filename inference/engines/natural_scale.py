@@ -23,8 +23,6 @@ from ppl_models.parts.distributions import OnGraph
 from ppl_models.parts.monotone import Rising
 from ppl_models.parts.probability_tables import Shares
 
-__all__ = ["NaturalScale", "restart_wise"]
-
 LEAST = 1e-12  # share or probability whose log is taken
 FAR = 2.0  # log-odds, or logs of shares, that a coordinate may lie from the image of the M-step
 FAR_LOGS = 5.0  # the same of logs

@@ -8,7 +8,7 @@ the first mass matrix.
 
 The posterior of a mixture or of binary latents repeats itself under every renaming of the latents;
 draws are renamed like one reference before they are handed back
-(:mod:`inference.base.relabelling`).
+(:mod:`inference.base.align`).
 
 Source: :mod:`inference.engines.hamiltonian`; warm-up windows as in the Stan reference manual (Stan
 Development Team 2024).
@@ -41,7 +41,7 @@ from inference.engines.hamiltonian import (
     transition,
 )
 from inference.engines.metric import adapted
-from inference.programs.alone import quiet
+from inference.programs.global_state import quiet
 from inference.programs.potential import Potential
 from inference.programs.program import Params, Program
 from ppl_models.parts.validation import check_flag, check_number, check_size, plain_fields
@@ -49,7 +49,6 @@ from ppl_models.parts.validation import check_flag, check_number, check_size, pl
 if TYPE_CHECKING:
     from inference.base.structure import Problem
 
-__all__ = ["MOST_DENSE", "NUTS", "STATS", "Chain", "Run"]
 
 MOST_DENSE = 400  # coordinates up to which the mass matrix is dense
 LEAST_CURVATURE = 0.1  # of a coordinate that the optimum leaves flat

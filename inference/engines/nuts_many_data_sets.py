@@ -15,8 +15,6 @@ from inference.engines.nuts import MOST_DENSE, NUTS, STATS, Chain, Run
 from inference.programs.potential import PotentialOfSets
 from inference.programs.program import Params, Program
 
-__all__ = ["MOST_SETS", "draws_of_sets"]
-
 MOST_SETS = 25  # at once: every chain's parameters meet the rows of all of them
 
 

@@ -12,20 +12,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from inference.base.blocks.messages import numbers_of, with_numbers
-from inference.base.blocks.processes import Processes
-from inference.base.blocks.row_blocks import BLOCK_ROWS, SAMPLE_ROWS, drawn_rows
 from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import StartsWarning
 from inference.base.progress import Progress
 from inference.base.steps import Steps
+from inference.base.streaming.flatten import numbers_of, with_numbers
+from inference.base.streaming.processes import Processes
+from inference.base.streaming.row_blocks import BLOCK_ROWS, SAMPLE_ROWS, drawn_rows
 from inference.programs.program import Params
 from ppl_models.parts.validation import check_number, check_size, plain_fields
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
 
-__all__ = ["OnlineEM"]
 
 SEED_STRIDE = 1_000_003  # between the seeds of two passes
 RANK_STRIDE = 7_368_787  # and of two processes
@@ -123,7 +122,7 @@ class OnlineEM:
     def improved(
         self,
         problem: Problem,
-        steps: Steps,
+        steps: Steps[Any],
         start: Params,
         progress: Progress,
         store: Checkpoint | None,
@@ -151,7 +150,9 @@ class OnlineEM:
                 store.save(state)
         return _not_below(problem, steps, start, state.params)
 
-    def iterates(self, problem: Problem, steps: Steps, state: OnlineState) -> Iterator[OnlineState]:
+    def iterates(
+        self, problem: Problem, steps: Steps[Any], state: OnlineState
+    ) -> Iterator[OnlineState]:
         """The state after each batch, from a state on."""
         per_pass = max(1, problem.num_rows // self.batch_rows)
         for number in range(state.batch // per_pass, self.passes):
@@ -220,7 +221,7 @@ class OnlineState:
     Args:
         params: (R, ...).
         averages: sums for N rows, in one vector; see
-            :func:`inference.base.blocks.messages.numbers_of`.
+            :func:`inference.base.streaming.flatten.numbers_of`.
         batch: batches done, over all passes.
         objective: of the best restart, as the last batch suggests it for all rows.
     """
@@ -246,14 +247,17 @@ def _blocks(problem: Problem) -> Iterator[tuple[Tensor, Tensor | None]]:
 
 
 def _of_batch(
-    problem: Problem, steps: Steps, params: Params, batches: Iterator[tuple[Tensor, Tensor | None]]
+    problem: Problem,
+    steps: Steps[Any],
+    params: Params,
+    batches: Iterator[tuple[Tensor, Tensor | None]],
 ) -> tuple[Any, Tensor, Tensor, Tensor]:
     """Statistics of the next batch, of all processes; and what they make one expect of all N rows,
     in one vector, and of their log-likelihood (R,); the log-prior (R,).
     """
 
     def sums(rows: Tensor, weights: Tensor | None) -> dict[str, Any]:
-        statistics, log_likelihood, log_prior = steps.weighted(rows, weights).e_step(params)
+        statistics, log_likelihood, log_prior = steps.on(rows, weights).e_step(params)
         return {
             "statistics": statistics,
             "likelihood": log_likelihood.double(),
@@ -299,7 +303,7 @@ def beside(path: Path) -> Path:
     return path.with_name(f"{path.name}.online")
 
 
-def _refuse_rows(problem: Problem, steps: Steps, start: Params) -> None:
+def _refuse_rows(problem: Problem, steps: Steps[Any], start: Params) -> None:
     """Refuse statistics that hold every row, such as those from which degrees of freedom are
     read.
     """
@@ -313,7 +317,7 @@ def _refuse_rows(problem: Problem, steps: Steps, start: Params) -> None:
         ) from error
 
 
-def _not_below(problem: Problem, steps: Steps, start: Params, end: Params) -> Params:
+def _not_below(problem: Problem, steps: Steps[Any], start: Params, end: Params) -> Params:
     """The end of every restart where it is above its start, else the start."""
     rows, weights = problem.data, problem.weights
     if problem.rows is None and len(rows) > SAMPLE_ROWS:
@@ -321,7 +325,7 @@ def _not_below(problem: Problem, steps: Steps, start: Params, end: Params) -> Pa
             drawn_rows(len(rows), SAMPLE_ROWS, problem.seed), device=rows.device
         )
         rows, weights = rows[drawn], None if weights is None else weights[drawn]
-    own = steps.weighted(rows, weights)
+    own = steps.on(rows, weights)
     values = []
     for params in (start, end):
         _, log_likelihood, log_prior = own.e_step(params)

@@ -21,15 +21,14 @@ from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
 from inference.base.structure import refuse_open_sites
 from inference.engines.gibbs_estimates import log_likelihood_rows
-from inference.programs.data import first_tensor
 from inference.programs.devices import seeded
 from inference.programs.program import Params, Program
+from inference.programs.tables import first_tensor
 from ppl_models.parts.validation import check_flag, check_number, check_size, plain_fields
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
 
-__all__ = ["SAEM"]
 
 TRACE_NAME = "complete-data log-posterior"  # at the draw of each iteration: it fluctuates
 # iteration t of the averaging weighs about t^3: early ones are forgotten, later ones are many

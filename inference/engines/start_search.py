@@ -21,11 +21,9 @@ from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
 from inference.base.starts import StartSearch
 from inference.base.structure import Method, Problem
-from inference.programs.alone import quiet
-from inference.programs.data import first_tensor
+from inference.programs.global_state import quiet
 from inference.programs.program import Params
-
-__all__ = ["search_starts"]
+from inference.programs.tables import first_tensor
 
 OVERHEAD = (
     1e5  # numbers that could be worked through in the time that an iteration takes on no data

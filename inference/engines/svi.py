@@ -20,21 +20,20 @@ from typing import TYPE_CHECKING, Any
 
 import pyro
 import torch
-from pyro.infer import SVI as PyroSVI
-from pyro.infer import TraceEnum_ELBO, TraceGraph_ELBO
+from pyro.infer import SVI as PyroSVI, TraceEnum_ELBO, TraceGraph_ELBO
 from pyro.optim import ClippedAdam, PyroOptim
 from torch import Tensor
 
+from inference.base.align import relabel_draws
 from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
-from inference.base.relabelling import relabel_draws
 from inference.base.structure import is_method, open_sites
 from inference.engines.autoguides import FullRank, LowRank, MeanField
 from inference.engines.em import EM
 from inference.engines.importance import log_posteriors, warn_of_ratios
-from inference.programs.alone import isolated, quiet
 from inference.programs.data import checks_data
+from inference.programs.global_state import isolated, quiet
 from inference.programs.guide_traces import drawn_sites, hidden, one_draw
 from inference.programs.potential import Potential
 from inference.programs.program import Params, Program
@@ -43,7 +42,6 @@ from ppl_models.parts.validation import check_number, check_size, plain_fields
 if TYPE_CHECKING:
     from inference.base.structure import Problem
 
-__all__ = ["SVI"]
 
 FLAT = (
     1e-3  # the bound has settled when its second last and last fifth differ by less, a coordinate

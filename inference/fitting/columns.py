@@ -8,15 +8,13 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from inference.base.blocks.row_blocks import SAMPLE_ROWS, RowBlocks, drawn_rows
+from inference.base.streaming.row_blocks import SAMPLE_ROWS, RowBlocks, drawn_rows
 from inference.programs.data import Columns, checked, checks_data, is_frame
 from ppl_models.parts.frames import as_frame, column_names
 from ppl_models.parts.validation import ColumnsWarning, quoted
 
 if TYPE_CHECKING:
     from inference.fitting.record import FitRecord
-
-__all__ = ["as_fitted", "checked_as_fitted", "sample_of"]
 
 
 def as_fitted(fit: FitRecord, data: Any) -> Any:

@@ -30,12 +30,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from inference.fitting.rows import posterior_latents
+from inference.fitting.posterior import posterior_latents
 
 if TYPE_CHECKING:
     from inference.fitting.record import FitRecord
-
-__all__ = ["aic", "aicc", "caic", "entropy_r2", "icl", "sabic"]
 
 
 def aic(fit: FitRecord, price: float = 2.0) -> float:

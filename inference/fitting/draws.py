@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from inference.base.structure import Structure, sampled_sites
-from inference.fitting.rows import (
+from inference.fitting.posterior import (
     OF_ROWS,
     chunks,
     log_likelihood_rows,
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from inference.fitting.record import FitRecord
     from inference.programs.program import Params, Program
 
-__all__ = ["latents_of_draws", "log_likelihood_of_draws"]
 
 ELEMENTS = 2**22  # draws times rows times configurations in memory at once
 MOST_LATENTS = 200  # draws that posteriors of latents are averaged over

@@ -24,16 +24,16 @@ from inference.fitting.columns import as_fitted, checked_as_fitted
 from inference.fitting.draws import latents_of_draws, log_likelihood_of_draws
 from inference.fitting.names import Names, dims_of, labels_of
 from inference.fitting.observed import as_matrix, can_simulate, observed_sites
-from inference.fitting.rows import chunks, simulate_rows
-from inference.programs.data import checks_data, first_tensor
+from inference.fitting.posterior import chunks, simulate_rows
+from inference.programs.data import checks_data
+from inference.programs.posterior_predictive import observed_values
 from inference.programs.program import Program
-from inference.programs.replicates import observed_values
+from inference.programs.tables import first_tensor
 from ppl_models.parts.validation import check_size
 
 if TYPE_CHECKING:
     from inference.fitting.record import FitRecord
 
-__all__ = ["load_netcdf", "rhat", "save_netcdf", "summary", "to_arviz"]
 
 POINT_NOTE = (
     "point estimate: one draw, not a posterior sample; intervals, R-hat and ESS are undefined"

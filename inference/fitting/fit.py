@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 from inference.base.assigned_starts import assigned_start
-from inference.base.blocks.row_blocks import RowBlocks
 from inference.base.checkpoint import usable_path
 from inference.base.optima import rank_restarts
 from inference.base.outcome import (
@@ -27,6 +26,7 @@ from inference.base.outcome import (
 )
 from inference.base.progress import NoProgress, RichProgress
 from inference.base.starts import StartSearch
+from inference.base.streaming.row_blocks import RowBlocks
 from inference.base.structure import Method, Problem, Standard, is_method, sampled_sites
 from inference.engines.em import EM
 from inference.engines.nuts import NUTS
@@ -41,15 +41,14 @@ from inference.fitting.problem import (
 )
 from inference.fitting.record import Restarts, Trace
 from inference.fitting.result import Fit
-from inference.fitting.units import in_units_of_the_data
+from inference.fitting.standardize import in_units_of_the_data
 from inference.fitting.weights import Missing, check_weighing, complete_covariates
-from inference.programs.alone import isolated, listening
-from inference.programs.data import checks_data, first_tensor
+from inference.programs.data import checks_data
+from inference.programs.global_state import isolated, listening
 from inference.programs.program import Params, Program
+from inference.programs.tables import first_tensor
 from inference.structures.registry import structure_of
 from ppl_models.parts.validation import is_integer
-
-__all__ = ["fit", "fit_from"]
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +91,7 @@ def fit(
         data: table with one row a unit (tensor, array, data frame; NaN where missing), or what the
             program takes: a data frame that it reads by the names of the columns, a dict of arrays,
             series and numbers. Or rows that stay on disk, or are shared by processes,
-            :class:`~inference.base.blocks.row_blocks.RowBlocks`, which
+            :class:`~inference.base.streaming.row_blocks.RowBlocks`, which
             :class:`~inference.engines.em.EM`, and :class:`inference.Factorize` of factorizations,
             read block by block; a large NumPy memory map or ``pyarrow.dataset`` is read so too.
             Starts are then looked for in a sample of 20,000 rows.
@@ -117,7 +116,7 @@ def fit(
             number of rows, so scale weights of a survey to the size of the sample.
             :class:`~inference.engines.em.EM` of mixtures, hidden Markov models (one weight a
             sequence), encoders, latent attribute and noisy-OR models takes them; all others refuse.
-            Of :class:`~inference.base.blocks.row_blocks.RowBlocks`, one number for each row of the
+            Of :class:`~inference.RowBlocks`, one number for each row of the
             source, or the name of a column of it, which is then none of the items. Standard errors,
             and pages about the rows, are not worked out for weighted rows.
 

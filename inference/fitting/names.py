@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from inference.fitting.record import FitRecord
 
-__all__ = ["Names", "dims_of", "labels_of", "with_names"]
 
 Names = Mapping[str, Sequence[str]]
 

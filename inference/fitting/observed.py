@@ -11,14 +11,12 @@ import numpy as np
 
 from inference.fitting.columns import as_fitted, checked_as_fitted
 from inference.programs.data import checked, checks_data
+from inference.programs.posterior_predictive import observed_names, observed_values, replicate
 from inference.programs.program import Params, Program
-from inference.programs.replicates import observed_names, observed_values, replicate
 from ppl_models.parts.validation import as_table
 
 if TYPE_CHECKING:
     from inference.fitting.record import FitRecord
-
-__all__ = ["as_matrix", "can_simulate", "observed_sites", "replicated_tables"]
 
 
 def as_matrix(fit: FitRecord, data: Any) -> np.ndarray:

@@ -7,21 +7,19 @@ from typing import Any
 
 import torch
 
-from inference.base.blocks.checked_rows import check_rows
-from inference.base.blocks.row_blocks import BLOCK_ROWS, RowBlocks
-from inference.base.blocks.sources import is_lazy
-from inference.base.contents import digest_of
+from inference.base.hashing import digest_of
+from inference.base.streaming.row_blocks import BLOCK_ROWS, RowBlocks
+from inference.base.streaming.rows import check_rows
+from inference.base.streaming.sources import is_lazy
 from inference.base.structure import Method, Problem, Structure, refuse_open_sites
 from inference.engines.em import EM
 from inference.fitting.weights import check_weighed, row_weights, weights_in_blocks
 from inference.programs.data import checked, checks_data
 from inference.programs.program import Program
-from inference.programs.soundness import check_program
+from inference.programs.validate import check_program
 from inference.structures.registry import structure_of
 from ppl_models.parts.frames import as_frame
 from ppl_models.parts.validation import is_integer
-
-__all__ = ["check_blocks", "check_engine", "in_blocks", "problem_of", "problem_of_blocks"]
 
 
 def problem_of(

@@ -16,9 +16,7 @@ from inference.base.outcome import PenaltyChoice
 from inference.base.structure import Structure
 from inference.programs.program import Params
 from inference.structures.registry import structure_of
-from ppl_models.parts.showing import shows_briefly
-
-__all__ = ["FitRecord", "Restarts", "Trace"]
+from ppl_models.parts.repr import shows_briefly
 
 
 @shows_briefly

@@ -13,16 +13,15 @@ import numpy as np
 from torch import Tensor
 
 from inference.base import drawing
-from inference.fitting import criteria, export, filling, predicting, rows, showing, storage, tabular
+from inference.fitting import criteria, export, impute, posterior, predict, storage, tabular
 from inference.fitting.names import Names
 from inference.fitting.record import FitRecord
-from ppl_models.parts.showing import html_table, lines_of
+from inference.fitting.repr import facts_of
+from ppl_models.parts.repr import html_table, lines_of
 
 if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
-
-__all__ = ["Fit"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,10 +31,10 @@ class Fit(FitRecord):
     """
 
     def __repr__(self) -> str:
-        return f"Fit of {self.model_name}\n{lines_of(showing.facts_of(self))}"
+        return f"Fit of {self.model_name}\n{lines_of(facts_of(self))}"
 
     def _repr_html_(self) -> str:
-        return html_table(f"Fit of {self.model_name}", showing.facts_of(self))
+        return html_table(f"Fit of {self.model_name}", facts_of(self))
 
     # ---------------------------------------------------------------- rows
 
@@ -48,13 +47,13 @@ class Fit(FitRecord):
         sweeps.
 
         Args:
-            data: the rows, or :class:`~inference.base.blocks.row_blocks.RowBlocks`.
+            data: the rows, or :class:`~inference.base.streaming.row_blocks.RowBlocks`.
             out: a folder, in which ``<site>.npy`` is written of each latent site; None for memory.
 
         Raises:
             ValueError: if ``data`` does not fit the model.
         """
-        return rows.posterior_latents(self, data, out)
+        return posterior.posterior_latents(self, data, out)
 
     def decode_latents(self, data: Any) -> dict[str, Tensor]:
         """The most probable value of each latent site, jointly over a layer's entries, (N, K) by
@@ -63,7 +62,7 @@ class Fit(FitRecord):
         Given the activities, where the model has such local sites: those of the rows in ``data``
         are solved for. Where the configurations are too many to sum over, entry by entry.
         """
-        return rows.decode_latents(self, data)
+        return posterior.decode_latents(self, data)
 
     def log_likelihood_rows(self, data: Any, out: str | Path | None = None) -> Tensor:
         """Log-likelihood of each row, latents summed out, (N,); () for a program without a plate
@@ -77,11 +76,11 @@ class Fit(FitRecord):
             data: as :meth:`posterior_latents`; out: a folder, in which ``log_likelihood.npy`` is
                 written; None for memory.
         """
-        return rows.log_likelihood_rows(self, data, out)
+        return posterior.log_likelihood_rows(self, data, out)
 
     def reconstruct(self, data: Any) -> Tensor:
         """Every entry as one expects it of its row, latents averaged over their posterior, (N, J);
-        see :func:`inference.fitting.rows.reconstruct`.
+        see :func:`inference.fitting.posterior.reconstruct`.
 
         Of a number its mean (of a yes-or-no item the probability of yes), of an item with
         categories the code of the most probable one; entries that are missing have an expectation
@@ -90,13 +89,13 @@ class Fit(FitRecord):
         Raises:
             ValueError: for a model of which such expectations are not known.
         """
-        return rows.reconstruct(self, data)
+        return posterior.reconstruct(self, data)
 
     def fill_missing(self, data: Any) -> Any:
         """The data with what the fit expects in place of every missing entry; see
-        :func:`inference.fitting.filling.fill_missing`.
+        :func:`inference.fitting.impute.fill_missing`.
         """
-        return filling.fill_missing(self, data)
+        return impute.fill_missing(self, data)
 
     def simulate(self, num_rows: int, seed: int = 0) -> dict[str, Tensor]:
         """Rows drawn from the fitted program: latents and items, (num_rows, ...) by site.
@@ -104,7 +103,7 @@ class Fit(FitRecord):
         Activities and the like are those of the fit where the number of rows is the same, else
         resampled from them.
         """
-        return rows.simulate_rows(self, num_rows, seed)
+        return posterior.simulate_rows(self, num_rows, seed)
 
     def to_arviz(
         self,
@@ -199,21 +198,21 @@ class Fit(FitRecord):
 
     def predict(self, data: Any, site: str | None = None) -> np.ndarray:
         """The most probable class of each row, or its bits; see
-        :func:`inference.fitting.predicting.predicted`.
+        :func:`inference.fitting.predict.predicted`.
         """
-        return predicting.predicted(self, data, site)
+        return predict.predicted(self, data, site)
 
     def predict_proba(self, data: Any, site: str | None = None) -> np.ndarray:
         """P(class | row), or P(bit = 1 | row) of each bit; see
-        :func:`inference.fitting.predicting.probabilities`.
+        :func:`inference.fitting.predict.probabilities`.
         """
-        return predicting.probabilities(self, data, site)
+        return predict.probabilities(self, data, site)
 
     def score(self, data: Any) -> float:
         """The mean log-likelihood of a row, latents summed out; see
-        :func:`inference.fitting.predicting.score`.
+        :func:`inference.fitting.predict.score`.
         """
-        return predicting.score(self, data)
+        return predict.score(self, data)
 
     # ---------------------------------------------------------------- criteria
 

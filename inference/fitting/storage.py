@@ -16,10 +16,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from inference.base.checkpoint import read_tensors, usable_path, write_tensors, write_whole
-from inference.fitting.loaded import check_loaded
 from inference.fitting.record import FitRecord
-
-__all__ = ["FORMAT", "SavedFunction", "pack", "public_name", "read_fields", "save", "unpack"]
+from inference.fitting.validate_saved import check_loaded
 
 FORMAT = 3  # 1 named the modules of its records, which have moved since; 1 and 2 had no checksum
 UNSIGNED = (1, 2)
@@ -210,8 +208,7 @@ def public_name(kind: type) -> str | None:
 
 
 def _public(package: str, name: str) -> Any:
-    module = importlib.import_module(package)
-    return getattr(module, name) if name in module.__all__ else None
+    return vars(importlib.import_module(package)).get(name)
 
 
 def _record_type(record: str, written: int) -> type:

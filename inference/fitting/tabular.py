@@ -12,8 +12,8 @@ from torch import Tensor
 from inference.base.diagnostics import as_array
 from inference.fitting.columns import as_fitted
 from inference.fitting.names import Names, dims_of, labels_of
-from inference.fitting.predicting import whole_numbers
-from inference.fitting.rows import everything_of_rows
+from inference.fitting.posterior import everything_of_rows
+from inference.fitting.predict import whole_numbers
 from inference.programs.data import is_frame
 from ppl_models.sequences.item_sequences import places_of
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from inference.fitting.record import FitRecord
-
-__all__ = ["frames_of", "latent_features", "posterior_frame", "to_xarray"]
 
 
 def to_xarray(fit: FitRecord, names: Names | None = None) -> xr.Dataset:

@@ -12,25 +12,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from inference.base.blocks.row_blocks import RowBlocks
-from inference.base.blocks.sources import column_apart
 from inference.base.outcome import RowsWarning
+from inference.base.streaming.row_blocks import RowBlocks
+from inference.base.streaming.sources import column_apart
 from inference.base.structure import Method, Structure
 from inference.engines.em import EM
-from inference.programs.data import first_tensor, is_frame
+from inference.programs.data import is_frame
+from inference.programs.tables import first_tensor
 from inference.structures.registry import structure_of
 from ppl_models.parts.frames import as_frame, row_of
-from ppl_models.parts.showing import counted
+from ppl_models.parts.repr import counted
 from ppl_models.parts.validation import as_table, with_nan
-
-__all__ = [
-    "Missing",
-    "check_weighed",
-    "check_weighing",
-    "complete_covariates",
-    "row_weights",
-    "weights_in_blocks",
-]
 
 Missing = Literal["refuse", "drop"]
 MOST_NAMED = 10  # rows of a warning

@@ -1,122 +1,30 @@
-"""Is the model identified? The conditions, the proofs, and the information in the data."""
+"""Identifiability of a model: conditions, proofs, and the information in the data."""
 
-from inference.identifiability.check import check_graph, check_identifiability
-from inference.identifiability.classifier_evidence import (
-    CrossCheck,
-    Independence,
-    LabelFreeWeight,
-    Purity,
-    weight_interval,
+from inference.identifiability.check import (
+    check_graph as check_graph,
+    check_identifiability as check_identifiability,
 )
-from inference.identifiability.classifiers import ClassifierIdentifiability, check_classifiers
-from inference.identifiability.conditions import (
-    Separation,
-    exclusive_children,
-    rest_of,
-    separate,
-    undetermined,
+from inference.identifiability.classifier_evidence import weight_interval as weight_interval
+from inference.identifiability.classifiers import (
+    ClassifierIdentifiability as ClassifierIdentifiability,
+    check_classifiers as check_classifiers,
 )
-from inference.identifiability.coverage import (
-    Certificate,
-    Coverage,
-    HallViolator,
-    best_gain,
-    cover,
-    hall_violators,
-)
-from inference.identifiability.fisher import (
-    Direction,
-    InformationReport,
-    information_from_jacobian,
-    information_from_scores,
-)
+from inference.identifiability.fisher import InformationReport as InformationReport
 from inference.identifiability.latent_classes import (
-    LatentClassReport,
-    check_latent_classes,
-    three_groups,
+    LatentClassReport as LatentClassReport,
+    check_latent_classes as check_latent_classes,
 )
-from inference.identifiability.of_fit import IdentifiabilityText, identifiability_of, report_of
-from inference.identifiability.options import OptionIdentifiability, check_options, exact_moments
-from inference.identifiability.q_matrix import QMatrixReport, check_q_matrix
-from inference.identifiability.report import (
-    IdentifiabilityReport,
-    LayerReport,
-    Violation,
-    layer_text,
-    missing,
-    report_text,
-)
-from inference.identifiability.scores import (
-    MOST_PARAMETERS,
-    MOST_WORK,
-    coordinates_of,
-    derivatives,
-    row_scores,
+from inference.identifiability.of_fit import identifiability_of as identifiability_of
+from inference.identifiability.options import check_options as check_options
+from inference.identifiability.q_matrix import (
+    QMatrixReport as QMatrixReport,
+    check_q_matrix as check_q_matrix,
 )
 from inference.identifiability.verdicts import (
-    VERDICTS,
-    Bottom,
-    Decision,
-    EntryChange,
-    Repair,
-    decide,
-    nearest_changes,
-    repairs,
+    IdentifiabilityReport as IdentifiabilityReport,
+    LayerReport as LayerReport,
+    Violation as Violation,
 )
+from ppl_models.parts.surface import promised as _promised
 
-__all__ = [
-    "check_graph",
-    "check_identifiability",
-    "CrossCheck",
-    "Independence",
-    "LabelFreeWeight",
-    "Purity",
-    "weight_interval",
-    "ClassifierIdentifiability",
-    "check_classifiers",
-    "Separation",
-    "exclusive_children",
-    "rest_of",
-    "separate",
-    "undetermined",
-    "Certificate",
-    "Coverage",
-    "HallViolator",
-    "best_gain",
-    "cover",
-    "hall_violators",
-    "Direction",
-    "InformationReport",
-    "information_from_jacobian",
-    "information_from_scores",
-    "LatentClassReport",
-    "check_latent_classes",
-    "three_groups",
-    "IdentifiabilityText",
-    "identifiability_of",
-    "report_of",
-    "OptionIdentifiability",
-    "check_options",
-    "exact_moments",
-    "QMatrixReport",
-    "check_q_matrix",
-    "layer_text",
-    "missing",
-    "report_text",
-    "IdentifiabilityReport",
-    "LayerReport",
-    "Violation",
-    "MOST_PARAMETERS",
-    "MOST_WORK",
-    "coordinates_of",
-    "derivatives",
-    "row_scores",
-    "VERDICTS",
-    "Bottom",
-    "Decision",
-    "EntryChange",
-    "Repair",
-    "decide",
-    "nearest_changes",
-    "repairs",
-]
+__dir__ = _promised(__name__)

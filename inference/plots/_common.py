@@ -11,16 +11,6 @@ if TYPE_CHECKING:
     from inference.fitting.result import Fit
     from ppl_models.descriptions.layers import GeneralizedLinearLayer
 
-__all__ = [
-    "check_image_shape",
-    "layers_of",
-    "present_edges",
-    "short_name",
-    "site_matrix",
-    "symmetric_limit",
-    "tick_labels",
-]
-
 
 def short_name(name: str, most: int = 24) -> str:
     """A name cut in its middle to ``most`` characters (its end often tells it from others), safe to

@@ -9,12 +9,11 @@ from matplotlib.axes import Axes
 
 from inference.plots._common import short_name
 from inference.plots.fit import _axes
-from ppl_models.parts.showing import counted
+from ppl_models.parts.repr import counted
 
 if TYPE_CHECKING:
     from inference.selection.attribute_groups import GroupComparison, ItemScores
 
-__all__ = ["plot_group_mastery", "plot_item_scores"]
 
 WIDTH = 1.96  # standard errors of an interval
 LEVEL = 0.05

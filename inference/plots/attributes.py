@@ -21,7 +21,6 @@ from ppl_models.parts.distributions import binary_configurations
 if TYPE_CHECKING:
     from inference.fitting.result import Fit
 
-__all__ = ["plot_profiles", "plot_q_matrix"]
 
 MAX_LISTED = 14  # attributes whose profiles are listed
 WIDTH = 44  # characters of a line of names

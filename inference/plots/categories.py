@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from inference.fitting.result import Fit
 
-__all__ = ["plot_categories"]
 
 MOST_ITEMS = 24
 MOST_COLUMNS = 3

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from inference.causal.graphs import Cpdag
 
-__all__ = ["plot_causal_graph"]
 
 WIDTHS = (1.0, 5.0)  # points, of the weakest and the strongest edge
 ROOM = 3  # points that an edge keeps away from the box of a node

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from inference.calibration import Calibration
     from inference.comparison import Comparison
 
-__all__ = ["plot_comparison", "plot_ranks"]
-
 
 def plot_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes | Figure:
     """Predictive density of unseen rows, fit by fit, as the difference to the best with two

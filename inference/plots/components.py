@@ -18,18 +18,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from inference.acdc.criterion import AcdcResult
-    from inference.selection.components import ParallelAnalysis
+    from inference.selection.factorization_criteria import ParallelAnalysis
     from inference.selection.reproducibility import Reproducibility
 
-__all__ = [
-    "plot_abundances",
-    "plot_choice",
-    "plot_discrepancies",
-    "plot_groups",
-    "plot_return",
-    "plot_scree",
-    "plot_signatures",
-]
 
 MAX_TICKS = 12  # names of columns that fit below each other
 CLASSES = ("C>A", "C>G", "C>T", "T>A", "T>C", "T>G")

@@ -11,8 +11,6 @@ from inference.estimates import Estimate, EstimateTable
 from inference.plots._common import short_name
 from inference.plots.fit import NEGATIVE, OBSERVED
 
-__all__ = ["plot_estimates"]
-
 MOST_ENTRIES = 30  # of one site
 MOST_SITES = 9
 

@@ -19,14 +19,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from inference.predictive import PredictiveCheck, predictive_check
-from ppl_models.parts.showing import counted
+from ppl_models.parts.repr import counted
 
 if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
     from inference.fitting.result import Fit
 
-__all__ = ["plot_check", "plot_posterior_predictive", "plot_restarts", "plot_trace"]
 
 POSITIVE, NEGATIVE, OBSERVED, SIMULATED = "#b2182b", "#2166ac", "#222222", "#e08214"
 DIVERGING = "RdBu_r"

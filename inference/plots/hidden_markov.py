@@ -23,7 +23,6 @@ from ppl_models.sequences.item_sequences import inside_of
 if TYPE_CHECKING:
     from inference.fitting.result import Fit
 
-__all__ = ["plot_decoded_path", "plot_dwell_times", "plot_transitions"]
 
 OKABE_ITO = (
     "#0072B2",

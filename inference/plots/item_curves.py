@@ -17,12 +17,11 @@ from inference.inspection.classification import classify_rows
 from inference.inspection.item_curves import ItemCurves, item_curves
 from inference.plots._common import short_name, tick_labels
 from inference.plots.fit import _axes, _colour_bar
-from ppl_models.parts.showing import counted
+from ppl_models.parts.repr import counted
 
 if TYPE_CHECKING:
     from inference.fitting.result import Fit
 
-__all__ = ["plot_item_curves", "plot_mastery"]
 
 MAX_ITEMS = 30  # of one figure
 COLUMNS = 5

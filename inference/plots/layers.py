@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from inference.fitting.result import Fit
 
-__all__ = ["plot_latent_graph", "plot_loading_images", "plot_loadings", "plot_reconstructions"]
-
 
 def plot_loadings(
     fit: Fit, site: str | None = None, ax: Axes | None = None, names: Names | None = None

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from inference.inspection.noisy_or import LatentFilter
     from inference.programs.program import Params
 
-__all__ = ["plot_failures", "plot_latents", "plot_matching_stability"]
-
 
 def plot_latents(
     params: Params,

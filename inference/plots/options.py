@@ -26,7 +26,6 @@ from ppl_models.sequences.trajectories import trajectory_lengths
 if TYPE_CHECKING:
     from inference.fitting.result import Fit
 
-__all__ = ["plot_option_occupancy", "plot_option_switches", "plot_policies", "plot_policy_tables"]
 
 MOST_ROWS = 40  # states that are numbered one by one
 LONG = 3  # letters of a name that stands across

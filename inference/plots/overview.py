@@ -32,8 +32,6 @@ from inference.structures.options.structure import OptionsStructure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["plot_fit"]
-
 
 def plot_fit(fit: Fit, data: Any = None, names: Names | None = None) -> Figure:
     """One picture of what was found: the loadings of an encoder, the signatures of a factorization,

@@ -15,7 +15,6 @@ from inference.plots.fit import _axes
 if TYPE_CHECKING:
     from inference.inspection.q_validation import QValidation
 
-__all__ = ["plot_mesa"]
 
 CUTOFF = 0.95
 

@@ -6,18 +6,16 @@ from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
-from inference.selection.how_many.climb import STEEPER
-from inference.selection.how_many.options_answer import HowManyOptions
-from inference.selection.how_many.visible import noise_edge
+from inference.selection.order_selection.bootstrap_climb import STEEPER
+from inference.selection.order_selection.detectability import noise_edge
+from inference.selection.order_selection.options_answer import HowManyOptions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from inference.selection.dimension import Selection
-    from inference.selection.how_many.answer import HowMany
-    from inference.selection.how_many.groups_answer import HowManyGroups
-
-__all__ = ["plot_how_many", "plot_how_many_groups", "plot_selection"]
+    from inference.selection.order_selection.answer import HowMany
+    from inference.selection.order_selection.groups_answer import HowManyGroups
 
 
 def plot_selection(selection: Selection, ax: Axes | None = None) -> Axes:

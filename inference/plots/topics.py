@@ -18,7 +18,6 @@ from inference.plots._common import symmetric_limit
 if TYPE_CHECKING:
     from inference.inspection.topics import GroupMeans
 
-__all__ = ["plot_group_means", "plot_skill_effects", "plot_topic_words"]
 
 DIVERGING = "RdBu_r"
 

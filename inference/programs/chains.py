@@ -32,14 +32,12 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from inference.programs.alone import quiet
 from inference.programs.elimination import LocalTerms, narrow_repeated, support_of
+from inference.programs.global_state import quiet
 from inference.programs.restarts import inner_points
 from inference.programs.tables import floating_dtype, map_tensors
-from inference.programs.windows import Layout, layouts
+from inference.programs.time_windows import Layout, layouts
 from ppl_models.sequences.hidden_chain import log_chain
-
-__all__ = ["Chain", "ChainFactors", "find_chain"]
 
 logger = logging.getLogger(__name__)
 Params = dict[str, Tensor]

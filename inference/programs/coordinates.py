@@ -20,8 +20,6 @@ from ppl_models.parts.precisions import LogCholesky
 from ppl_models.parts.probability_tables import Simplexes, segments_of
 from ppl_models.sequences.option_chain import MatrixSimplex
 
-__all__ = ["Coordinates", "NormalScales", "entry_names"]
-
 NEAR = 5e-4  # of an interval's length: this near its end is on it
 RATIO = 1.001  # a positive number within this factor of its limit is on it
 SMALL = 2e-6  # a probability this near 0 or 1 is on the bound

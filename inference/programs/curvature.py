@@ -23,23 +23,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inference.programs.data import checked, checks_data, first_tensor, map_tensors
+from inference.programs.data import checked, checks_data
 from inference.programs.program import Program
-
-__all__ = [
-    "Colouring",
-    "Undetermined",
-    "climb",
-    "data_chunks",
-    "eigen_of",
-    "generalised_inverse",
-    "inverse_information",
-    "involved",
-    "minus_hessian",
-    "refuse_flat",
-    "some_names",
-]
-
+from inference.programs.tables import first_tensor, map_tensors
 
 LEAST_SHARE = (
     0.75  # of the log-likelihood in the curvature of the log-posterior, where rows are silent

@@ -7,32 +7,16 @@ from typing import Any
 
 from torch import Tensor
 
-from inference.programs.alone import isolated, quiet
-from inference.programs.prepared import first_run
+from inference.programs.global_state import isolated, quiet
 from inference.programs.tables import (
     Columns,
     as_columns,
     as_tensors,
     checks_data,
-    first_tensor,
-    floating_dtype,
     is_frame,
-    map_tensors,
-    row_data,
 )
+from inference.programs.wrap import first_run
 from ppl_models.parts.frames import as_frame, column_names
-
-__all__ = [
-    "Columns",
-    "as_tensors",
-    "checked",
-    "checks_data",
-    "first_tensor",
-    "floating_dtype",
-    "is_frame",
-    "map_tensors",
-    "row_data",
-]
 
 
 def checked(

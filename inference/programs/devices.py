@@ -7,8 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["elements_at_once", "seeded"]
-
 # of a device's free memory for each element: eight numbers in double precision, and as much again
 # for what else lives there
 BYTES = 128

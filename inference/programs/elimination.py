@@ -22,21 +22,6 @@ from torch import Tensor
 from inference.programs.sites import Site
 from ppl_models.parts.item_response import ItemResponse
 
-__all__ = [
-    "FactorPosteriors",
-    "Factors",
-    "FiniteMixture",
-    "LocalTerms",
-    "SummedPrior",
-    "differing_site",
-    "factors_of",
-    "mixture_of",
-    "narrow_repeated",
-    "posteriors_of",
-    "summed_prior",
-    "support_of",
-]
-
 
 @dataclass(frozen=True)
 class FactorPosteriors:

@@ -15,16 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inference.programs.alone import quiet
 from inference.programs.chains import ChainFactors
 from inference.programs.curvature import Colouring, Derivatives, Gradient, climb
 from inference.programs.elimination import FactorPosteriors, posteriors_of
+from inference.programs.global_state import quiet
 from inference.programs.program import Params, Program
 from inference.programs.replay import recorded
 from inference.programs.restarts import inner_points
 from inference.programs.tables import first_tensor
-
-__all__ = ["Expectation", "SummedExpectation", "unit_steps"]
 
 Shapes = dict[str, torch.Size]
 Sums = Callable[

@@ -13,8 +13,6 @@ from torch import Tensor
 
 from inference.programs.program import Params
 
-__all__ = ["drawn_sites", "hidden", "one_draw"]
-
 
 def hidden(model: Callable[..., Any], sites: Collection[str]) -> Callable[..., Any]:
     """The model without some of its sites, for guides that do not draw them."""

@@ -22,8 +22,6 @@ from torch.distributions import biject_to, constraints
 from inference.programs.program import Params, Program
 from inference.programs.replay import recorded
 
-__all__ = ["Potential", "PotentialOfSets"]
-
 BEYOND, EDGE = (
     25.0,
     6.0,

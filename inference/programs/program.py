@@ -31,7 +31,6 @@ from pyro.distributions.util import scale_and_mask
 from torch import Tensor
 from torch.distributions import biject_to
 
-from inference.programs.alone import isolated, quiet
 from inference.programs.chains import Chain, ChainFactors, find_chain
 from inference.programs.elimination import (
     FactorPosteriors,
@@ -45,13 +44,7 @@ from inference.programs.elimination import (
     posteriors_of,
     summed_prior,
 )
-from inference.programs.prepared import (
-    crossed_plates,
-    first_run,
-    not_at_once,
-    other_density,
-    prepared,
-)
+from inference.programs.global_state import isolated, quiet
 from inference.programs.restarts import RESTARTS, at, in_restarts, run_together, stacked
 from inference.programs.sites import (
     Site,
@@ -64,8 +57,13 @@ from inference.programs.sites import (
     unchanging_laws,
 )
 from inference.programs.tables import checks_data, floating_dtype
-
-__all__ = ["Params", "Program", "simulate"]
+from inference.programs.wrap import (
+    crossed_plates,
+    first_run,
+    not_at_once,
+    other_density,
+    prepared,
+)
 
 Params = dict[str, Tensor]
 T = TypeVar("T")

@@ -13,10 +13,8 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
-from inference.programs.alone import isolated, quiet
+from inference.programs.global_state import isolated, quiet
 from inference.programs.tables import first_tensor, map_tensors, row_data
-
-__all__ = ["RESTARTS", "at", "in_restarts", "inner_points", "run_together", "stacked"]
 
 RESTARTS = "_restarts"  # name of the plate over them
 

@@ -14,20 +14,6 @@ from torch.distributions import constraints
 from inference.programs.tables import first_tensor
 from ppl_models.parts.distributions import support_size
 
-__all__ = [
-    "MAX_SUMMED",
-    "Site",
-    "check_dependent",
-    "check_finite",
-    "enumerating",
-    "is_large",
-    "latents_before",
-    "law_of",
-    "sample_nodes",
-    "sites_of",
-    "unchanging_laws",
-]
-
 MAX_SUMMED = 2**24  # rows times configurations that a generic program may sum over
 MAX_VALUES = 2**16  # of one latent site
 

@@ -9,18 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = [
-    "Columns",
-    "as_columns",
-    "as_tensors",
-    "checks_data",
-    "first_tensor",
-    "floating_dtype",
-    "is_frame",
-    "map_tensors",
-    "row_data",
-]
-
 
 class Columns:
     """A data frame as a program reads it: one tensor a column, by name.

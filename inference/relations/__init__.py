@@ -2,13 +2,15 @@
 depend on them.
 """
 
-from inference.relations.outcomes import ClassOutcomes, compare_outcomes
-from inference.relations.regression import ClassRegression, class_coefficients, regress_classes
+from inference.relations.outcomes import (
+    ClassOutcomes as ClassOutcomes,
+    compare_outcomes as compare_outcomes,
+)
+from inference.relations.regression import (
+    ClassRegression as ClassRegression,
+    class_coefficients as class_coefficients,
+    regress_classes as regress_classes,
+)
+from ppl_models.parts.surface import promised as _promised
 
-__all__ = [
-    "ClassOutcomes",
-    "ClassRegression",
-    "class_coefficients",
-    "compare_outcomes",
-    "regress_classes",
-]
+__dir__ = _promised(__name__)

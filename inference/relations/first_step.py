@@ -40,16 +40,14 @@ from torch.autograd.functional import jacobian
 
 from inference.base.outcome import EstimateWarning
 from inference.fitting.columns import as_fitted
+from inference.fitting.posterior import posterior_latents
 from inference.fitting.record import FitRecord
-from inference.fitting.rows import posterior_latents
 from inference.identifiability.scores import row_scores
 from inference.programs.coordinates import Coordinates
 from inference.programs.data import is_frame
 from inference.structures.mixture.structure import MixtureStructure
 from inference.uncertainty import standard_errors
 from ppl_models.parts.frames import as_frame, column_names
-
-__all__ = ["Assignment", "FirstStep", "Moved", "covariance_of", "own_columns"]
 
 Assignment = Literal["proportional", "modal"]
 ASSIGNMENTS = ("proportional", "modal")

@@ -31,7 +31,6 @@ from ppl_models.parts.validation import as_table, is_number
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ClassOutcomes", "compare_outcomes"]
 
 METHODS = ("bch", "none")
 LEVEL = 0.05

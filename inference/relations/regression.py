@@ -43,7 +43,6 @@ from ppl_models.parts.validation import is_number
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ClassRegression", "class_coefficients", "regress_classes"]
 
 Method = Literal["two-step", "ml", "bch", "none"]
 METHODS = ("two-step", "ml", "bch", "none")

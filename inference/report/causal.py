@@ -26,15 +26,7 @@ from inference.report.parts import (
 )
 from inference.report.sections import cut_table
 from inference.report.verdicts import verdict_of
-from ppl_models.parts.showing import counted
-
-__all__ = [
-    "causal_parts",
-    "causal_record",
-    "causal_verdict",
-    "verdict_in_words",
-    "write_causal_report",
-]
+from ppl_models.parts.repr import counted
 
 MOST_DOUBTS, FEW_DOUBTS, MOST_PAIRS = 8, 3, 24  # that a page lists, and its verdict
 # probability of being joined, below which a pair that the graph does not join is not listed

@@ -16,8 +16,6 @@ from inference.report.parts import Bullets, Part, Section, Table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["write_choice_report"]
-
 
 HEADINGS = {
     "log_likelihood": "log-likelihood",

@@ -20,13 +20,12 @@ from inference.selection.attribute_laws import RootComparison
 from inference.selection.dimension import Selection
 from inference.selection.saturation import Saturation
 from inference.selection.sparsity import Path
-from ppl_models.parts.showing import counted
+from ppl_models.parts.repr import counted
 from ppl_models.parts.validation import is_integer
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CLEAR", "LIKELY", "Choice", "choice"]
 
 CLEAR = 10.0  # of an information criterion: strong evidence
 LIKELY = 0.05  # level of tests

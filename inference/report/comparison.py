@@ -24,9 +24,7 @@ from inference.report.parts import (
     Verdict,
 )
 from inference.report.verdicts import CONDITIONS, listed, verdict_of
-from ppl_models.parts.showing import counted
-
-__all__ = ["comparison_verdict", "in_words", "write_comparison_report"]
+from ppl_models.parts.repr import counted
 
 TABLES = {
     "Prediction of unseen rows": {

@@ -12,7 +12,7 @@ import numpy as np
 
 from inference.acdc.choice import taken_beyond
 from inference.acdc.criterion import MISFIT
-from inference.fitting.showing import rows_in_words
+from inference.fitting.repr import rows_in_words
 from inference.plots.components import (
     plot_choice,
     plot_discrepancies,
@@ -25,18 +25,17 @@ from inference.report.page import number, picture, write_page
 from inference.report.parts import Finding, Note, Paragraph, Part, Section, Table, Verdict
 from inference.report.verdicts import verdict_of
 from inference.selection.reproducibility import RETURNS
-from ppl_models.parts.showing import counted
+from ppl_models.parts.repr import counted
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from inference.acdc.criterion import AcdcResult, Choice
     from inference.fitting.result import Fit
-    from inference.selection.components import ParallelAnalysis
-    from inference.selection.how_many.answer import HowMany
+    from inference.selection.factorization_criteria import ParallelAnalysis
+    from inference.selection.order_selection.answer import HowMany
     from inference.selection.reproducibility import Reproducibility
 
-__all__ = ["selection_verdict", "why", "write_selection_report"]
 
 MEANING = {
     "BIC (thesis)": (
@@ -290,7 +289,7 @@ def selection_verdict(
 
     Args:
         result: of :func:`inference.acdc.criterion.acdc`; chosen: number of components.
-        choices: of :func:`inference.selection.components.compare_criteria`; more: findings of other
+        choices: of :func:`inference.selection.compare_criteria`; more: findings of other
             questions on the same number.
     """
     sizes = sorted(result.raw)
@@ -386,7 +385,7 @@ def write_selection_report(
 
     Args:
         fits: number of components -> fit; result: of :func:`inference.acdc.criterion.acdc`.
-        table: of :func:`inference.selection.components.compare_criteria`.
+        table: of :func:`inference.selection.factorization_criteria.compare_criteria`.
         path: the file, replaced if it exists.
         chosen: the number to explain, that of ``result`` if None.
         channels: names of the columns; analysis: eigenvalues beside those of shuffled columns;

@@ -17,7 +17,7 @@ from inference.report.verdicts import listed, verdict_of
 from inference.selection.attribute_groups import GroupComparison, ItemScores
 from inference.selection.differential_items import DifferentialItems
 from inference.selection.likelihood_ratio import RatioTest
-from ppl_models.parts.showing import counted
+from ppl_models.parts.repr import counted
 
 LEAST_SEPARATED = 0.6  # entropy R2
 MOST_MISSED = 0.1  # share of replicates

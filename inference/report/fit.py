@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from inference.base.blocks.row_blocks import RowBlocks
 from inference.base.plugins import load_modules
+from inference.base.streaming.row_blocks import RowBlocks
 from inference.fitting.columns import as_fitted, sample_of
 from inference.fitting.names import Names, with_names
+from inference.fitting.repr import has_sequences, rows_in_words
 from inference.fitting.result import Fit
-from inference.fitting.showing import has_sequences, rows_in_words
 from inference.plots._common import check_image_shape
 from inference.plots.fit import plot_restarts, plot_trace
 from inference.programs.data import checked
@@ -39,9 +39,7 @@ from inference.report.sections import (
     settings,
 )
 from inference.report.verdicts import verdict
-from ppl_models.parts.showing import counted, shown_settings
-
-__all__ = ["HasText", "write_report"]
+from ppl_models.parts.repr import counted, shown_settings
 
 
 def write_report(

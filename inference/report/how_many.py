@@ -9,22 +9,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from inference.fitting.showing import rows_in_words
+from inference.fitting.repr import rows_in_words
 from inference.plots.components import plot_discrepancies
 from inference.report.page import number, picture, write_page
 from inference.report.parts import Bullets, Finding, Note, Paragraph, Part, Section, Table, Verdict
 from inference.report.verdicts import listed, verdict_of
-from inference.selection.how_many.climb import STEEPER
-from inference.selection.how_many.groups_answer import HowManyGroups
-from inference.selection.how_many.options_answer import HowManyOptions
-from inference.selection.how_many.visible import MISFIT
-from ppl_models.parts.showing import counted
+from inference.selection.order_selection.bootstrap_climb import STEEPER
+from inference.selection.order_selection.detectability import MISFIT
+from inference.selection.order_selection.groups_answer import HowManyGroups
+from inference.selection.order_selection.options_answer import HowManyOptions
+from ppl_models.parts.repr import counted
 
 if TYPE_CHECKING:
     from inference.acdc.criterion import AcdcResult
-    from inference.selection.how_many.answer import HowMany
+    from inference.selection.order_selection.answer import HowMany
 
-__all__ = ["how_many_sections", "how_many_verdict", "write_how_many_report"]
 
 COLUMNS = {
     "log_likelihood": (

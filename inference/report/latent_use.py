@@ -13,14 +13,12 @@ from torch import Tensor
 
 from inference.fitting.draws import latents_of_draws
 from inference.fitting.names import dims_of, labels_of
-from inference.fitting.showing import rows_in_words
+from inference.fitting.repr import rows_in_words
 from inference.inspection.classification import ClassAccuracy, class_accuracy
-from inference.programs.replicates import present, stems
+from inference.programs.posterior_predictive import present, stems
 from inference.report.page import number
 from inference.report.parts import Note, Paragraph, Part
 from inference.report.sections import NEEDS_DATA, Subject, cut_table
-
-__all__ = ["LatentUse", "certainty", "classified_in_words", "latent_use", "latents"]
 
 MOST_LINES = 60  # of a table
 UNSURE = 0.1  # a chance farther than this from 0 and from 1 is unsure

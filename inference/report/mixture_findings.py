@@ -22,8 +22,6 @@ import numpy as np
 from inference.fitting.observed import as_matrix
 from inference.report.sections import Subject
 
-__all__ = ["Dependent", "Groups", "dependent_items", "groups_of", "meanings_of", "shares_of"]
-
 MOST_COLUMNS = 60  # whose pairs are looked at
 CHUNK = 2**20  # numbers at once
 LEVEL = 0.01  # of all pairs together

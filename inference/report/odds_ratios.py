@@ -9,9 +9,7 @@ import numpy as np
 from inference.base.given.units import SITE
 from inference.report.parts import Table
 from inference.report.sections import Subject
-from ppl_models.parts.showing import few_digits
-
-__all__ = ["odds_ratios"]
+from ppl_models.parts.repr import few_digits
 
 MOST_LOG_ODDS = 700.0  # beyond which a computer holds no odds
 

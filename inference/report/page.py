@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["html_of", "number", "picture", "write_page"]
 
 DPI = 110
 # marks that turn the direction of writing, other control characters, and halves of characters:

@@ -8,25 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ppl_models.parts.showing import counted
-
-__all__ = [
-    "Bullets",
-    "Details",
-    "Equations",
-    "Finding",
-    "Heading",
-    "Note",
-    "Paragraph",
-    "Part",
-    "Picture",
-    "Section",
-    "Table",
-    "Verbatim",
-    "Verdict",
-    "Warned",
-]
-
+from ppl_models.parts.repr import counted
 
 # numbers, also with their unit, standard error or size of a table
 NUMBER = re.compile(

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from inference.fitting.record import FitRecord
 from inference.predictive import LEAST_ROWS, Departure, PredictiveCheck
 
-__all__ = ["column_names", "departures_in_words", "remedy_of"]
-
 MOST_NAMED = 3  # of each kind
 POINTS_TO = {
     "mean": (

@@ -24,8 +24,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inference.base.blocks.row_blocks import RowBlocks
 from inference.base.checkpoint import usable_path, write_whole
+from inference.base.streaming.row_blocks import RowBlocks
 from inference.fitting.columns import as_fitted, sample_of
 from inference.fitting.names import Names
 from inference.identifiability.of_fit import identifiability_of
@@ -35,14 +35,6 @@ if TYPE_CHECKING:
 
     from inference.fitting.result import Fit
 
-__all__ = [
-    "check_output_folder",
-    "names_in",
-    "read_results",
-    "refuse_sample",
-    "summarise",
-    "write_results",
-]
 
 FIT, POSTERIOR, REPORT, SUMMARY = "fit", "posterior.nc", "report.html", "summary.json"
 KEPT = "num_rows_kept"  # in the summary, where the folder has some of the rows

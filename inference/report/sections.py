@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from inference.base.blocks.row_blocks import RowBlocks
+from inference.base.streaming.row_blocks import RowBlocks
 from inference.base.structure import Structure
 from inference.estimates import EstimateTable, estimates_of
 from inference.fitting.names import Names
@@ -26,36 +26,14 @@ from inference.identifiability.scores import coordinates_of
 from inference.plots.estimates import plot_estimates
 from inference.plots.fit import plot_check
 from inference.predictive import PredictiveCheck, predictive_checks
-from inference.programs.data import checked, checks_data, first_tensor
+from inference.programs.data import checked, checks_data
+from inference.programs.posterior_predictive import stems
 from inference.programs.program import Program
-from inference.programs.replicates import stems
+from inference.programs.tables import first_tensor
 from inference.report.page import picture
 from inference.report.parts import Note, Paragraph, Part, Section, Table
 from inference.report.predictive_words import column_names, departures_in_words
-from ppl_models.parts.showing import counted, few_digits, shows_briefly
-
-__all__ = [
-    "NEEDS_ALL",
-    "NEEDS_DATA",
-    "HasRecord",
-    "HasText",
-    "Local",
-    "Subject",
-    "cut_table",
-    "determined",
-    "estimates",
-    "explained",
-    "fitted",
-    "checks_of",
-    "identified",
-    "locally",
-    "middle",
-    "parameters",
-    "predictive",
-    "settings",
-    "shape_text",
-    "sizes",
-]
+from ppl_models.parts.repr import counted, few_digits, shows_briefly
 
 MOST_ALONG = 8  # entries of a direction that are named
 MOST_ENTRIES = 40  # of one site, that are listed one by one

@@ -13,28 +13,14 @@ import numpy as np
 
 from inference.base.structure import Structure
 from inference.fitting.names import with_names
-from inference.fitting.showing import rows_in_words
+from inference.fitting.repr import rows_in_words
 from inference.inspection.classification import ClassAccuracy
 from inference.predictive import LEAST_ROWS
 from inference.report.latent_use import LatentUse, certainty, classified_in_words, latent_use
 from inference.report.parts import Finding, Verdict
 from inference.report.predictive_words import column_names, departures_in_words, remedy_of
 from inference.report.sections import HasRecord, Subject, checks_of, determined, locally
-from ppl_models.parts.showing import counted
-
-__all__ = [
-    "CONDITIONS",
-    "beside_rows",
-    "listed",
-    "on_convergence",
-    "on_determination",
-    "on_latents",
-    "on_prediction",
-    "record_of",
-    "verdict",
-    "verdict_of",
-    "what_was_fitted",
-]
+from ppl_models.parts.repr import counted
 
 MOST_LISTED = 8
 LIMITS = (

@@ -47,10 +47,10 @@ from inference.fitting.fit import fit as fitted
 from inference.fitting.names import labels_of
 from inference.fitting.result import Fit
 from inference.identifiability.scores import row_scores
-from inference.inspection.attribute_moments import holm
+from inference.inspection.attributes import holm
 from inference.inspection.item_curves import errors_of
-from inference.programs.alone import quiet
 from inference.programs.curvature import generalised_inverse
+from inference.programs.global_state import quiet
 from inference.selection.differential_items import (
     AGAINST_OTHERS,
     LEVEL,
@@ -65,7 +65,6 @@ from ppl_models.parts.distributions import binary_configurations
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["GroupComparison", "ItemScores", "compare_groups", "item_scores"]
 
 MAX_ATTRIBUTES = 14  # whose profiles are listed
 

@@ -41,7 +41,7 @@ from inference.engines.em import EM
 from inference.fitting.fit import fit as fit_again
 from inference.fitting.result import Fit
 from inference.inspection.attributes import attribute_model
-from inference.programs.alone import quiet
+from inference.programs.global_state import quiet
 from inference.programs.program import Params
 from inference.selection.likelihood_ratio import RatioTest, likelihood_ratio_test, loosened
 from inference.structures.layers.attributes import AttributeStructure
@@ -51,13 +51,12 @@ from ppl_models.descriptions.higher_order import HigherOrder, TraitRoot
 from ppl_models.descriptions.layers import Root, RootLayer
 from ppl_models.descriptions.profile_table import Saturated, TableRoot
 from ppl_models.parts.distributions import binary_configurations
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_size
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["RootComparison", "RootTest", "compare_roots"]
 
 LEVEL = 0.05
 MAX_ATTRIBUTES = 14

@@ -14,15 +14,14 @@ import torch
 from inference.acdc.criterion import AcdcResult, Choice, acdc
 from inference.fitting.result import Fit
 from inference.metrics import f_measure
-from inference.selection.components import fit_grid
+from inference.selection.factorization_criteria import fit_grid
 from inference.selection.reproducibility import reproducibility
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_flag, check_size
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ChoiceSpread", "LabelledSet", "RhoCalibration", "calibrate_rho", "repeat_choice"]
 
 Criterion = Callable[[Mapping[int, Fit], Any, int], AcdcResult]
 

@@ -27,8 +27,6 @@ from inference.selection.discriminator import (
 )
 from ppl_models.parts.validation import check_kind, check_number, check_size
 
-__all__ = ["ComponentDependence", "conditional_independence"]
-
 LEAST_ROWS = 200
 
 

@@ -34,24 +34,13 @@ from inference.engines.em import EM
 from inference.fitting.fit import fit as fitted
 from inference.fitting.record import FitRecord
 from inference.fitting.result import Fit
-from inference.inspection.attribute_moments import holm
+from inference.inspection.attributes import holm
 from inference.programs.program import Params
 from inference.structures.attribute_groups import AttributeGroupsStructure
 from inference.uncertainty import Uncertainty, standard_errors
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = [
-    "AGAINST_OTHERS",
-    "LEVEL",
-    "DifferentialItems",
-    "clear_items",
-    "differential_items",
-    "groups_of_fit",
-    "said_of_items",
-    "spread_params",
-]
 
 
 LEVEL = 0.05

@@ -12,7 +12,7 @@ r"""How many latents? Criteria behind one call, their figures in one table.
 - :class:`ComponentNoise`: ACDC, for mixtures, factorizations, hidden Markov models and options.
 - :class:`LawsAndNumbers`: several laws at once, two penalties, and a check of the noise, for
   factorizations of counts, mixtures, hidden Markov models and options
-  (:mod:`inference.selection.how_many.rule`).
+  (:mod:`inference.selection.order_selection.rule`).
 
 Source of the comparison: S. Lee and Y. Gu (2025), arXiv:2501.01414, supplement (tables S.9 to
 S.12).
@@ -36,34 +36,23 @@ from inference.engines.em import EM
 from inference.fitting.fit import fit
 from inference.fitting.problem import problem_of
 from inference.fitting.result import Fit
-from inference.programs.alone import quiet
-from inference.programs.data import first_tensor, map_tensors
+from inference.programs.global_state import quiet
+from inference.programs.tables import first_tensor, map_tensors
 from inference.selection.growing import grow_again
-from inference.selection.how_many.answer import HowMany
-from inference.selection.how_many.groups_answer import HowManyGroups
-from inference.selection.how_many.laws import has_rule
-from inference.selection.how_many.options_answer import HowManyOptions
-from inference.selection.how_many.rule import check_tables, select_components
 from inference.selection.likelihood_ratio import likelihood_ratio_test
+from inference.selection.order_selection.answer import HowMany
+from inference.selection.order_selection.candidates import has_rule
+from inference.selection.order_selection.groups_answer import HowManyGroups
+from inference.selection.order_selection.options_answer import HowManyOptions
+from inference.selection.order_selection.rule import check_tables, select_components
 from inference.selection.sparsity import ebic, polish
 from inference.structures.factorization.factorize import Factorize
 from inference.structures.registry import structure_of
-from ppl_models.parts.showing import counted, shown_settings
+from ppl_models.parts.repr import counted, shown_settings
 from ppl_models.parts.validation import check_number, check_size, plain_fields
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = [
-    "ComponentNoise",
-    "HeldOut",
-    "InformationCriterion",
-    "LawsAndNumbers",
-    "LikelihoodRatio",
-    "Selection",
-    "SpectralRatio",
-    "select_dimension",
-]
 
 
 @dataclass(frozen=True, eq=False)

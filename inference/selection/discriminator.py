@@ -16,10 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import as_table, check_number, check_size, plain_fields
-
-__all__ = ["Discriminator", "HeldOutScores", "as_variates", "held_out_scores"]
 
 LARGEST_SCORE = 15.0  # of a log-ratio, in size
 COPIES = 5  # shuffled copies of each held-out fold

@@ -18,9 +18,7 @@ from inference.engines.em import EM
 from inference.fitting.fit import fit
 from inference.fitting.problem import problem_of
 from inference.fitting.result import Fit
-from inference.programs.alone import quiet
-
-__all__ = ["below_smaller", "grow_again"]
+from inference.programs.global_state import quiet
 
 SLACK = (0.01, 1e-6)  # nats, and share of the log-likelihood, that say nothing
 MORE_STARTS = 20

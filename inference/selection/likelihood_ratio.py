@@ -45,15 +45,14 @@ from inference.fitting.columns import as_fitted
 from inference.fitting.fit import fit
 from inference.fitting.problem import problem_of
 from inference.fitting.result import Fit
-from inference.programs.alone import quiet
+from inference.programs.global_state import quiet
+from inference.programs.posterior_predictive import observed_values, replicate
 from inference.programs.program import Params, Program, simulate
-from inference.programs.replicates import observed_values, replicate
 from ppl_models.parts.validation import check_size
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["RatioTest", "likelihood_ratio_test", "simulated_like"]
 
 SMALL_STARTS, LARGE_STARTS = 2, 6
 LEVEL = 0.05

@@ -23,14 +23,12 @@ from inference.engines.em import EM
 from inference.fitting.fit import assemble
 from inference.fitting.problem import problem_of
 from inference.fitting.result import Fit
-from inference.programs.alone import quiet
+from inference.programs.global_state import quiet
 from inference.programs.program import Params
 from inference.structures.noisy_or.grow_and_prune import padded
 from inference.structures.registry import structure_of
 from ppl_models.descriptions.noisy_or import IndependentCauses
 from ppl_models.parts.validation import check_size, is_integer
-
-__all__ = ["fit_sizes"]
 
 
 def fit_sizes(

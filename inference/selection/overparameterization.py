@@ -23,8 +23,6 @@ from ppl_models.parts.validation import check_size
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["StudyRow", "overparameterization", "study_frame", "wilson_interval"]
-
 
 @dataclass(frozen=True)
 class StudyRow:

@@ -16,7 +16,7 @@ from inference.engines.em import EM, EMState
 from inference.fitting.fit import assemble
 from inference.fitting.problem import problem_of
 from inference.fitting.result import Fit
-from inference.programs.alone import listening
+from inference.programs.global_state import listening
 from inference.programs.program import Params
 from inference.structures.layers.penalty_grid import (
     climb_graphs,
@@ -26,8 +26,6 @@ from inference.structures.layers.penalty_grid import (
 )
 from inference.structures.layers.structure import LayeredStructure
 from ppl_models.parts.penalties import Penalty
-
-__all__ = ["fit_penalty_grid", "refit_penalty_grid"]
 
 
 def fit_penalty_grid(

@@ -25,14 +25,13 @@ from inference.fitting.columns import checked_as_fitted
 from inference.fitting.fit import fit as refit
 from inference.fitting.result import Fit
 from inference.metrics import match_components
-from inference.programs.alone import quiet
-from ppl_models.parts.showing import shows_briefly
+from inference.programs.global_state import quiet
+from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_size
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Reproducibility", "reproducibility"]
 
 # cosine error: one minus the similarity of 0.85 from which signatures are held to be the same
 RETURNS = 0.15

@@ -29,20 +29,19 @@ from inference.base.progress import NoProgress, RichProgress
 from inference.base.structure import Method
 from inference.fitting.fit import fit
 from inference.fitting.result import Fit
-from inference.inspection.classifier_curves import classifier_structure
-from inference.programs.alone import quiet
-from inference.programs.data import checked, first_tensor, map_tensors
+from inference.inspection.classifiers import classifier_structure
+from inference.programs.data import checked
+from inference.programs.global_state import quiet
+from inference.programs.tables import first_tensor, map_tensors
 from inference.selection.discriminator import Discriminator
 from inference.selection.total_correlation import TotalCorrelation, total_correlation
 from inference.structures.classifiers.train import on_rows
 from ppl_models.networks import rows_of
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_number, check_size, is_integer
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["Saturation", "choose_components", "saturation"]
 
 
 @shows_briefly

@@ -24,10 +24,8 @@ from inference.fitting.problem import problem_of
 from inference.fitting.result import Fit
 from inference.structures.layers.sparse_graphs import estimated_graphs, thresholded
 from inference.structures.registry import structure_of
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_number, check_size
-
-__all__ = ["Path", "ebic", "graphs_of", "penalty_path", "polish"]
 
 
 def ebic(result: Fit, gamma: float = 1.0, num_possible: int | None = None) -> float:

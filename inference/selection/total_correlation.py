@@ -43,8 +43,6 @@ from inference.selection.discriminator import (
 )
 from ppl_models.parts.validation import check_kind, check_size
 
-__all__ = ["TotalCorrelation", "total_correlation"]
-
 MOST_VALUES = 20  # of a variate that counts as discrete
 ROWS_A_CELL = 5  # fewer, on the average, and the plug-in estimate is not given
 

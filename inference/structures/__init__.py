@@ -1,7 +1,1 @@
-"""What engines make of a model's description of itself, one folder a kind; the registry is the one
-file that knows them all.
-"""
-
-from inference.structures.registry import structure_of
-
-__all__ = ["structure_of"]
+"""Structures of models, one folder a kind; only the registry imports them all."""

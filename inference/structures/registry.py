@@ -20,8 +20,6 @@ from inference.structures.noisy_or.structure import NoisyOrStructure
 from inference.structures.options.continuous import ContinuousOptionsStructure
 from inference.structures.options.structure import OptionsStructure
 
-__all__ = ["structure_of"]
-
 STRUCTURES: tuple[type[Structure], ...] = (
     AttributeStructure,
     AttributeGroupsStructure,

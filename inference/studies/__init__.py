@@ -2,7 +2,8 @@
 cluster, kept in a folder.
 """
 
-from inference.studies.records import JobResult, JobResults
-from inference.studies.run import run_jobs
+from inference.studies.records import JobResult as JobResult, JobResults as JobResults
+from inference.studies.run import run_jobs as run_jobs
+from ppl_models.parts.surface import promised as _promised
 
-__all__ = ["JobResult", "JobResults", "run_jobs"]
+__dir__ = _promised(__name__)

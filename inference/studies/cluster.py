@@ -10,8 +10,6 @@ import torch
 from inference.studies.processes import lost
 from inference.studies.work import Finished, Task, work
 
-__all__ = ["check_scheduler", "on_cluster"]
-
 RETRIES = 2  # of a job whose worker raised what the job did not
 
 

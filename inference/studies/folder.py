@@ -14,8 +14,6 @@ from inference.base.checkpoint import read_tensors, usable_path, write_tensors, 
 from inference.studies.records import in_short
 from inference.studies.work import Finished, Task
 
-__all__ = ["StudyFolder"]
-
 FORMAT = 1
 
 

@@ -10,8 +10,6 @@ import torch
 
 from inference.studies.work import Finished, Task, work
 
-__all__ = ["in_processes", "lost"]
-
 TOGETHER, ALONE = (
     2,
     2,

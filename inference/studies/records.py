@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ppl_models.parts.showing import shown, shows_briefly
+from ppl_models.parts.repr import shown, shows_briefly
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["JobResult", "JobResults", "in_short"]
 
 
 def in_short(arguments: Mapping[str, Any]) -> str:

@@ -19,8 +19,6 @@ from inference.studies.records import JobResult, JobResults, in_short
 from inference.studies.work import Finished, Task, tasks_of, work
 from ppl_models.parts.validation import check_flag, check_size
 
-__all__ = ["run_jobs"]
-
 
 def run_jobs(
     function: Callable[..., Any],

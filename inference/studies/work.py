@@ -13,11 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from inference.base.contents import digest_of
+from inference.base.hashing import digest_of
 from inference.fitting.storage import pack
-from inference.programs.alone import listening, reproducible
-
-__all__ = ["Finished", "Task", "tasks_of", "work"]
+from inference.programs.global_state import listening, reproducible
 
 
 @dataclass(frozen=True)

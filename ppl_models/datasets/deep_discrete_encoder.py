@@ -25,8 +25,6 @@ from torch import Tensor
 from ppl_models.parts.responses import Bernoulli, Normal, Poisson, ResponseFamily
 from ppl_models.parts.validation import check_size
 
-__all__ = ["deep_design", "empty_graph_accuracy", "generic_design", "strict_design"]
-
 RATIO = 3  # children for each parent
 MAIN, EXTRA, CROSS = 4.0, 4.0 / 3.0, -4.0 / 3.0
 INTERCEPTS = (-2.0, -4.0, -2.0)

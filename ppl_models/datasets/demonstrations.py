@@ -15,8 +15,6 @@ from ppl_models.datasets.fetch import needed_file
 from ppl_models.datasets.options import OptionSequences, simulate_options
 from ppl_models.parts.validation import check_number, plain_fields
 
-__all__ = ["TWO_ROOMS", "GridWorld", "UnlockPickup", "load_unlock_pickup"]
-
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))  # up, right, down, left
 TWO_ROOMS = (
     "#########",

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
 
 if TYPE_CHECKING:
     import numpy as np
-
-__all__ = ["Digits", "load_digits"]
 
 
 @shows_briefly

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["FOLDER_VARIABLE", "fetch", "local_file", "needed_file", "prepared"]
-
 FOLDER_VARIABLE = "PPL_MODELS_DATA"
 
 

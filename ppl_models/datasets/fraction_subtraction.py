@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppl_models.datasets.fetch import fetch, local_file, prepared
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FractionSubtraction", "load_fraction_subtraction"]
 
 PREPARED_FILE = "fraction_subtraction.npz"
 ARRAYS = ("fracsub_x", "fracsub_q", "fracsub15_x", "fracsub15_q")

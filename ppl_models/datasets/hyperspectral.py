@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 
 from ppl_models.datasets.fetch import FOLDER_VARIABLE, local_file
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_size
-
-__all__ = ["SCENES", "Scene", "load_scene", "simulate_scene"]
 
 SCENES = {
     "urban": (("Urban_R162.mat", "end5_groundTruth.mat"), 162),

@@ -19,21 +19,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ppl_models.datasets.mnist import load_mnist_images
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_number, check_size
-
-__all__ = [
-    "ImagePairs",
-    "IndependentMixture",
-    "IndependentSample",
-    "NormalComponents",
-    "UniformCells",
-    "image_pairs",
-    "mnist_pairs",
-    "simulate_checkerboard",
-    "simulate_trivariate",
-    "simulate_two_gaussians",
-]
 
 REACH, STEP = 8.0, 0.125  # of the grid of Normals, in standard deviations
 

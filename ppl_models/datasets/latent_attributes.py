@@ -31,11 +31,9 @@ from ppl_models.descriptions.higher_order import HigherOrder
 from ppl_models.descriptions.layers import GeneralizedLinearLayer
 from ppl_models.latent_attributes import RULES, LatentAttributeModel
 from ppl_models.parts.distributions import binary_configurations
+from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.responses import Normal
-from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_size, is_number
-
-__all__ = ["AttributeDesign", "causal_attributes", "mastery_test"]
 
 Edges = tuple[tuple[int, int], ...]
 STRUCTURES: dict[

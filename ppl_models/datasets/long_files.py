@@ -14,8 +14,6 @@ from ppl_models.sequences.trajectories import COLUMNS, as_trajectories
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["stream_sequences"]
-
 
 def stream_sequences(
     path: str | Path, num_states: int, num_actions: int, num_rows: int = 1_000_000
@@ -23,7 +21,7 @@ def stream_sequences(
     """Packed sequences (B, T, 2), batch after batch; no more than about ``num_rows`` rows and one
     sequence are held.
 
-    For :func:`inference.structures.options.moment_counts.count_moments`, which takes them in one
+    For :func:`inference.structures.options.moments.count_moments`, which takes them in one
     pass. A sequence longer than memory is one file that must be cut.
 
     Args:

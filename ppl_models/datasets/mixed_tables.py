@@ -7,10 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppl_models.datasets.timss import load_timss
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_size
-
-__all__ = ["MixedTable", "load_diabetes_table", "load_timss_table"]
 
 MOST_TIMSS_ITEMS = 29
 

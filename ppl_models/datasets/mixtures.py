@@ -9,13 +9,6 @@ import numpy as np
 
 from ppl_models.parts.validation import is_integer
 
-__all__ = [
-    "negative_binomial_mixture",
-    "skew_normal_mixture",
-    "skew_normal_mixture_50d",
-    "thresholded_normals",
-]
-
 
 def _labels(num_rows: int, weights: Sequence[float], rng: np.random.Generator) -> np.ndarray:
     if not is_integer(num_rows):

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppl_models.datasets.fetch import fetch, local_file
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["MnistDigits", "MnistImages", "load_mnist_digits", "load_mnist_images"]
 
 PREPARED_FILE = "mnist_dde0123.npz"
 IMAGE_FILES = ("mnist_train_part0.npz", "mnist_train_part1.npz", "mnist_test.npz")

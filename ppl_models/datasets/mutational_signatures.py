@@ -10,9 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppl_models.datasets.fetch import FOLDER_VARIABLE, local_file
-from ppl_models.parts.showing import shows_briefly
-
-__all__ = ["SYNTHETIC_BREAST", "MutationCounts", "load_breast", "simulate_mutations"]
+from ppl_models.parts.repr import shows_briefly
 
 FILE = "mutational_signatures.npz"
 SYNTHETIC_BREAST = ("well_specified", "perturbed", "contaminated", "overdispersed")

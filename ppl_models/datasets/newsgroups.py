@@ -9,9 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppl_models.datasets.fetch import prepared
-from ppl_models.parts.showing import shows_briefly
-
-__all__ = ["Newsgroups", "load_newsgroups", "split_counts"]
+from ppl_models.parts.repr import shows_briefly
 
 FILE = "20news_dde653.npz"
 CONTENT_SHA256 = "9ee3004c73acda9963ac64d807a6c0af01a7c5d6a6a9fb569f46480bd4f567fb"

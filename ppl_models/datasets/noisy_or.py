@@ -17,23 +17,8 @@ from torch import Tensor
 
 from ppl_models.datasets.fetch import needed_file, prepared
 from ppl_models.descriptions.noisy_or import weight_of_failure, weight_of_leak
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_size
-
-__all__ = [
-    "NoisyOrSample",
-    "PlantRegions",
-    "flip_columns",
-    "image_design",
-    "image_uniform_design",
-    "load_noisy_or_sample",
-    "load_plant_base",
-    "load_plant_regions",
-    "random_design",
-    "sample_noisy_or",
-    "thresholded",
-    "uniform_design",
-]
 
 SAMPLES_FILE, PLANTS_FILE = "noisy_or_overparam.npz", "plants.npz"
 PLANTS_DIGEST = "160cc616913293643bf28d369880e33502d0168f6c35bcba53853fdfc46a4458"  # of the arrays

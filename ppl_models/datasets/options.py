@@ -12,16 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
 from ppl_models.sequences.trajectories import pack
-
-__all__ = [
-    "OptionSequences",
-    "options_chain",
-    "random_options",
-    "simulate_options",
-    "stationary_law",
-]
 
 MANY_ROWS = 256  # from here on sequences are simply drawn side by side
 

@@ -13,8 +13,6 @@ from torch import Tensor
 from ppl_models.datasets.fetch import needed_file
 from ppl_models.parts.validation import check_size, is_integer
 
-__all__ = ["load_paired_dictionary", "paired_dictionary", "sample_sparse_codes"]
-
 FILE = "noisy_or_overparam.npz"
 ANGLES = (5, 10)
 

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppl_models.datasets.fetch import prepared
-from ppl_models.parts.showing import shows_briefly
-
-__all__ = ["SURVEY_ANSWERS", "ResponseTimes", "load_response_times", "load_timss"]
+from ppl_models.parts.repr import shows_briefly
 
 JOINT_FILE, TIME_FILE = "timss2019_dde.npz", "timss2019_time.npz"
 JOINT_SHA256 = "ea92e80a43b3cd86579942f57d51ca89369539ab1ea949af40fe43535941c04d"

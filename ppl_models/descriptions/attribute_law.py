@@ -1,6 +1,4 @@
-"""How binary attributes go together in a population: what every law says of itself, and independent
-attributes.
-"""
+"""Joint distributions of binary attributes: their protocol, and independent attributes."""
 
 from __future__ import annotations
 
@@ -15,21 +13,11 @@ from torch import Tensor
 from ppl_models.descriptions.layers import Root, RootLayer
 from ppl_models.parts.validation import is_integer
 
-__all__ = [
-    "AttributeLaw",
-    "AttributeRoot",
-    "Independent",
-    "cycle_of",
-    "ordered",
-    "pairs_of",
-    "place_of",
-]
-
 Pair = tuple[Any, Any]
 
 
 class AttributeRoot(Root, Protocol):
-    """A :class:`~ppl_models.descriptions.Root` that a program can be written with."""
+    """A :class:`~ppl_models.descriptions.layers.Root` that a program can be written with."""
 
     def priors(self, like: Tensor) -> dict[str, TorchDistribution]:
         """The prior of each of its sites, of the dtype and device of ``like``."""
@@ -46,7 +34,7 @@ class AttributeRoot(Root, Protocol):
 
 
 class AttributeLaw(Protocol):
-    """What a user writes, before the number of attributes is known."""
+    """Attribute distribution as a user writes it, before the number of attributes is known."""
 
     def root(
         self, latent: str, num_attributes: int, names: Sequence[str] | None = None
@@ -63,7 +51,7 @@ class AttributeLaw(Protocol):
 
 @dataclass(frozen=True)
 class IndependentRoot(RootLayer):
-    """:class:`~ppl_models.descriptions.RootLayer` for programs."""
+    """:class:`~ppl_models.descriptions.layers.RootLayer` for programs."""
 
     def priors(self, like: Tensor) -> dict[str, TorchDistribution]:
         one = like.new_ones(())
@@ -79,8 +67,9 @@ class IndependentRoot(RootLayer):
 
 @dataclass(frozen=True)
 class Independent:
-    r"""Attributes that know nothing of each other, :math:`P(\alpha) = \prod_k \pi_k^{\alpha_k} (1 -
-    \pi_k)^{1 - \alpha_k}`.
+    r"""Independent attributes, one probability each.
+
+    :math:`P(\alpha) = \prod_k \pi_k^{\alpha_k} (1 - \pi_k)^{1 - \alpha_k}`.
 
     The site ``proportions`` (K,) has a uniform prior. Skills of people are seldom independent:
     compare with :class:`~ppl_models.Saturated` or :class:`~ppl_models.HigherOrder` before you
@@ -167,8 +156,7 @@ def ordered(owner: str, edges: Sequence[tuple[int, int]], num_attributes: int) -
 
 
 def cycle_of(before: Mapping[int, Sequence[int]]) -> list[int]:
-    """A cycle of a graph that has one, in the direction of its edges, its smallest member first and
-    last.
+    """Cycle of a cyclic graph, along its edges, its smallest member first and last.
 
     Args:
         before: for each node those that point to it.

@@ -1,5 +1,6 @@
-"""The parameters of the laws of components, as sites of a program: those of a mixture, and of the
-states of a hidden Markov model.
+"""Parameters of component distributions as sites of a program.
+
+Shared by the components of a mixture and the states of a hidden Markov model.
 """
 
 from __future__ import annotations
@@ -18,8 +19,6 @@ from ppl_models.parts.distributions import Dispersions, Flat
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.probability_tables import DirichletTables
 from ppl_models.parts.responses import ResponseFamily, sizes
-
-__all__ = ["component_dims", "draw_components", "item_law", "law_given", "num_own_dims"]
 
 
 def component_dims(about: MixtureComponents, of: str = "component") -> dict[str, tuple[str, ...]]:
@@ -119,8 +118,7 @@ def item_law(
 
 
 def law_given(about: MixtureComponents, own: Mapping[str, Tensor]) -> Any:
-    r"""The law of a row, of batch shape (\*batch), where its parameters are picked or laid out
-    already.
+    r"""Distribution of a row, batch shape (\*batch), given selected parameters.
 
     Args:
         about: the components.

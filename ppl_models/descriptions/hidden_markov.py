@@ -1,4 +1,4 @@
-"""How hidden Markov models describe themselves to engines."""
+"""Description of hidden Markov models for engines."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from dataclasses import dataclass
 
 from ppl_models.descriptions.components import MixtureComponents
 
-__all__ = ["HiddenMarkovDescription"]
-
 
 @dataclass(frozen=True)
 class HiddenMarkovDescription:
-    """What engines are told of a hidden Markov model: a mixture whose components follow each other.
+    """Description of a hidden Markov model: a mixture whose components form a chain.
 
     Args:
         emission: the law of a row in each state, as that of the components of a mixture.

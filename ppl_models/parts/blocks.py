@@ -14,12 +14,12 @@ from ppl_models.parts.categorical import Categorical
 from ppl_models.parts.frames import as_frame, column_names, kind_of_column
 from ppl_models.parts.responses import Bernoulli, Normal, Poisson, ResponseFamily
 
-__all__ = ["Blocks"]
-
 
 @dataclass(frozen=True)
 class Blocks(ResponseFamily):
-    """Items of several families side by side: ``Blocks((Bernoulli(), 29), (LogNormal(), 29))``.
+    """Blocks of items of several families, side by side.
+
+    As in ``Blocks((Bernoulli(), 29), (LogNormal(), 29))``.
 
     Args:
         *parts: pairs (family, number of consecutive columns), from left to right.

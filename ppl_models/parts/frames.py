@@ -12,11 +12,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "MAX_LEVELS", "UnusedLevelWarning", "alike_levels", "as_frame", "check_texts", "coded",
-    "column_names", "holds_texts", "kind_of_column", "levels_of_frame", "misread_numbers", "row_of",
-]  # fmt: skip
-
 LEAST_VARIANCE = 0.7  # of counts, as a share of their mean: what chance leaves of 1
 MAX_LEVELS = 50  # of a column; one with more is likely a number or an identifier
 # kinds of objects that are numbers, as pandas tells them

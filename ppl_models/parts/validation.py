@@ -23,13 +23,6 @@ from ppl_models.parts.frames import (
 )
 from ppl_models.parts.responses import NegativeBinomial, Normal, Poisson, ResponseFamily
 
-__all__ = [
-    "CodesWarning", "ColumnsWarning", "ConstantColumnWarning", "as_dense", "as_floats", "as_items",
-    "as_table", "check_complete", "check_flag", "check_kind", "check_number", "check_numbers",
-    "check_reach", "check_size", "inexact", "is_integer", "is_number", "numbers_like",
-    "plain_fields", "quoted", "with_nan",
-]  # fmt: skip
-
 LARGEST = 2**63 - 1  # of a count or a seed
 MOST_NAMED = 8
 EXACT = 2**53  # whole numbers up to this size are numbers in double precision

@@ -1,4 +1,4 @@
-"""Distinct values among many integers, found a slice at a time and kept in the smallest type."""
+"""Distinct values among many integers, a slice at a time, in the smallest type."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-
-__all__ = ["TABLE_SIZE", "Codes", "slices", "small_integers"]
 
 TABLE_SIZE = 2**22  # codes below this are looked up in a table instead of a sorted list
 SLICE = 2**19  # entries of the data looked at at a time

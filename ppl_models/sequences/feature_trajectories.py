@@ -19,8 +19,6 @@ from ppl_models.parts.frames import as_frame
 from ppl_models.parts.validation import with_nan
 from ppl_models.sequences.trajectories import check_present, warn_unvisited, with_places
 
-__all__ = ["FeatureScaleWarning", "as_feature_trajectories", "feature_lengths"]
-
 COLUMNS = ("sequence", "time", "action")
 SCALES = (0.01, 100.0)  # standard deviations of a feature for which the priors of weights are meant
 

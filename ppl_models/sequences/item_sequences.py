@@ -16,8 +16,6 @@ from ppl_models.parts.frames import as_frame, column_names, row_of
 from ppl_models.parts.responses import ResponseFamily
 from ppl_models.parts.validation import as_dense, as_floats, as_items
 
-__all__ = ["PLACES", "as_item_sequences", "inside_of", "places_of"]
-
 PLACES = ("sequence", "time")  # columns of a data frame that say where a row belongs
 MOST_EMPTY = 1000  # steps a row that gaps in time may add, beyond which time does not count steps
 FORMS = (

@@ -19,17 +19,6 @@ from ppl_models.parts.frames import as_frame, row_of
 from ppl_models.parts.validation import with_nan
 from ppl_models.sequences.codes import slices
 
-__all__ = [
-    "UnvisitedWarning",
-    "as_trajectories",
-    "check_present",
-    "pack",
-    "trajectory_lengths",
-    "unpack",
-    "warn_unvisited",
-    "with_places",
-]
-
 COLUMNS = ("sequence", "time", "state", "action")
 
 

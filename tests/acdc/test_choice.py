@@ -10,10 +10,8 @@ import pandas as pd
 import pytest
 
 from inference import fit
-from inference.acdc import (
-    AcdcResult,
-    Bootstrap,
-    acdc,
+from inference.acdc import AcdcResult, Bootstrap, acdc
+from inference.acdc.choice import (
     best_segments,
     clear_step,
     discrepancy_left,
@@ -21,7 +19,8 @@ from inference.acdc import (
     shares_taken,
     taken_beyond,
 )
-from inference.report import why, write_selection_report
+from inference.report import write_selection_report
+from inference.report.components import why
 from ppl_models import PoissonFactorization
 
 # ---------------------------------------------------------------- loss curves

@@ -17,7 +17,8 @@ from inference import fit
 from inference.acdc import KDE, KNN, Bootstrap, Histogram, NoNull, PlugIn, Table, acdc
 from inference.metrics import f_measure, match_components, soft_adjusted_rand_index
 from inference.plots import plot_discrepancies, plot_signatures
-from inference.selection import bic_thesis, fit_grid, parallel_analysis
+from inference.selection import fit_grid, parallel_analysis
+from inference.selection.factorization_criteria import bic_thesis
 from ppl_models import DeepDiscreteEncoder, Mixture, Normal, Poisson, PoissonFactorization
 from ppl_models.datasets import (
     load_breast,

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from inference.acdc import KDE, KNN, Histogram, null_moments
+from inference.acdc import KDE, KNN, Histogram
+from inference.acdc.discrepancy import null_moments
 
 
 @pytest.mark.parametrize(("n", "mean"), [(214, 0.4427), (1000, 0.1494), (5000, 0.0471)])

@@ -15,7 +15,8 @@ import pytest
 import torch
 
 from inference import EM, NUTS, SAEM, SVI, Bootstrap, Fit, fit
-from inference.base import digest_of, read_tensors, usable_path, write_tensors
+from inference.base.checkpoint import read_tensors, usable_path, write_tensors
+from inference.base.hashing import digest_of
 from ppl_models import DeepDiscreteEncoder
 
 pytestmark = pytest.mark.filterwarnings(
@@ -225,7 +226,7 @@ def test_a_folder_without_permission_is_refused(tmp_path: Path) -> None:
 FULL = """
     import resource, sys, torch
     from inference import EM, Fit, fit
-    from inference.base import read_tensors
+    from inference.base.checkpoint import read_tensors
     from ppl_models import DeepDiscreteEncoder
     import warnings; warnings.simplefilter("ignore")
     folder = sys.argv[1]

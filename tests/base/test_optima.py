@@ -11,7 +11,7 @@ from support.own_programs import F64
 from torch import Tensor
 
 from inference import EM, fit
-from inference.base.shared_values import shared_values
+from inference.base.degenerate import shared_values
 from inference.fitting.problem import problem_of
 
 

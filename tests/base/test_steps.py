@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from inference import EM
-from inference.base import Steps, add_statistics, summed_statistics
+from inference.base.steps import Steps, add_statistics, summed_statistics
 from inference.fitting.problem import problem_of
-from inference.structures.layers import LayeredSteps, SetSteps
-from inference.structures.noisy_or import CauseRows, CauseSteps, TruncatedSteps
+from inference.structures.layers.em_steps import LayeredSteps, SetSteps
+from inference.structures.noisy_or.em_steps import CauseRows, CauseSteps
+from inference.structures.noisy_or.truncated_em import TruncatedSteps
 from ppl_models import (
     DeepDiscreteEncoder,
     FactorAnalysis,

@@ -15,20 +15,16 @@ from inference.causal import (
     GES,
     BDeu,
     ExactSearch,
-    all_classes,
-    all_dags,
     cpdag_of,
     dag_of_edges,
-    dag_table,
-    dirichlet_tables,
     discover,
     edge_probabilities,
-    score_of,
 )
-from inference.causal.bits import matrix_of_columns
-from inference.causal.classes import _Orders, likely_classes
-from inference.causal.edges import _class_shares
-from inference.causal.scores import all_set_scores
+from inference.causal.edges import _class_shares, _Orders, all_classes, all_dags, likely_classes
+from inference.causal.pdags import matrix_of_columns
+from inference.causal.rows import dirichlet_tables
+from inference.causal.scores import all_set_scores, score_of
+from inference.causal.tables import dag_table
 
 
 @pytest.mark.parametrize("name", STRUCTURES)

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from support.small_graphs import REFERENCES, structure
 
-from inference.causal import (
+from inference.causal.rows import (
+    _inflation,
+    _information,
     dirichlet_tables,
     effective_rows,
     imputed_tables,
-    mutual_information,
-    profiles,
     resampled_tables,
 )
-from inference.causal.effective_rows import _inflation, _information
+from inference.causal.tables import mutual_information, profiles
 
 
 def design() -> tuple[np.ndarray, np.ndarray]:

@@ -8,27 +8,23 @@ import numpy as np
 import pytest
 from support.small_graphs import random_dag
 
-from inference.causal import (
+from inference.causal import compare_graphs, cpdag_of, dag_of_edges
+from inference.causal.edges import all_classes, all_dags
+from inference.causal.graphs import (
     Cpdag,
-    all_classes,
-    all_dags,
-    compare_graphs,
     consistent_extension,
-    cpdag_of,
     d_separated,
-    dag_of_edges,
-    dag_table,
     markov_equivalent,
     meek,
     moral_graph,
-    mutual_information,
     shd,
     shd_lenient,
     skeleton,
     topological_order,
     v_structures,
 )
-from inference.causal.bits import matrix_of_columns
+from inference.causal.pdags import matrix_of_columns
+from inference.causal.tables import dag_table, mutual_information
 
 
 def dag_matrices(num_attributes: int) -> np.ndarray:

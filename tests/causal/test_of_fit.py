@@ -10,15 +10,10 @@ import pytest
 import torch
 
 from inference import EM, Fit, fit
-from inference.causal import (
-    cpdag_of,
-    dag_of_edges,
-    dag_table,
-    discover_attributes,
-    effective_rows,
-    profile_posterior,
-    profiles,
-)
+from inference.causal import cpdag_of, dag_of_edges, discover_attributes
+from inference.causal.of_fit import profile_posterior
+from inference.causal.rows import effective_rows
+from inference.causal.tables import dag_table, profiles
 from ppl_models import (
     Dag,
     DeepDiscreteEncoder,

@@ -6,16 +6,11 @@ import numpy as np
 import pytest
 from support.small_graphs import structure
 
-from inference.causal import (
-    BIC,
-    all_classes,
-    compare_on_rows,
-    cpdag_of,
-    dag_of_edges,
-    profiles,
-    score_of,
-)
-from inference.causal.bits import matrix_of_columns
+from inference.causal import BIC, compare_on_rows, cpdag_of, dag_of_edges
+from inference.causal.edges import all_classes
+from inference.causal.pdags import matrix_of_columns
+from inference.causal.scores import score_of
+from inference.causal.tables import profiles
 
 
 def posterior_of(table: np.ndarray, likelihoods: np.ndarray) -> np.ndarray:

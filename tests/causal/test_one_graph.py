@@ -12,19 +12,10 @@ import pytest
 from matplotlib.patches import ArrowStyle, FancyArrowPatch
 from support.small_graphs import random_dag, random_table
 
-from inference.causal import (
-    AttributeReport,
-    CausalReport,
-    ProfilePosterior,
-    compare_on_rows,
-    dirichlet_tables,
-    discover,
-    effective_rows,
-    imputed_tables,
-    pc,
-    profiles,
-)
-from inference.causal.draws import completed_rows
+from inference.causal import AttributeReport, CausalReport, compare_on_rows, discover, pc
+from inference.causal.of_fit import ProfilePosterior
+from inference.causal.rows import completed_rows, dirichlet_tables, effective_rows, imputed_tables
+from inference.causal.tables import profiles
 from inference.report.causal import causal_record, graph_parts, verdict_in_words
 from inference.report.parts import Table
 

@@ -9,18 +9,12 @@ import numpy as np
 import pytest
 from support.small_graphs import REFERENCES, STRUCTURES, random_dag, random_table, structure
 
-from inference.causal import (
-    Dependence,
-    all_dags,
-    cpdag_of,
-    d_separated,
-    dag_of_edges,
-    dag_table,
-    markov_equivalent,
-    mutual_information,
-    pc,
-)
-from inference.causal.bits import matrix_of_columns, members
+from inference.causal import cpdag_of, dag_of_edges, pc
+from inference.causal.edges import all_dags
+from inference.causal.graphs import d_separated, markov_equivalent
+from inference.causal.independence import Dependence
+from inference.causal.pdags import matrix_of_columns, members
+from inference.causal.tables import dag_table, mutual_information
 
 
 def test_the_class_of_a_faithful_table() -> None:

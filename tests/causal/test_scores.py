@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 from support.small_graphs import random_dag, random_table
 
-from inference.causal import (
-    BIC,
-    BDeu,
-    all_classes,
-    all_dags,
+from inference.causal import BIC, BDeu
+from inference.causal.edges import all_classes, all_dags
+from inference.causal.scores import Score, SetScores, all_set_scores, score_of
+from inference.causal.tables import (
+    Marginals,
+    as_table,
+    as_tables,
+    check_rows,
     dag_table,
     mutual_information,
     profiles,
-    score_of,
 )
-from inference.causal.scores import Score, SetScores, all_set_scores
-from inference.causal.tables import Marginals, as_table, as_tables, check_rows
 
 SCORES = (BIC(), BDeu(), BDeu(equivalent_sample_size=3.0, edge_penalty=0.7))
 

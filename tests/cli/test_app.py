@@ -21,9 +21,9 @@ import inference.cli.app
 import inference.cli.demo
 import inference.cli.fit_dde
 from inference import EM, SAEM, Fit, fit
-from inference.cli import app
+from inference.cli.main import app
 from inference.fitting.export import load_netcdf
-from inference.report import check_output_folder, read_results, write_results
+from inference.report.results_folder import check_output_folder, read_results, write_results
 from ppl_models import Blocks, DeepDiscreteEncoder, Normal, Poisson, ToBeChosen, TruncatedLasso
 
 pytestmark = pytest.mark.usefixtures("unpainted", "few_refits")

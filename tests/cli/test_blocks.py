@@ -13,10 +13,12 @@ import pytest
 from support.command_line import run
 
 from inference import Fit
-from inference.base.blocks import row_blocks
-from inference.cli.blocks import fitted, look_through, looked, open_blocks, opened
+from inference.base.streaming import row_blocks
+from inference.cli.blocks import fitted, looked, opened
+from inference.cli.blocks.looked import look_through
+from inference.cli.blocks.opened import open_blocks
 from inference.fitting import columns
-from inference.report import read_results
+from inference.report.results_folder import read_results
 
 pytestmark = pytest.mark.usefixtures("unpainted")
 

@@ -9,7 +9,7 @@ import pytest
 from support.command_line import answers, run
 
 from inference import EM, Laplace, fit
-from inference.report import write_results
+from inference.report.results_folder import write_results
 from ppl_models import Bernoulli, DeepDiscreteEncoder, Mixture, NoisyOr
 
 GRAPH = ((1, 0), (1, 0), (1, 0), (0, 1), (0, 1), (0, 1))

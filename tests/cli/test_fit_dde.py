@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from zoo.rows_measurement import LONG
 
 from inference import Fit
-from inference.cli import app
-from inference.report import read_results
+from inference.cli.main import app
+from inference.report.results_folder import read_results
 from ppl_models import Covariates, ExpDINA, ExpGDM
 
 pytestmark = pytest.mark.usefixtures("unpainted", "few_refits")

@@ -13,7 +13,7 @@ import pytest
 from support.command_line import run
 
 from inference import Fit
-from inference.report import read_results
+from inference.report.results_folder import read_results
 from ppl_models import (
     Bernoulli,
     Blocks,

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from inference import Fit
-from inference.cli import app
+from inference.cli.main import app
 from ppl_models import NoisyOr
 from ppl_models.datasets import random_design, sample_noisy_or
 

@@ -12,7 +12,7 @@ import pytest
 from support.command_line import answers, run
 
 from inference import Fit
-from inference.report import read_results
+from inference.report.results_folder import read_results
 
 pytestmark = [
     pytest.mark.usefixtures("unpainted", "few_refits"),

@@ -12,8 +12,8 @@ import pytest
 from support.command_line import answers, run
 
 from inference import EM, Fit, fit
-from inference.programs.alone import quiet
-from inference.report import write_results
+from inference.programs.global_state import quiet
+from inference.report.results_folder import write_results
 from ppl_models import Bernoulli, Mixture, OptionsHMM
 
 pytestmark = pytest.mark.usefixtures("unpainted", "few_refits")

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("unpainted")
 def test_select_mixture_writes_the_page(tmp_path):
     from typer.testing import CliRunner
 
-    from inference.cli import app
+    from inference.cli.main import app
 
     rng = np.random.default_rng(0)
     rows = (
@@ -70,7 +70,7 @@ def test_the_plain_call_looks_at_the_columns(tmp_path):
     """
     from typer.testing import CliRunner
 
-    from inference.cli import app
+    from inference.cli.main import app
 
     rng = np.random.default_rng(0)
     group = rng.integers(2, size=120)
@@ -110,7 +110,7 @@ def test_the_plain_call_looks_at_the_columns(tmp_path):
 def test_select_hmm_counts_states(tmp_path):
     from typer.testing import CliRunner
 
-    from inference.cli import app
+    from inference.cli.main import app
 
     rng = np.random.default_rng(1)
     state = np.concatenate([np.full(12, i % 2) for i in range(10)])
@@ -155,7 +155,7 @@ def test_select_hmm_counts_states(tmp_path):
 def test_select_options_counts_subtasks(tmp_path):
     from typer.testing import CliRunner
 
-    from inference.cli import app
+    from inference.cli.main import app
 
     rng = np.random.default_rng(2)
     option, left = np.repeat(np.arange(12) % 2, 15), rng.random(180) < 0.9

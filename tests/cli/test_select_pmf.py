@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("unpainted")
 def test_select_pmf_writes_the_page(tmp_path):
     from typer.testing import CliRunner
 
-    from inference.cli import app
+    from inference.cli.main import app
 
     table = tmp_path / "counts.csv"
     pd.DataFrame(counts(4), columns=[f"c{j}" for j in range(16)]).to_csv(table, index=False)
@@ -58,7 +58,7 @@ def test_select_pmf_writes_the_page(tmp_path):
 def test_the_command_line_chooses_among_models_with_usage(tmp_path) -> None:
     from typer.testing import CliRunner
 
-    from inference.cli import app
+    from inference.cli.main import app
 
     table, out = tmp_path / "counts.csv", tmp_path / "out"
     pd.DataFrame(simulated(80, 1)[0].numpy(), columns=[f"c{j}" for j in range(20)]).to_csv(

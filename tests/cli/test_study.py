@@ -7,7 +7,7 @@ import json
 import pandas as pd
 from typer.testing import CliRunner
 
-from inference.cli import app
+from inference.cli.main import app
 
 
 def test_the_command(tmp_path) -> None:

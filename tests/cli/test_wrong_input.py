@@ -13,9 +13,9 @@ from support.odd_columns import LABELS, NUMBERS, REFUSED
 
 from inference import EM, RowBlocks, fit
 from inference.cli.app import read_frame
-from inference.cli.blocks import look_through
+from inference.cli.blocks.looked import look_through
 from inference.cli.fit_mixture import doubts_of
-from inference.report import write_results
+from inference.report.results_folder import write_results
 from ppl_models import Bernoulli, Mixture, OptionsHMM
 
 pytestmark = pytest.mark.usefixtures("unpainted")

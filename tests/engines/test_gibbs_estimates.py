@@ -46,7 +46,7 @@ def test_a_fit_too_large_to_enumerate_answers_by_sweeps(model, monkeypatch):
     result = fit(model, data, EM(max_iterations=5), init="random")
     exact, rows = result.posterior_latents(data), result.log_likelihood_rows(data)
     monkeypatch.setattr("inference.programs.sites.MAX_VALUES", 1)
-    monkeypatch.setattr("inference.fitting.rows.CHUNK_ELEMENTS", 200)  # several chunks
+    monkeypatch.setattr("inference.fitting.posterior.CHUNK_ELEMENTS", 200)  # several chunks
     sampled = result.posterior_latents(data)
     for name, value in exact.items():
         assert sampled[name].shape == value.shape

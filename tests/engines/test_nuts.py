@@ -17,7 +17,7 @@ from inference import EM, NUTS, SVI, Fit, Laplace, LowRank, MeanField, fit
 from inference.base.diagnostics import ess_of_draws, rhat_of_draws
 from inference.engines.nuts import window_ends
 from inference.fitting.export import summary
-from inference.programs import quiet
+from inference.programs.global_state import quiet
 from inference.programs.potential import Potential
 from inference.programs.program import simulate
 from ppl_models import DeepDiscreteEncoder, FactorAnalysis, GaussianFactorization

@@ -19,7 +19,7 @@ from torch.distributions import constraints
 
 from inference import SVI, Fit, FullRank, Laplace, LowRank, MeanField, fit
 from inference.base.diagnostics import psis
-from inference.programs import quiet
+from inference.programs.global_state import quiet
 from inference.programs.program import simulate
 from ppl_models import DeepDiscreteEncoder, FactorAnalysis, UsageFactorization
 

@@ -21,8 +21,9 @@ from inference.estimates import estimates_of
 from inference.fitting.columns import as_fitted
 from inference.loo import cross_validate, loo
 from inference.predictive import predictive_check
-from inference.report import write_report, write_results
-from inference.selection import polish
+from inference.report import write_report
+from inference.report.results_folder import write_results
+from inference.selection.sparsity import polish
 from inference.uncertainty import row_scores, standard_errors
 from ppl_models import (
     Bernoulli,

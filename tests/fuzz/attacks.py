@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from inference import EM, Fit, fit
 from inference.base.checkpoint import read_tensors, write_tensors
-from inference.cli import app
+from inference.cli.main import app
 from inference.programs.data import checked
 from inference.programs.program import Program
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from fuzz import oracle
 from fuzz.draw import Draw
+from papers.profile_counts import profile_counts, redrawn_counts, rounded_counts, scaled_counts
 
 from inference.causal import (
     BIC,
@@ -16,25 +17,15 @@ from inference.causal import (
     BDeu,
     ExactSearch,
     compare_graphs,
-    consistent_extension,
     cpdag_of,
-    d_separated,
     dag_of_edges,
-    dirichlet_tables,
     discover,
     edge_probabilities,
-    effective_rows,
-    imputed_tables,
-    mutual_information,
     pc,
-    profile_counts,
-    redrawn_counts,
-    resampled_tables,
-    rounded_counts,
-    scaled_counts,
-    shd,
-    topological_order,
 )
+from inference.causal.graphs import consistent_extension, d_separated, shd, topological_order
+from inference.causal.rows import dirichlet_tables, effective_rows, imputed_tables, resampled_tables
+from inference.causal.tables import mutual_information
 from inference.identifiability import check_graph
 
 

@@ -277,7 +277,7 @@ def command(draw: Draw, folder: Path) -> list[str]:
     """Words of a command line."""
     from typer.main import get_command
 
-    from inference.cli import app
+    from inference.cli.main import app
 
     words: list[str] = []
     place: Any = get_command(app)

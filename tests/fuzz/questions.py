@@ -174,7 +174,8 @@ def _bic(draw: Draw, result: Fit, data: Any) -> None:
 
 def _attributes(draw: Draw, result: Fit, data: Any) -> None:
     """What is asked of attributes and of items; a model without any refuses."""
-    from inference.causal import discover_attributes, profile_posterior
+    from inference.causal import discover_attributes
+    from inference.causal.of_fit import profile_posterior
     from inference.inspection import (
         classify_rows,
         item_fit,
@@ -222,7 +223,8 @@ def _report(draw: Draw, result: Fit, data: Any) -> None:
 
 
 def _selected(draw: Draw, result: Fit, data: Any) -> None:
-    from inference.selection import ebic, graphs_of, polish
+    from inference.selection import ebic
+    from inference.selection.sparsity import graphs_of, polish
 
     what = draw.integer(0, 2)
     if what == 0:

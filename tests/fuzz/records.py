@@ -29,7 +29,7 @@ LEAST = {
 
 def public_records(package: Any) -> dict[str, type]:
     """The dataclasses among the public names of a package."""
-    found = {name: getattr(package, name) for name in package.__all__}
+    found = {name: getattr(package, name) for name in dir(package)}
     return {
         name: kind
         for name, kind in found.items()

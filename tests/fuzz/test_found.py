@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from fuzz import programs
+from papers.profile_counts import scaled_counts
 
 from inference import (
     EM,
@@ -26,14 +27,9 @@ from inference import (
     fit,
 )
 from inference.bootstrap import bootstrap
-from inference.causal import (
-    BDeu,
-    d_separated,
-    dag_of_edges,
-    discover,
-    mutual_information,
-    scaled_counts,
-)
+from inference.causal import BDeu, dag_of_edges, discover
+from inference.causal.graphs import d_separated
+from inference.causal.tables import mutual_information
 from inference.estimates import estimates_of
 from inference.inspection import classifier_curves
 from inference.loo import cross_validate

@@ -13,8 +13,7 @@ import pytest
 import torch
 from fuzz import oracle, records, tables
 from fuzz.draw import Draw
-from hypothesis import HealthCheck, Phase, assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, assume, given, settings, strategies as st
 
 from inference import EM, Factorize, Fit, fit
 

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from support.small_graphs import COUNTER_EXAMPLE, c_by_brute_force, graphs
 
-from inference.identifiability import check_graph, check_identifiability, cover, hall_violators
+from inference.identifiability import check_graph, check_identifiability
+from inference.identifiability.conditions import cover, hall_violators
 from ppl_models import DeepDiscreteEncoder
 from ppl_models.datasets.deep_discrete_encoder import deep_design, generic_design, strict_design
 from ppl_models.parts.penalties import TruncatedLasso

@@ -6,17 +6,11 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.extra.numpy import arrays
 
-from inference.identifiability import (
-    conditions,
-    exclusive_children,
-    rest_of,
-    separate,
-    undetermined,
-)
+from inference.identifiability import conditions
+from inference.identifiability.conditions import exclusive_children, rest_of, separate, undetermined
 
 
 def least_by_brute_force(rows: np.ndarray) -> float:

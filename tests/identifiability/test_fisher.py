@@ -12,13 +12,13 @@ from torch import Tensor
 from torch.func import jacrev
 
 from inference import EM, fit
-from inference.identifiability import (
-    identifiability_of,
+from inference.identifiability import identifiability_of
+from inference.identifiability.fisher import (
+    InformationReport,
     information_from_jacobian,
     information_from_scores,
 )
-from inference.identifiability.fisher import InformationReport
-from inference.programs import entry_names
+from inference.programs.coordinates import entry_names
 from inference.uncertainty import row_scores
 from ppl_models import Mixture, Poisson
 

@@ -16,7 +16,8 @@ import pytest
 import torch
 
 from inference import EM, EstimateWarning, Fit, compare, fit
-from inference.identifiability import check_identifiability, three_groups
+from inference.identifiability import check_identifiability
+from inference.identifiability.latent_classes import three_groups
 from ppl_models import Bernoulli, Categorical, Mixture, Ordinal
 
 F64 = torch.float64

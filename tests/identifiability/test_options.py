@@ -8,7 +8,7 @@ from support.option_moments import exact_moments
 
 from inference import EM, fit
 from inference.identifiability import check_options, identifiability_of
-from inference.identifiability import exact_moments as option_moments
+from inference.identifiability.options import exact_moments as option_moments
 from inference.programs import Program
 from ppl_models import OptionsHMM
 from ppl_models.datasets import options_chain, random_options
@@ -19,7 +19,7 @@ def test_generic_parameters_are_identified(seed: int) -> None:
     truth, chain = random_options(4, 3, 2, seed=seed), OptionsHMM(4, 3, 2).chain()
     verdict = check_options(truth, chain)
     assert verdict.identified
-    assert "identified by the law of three successive steps" in verdict.text()
+    assert "identified by the distribution of three successive steps" in verdict.text()
     assert verdict.to_dict()["error"] < 1e-6
     np.testing.assert_allclose(option_moments(truth, chain).windows.sum(), 1, atol=1e-12)
 

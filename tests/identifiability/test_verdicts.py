@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from inference.identifiability import decide, nearest_changes
+from inference.identifiability.verdicts import decide, nearest_changes
 
 
 @settings(max_examples=60, deadline=None)

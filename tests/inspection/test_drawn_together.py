@@ -11,7 +11,7 @@ from zoo.table import ZOO, simulated
 
 from inference.base.structure import Structure
 from inference.fitting.problem import problem_of
-from inference.programs.alone import quiet
+from inference.programs.global_state import quiet
 from inference.structures.registry import structure_of
 
 CONCERNED = [

@@ -11,7 +11,7 @@ from scipy import integrate, stats
 
 from inference import EM, SAEM, fit
 from inference.programs.program import Program
-from inference.structures.layers.alignment import relabel
+from inference.structures.layers.align import relabel
 from ppl_models import (
     Bernoulli,
     Blocks,

@@ -16,7 +16,7 @@ from inference import EM, Fit, RowBlocks, fit
 from inference.identifiability import check_identifiability
 from inference.predictive import predictive_check
 from inference.programs.program import Program
-from inference.structures.layers.alignment import relabel
+from inference.structures.layers.align import relabel
 from inference.structures.registry import structure_of
 from inference.uncertainty import standard_errors
 from ppl_models import (

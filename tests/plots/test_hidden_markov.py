@@ -10,7 +10,8 @@ import pytest
 
 from inference import EM, Fit, fit
 from inference.inspection import viterbi_states
-from inference.plots import plot_decoded_path, plot_dwell_times, plot_fit, plot_transitions
+from inference.plots import plot_decoded_path, plot_dwell_times, plot_transitions
+from inference.plots.overview import plot_fit
 from ppl_models import HiddenMarkov, Mixture, Normal
 
 LEFT_RIGHT = ((True, True), (False, True))

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from inference import EM, Fit, fit
 from inference.alignment import align
-from inference.cli import app
+from inference.cli.main import app
 from inference.plots import (
     plot_option_occupancy,
     plot_option_switches,
@@ -25,7 +25,7 @@ from inference.plots import (
     plot_policy_tables,
 )
 from inference.report import write_report
-from inference.structures.options.alignment import align_options, permute_options, policy_error
+from inference.structures.options.align import align_options, permute_options, policy_error
 from ppl_models import ContinuousOptionsHMM, Network, OptionsHMM
 from ppl_models.datasets import GridWorld, OptionSequences, random_options
 

@@ -13,7 +13,7 @@ import pytest
 from zoo.table import every_row, quick_fit
 
 from inference import EM, fit
-from inference.plots import plot_fit
+from inference.plots.overview import plot_fit
 from inference.report import write_report
 from ppl_models import Mixture, Normal
 

@@ -12,8 +12,7 @@ from scipy.stats import binomtest
 from torch.distributions import biject_to
 
 from inference import Laplace, fit
-from inference.programs import entry_names
-from inference.programs.coordinates import Coordinates
+from inference.programs.coordinates import Coordinates, entry_names
 from inference.programs.curvature import minus_hessian
 from inference.programs.program import Program
 from ppl_models import Mixture, MultivariateNormal, OptionsHMM

@@ -21,10 +21,10 @@ from torch import Tensor
 from inference import EM, NUTS, SAEM, Laplace, RowBlocks, fit
 from inference.fitting.draws import latents_of_draws
 from inference.fitting.tabular import posterior_frame
-from inference.programs.alone import in_dtype
+from inference.programs.global_state import in_dtype
+from inference.programs.posterior_predictive import replicate
 from inference.programs.potential import Potential, PotentialOfSets
 from inference.programs.program import Program, simulate
-from inference.programs.replicates import replicate
 from inference.report.latent_use import latents as page
 from inference.report.parts import Table
 from inference.report.sections import Subject

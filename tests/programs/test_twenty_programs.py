@@ -17,8 +17,8 @@ from support.everyday.table import BITS, TWENTY
 from torch import Tensor
 
 from inference import EM, NUTS, SAEM, SVI, Laplace, fit
-from inference.programs.alone import in_dtype, quiet
 from inference.programs.data import checked
+from inference.programs.global_state import in_dtype, quiet
 from inference.programs.program import Program
 
 every_program = pytest.mark.parametrize("name", TWENTY)

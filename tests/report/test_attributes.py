@@ -17,8 +17,9 @@ import inference.uncertainty
 from inference import EM, fit
 from inference.causal import discover_attributes
 from inference.inspection import item_curves, profile_shares
-from inference.report import html_of, write_report
+from inference.report import write_report
 from inference.report.causal import causal_parts, causal_record, causal_verdict
+from inference.report.page import html_of
 from ppl_models import AttributeGroups, HigherOrder, Independent, LatentAttributeModel
 from ppl_models.datasets import causal_attributes, mastery_test
 

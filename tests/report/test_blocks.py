@@ -13,9 +13,10 @@ import pytest
 import torch
 
 from inference import EM, Fit, RowBlocks, fit
-from inference.base.blocks import row_blocks
+from inference.base.streaming import row_blocks
 from inference.fitting import columns
-from inference.report import read_results, write_report, write_results
+from inference.report import write_report
+from inference.report.results_folder import read_results, write_results
 from inference.uncertainty import standard_errors
 from ppl_models import Bernoulli, LatentAttributeModel, Mixture
 

@@ -17,15 +17,9 @@ from inference import PenaltyChoice
 from inference.inspection import QValidation
 from inference.report import write_choice_report
 from inference.report.choices import choice
-from inference.selection import (
-    HeldOut,
-    InformationCriterion,
-    Path,
-    RootComparison,
-    RootTest,
-    Saturation,
-    Selection,
-)
+from inference.selection import HeldOut, InformationCriterion, Saturation, Selection
+from inference.selection.attribute_laws import RootComparison, RootTest
+from inference.selection.sparsity import Path
 from ppl_models import DeepDiscreteEncoder, Mixture, Normal
 
 pytestmark = pytest.mark.usefixtures("unpainted")

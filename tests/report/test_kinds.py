@@ -23,14 +23,10 @@ from inference.base.plugins import load_modules
 from inference.estimates import estimates_of
 from inference.identifiability import identifiability_of
 from inference.predictive import predictive_checks
-from inference.report import (
-    html_of,
-    read_results,
-    write_report,
-    write_results,
-)
-from inference.report.sections import Subject
-from inference.report.sections import fitted as what_was_fitted
+from inference.report import write_report
+from inference.report.page import html_of
+from inference.report.results_folder import read_results, write_results
+from inference.report.sections import Subject, fitted as what_was_fitted
 from inference.report.verdicts import on_convergence
 from ppl_models import (
     Bernoulli,

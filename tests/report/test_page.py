@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 import inference.report
-from inference.report import (
+from inference.report import Verdict
+from inference.report.page import html_of, write_page
+from inference.report.parts import (
     Details,
     Equations,
     Finding,
@@ -20,10 +22,7 @@ from inference.report import (
     Section,
     Table,
     Verbatim,
-    Verdict,
     Warned,
-    html_of,
-    write_page,
 )
 
 TURNED = "pass\u202eliaf\u202c"  # shown as "passfail" by a page that keeps the mark

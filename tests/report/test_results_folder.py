@@ -18,7 +18,7 @@ import torch
 import inference.report.fit
 from inference import EM, Fit, fit
 from inference.fitting.export import load_netcdf
-from inference.report import check_output_folder, read_results, write_results
+from inference.report.results_folder import check_output_folder, read_results, write_results
 from ppl_models import DeepDiscreteEncoder
 
 pytestmark = pytest.mark.filterwarnings(
@@ -175,7 +175,7 @@ def test_folders_that_are_none_are_refused(path: Any) -> None:
 FULL = """
     import resource, sys, warnings
     import numpy as np, pandas as pd
-    from inference.report import write_results
+    from inference.report.results_folder import write_results
     from inference import Fit
     warnings.simplefilter("ignore")
     folder = sys.argv[1]

@@ -11,8 +11,8 @@ from scipy.stats import chi2
 
 from inference import EM, Fit, fit
 from inference.programs.program import Program
-from inference.selection import RootComparison, compare_roots
-from inference.selection.attribute_laws import _lifted, _nested
+from inference.selection import compare_roots
+from inference.selection.attribute_laws import RootComparison, _lifted, _nested
 from ppl_models import (
     Dag,
     DeepDiscreteEncoder,

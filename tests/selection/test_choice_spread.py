@@ -8,16 +8,11 @@ import numpy as np
 import pytest
 from support.counts import counts, factory
 
-from inference.acdc import KNN, Segment, acdc
-from inference.report import why
-from inference.selection import (
-    ChoiceSpread,
-    LabelledSet,
-    calibrate_rho,
-    fit_grid,
-    repeat_choice,
-    reproducibility,
-)
+from inference.acdc import KNN, acdc
+from inference.acdc.choice import Segment
+from inference.report.components import why
+from inference.selection import fit_grid, repeat_choice, reproducibility
+from inference.selection.choice_spread import ChoiceSpread, LabelledSet, calibrate_rho
 from ppl_models import Mixture, Normal
 
 

@@ -18,7 +18,7 @@ from inference.report.choices import choice
 from inference.report.components import selection_verdict, why, write_selection_report
 from inference.report.how_many import _how_sure
 from inference.selection import HeldOut, Selection, compare_criteria, fit_grid
-from inference.selection.how_many import groups_rule, options_rule, rule
+from inference.selection.order_selection import groups_rule, options_rule, rule
 from inference.structures.factorization.factorize import Factorize
 from inference.structures.registry import structure_of
 from ppl_models import Mixture, Normal, OptionsHMM, PoissonFactorization

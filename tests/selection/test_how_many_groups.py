@@ -15,9 +15,14 @@ from scipy.special import ndtri
 from inference import EM, fit
 from inference.acdc import acdc
 from inference.selection import select_components, select_dimension
-from inference.selection.how_many.groups import entropy, groups_of, merged_by_entropy, misclassified
-from inference.selection.how_many.laws import laws_of
-from inference.selection.how_many.verification import misfit_of
+from inference.selection.order_selection.candidates import laws_of
+from inference.selection.order_selection.groups import (
+    entropy,
+    groups_of,
+    merged_by_entropy,
+    misclassified,
+)
+from inference.selection.order_selection.misfit import misfit_of
 from ppl_models import (
     Bernoulli,
     GaussianFactorization,
@@ -140,7 +145,7 @@ def test_a_law_is_contradicted_by_a_second_look_alone(monkeypatch, misfits, expe
         looks.append(num_null)
         return misfits[len(looks) - 1], 60.0
 
-    monkeypatch.setattr("inference.selection.how_many.verification._measured", measured)
+    monkeypatch.setattr("inference.selection.order_selection.misfit._measured", measured)
     assert misfit_of(object(), None, 0) == (expected, 60.0)
     assert looks == tables
 

@@ -14,14 +14,18 @@ from inference import EM, fit
 from inference.base.progress import NoProgress
 from inference.fitting.problem import problem_of
 from inference.inspection import log_likelihood_parts
-from inference.programs.alone import quiet
+from inference.programs.global_state import quiet
 from inference.report.how_many import how_many_verdict
 from inference.selection import select_components, select_dimension
-from inference.selection.how_many.laws import law_of
-from inference.selection.how_many.memory import memory_bic
-from inference.selection.how_many.options_paths import fit_options, held_out_actions
-from inference.selection.how_many.options_rule import _better_foretold, _doubts, unlike_options
-from inference.selection.how_many.rule import FLAT
+from inference.selection.order_selection.candidates import law_of
+from inference.selection.order_selection.markov_baseline import memory_bic
+from inference.selection.order_selection.options_paths import fit_options, held_out_actions
+from inference.selection.order_selection.options_rule import (
+    _better_foretold,
+    _doubts,
+    unlike_options,
+)
+from inference.selection.order_selection.rule import FLAT
 from ppl_models import ContinuousOptionsHMM, OptionsHMM
 from ppl_models.datasets import simulate_options
 

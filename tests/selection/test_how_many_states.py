@@ -9,9 +9,9 @@ import torch
 from inference import EM, fit
 from inference.base.outcome import ConvergenceWarning
 from inference.selection import select_components, select_dimension
-from inference.selection.how_many.groups_paths import shares_of
-from inference.selection.how_many.laws import laws_of
-from inference.selection.how_many.rule import _has_gaps
+from inference.selection.order_selection.candidates import laws_of
+from inference.selection.order_selection.groups_paths import shares_of
+from inference.selection.order_selection.rule import _has_gaps
 from ppl_models import Bernoulli, HiddenMarkov, Mixture, Normal, Poisson
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from inference import EM, SAEM, ConvergenceWarning, fit
-from inference.selection import fit_sizes
+from inference.selection.noisy_or_sizes import fit_sizes
 from ppl_models import DeepNoisyOr, NoisyOr
 from ppl_models.datasets import random_design, sample_noisy_or
 

@@ -10,7 +10,8 @@ from scipy import stats
 
 from inference import EM, fit
 from inference.inspection import recovery
-from inference.selection import overparameterization, study_frame, wilson_interval
+from inference.selection import overparameterization
+from inference.selection.overparameterization import study_frame, wilson_interval
 from ppl_models import NoisyOr
 from ppl_models.datasets import random_design, sample_noisy_or
 

@@ -12,8 +12,9 @@ import torch
 from inference import EM, fit
 from inference.fitting.problem import problem_of
 from inference.programs.program import Program
-from inference.selection import graphs_of, penalty_path
+from inference.selection import penalty_path
 from inference.selection.penalty_grid import fit_penalty_grid, refit_penalty_grid
+from inference.selection.sparsity import graphs_of
 from inference.structures.layers.penalty_grid import POINT, GridSteps
 from ppl_models import (
     SCAD,

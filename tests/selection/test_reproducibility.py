@@ -8,14 +8,10 @@ from support.counts import counts, factory
 
 from inference.acdc import acdc
 from inference.plots import plot_return
-from inference.report import why, write_selection_report
-from inference.selection import (
-    Reproducibility,
-    compare_criteria,
-    fit_grid,
-    parallel_analysis,
-    reproducibility,
-)
+from inference.report import write_selection_report
+from inference.report.components import why
+from inference.selection import compare_criteria, fit_grid, parallel_analysis, reproducibility
+from inference.selection.reproducibility import Reproducibility
 
 
 def test_real_components_return_and_that_of_one_row_does_not():

@@ -11,13 +11,8 @@ import pytest
 import torch
 
 from inference import TrainClassifiers
-from inference.selection import (
-    Discriminator,
-    Saturation,
-    TotalCorrelation,
-    choose_components,
-    saturation,
-)
+from inference.selection import Discriminator, Saturation, choose_components, saturation
+from inference.selection.total_correlation import TotalCorrelation
 from ppl_models import Dense, InClassNet, Mixture
 from ppl_models.datasets import simulate_checkerboard
 

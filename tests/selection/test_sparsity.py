@@ -14,7 +14,8 @@ from inference import EM, fit
 from inference.alignment import align
 from inference.metrics import graph_accuracy, mean_squared_error
 from inference.programs.program import Program
-from inference.selection import ebic, graphs_of, penalty_path, polish
+from inference.selection import ebic, penalty_path
+from inference.selection.sparsity import graphs_of, polish
 from inference.structures.registry import structure_of
 from ppl_models import Bernoulli, DeepDiscreteEncoder, Normal, Poisson, TruncatedLasso
 from ppl_models.datasets import generic_design, strict_design

@@ -10,7 +10,7 @@ import pandas as pd
 from inference import EM, compare, fit
 from inference.selection import select_dimension
 from ppl_models import Mixture, Normal
-from ppl_models.parts.showing import told, told_html
+from ppl_models.parts.repr import told, told_html
 
 
 def test_a_headline_then_words_then_the_table() -> None:

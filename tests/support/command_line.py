@@ -11,7 +11,7 @@ import pandas as pd
 import typer.main
 from typer.testing import CliRunner
 
-from inference.cli import app
+from inference.cli.main import app
 
 NAMES = ["calm", "brave", "loud", "kind", "neat", "warm & <b>"]
 

@@ -12,7 +12,8 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from inference.causal import dag_of_edges, dag_table
+from inference.causal import dag_of_edges
+from inference.causal.tables import dag_table
 
 COUNTER_EXAMPLE = np.array(
     [[1, 1, 0], [0, 1, 1], [1, 0, 1], [1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 1]], dtype=bool

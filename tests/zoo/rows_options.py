@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from inference import Fit
-from inference.base.relabelling import match_columns
-from inference.structures.options.alignment import permute_options
+from inference.base.align import match_columns
+from inference.structures.options.align import permute_options
 from ppl_models import OptionsHMM
 
 Params = dict[str, Tensor]

@@ -17,7 +17,7 @@ from torch import Tensor
 from zoo.row import F64, Params, Row
 
 from inference import Fit
-from inference.base.relabelling import match_columns
+from inference.base.align import match_columns
 
 
 def bernoulli_mixture(data: Tensor | None = None, num_rows: int | None = None) -> Tensor:

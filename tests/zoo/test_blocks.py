@@ -13,7 +13,7 @@ from inference import EM, OnlineEM, RowBlocks, fit
 from inference.base.progress import NoProgress
 from inference.base.steps import summed_statistics
 from inference.fitting.problem import problem_of, problem_of_blocks
-from inference.structures.factorization import Factorize
+from inference.structures.factorization.factorize import Factorize
 from inference.structures.registry import structure_of
 
 IN_BLOCKS = [row for row in WITH_LOCAL if structure_of(row.model).takes_blocks]

@@ -16,7 +16,7 @@ from inference.base.component_laws.law import ComponentLaw, ends
 from inference.base.component_laws.normal import EMPTY, rests_on
 from inference.base.component_laws.ordinal import maximise_ordinal
 from inference.base.component_noise import Cells, negative_binomial_scores, poisson_scores
-from inference.base.shared_values import listed
+from inference.base.degenerate import listed
 from inference.programs.coordinates import NormalScales
 from inference.programs.program import Params
 from ppl_models.descriptions.component_sites import item_law
@@ -43,8 +43,6 @@ from ppl_models.parts.responses import (
     sizes,
 )
 from ppl_models.parts.sizes import MISSING, maximise_sizes, weighted_tally
-
-__all__ = ["ItemLaw"]
 
 MOST_PATTERNS = 2**62  # that an integer can number
 KNOWN = (

@@ -18,8 +18,6 @@ from inference.programs.coordinates import NormalScales
 from inference.programs.program import Params
 from ppl_models.descriptions.components import MixtureComponents
 
-__all__ = ["ComponentLaw", "MixtureStatistics"]
-
 AT_ONCE = 2**22  # numbers of the rows from which a start is read
 
 

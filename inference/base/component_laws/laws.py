@@ -10,8 +10,6 @@ from inference.base.component_laws.student import TLaw
 from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.row_laws import MultivariateNormal, MultivariateT, SkewNormal
 
-__all__ = ["law_of"]
-
 WHOLE_ROWS: dict[type, type[ComponentLaw]] = {
     MultivariateNormal: NormalLaw,
     MultivariateT: TLaw,

@@ -29,13 +29,11 @@ from inference.base.component_laws.law import (
     outer_products,
     whitened,
 )
-from inference.base.shared_values import listed
+from inference.base.degenerate import listed
 from inference.programs.coordinates import NormalScales
 from inference.programs.program import Params
 from ppl_models.descriptions.row_laws import LEAST_WIDTH, RowLaw
 from ppl_models.descriptions.row_normal import RowNormal, patterns_of
-
-__all__ = ["FullLaw", "NormalLaw", "posterior_precisions"]
 
 TAKES_PART = 0.1  # of the largest entry of a direction: a column with as much takes part in it
 MOST_SHOWN = 6  # columns of a warning

@@ -20,8 +20,6 @@ from torch import Tensor
 
 from ppl_models.parts.categorical import Ordinal
 
-__all__ = ["maximise_ordinal"]
-
 MOST_STEPS = 50
 SMALL_STEP = 1e-9  # of a coordinate, after which none is taken
 NUM_HALVINGS = 12

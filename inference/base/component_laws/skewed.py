@@ -29,8 +29,6 @@ from inference.base.component_laws.law import (
 from inference.base.component_laws.normal import EMPTY, FullLaw, posterior_precisions
 from inference.programs.program import Params
 
-__all__ = ["SkewNormalLaw"]
-
 HALF_NORMAL = math.sqrt(2 / math.pi)  # mean of |u|
 MOST_SKEW = 0.95  # of a column's standard deviation, at a start
 MOST_SHARE = 0.9  # of the variance in the direction of the skew that it may explain at a start

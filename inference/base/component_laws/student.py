@@ -27,8 +27,6 @@ from inference.programs.program import Params
 from ppl_models.descriptions.row_laws import FREEDOM
 from ppl_models.parts.ascent import climb_logarithms
 
-__all__ = ["TLaw"]
-
 FIRST_FREEDOM = 10.0  # at a start
 NUM_STEPS = 2  # of Newton, an iteration
 BLOCK = 2**20  # numbers of whitened rows in memory at once

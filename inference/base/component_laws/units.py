@@ -15,8 +15,6 @@ from inference.base.component_laws.law import ComponentLaw
 from inference.base.structure import Problem, Standard, Structure
 from inference.programs.program import Params
 
-__all__ = ["measured", "mixed_sizes", "standard"]
-
 STANDARD = (0.0, 1.0)
 AT_ONCE = 2**20  # numbers of the rows
 

@@ -9,8 +9,6 @@ from torch import Tensor
 from ppl_models.descriptions.covariates import Covariates
 from ppl_models.descriptions.logit import undetermined
 
-__all__ = ["listed_terms", "open_coefficients"]
-
 MOST_TERMS = 6  # that a warning names
 
 

@@ -14,8 +14,6 @@ from inference.base.structure import Problem, Standard, Structure
 from inference.programs.program import Params
 from ppl_models.descriptions.covariates import Covariates
 
-__all__ = ["SITE", "standard_covariates"]
-
 SITE = "coefficients"  # of all models with covariates: (..., Q), in the user's units
 
 

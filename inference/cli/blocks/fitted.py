@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from inference.base.blocks.row_blocks import SAMPLE_ROWS, RowBlocks
-from ppl_models.parts.showing import shown_settings
+from inference.base.streaming.row_blocks import SAMPLE_ROWS, RowBlocks
+from ppl_models.parts.repr import shown_settings
 
 if TYPE_CHECKING:
     from inference.fitting.result import Fit
-
-__all__ = ["fit_blocks", "goes_in_blocks"]
 
 
 def goes_in_blocks(model: Any, sample: Any, block_rows: int | None) -> bool:
@@ -32,7 +30,7 @@ def goes_in_blocks(model: Any, sample: Any, block_rows: int | None) -> bool:
     """
     from inference.engines.em import EM
     from inference.fitting.problem import problem_of
-    from inference.programs.alone import quiet
+    from inference.programs.global_state import quiet
     from inference.structures.layers.choose_penalty import ChoosePenalty
     from inference.structures.noisy_or.grow_and_prune import GrowAndPrune
     from inference.structures.registry import structure_of

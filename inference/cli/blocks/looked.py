@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inference.base.blocks.row_blocks import SAMPLE_ROWS, RowBlocks, drawn_rows
+from inference.base.streaming.row_blocks import SAMPLE_ROWS, RowBlocks, drawn_rows
 from inference.cli.blocks.opened import numbered
 from ppl_models.parts.frames import holds_texts, misread_numbers
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Looked", "look_through"]
 
 MOST_VALUES = 60  # of a column that are told apart: more are no categories
 

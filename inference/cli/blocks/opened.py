@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import typer
 
-from inference.base.blocks.row_blocks import BLOCK_ROWS, RowBlocks
+from inference.base.streaming.row_blocks import BLOCK_ROWS, RowBlocks
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["numbered", "open_blocks", "under_names"]
 
 ENDINGS = (".npy", ".parquet", ".arrow", ".feather")
 CONVERT = (

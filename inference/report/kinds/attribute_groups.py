@@ -38,10 +38,8 @@ from inference.selection.differential_items import (
     groups_of_fit,
 )
 from inference.structures.attribute_groups import AttributeGroupsStructure
+from ppl_models.parts.repr import counted
 from ppl_models.parts.responses import Bernoulli
-from ppl_models.parts.showing import counted
-
-__all__: list[str] = []
 
 MOST_FREED = 3  # items that are fitted apart, to say by how much they differ
 MOST_PROFILES, MOST_ITEMS = 16, 80

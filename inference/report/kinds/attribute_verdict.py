@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from inference.fitting.columns import checked_as_fitted
-from inference.inspection.local_dependence import LocalDependence
+from inference.inspection.item_fit import LocalDependence
 from inference.report.attribute_findings import (
     Refused,
     absolute,
@@ -38,9 +38,7 @@ from inference.report.verdicts import (
     verdict_of,
 )
 from inference.structures.layers.attributes import AttributeStructure
-from ppl_models.parts.showing import counted
-
-__all__: list[str] = []
+from ppl_models.parts.repr import counted
 
 LEAST_EXPECTED = 0.8  # share of rows classified rightly, below which an attribute is flagged
 CLEAR_GAIN = 10.0  # fall of BIC that is called clear

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from inference.inspection.classification import Classification
-from inference.inspection.item_fit import ItemFit
+from inference.inspection.item_fit import ItemFit, LocalDependence
 from inference.inspection.item_rules import ItemRules
-from inference.inspection.local_dependence import LocalDependence
 from inference.plots.attributes import plot_profiles, plot_q_matrix
 from inference.plots.item_curves import plot_item_curves
 from inference.report.attribute_findings import (
@@ -44,8 +43,6 @@ from inference.report.verdicts import listed
 from inference.structures.layers.attributes import AttributeStructure
 from inference.structures.layers.structure import LayeredStructure
 from ppl_models.parts.distributions import binary_configurations
-
-__all__: list[str] = []
 
 MOST_ITEMS, MOST_PROFILES, MOST_FALLS, MOST_PAIRS = 80, 16, 20, 12
 MOST_LISTED = 14  # attributes whose profiles are listed

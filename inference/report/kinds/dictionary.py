@@ -22,9 +22,7 @@ from inference.report.verdicts import (
     what_was_fitted,
 )
 from inference.structures.dictionary.structure import DictionaryStructure
-from ppl_models.parts.showing import counted
-
-__all__: list[str] = []
+from ppl_models.parts.repr import counted
 
 MOST_COLUMNS = 60
 

@@ -29,9 +29,7 @@ from inference.report.verdicts import (
 from inference.structures.factorization.factor_analysis import FactorAnalysisStructure
 from inference.structures.factorization.structure import FactorizationStructure
 from inference.structures.factorization.usage import UsageStructure
-from ppl_models.parts.showing import counted
-
-__all__: list[str] = []
+from ppl_models.parts.repr import counted
 
 LEAST_ALIKE = (
     0.95  # cosine of a signature with that of another start, below which it is said to differ

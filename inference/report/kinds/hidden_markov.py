@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from inference.base.structure import Structure
-from inference.fitting.showing import rows_in_words
+from inference.fitting.repr import rows_in_words
 from inference.inspection.hidden_markov import chain_times, pseudo_residuals, viterbi_states
 from inference.plots.hidden_markov import (
     plot_decoded_path,
@@ -51,9 +51,7 @@ from inference.report.verdicts import (
     what_was_fitted,
 )
 from inference.structures.hidden_markov.structure import HiddenMarkovStructure
-from ppl_models.parts.showing import counted
-
-__all__: list[str] = []
+from ppl_models.parts.repr import counted
 
 MOVES = {
     "initial": "chance of each state at the first step of a sequence",

@@ -51,6 +51,7 @@ from inference.report.verdicts import (
 from inference.structures.layers.structure import LayeredStructure
 from ppl_models.descriptions.layers import GeneralizedLinearLayer
 from ppl_models.parts.categorical import Categorical, Ordinal
+from ppl_models.parts.repr import counted
 from ppl_models.parts.responses import (
     Bernoulli,
     LogNormal,
@@ -60,9 +61,6 @@ from ppl_models.parts.responses import (
     ResponseFamily,
     sizes,
 )
-from ppl_models.parts.showing import counted
-
-__all__: list[str] = []
 
 MOST_EDGES_SHOWN = 60  # rows or columns of a graph as a table
 

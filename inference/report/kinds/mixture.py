@@ -32,10 +32,8 @@ from inference.report.verdicts import (
     verdict_of,
 )
 from inference.structures.mixture.structure import MixtureStructure
+from ppl_models.parts.repr import counted, few_digits
 from ppl_models.parts.responses import ResponseFamily
-from ppl_models.parts.showing import counted, few_digits
-
-__all__: list[str] = []
 
 LEAST_RIGHT = (
     0.8  # expected share of rows in their group, below which single rows are not to be reported

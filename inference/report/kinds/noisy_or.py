@@ -21,9 +21,7 @@ from inference.report.verdicts import (
 )
 from inference.structures.noisy_or.structure import NoisyOrStructure
 from ppl_models.descriptions.noisy_or import IndependentCauses
-from ppl_models.parts.showing import counted
-
-__all__: list[str] = []
+from ppl_models.parts.repr import counted
 
 MOST_LATENTS = 60
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from inference.fitting.names import labels_of
-from inference.fitting.showing import rows_in_words
+from inference.fitting.repr import rows_in_words
 from inference.plots.options import plot_option_occupancy, plot_option_switches, plot_policy_tables
 from inference.programs.data import checked
 from inference.report.latent_use import latent_use
@@ -25,9 +25,7 @@ from inference.report.verdicts import (
 )
 from inference.structures.options.continuous import ContinuousOptionsStructure
 from inference.structures.options.structure import OptionsStructure
-from ppl_models.parts.showing import counted
-
-__all__: list[str] = []
+from ppl_models.parts.repr import counted
 
 EQUATIONS = (
     "a_{t} ~ low-level policy of option o_{t} in state s_{t}",

@@ -32,7 +32,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import (
     as_table,
     check_complete,
@@ -42,8 +42,6 @@ from ppl_models.parts.validation import (
     check_size,
     plain_fields,
 )
-
-__all__ = ["KernelEM", "KernelMixture", "kernel_em"]
 
 MARGIN = 4.0  # of the grid beyond the data, in bandwidths
 FLOOR = 1e-300

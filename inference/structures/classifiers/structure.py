@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from inference.base.relabelling import Labels
+from inference.base.align import Labels
 from inference.base.structure import Recommendation, Structure
 from inference.engines.em import EM
 from inference.engines.laplace import Laplace
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from inference.base.structure import Problem
     from ppl_models.descriptions.classifiers import ClassifierDescription
 
-__all__ = ["ClassifierStructure"]
 
 NUM_STARTS = 4
 NUM_PROBES = 64  # values of each variate at which components are recognised

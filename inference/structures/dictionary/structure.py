@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from inference.base.shared_values import listed
+from inference.base.degenerate import listed
 from inference.base.structure import Recommendation, Structure
 from inference.programs.program import Params
-from inference.structures.dictionary.codes import (
+from inference.structures.dictionary.decoders import (
     _span,
     codes_of,
     conditional_rows,
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from inference.base.structure import Problem
     from ppl_models.descriptions.components import DictionaryDescription
 
-__all__ = ["DictionaryStructure"]
 
 ON_BOUND = 0.999  # of a bound
 SAME = 1 - 1e-6  # cosine of two columns

@@ -14,27 +14,28 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Generator, Tensor
 
+from inference.base.align import Alignment, Labels
 from inference.base.assigned_starts import split_share
 from inference.base.component_laws.law import ComponentLaw
 from inference.base.component_laws.laws import law_of
 from inference.base.component_laws.units import measured, mixed_sizes, standard
 from inference.base.component_noise import NoiseDraws
-from inference.base.relabelling import Alignment, Labels
-from inference.base.shared_values import shared_words, value_sums
+from inference.base.degenerate import shared_words, value_sums
 from inference.base.starts import StartSearch
 from inference.base.structure import Recommendation, Standard, Structure, num_counted
 from inference.programs.coordinates import NormalScales
 from inference.programs.data import checked
+from inference.programs.posterior_predictive import replicate
 from inference.programs.program import Params, Program
-from inference.programs.replicates import replicate
 from inference.structures.hidden_markov.em_steps import (
     HiddenMarkovSteps,
     emission_of,
+    near_rows,
+    near_windows,
     weights_of_steps,
 )
 from inference.structures.hidden_markov.noise import state_noise
 from inference.structures.hidden_markov.paths import most_probable_path, smoothed_states
-from inference.structures.hidden_markov.starts import near_rows, near_windows
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
 from ppl_models.sequences.hidden_chain import limit_law
 from ppl_models.sequences.item_sequences import inside_of
@@ -42,7 +43,6 @@ from ppl_models.sequences.item_sequences import inside_of
 if TYPE_CHECKING:
     from inference.base.structure import Problem
 
-__all__ = ["HiddenMarkovStructure", "renamings"]
 
 SEARCH = StartSearch(batch=12, short_iterations=30, finalists=4, least=4, cap=96, budget=3e8)
 MOST_STATES = 7  # whose renamings are listed where some moves are impossible

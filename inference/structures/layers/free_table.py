@@ -1,4 +1,4 @@
-r"""What a free table over the profiles of binary latents would gain, the items held.
+r"""Gain of a free table over the profiles of binary latents, the items held.
 
 A layer of independent latents, or any other law :math:`p_0` of profiles, gives row i the posterior
 :math:`\varphi_{i\alpha} \propto p_{0\alpha} L_{i\alpha}`. With the items held, the log-likelihood
@@ -28,8 +28,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["TableGain", "table_gain"]
-
 MAX_ITERATIONS = 500
 STEP = 1e-3  # nats that a last step of EM may still gain
 FLOOR = 1e-300
@@ -37,7 +35,7 @@ FLOOR = 1e-300
 
 @dataclass(frozen=True, eq=False)
 class TableGain:
-    """What a free table over the profiles gains.
+    """Gain of a free table over the profiles.
 
     Args:
         gain: of the log-likelihood, nats, the items held.

@@ -13,27 +13,28 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
+from inference.base.align import Labels
 from inference.base.assigned_starts import AT_ONCE, centres, nearest, split_share
 from inference.base.component_laws.law import ComponentLaw
 from inference.base.component_laws.laws import law_of
 from inference.base.component_laws.units import measured, mixed_sizes, standard
 from inference.base.component_noise import NoiseDraws, numpy_generator
+from inference.base.degenerate import shared_words, value_sums
 from inference.base.given.separation import listed_terms, open_coefficients
 from inference.base.given.units import standard_covariates
-from inference.base.relabelling import Labels
-from inference.base.shared_values import shared_words, value_sums
 from inference.base.starts import StartSearch
 from inference.base.steps import Steps
 from inference.base.structure import Recommendation, Standard, Structure
 from inference.programs.coordinates import NormalScales
 from inference.programs.program import Params, Program
-from inference.structures.mixture.chances import (
+from inference.structures.mixture.steps import (
+    MixtureSetSteps,
+    MixtureSteps,
     items_of,
     joined,
     log_chances,
     renamed_coefficients,
 )
-from inference.structures.mixture.steps import MixtureSetSteps, MixtureSteps
 from inference.structures.mixture.tables import most_classes, table_too_small
 from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.covariates import Covariates
@@ -41,7 +42,6 @@ from ppl_models.descriptions.covariates import Covariates
 if TYPE_CHECKING:
     from inference.base.structure import Problem
 
-__all__ = ["MixtureStructure", "mixture_noise"]
 
 SEARCH = StartSearch()
 OTHER_STREAM = 2**61
@@ -316,7 +316,7 @@ class MixtureStructure(Structure):
 
     def set_steps(
         self, problem: Problem, sets: Tensor, chunk_elements: int, num_inner: int
-    ) -> Steps | None:
+    ) -> Steps[Any] | None:
         if self.about.covariates is not None:
             return None
         return MixtureSetSteps(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from inference.base.relabelling import Labels
+from inference.base.align import Labels
 from inference.base.steps import Steps
 from inference.base.structure import Recommendation, Structure
 from inference.programs.program import Params, Program
@@ -28,8 +28,6 @@ from ppl_models.parts.distributions import binary_configurations
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
-
-__all__ = ["NoisyOrStructure", "check_enumerable"]
 
 
 def check_enumerable(num_causes: int, num_rows: int) -> None:
@@ -123,7 +121,7 @@ class NoisyOrStructure(Structure):
         failure = params[self.causes.failure]
         return {**params, self.causes.failure: torch.where(failure > NO_EDGE, 1.0, failure)}
 
-    def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps | None:
+    def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps[Any] | None:
         if not isinstance(problem.data, Tensor):
             return None
         check_enumerable(self.causes.num_causes, len(problem.data))

@@ -8,7 +8,7 @@ from scipy.io import savemat
 
 from inference import fit
 from inference.metrics import match_components
-from inference.plots import plot_abundances
+from inference.plots.components import plot_abundances
 from ppl_models import GaussianFactorization
 from ppl_models.datasets import load_scene, simulate_scene
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ppl_models.datasets import load_mnist_digits
-from ppl_models.datasets import mnist as mnist_module
+from ppl_models.datasets import load_mnist_digits, mnist as mnist_module
 from ppl_models.datasets.mnist import _read_idx, _select
 
 

@@ -8,8 +8,7 @@ import math
 import pyro.distributions as dist
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from support.largest_tensor import LargestTensor
 from torch import Tensor
 from torch.distributions import biject_to, constraints, transform_to

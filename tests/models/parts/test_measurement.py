@@ -17,7 +17,7 @@ from inference import EM, SAEM, fit
 from inference.fitting.export import to_arviz
 from inference.identifiability import check_graph, check_identifiability
 from inference.programs.program import Program
-from inference.structures.layers.alignment import canonical_signs, relabel
+from inference.structures.layers.align import canonical_signs, relabel
 from inference.uncertainty import standard_errors
 from ppl_models import (
     Additive,

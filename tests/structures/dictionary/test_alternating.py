@@ -19,19 +19,21 @@ from inference import Fit, fit
 from inference.base.outcome import BoundWarning, ConvergenceWarning, EstimateWarning
 from inference.base.progress import NoProgress
 from inference.fitting.problem import problem_of
-from inference.inspection import column_recovery, used_columns
+from inference.inspection import column_recovery
+from inference.inspection.dictionary import used_columns
 from inference.programs.program import Program
 from inference.structures.dictionary.alternating import (
     AlternatingMinimization,
     GradientAlternation,
     refitted,
 )
-from inference.structures.dictionary.codes import fourth_moment_start, unit_columns
 from inference.structures.dictionary.decoders import (
     BackwardElimination,
     HardThresholding,
     Pursuit,
     Shrinkage,
+    fourth_moment_start,
+    unit_columns,
 )
 from ppl_models import SparseCoding
 from ppl_models.datasets import load_paired_dictionary, paired_dictionary, sample_sparse_codes

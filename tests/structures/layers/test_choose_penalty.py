@@ -23,7 +23,8 @@ from inference.fitting.problem import problem_of
 from inference.programs.program import Program
 from inference.report import write_report
 from inference.report.results_folder import summarise
-from inference.selection import ebic, polish
+from inference.selection import ebic
+from inference.selection.sparsity import polish
 from inference.structures.layers.graph_search import Found, edge_statistics, search_graphs
 from inference.structures.registry import structure_of
 from ppl_models import DeepDiscreteEncoder, Mixture, NoisyOr, Normal, Poisson, TruncatedLasso

@@ -23,7 +23,7 @@ from inference.inspection import item_fit, validate_q
 from inference.plots import plot_latent_graph
 from inference.programs.program import Program
 from inference.structures.layers import em_steps
-from inference.structures.layers.alignment import align_layers, relabel
+from inference.structures.layers.align import align_layers, relabel
 from inference.structures.layers.em_steps import LayeredSteps
 from inference.uncertainty import standard_errors
 from ppl_models import (

@@ -26,11 +26,13 @@ from inference.fitting.problem import problem_of
 from inference.identifiability import check_identifiability
 from inference.programs import curvature
 from inference.programs.program import Program
-from inference.structures.layers import LayeredGibbs, LayeredStructure, relabel
+from inference.structures.layers.align import relabel
+from inference.structures.layers.gibbs import LayeredGibbs
+from inference.structures.layers.structure import LayeredStructure
 from inference.structures.registry import structure_of
 from ppl_models import Bernoulli, DeepDiscreteEncoder, HigherOrder, Poisson
 from ppl_models.datasets import mastery_test
-from ppl_models.descriptions import GeneralizedLinearLayer, Root
+from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 from ppl_models.parts.distributions import BinaryVector, Flat, binary_configurations
 from ppl_models.parts.item_response import ItemResponse, LinearPredictor
 

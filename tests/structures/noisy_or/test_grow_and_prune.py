@@ -13,11 +13,11 @@ from support.small_network import QUICK, small_data, small_fit, small_truth
 from torch import Tensor
 
 from inference import EM, ConvergenceWarning, Fit, GrowAndPrune, fit
-from inference.inspection import choose_num_latents, recovery, trim
+from inference.inspection import recovery, trim
+from inference.inspection.noisy_or import choose_num_latents
 from inference.programs.program import Program
 from inference.structures.noisy_or.em_steps import CauseRows
-from inference.structures.noisy_or.grow_and_prune import used_latents
-from inference.structures.noisy_or.search import Search
+from inference.structures.noisy_or.grow_and_prune import Search, used_latents
 from ppl_models import NoisyOr
 from ppl_models.datasets import image_design, mastery_test, random_design, sample_noisy_or
 

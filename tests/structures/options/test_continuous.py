@@ -29,7 +29,7 @@ from inference.inspection.options import (
 )
 from inference.programs.program import Program
 from inference.selection import select_dimension
-from inference.structures.options.alignment import permute_policy_options
+from inference.structures.options.align import permute_policy_options
 from ppl_models import ContinuousOptionsHMM, Network, SoftmaxLinear
 from ppl_models.sequences.trajectories import UnvisitedWarning
 

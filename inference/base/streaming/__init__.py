@@ -1,0 +1,3 @@
+"""Rows that are read block by block, from disk and by several processes, and sums over all of
+them.
+"""

@@ -1,0 +1,128 @@
+"""What processes of one fit tell each other, through ``torch.distributed``; a single process tells
+itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from inference.programs.program import Params
+
+
+class LostProcessError(ConnectionError):
+    """Another process of the fit has ended, or cannot be reached."""
+
+
+@dataclass(frozen=True, eq=False)
+class Processes:
+    """The processes that work on one fit.
+
+    Args:
+        group: of ``torch.distributed``; None for this process alone.
+    """
+
+    group: Any = None
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        return 1 if self.group is None else int(torch.distributed.get_world_size(self.group))
+
+    @property
+    def rank(self) -> int:
+        """The number of this one, from 0."""
+        return 0 if self.group is None else int(torch.distributed.get_rank(self.group))
+
+    @property
+    def _device(self) -> torch.device:
+        is_nccl = self.group is not None and torch.distributed.get_backend(self.group) == "nccl"
+        return torch.device("cuda", torch.cuda.current_device()) if is_nccl else torch.device("cpu")
+
+    @property
+    def _first(self) -> int:
+        """The global number of process 0 of the group."""
+        return (
+            int(torch.distributed.get_global_rank(self.group, 0)) if self.group is not None else 0
+        )
+
+    def gathered(self, value: Any) -> list[Any]:
+        """What every process gives, in the order of their numbers."""
+        if self.group is None:
+            return [value]
+        out: list[Any] = [None] * self.size
+        self._told(lambda: torch.distributed.all_gather_object(out, value, group=self.group))
+        return out
+
+    def from_first(self, value: Any) -> Any:
+        """What process 0 gives."""
+        if self.group is None:
+            return value
+        held = [value]
+        self._told(
+            lambda: torch.distributed.broadcast_object_list(held, src=self._first, group=self.group)
+        )
+        return held[0]
+
+    def total(self, message: Tensor) -> Tensor:
+        """The sum over processes of one flat message of numbers in double precision."""
+        if self.group is None:
+            return message
+        sent = message.to(self._device)
+        self._told(lambda: torch.distributed.all_reduce(sent, group=self.group))
+        return sent.to(message.device)
+
+    def params_of_first(self, params: Params) -> Params:
+        """The parameters as process 0 has them, so that processes cannot drift apart."""
+        if self.group is None:
+            return params
+        flat = torch.cat(
+            [value.detach().double().flatten().to(self._device) for value in params.values()]
+        )
+        self._told(lambda: torch.distributed.broadcast(flat, src=self._first, group=self.group))
+        parts = flat.split([value.numel() for value in params.values()])
+        return {
+            name: part.reshape(value.shape).to(value)
+            for (name, value), part in zip(params.items(), parts, strict=True)
+        }
+
+    def refuse(self, errors: Sequence[str | None], is_input: bool = True) -> None:
+        """Raise the first of the errors of all processes, in each of them.
+
+        Args:
+            errors: by process, None where all is well.
+            is_input: whether it is the data's or the caller's fault.
+        """
+        for rank, words in enumerate(errors):
+            if words is not None:
+                text = words if self.size == 1 else f"process {rank} of {self.size}: {words}"
+                raise ValueError(text) if is_input else RuntimeError(text)
+
+    def agree(self, what: str, value: str) -> None:
+        """Refuse processes of which one has something else than the first.
+
+        Args:
+            what: it is, in words; value: a digest or description of it.
+        """
+        values = self.gathered(value)
+        for rank, own in enumerate(values):
+            if own != values[0]:
+                raise ValueError(
+                    f"RowBlocks: {what} must be the same in all {self.size} processes, and process"
+                    f" {rank} has another than process 0"
+                )
+
+    def _told(self, tell: Any) -> None:
+        try:
+            tell()
+        except RuntimeError as error:
+            raise LostProcessError(
+                f"process {self.rank} of {self.size} lost another process of this fit: it was"
+                " killed, ran out of memory, or its machine cannot be reached. Look at what the"
+                " others printed; called again with the same checkpoint, the fit goes on from its"
+                f" last one ({str(error).splitlines()[0]})"
+            ) from error

@@ -1,0 +1,331 @@
+"""What a fitted model says of rows: latents, log-likelihoods, reconstructions, and rows drawn from
+it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from inference.base.checkpoint import usable_path
+from inference.base.streaming.memmap_writer import Written, num_rows_of
+from inference.base.streaming.row_blocks import RowBlocks
+from inference.base.structure import sampled_sites
+from inference.engines import gibbs_estimates
+from inference.fitting.columns import checked_as_fitted
+from inference.fitting.problem import in_blocks
+from inference.fitting.record import FitRecord
+from inference.programs.data import checks_data
+from inference.programs.program import Params, Program, simulate
+from inference.programs.sites import is_large
+from inference.programs.tables import first_tensor, map_tensors
+from ppl_models.parts.validation import check_size
+
+CHUNK_ELEMENTS = 2**22
+OF_ROWS = "log_likelihood"
+
+
+def chunks(fit: FitRecord, data: Any) -> Iterator[Program]:
+    """The program on consecutive chunks of rows, or on all of ``data`` where it is no table; rows
+    in blocks go by block after block.
+    """
+    data = in_blocks(fit.model, data)
+    for part in data if isinstance(data, RowBlocks) else [data]:
+        yield from _chunks(fit, part)
+
+
+def _chunks(fit: FitRecord, data: Any) -> Iterator[Program]:
+    tensors, _ = checked_as_fitted(fit, data)
+    if not checks_data(fit.model):
+        yield Program(fit.model, tensors)
+        return
+    like = next(iter(fit.params.values()))  # the estimate's dtype and device
+    tensors = map_tensors(lambda x: x.to(like if x.is_floating_point() else like.device), tensors)
+    first = first_tensor(tensors)
+    program = Program(fit.model, map_tensors(lambda x: x[:1], tensors))
+    values = 1 if is_large(program.sites) else max(site.num_values or 1 for site in program.sites)
+    rows = max(1, CHUNK_ELEMENTS // max(first[:1].numel(), values))
+    for start in range(0, len(first), rows):
+        chunk = slice(start, start + rows)
+        yield program.with_data(map_tensors(operator.itemgetter(chunk), tensors))
+
+
+@torch.enable_grad()  # also where the caller has switched gradients off
+def _by_row(
+    fit: FitRecord,
+    data: Any,
+    ask: Callable[[FitRecord, Program, Params], dict[str, Tensor]],
+    written: Written | None = None,
+) -> dict[str, Tensor]:
+    structure = fit.structure
+    parts: list[dict[str, Tensor]] = []
+    once: dict[str, Tensor] = {}  # what is said of no row, and by every part of the rows alike
+    names: list[str] = []
+    for program in chunks(fit, data):
+        refuse_open(fit, program)
+        outside = set(program.names("latent")) - set(program.row_latents)
+        local = structure.solve_local(fit.params, program.args[0]) if structure.local_sites else {}
+        found = ask(fit, program, fit.params | local)
+        if names:
+            refuse_parts(program, found, outside)
+        names = list(found)
+        once = {name: found.pop(name) for name in outside & found.keys()}
+        if written is None:
+            parts.append(found)
+        else:
+            written.take_in(found)
+    if written is not None:
+        once |= written.tensors()
+    else:
+        once |= (
+            parts[0]
+            if len(parts) == 1
+            else {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+        )
+    return {name: once[name] for name in names}
+
+
+def refuse_parts(program: Program, found: dict[str, Tensor], outside: set[str]) -> None:
+    """Refuse rows in blocks of a program whose rows share a latent: an answer needs all of them.
+
+    Args:
+        program: with one of the blocks; found: its answer.
+        outside: latents of the program that stand in no plate over rows.
+
+    Raises:
+        ValueError: naming the latent.
+    """
+    shared = outside - program.latent_prior.apart
+    if shared or any(value.dim() == 0 for value in found.values()):
+        name = (
+            f"the latent {min(shared)!r}, which stands outside the plate over rows, depends"
+            if shared
+            else "the answer depends"
+        )
+        raise ValueError(f"RowBlocks: {name} on all rows together: give the rows in memory")
+
+
+def refuse_open(fit: FitRecord, program: Program) -> None:
+    """Refuse what needs continuous latents of the rows integrated, where only an engine draws them.
+
+    Raises:
+        ValueError: naming the site.
+    """
+    for name in sampled_sites(fit.structure, program):
+        raise ValueError(
+            f"the answer for a row needs {name!r} integrated, a continuous latent of the rows that"
+            f" this library only draws: fit.local[{name!r}] holds its posterior means for the rows"
+            f" of the fit, fit.local_draws[{name!r}] its draws, and to_arviz(data) both with the"
+            " discrete latents"
+        )
+
+
+def posterior_latents(
+    fit: FitRecord, data: Any, out: str | Path | None = None
+) -> dict[str, Tensor]:
+    """P(latent = 1 | row), (N, K) by latent site of K bits; for a latent of one value a row
+    (categorical, or one bit) the probability of each value, (N, number of values).
+
+    Of a latent outside the plates over rows, the probability of each value in the shape of its
+    site.
+
+    Given the activities, where the model has such local sites: those of the rows in ``data`` are
+    solved for. Where the configurations are too many to sum over, the mean of 200 Gibbs sweeps.
+
+    Args:
+        data: the rows, or :class:`~inference.RowBlocks`, of which one block
+            is held at a time.
+        out: a folder, in which ``<site>.npy`` is written of each latent site; the tensors are then
+            maps of these files. None for memory.
+
+    Raises:
+        ValueError: if ``data`` does not fit the model.
+    """
+    return _by_row(
+        fit,
+        data,
+        _latent_means,
+        (
+            None
+            if out is None
+            else Written(usable_path("out", out, is_folder=True), num_rows_of(data))
+        ),
+    )
+
+
+def sums_out(fit: FitRecord, program: Program) -> bool:
+    """Whether the latents can be summed over: few values, and no continuous latents left to
+    integrate.
+    """
+    structure = fit.structure
+    settled = {*structure.local_sites, *structure.integrated_sites}
+    return structure.sums_out(program) and set(program.names("local")) <= settled
+
+
+def _latent_means(fit: FitRecord, program: Program, params: Params) -> dict[str, Tensor]:
+    if sums_out(fit, program):
+        return fit.structure.latent_means(program, params)
+    means, _ = _sweeps(fit, program, params)
+    return {name: value[0].mT for name, value in means.items()}
+
+
+def _sweeps(
+    fit: FitRecord, program: Program, params: Params
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    generator = torch.Generator().manual_seed(fit.seed)
+    gibbs = fit.structure.gibbs(program)
+    return gibbs_estimates.posterior_means(
+        gibbs, {name: value.unsqueeze(0) for name, value in params.items()}, generator
+    )
+
+
+def decode_latents(fit: FitRecord, data: Any) -> dict[str, Tensor]:
+    """The most probable value of each latent site, jointly over a layer's entries, (N, K) by latent
+    site.
+
+    Given the activities, where the model has such local sites: those of the rows in ``data`` are
+    solved for. Where the configurations are too many to sum over, entry by entry.
+    """
+
+    def modes(fit: FitRecord, program: Program, params: Params) -> dict[str, Tensor]:
+        return _latent_modes(
+            fit,
+            program,
+            params,
+            {} if sums_out(fit, program) else _latent_means(fit, program, params),
+        )
+
+    return _by_row(fit, data, modes)
+
+
+def _latent_modes(
+    fit: FitRecord, program: Program, params: Params, means: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    """The most probable values, from the posterior means where the configurations are too many to
+    sum over.
+    """
+    if sums_out(fit, program):
+        return fit.structure.latent_modes(program, params)
+    return {name: (means[name] > 0.5).to(means[name]) for name in program.names("latent")}
+
+
+def everything_of_rows(fit: FitRecord, data: Any) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """What :func:`posterior_latents` and :func:`decode_latents` say, in one go, and among the first
+    the continuous latents of the rows.
+    """
+
+    def both(fit: FitRecord, program: Program, params: Params) -> dict[str, Tensor]:
+        means = _latent_means(fit, program, params)
+        modes = _latent_modes(fit, program, params, means)
+        for name in set(program.names("latent")) - set(program.row_latents):
+            del means[name], modes[name]
+        own = {name: params[name] for name in fit.structure.local_sites if name in params}
+        return {f"mean {name}": value for name, value in (means | own).items()} | {
+            f"mode {name}": value for name, value in modes.items()
+        }
+
+    parts = _by_row(fit, data, both)
+    means, modes = (
+        {name[5:]: value for name, value in parts.items() if name.startswith(kind)}
+        for kind in ("mean ", "mode ")
+    )
+    return means, modes
+
+
+def log_likelihood_rows(fit: FitRecord, data: Any, out: str | Path | None = None) -> Tensor:
+    """Log-likelihood of each row, latents summed out, (N,); () for a program without a plate over
+    rows.
+
+    Given the activities, where the model has such local sites: those of the rows in ``data`` are
+    solved for. Where the configurations are too many to sum over, a stochastic lower bound of it:
+    :func:`inference.engines.gibbs_estimates.log_likelihood_rows`.
+
+    Args:
+        data: as :func:`posterior_latents`.
+        out: a folder, in which ``log_likelihood.npy`` is written; None for memory.
+    """
+
+    def rows(fit: FitRecord, program: Program, params: Params) -> dict[str, Tensor]:
+        structure = fit.structure
+        if structure.local_sites:
+            return {OF_ROWS: structure.conditional_rows(params, program.args[0])}
+        if sums_out(fit, program):
+            return {OF_ROWS: structure.marginal_rows(program, params)}
+        _, latents = _sweeps(fit, program, params)
+        generator = torch.Generator().manual_seed(fit.seed)
+        one = {name: value.unsqueeze(0) for name, value in params.items()}
+        return {
+            OF_ROWS: gibbs_estimates.log_likelihood_rows(
+                fit.structure.gibbs(program), one, latents, generator
+            )[0]
+        }
+
+    written = (
+        None if out is None else Written(usable_path("out", out, is_folder=True), num_rows_of(data))
+    )
+    return _by_row(fit, data, rows, written)[OF_ROWS]
+
+
+@torch.enable_grad()
+def reconstruct(fit: FitRecord, data: Any) -> Tensor:
+    """Every entry as one expects it of the row's latents, averaged over their posterior, (N, J); of
+    an item with categories the code of the most probable one; of a factorization the mean at the
+    activities that suit the row best.
+
+    Raises:
+        ValueError: for a model of which such expectations are not known.
+    """
+    out = []
+    for program in chunks(fit, data):
+        refuse_open(fit, program)
+        own = fit.structure.expected_rows(program, fit.params)
+        if own is None and (mixture := program.as_mixture(fit.params)) is not None:
+            weights = program.latent_marginals(fit.params)[mixture.latent]  # (n, C)
+            own = weights @ mixture.response.mean.reshape(weights.shape[1], -1)
+            given = program.args[0][
+                ..., own.shape[-1] :
+            ]  # covariates stand behind the items, as they are
+            own = torch.cat([own, given.to(own)], -1)
+        if own is None:
+            raise ValueError(
+                "reconstruct: what to expect of a row is known for mixtures, hidden Markov models,"
+                " models of binary latents over independent items and factorizations, and not for"
+                f" {fit.model_name}; fit.simulate(num_rows) draws whole rows, whose mean is an"
+                " expectation"
+            )
+        out.append(own.detach())
+    return torch.cat(out)
+
+
+def simulate_rows(fit: FitRecord, num_rows: int, seed: int = 0) -> dict[str, Tensor]:
+    """Rows drawn from the fitted program: latents and items, (num_rows, ...) by site.
+
+    Activities and the like are those of the fit where the number of rows is the same, else
+    resampled from them.
+    """
+    check_size("simulate", "num_rows", num_rows)
+    check_size("simulate", "seed", seed, least=0)
+    num_rows, seed = int(num_rows), int(seed)  # integers of NumPy and torch too
+    try:
+        inspect.signature(fit.model).bind(None, num_rows)
+    except TypeError:
+        raise ValueError(
+            "simulate: the program must take (data, num_rows), and draw that many rows where data"
+            " is None"
+        ) from None
+    local = {}
+    if fit.local:
+        own = len(next(iter(fit.local.values())))
+        picked = torch.randint(own, (num_rows,), generator=torch.Generator().manual_seed(seed))
+        picked = torch.arange(own) if num_rows == own else picked
+        local = {name: value[picked] for name, value in fit.local.items()}
+    try:
+        return simulate(fit.model, fit.params | local, seed, None, num_rows)
+    except ValueError as error:  # to which Pyro appends the shapes of its trace
+        raise ValueError(str(error).partition("\nTrace Shapes")[0]) from error

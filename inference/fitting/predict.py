@@ -1,0 +1,96 @@
+"""What a fit predicts of new rows, as plain arrays: latents, their probabilities, and how well the
+rows are described.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor
+
+from inference.base.diagnostics import as_array
+from inference.fitting.posterior import decode_latents, everything_of_rows, log_likelihood_rows
+
+if TYPE_CHECKING:
+    from inference.fitting.record import FitRecord
+
+
+def predicted(fit: FitRecord, data: Any, site: str | None = None) -> np.ndarray:
+    """The most probable value of one latent in each row.
+
+    Args:
+        fit: of a model with discrete latents; data: the rows.
+        site: the latent, which may be left out where there is one.
+
+    Returns:
+        (N,) of whole numbers for a latent of several values, (N, K) of 0 and 1 for K bits,
+        (sequences, steps) for a chain, -1 after the end.
+
+    Raises:
+        ValueError: for a model without discrete latents, or with several and none named.
+    """
+    modes = decode_latents(fit, data)
+    modes = (
+        modes
+        if fit.latents is None
+        else {name: value for name, value in modes.items() if name in fit.latents}
+    )
+    return whole_numbers(modes[_one("predict", fit, list(modes), site)])
+
+
+def probabilities(fit: FitRecord, data: Any, site: str | None = None) -> np.ndarray:
+    """The posterior of one latent in each row: of each of its values, or P(latent = 1) of each of
+    its bits.
+
+    Args, Raises: as :func:`predicted`.
+    """
+    means, modes = everything_of_rows(fit, data)
+    return as_array(means[_one("predict_proba", fit, list(modes), site)])
+
+
+def score(fit: FitRecord, data: Any) -> float:
+    """The mean over rows (sequences) of the log-likelihood, latents summed out; given the
+    activities, where the model has such local sites.
+
+    Where the configurations are too many to sum over, a stochastic lower bound of it.
+
+    Raises:
+        ValueError: for a program whose rows do not stand in one plate, or whose log-likelihood is
+            an integral that nobody has worked out.
+    """
+    rows = log_likelihood_rows(fit, data)
+    if rows.dim() != 1:
+        raise ValueError(
+            "score: a program with one plate over its rows was expected; log_likelihood_rows gives"
+            " what there is"
+        )
+    return float(rows.double().mean())
+
+
+def _one(caller: str, fit: FitRecord, sites: Sequence[str], site: str | None) -> str:
+    if not sites:
+        words = (
+            f"; {', '.join(fit.local)} of the rows are in fit.local, and posterior_frame(data)"
+            " works out those of new rows"
+            if fit.local
+            else ""
+        )
+        raise ValueError(f"{caller}: {fit.model_name} has no discrete latents{words}")
+    if site is None and len(sites) > 1:
+        raise ValueError(
+            f"{caller}: {fit.model_name} has several latents, {', '.join(map(repr, sites))}: say"
+            f" which, as {caller}(data, {sites[-1]!r})"
+        )
+    if site is not None and site not in sites:
+        raise ValueError(
+            f"{caller}: site must be one of {', '.join(map(repr, sites))}, got {site!r}"
+        )
+    return site if site is not None else sites[0]
+
+
+def whole_numbers(values: Tensor) -> np.ndarray:
+    """Whole numbers as such; a latent may have other values."""
+    array = as_array(values)
+    return array.astype(np.int64) if np.array_equal(array, np.round(array)) else array

@@ -1,0 +1,122 @@
+"""What a fit shows of itself at a prompt and in a notebook: a few lines, and no tensors."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ppl_models.parts.repr import counted, shown_settings
+
+if TYPE_CHECKING:
+    from inference.fitting.record import FitRecord
+
+
+MOST_SITES = 4
+
+
+def facts_of(fit: FitRecord) -> list[tuple[str, str]]:
+    """What somebody who meets a fit wants to know first, by name."""
+    facts = [
+        ("model", shown_settings(fit.model)),
+        ("data", _data(fit)),
+        ("latents", _latents(fit)),
+        ("engine", f"{shown_settings(fit.method)}: {course_of(fit)}"),
+        (
+            "log-likelihood" if fit.structure.relative_to is None else "log-likelihood ratio",
+            f"{_number(fit.log_likelihood)}{_given(fit)}",
+        ),
+        _size(fit),
+    ]
+    if fit.restarts.optimum is not None and fit.restarts.num_ended > 1:
+        facts.append(
+            (
+                "starts",
+                (
+                    f"the best optimum was reached by {fit.restarts.num_reached} of"
+                    f" {fit.restarts.num_ended}"
+                ),
+            )
+        )
+    if fit.warnings:
+        facts.append(("warnings", f"{len(fit.warnings)}, read them in fit.warnings"))
+    return facts
+
+
+def _size(fit: FitRecord) -> tuple[str, str]:
+    """BIC; where that does not apply, what was maximised."""
+    if fit.why_no_criteria is None:
+        return "BIC", f"{_number(fit.bic)}, {counted(fit.num_parameters, 'free parameter')}"
+    return "objective", f"{fit.objective:.5g}, {fit.objective_name} (BIC and AIC do not apply)"
+
+
+def rows_in_words(fit: FitRecord) -> str:
+    """How many rows a fit is of, or sequences of how many time points."""
+    if not has_sequences(fit):
+        return f"{counted(fit.num_rows, 'row')}{_weights(fit)}"
+    points = counted(int(fit.num_observations or fit.num_rows), "time point")
+    return (
+        f"1 sequence of {points}"
+        if fit.num_rows == 1
+        else f"{counted(fit.num_rows, 'sequence')}, {points} in all"
+    )
+
+
+def has_sequences(fit: FitRecord) -> bool:
+    """Whether a row is a sequence of steps."""
+    return bool(fit.structure.row_columns)
+
+
+def _data(fit: FitRecord) -> str:
+    if has_sequences(fit) or not fit.item_names:
+        return rows_in_words(fit)
+    return (
+        f"{counted(fit.num_rows, 'row')} of {counted(len(fit.item_names), 'column')}{_weights(fit)}"
+    )
+
+
+def _weights(fit: FitRecord) -> str:
+    return (
+        ""
+        if fit.row_weights is None
+        else f" whose weights add up to {float(fit.row_weights.sum()):,.6g}"
+    )
+
+
+def _latents(fit: FitRecord) -> str:
+    sites = [f"{name} ({_values(*sizes)})" for name, sizes in (fit.latents or {}).items()]
+    sites += [f"{label.name}" for label in fit.structure.labels() if not fit.latents]
+    continuous = [*(fit.local or {}), *fit.structure.integrated_sites]
+    sites += [f"{name} (continuous)" for name in dict.fromkeys(continuous)]
+    more = f" and {len(sites) - MOST_SITES} more" if len(sites) > MOST_SITES else ""
+    return (", ".join(sites[:MOST_SITES]) + more) or "none"
+
+
+def _values(count: int, num_values: int) -> str:
+    if num_values == 2 and count > 1:
+        return f"{count} bits"
+    return f"{num_values} values" + (f", {count} in a row" if count > 1 else "")
+
+
+def course_of(fit: FitRecord) -> str:
+    """How far a fit came, in words: iterations, or chains and draws."""
+    if fit.draws is not None:
+        chains, draws = next(iter(fit.draws.values())).shape[:2]
+        return (
+            f"{counted(chains, 'chain')} of {counted(draws, 'draw')},"
+            f" {'converged' if fit.converged else 'not converged'}"
+        )
+    if fit.converged:
+        return f"converged after {counted(fit.num_iterations, 'iteration')}"
+    return f"did not converge in {counted(fit.num_iterations, 'iteration')}"
+
+
+def _given(fit: FitRecord) -> str:
+    if fit.structure.relative_to is not None:
+        return f" (to {fit.structure.relative_to})"
+    return (
+        f" (given {' and '.join(fit.structure.local_sites)})" if fit.structure.local_sites else ""
+    )
+
+
+def _number(value: float) -> str:
+    return f"{value:,.2f}" if math.isfinite(value) else "not known"

@@ -1,0 +1,136 @@
+"""What a user's program must be before any work is spent on it; every refusal names the site, its
+line, and what to do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+
+from inference.programs.program import Program
+from inference.programs.sites import law_of
+
+FIXED_SUPPORTS = (
+    constraints.real,
+    constraints.boolean,
+    constraints.nonnegative_integer,
+    constraints.positive_integer,
+    constraints.positive,
+    constraints.nonnegative,
+    constraints.unit_interval,
+)  # those that no parameter moves
+
+
+def check_program(program: Program) -> None:
+    """Refuse a program that no engine can fit; a model that checks its data itself is taken as it
+    is.
+
+    Args:
+        program: with all its data.
+
+    Raises:
+        ValueError: for ``pyro.param`` sites, plates that draw a part of the rows, a program without
+            parameters or without anything observed, sites of many values outside any plate, and
+            data outside the support of their law or whose density is not a number.
+    """
+    trace = program.first_trace
+    if trace is None:
+        return
+    lines = {site.name: f" ({site.line})" if site.line else "" for site in program.sites}
+    for name, node in trace.nodes.items():
+        if node["type"] == "param":
+            raise ValueError(
+                f"pyro.param site {name!r}: parameters were expected as sample sites with a prior,"
+                f" which the engines find by themselves; write pyro.sample({name!r},"
+                " dist.Normal(0.0, 10.0)) or a law with the support it needs (Gamma, Beta,"
+                " Dirichlet)"
+            )
+        if (
+            type(node.get("fn")).__name__ == "_Subsample"
+            and node["value"] is not None
+            and len(node["value"]) < node["fn"].size
+        ):
+            raise ValueError(
+                f"plate {name!r} draws {len(node['value'])} of {node['fn'].size} rows at every run,"
+                " and the engines need the same rows each time: leave subsample_size out"
+            )
+    observed = [site for site in program.sites if site.kind == "observed"]
+    if not observed:
+        raise ValueError(
+            "the program observes nothing: give the site of the data obs=..., as in"
+            " pyro.sample('y', dist.Normal(mean, 1.0), obs=data)"
+        )
+    if not program.names("parameter") and not program.names("local"):
+        raise ValueError(
+            "the program has no parameters: nothing is left to estimate. Parameters are continuous"
+            " sample sites outside the plate over rows, such as pyro.sample('mean',"
+            " dist.Normal(0.0, 10.0))"
+        )
+    for site in program.sites:
+        node = trace.nodes[site.name]
+        if not isinstance(node["value"], Tensor | int | float | bool):
+            raise ValueError(
+                f"site {site.name!r}{lines[site.name]}: a tensor was expected, got"
+                f" {type(node['value']).__name__}"
+            )
+        if site.kind != "parameter":
+            _check_plates(site.name, lines[site.name], node)
+        if site.kind == "observed":
+            _check_values(site.name, lines[site.name], node)
+
+
+def _check_plates(name: str, line: str, node: Any) -> None:
+    """Every dim of a site with more than one entry belongs to a plate."""
+    value, event_dim = torch.as_tensor(node["value"]), node["fn"].event_dim
+    shape = value.shape[: value.dim() - event_dim]
+    try:
+        batch = torch.broadcast_shapes(node["fn"].batch_shape, shape)
+    except RuntimeError as error:
+        raise ValueError(
+            f"site {name!r}{line}: values of shape {tuple(node['fn'].batch_shape)} were expected,"
+            f" as its law and plates have them, got {tuple(shape)}"
+        ) from error
+    in_plates = {frame.dim for frame in node["cond_indep_stack"] if frame.vectorized}
+    for dim in range(-len(batch), 0):
+        if batch[dim] > 1 and dim not in in_plates:
+            raise ValueError(
+                f"site {name!r}{line} has {batch[dim]} values in dim {dim}, which stands in no"
+                " plate, so that they cannot be told from values of a latent: put it inside with"
+                f" pyro.plate('rows', {batch[dim]}):, or make it one "
+                + ("number by .sum()" if law_of(node["fn"]) == "Unit" else "vector by .to_event(1)")
+            )
+
+
+def _check_values(name: str, line: str, node: Any) -> None:
+    fn, value = node["fn"], torch.as_tensor(node["value"])
+    mask = node["mask"]
+    base = getattr(fn.support, "base_constraint", fn.support)
+    if any(base is fixed for fixed in FIXED_SUPPORTS) or isinstance(
+        base, constraints.integer_interval
+    ):
+        inside = base.check(value)
+        if isinstance(mask, Tensor) and not fn.event_dim:
+            inside = inside | ~mask
+        if not bool(inside.all()):
+            wrong = (
+                value[~inside.expand(value.shape)].ravel()[0]
+                if inside.dim() <= value.dim()
+                else value.ravel()[0]
+            )
+            raise ValueError(
+                f"observed site {name!r}{line}: values with support {base} were expected, got"
+                f" {float(wrong):g}"
+            )
+    with torch.no_grad():
+        density = fn.log_prob(value)
+    if isinstance(mask, Tensor):
+        density = torch.where(mask, density, torch.zeros_like(density))
+    if bool(density.isnan().any()):
+        raise ValueError(
+            f"observed site {name!r}{line}: the log density of {int(density.isnan().sum())} of"
+            f" {density.numel()} entries is not a number, so its law holds NaN: a covariate that is"
+            " missing must be filled in, or given a law of its own, before the fit"
+        )

@@ -1,0 +1,263 @@
+r"""Rivals of ACDC for the number of components, as small functions of fits, and one table for all
+of them.
+
+The thesis' BIC :math:`K \log N - 2 \log p + 2 \log K!` counts one parameter a component; the
+parameter-counting ones use ``Fit.num_parameters``, activities included where they were estimated
+(fixed effects).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from inference.acdc.criterion import AcdcResult
+from inference.base.outcome import StartsWarning
+from inference.base.progress import NoProgress, RichProgress
+from inference.fitting.columns import checked_as_fitted
+from inference.fitting.fit import fit
+from inference.fitting.result import Fit
+from inference.programs.data import checked
+from inference.programs.global_state import quiet
+from inference.selection.growing import grow_again
+from ppl_models.parts.repr import shows_briefly
+from ppl_models.parts.validation import check_size
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def fit_grid(
+    factory: Callable[[int], Any],
+    data: Any,
+    grid: object,
+    num_restarts: int | None = None,
+    seed: int = 0,
+    progress: bool = False,
+) -> dict[int, Fit]:
+    """One fit for each number of components, by the family's recommended engine.
+
+    Args:
+        factory: number of components -> model.
+        data: the table; grid: the numbers.
+        num_restarts: of each fit, the family's own number if None; seed: of each fit.
+        progress: show a bar on standard error.
+
+    Warns:
+        StartsWarning: for a number whose log-likelihood stays below that of a smaller one.
+
+    Raises:
+        ValueError: for an empty grid or one with repetitions, or a model that refuses the data,
+            before any fit.
+    """
+    sizes = [int(k) for k in grid]  # type: ignore[attr-defined]
+    if not sizes or len(set(sizes)) != len(sizes):
+        raise ValueError(f"fit_grid: grid must hold different numbers of components, got {sizes}")
+    models = {k: factory(k) for k in sorted(sizes)}
+    with quiet():  # what is wrong with a size is said before any fit, the rest by the fits
+        for model in models.values():
+            checked(model, data, for_fit=True)
+    fits: dict[int, Fit] = {}
+    with RichProgress("fits", len(models)) if progress else NoProgress() as bar:
+        for k, model in models.items():
+            with (
+                nullcontext() if num_restarts is None else quiet(StartsWarning)
+            ):  # with a number the caller said how hard to look; it stays in the fit's own list
+                fits[k] = fit(model, data, num_restarts=num_restarts, seed=seed)
+            bar.update(len(fits), objective=fits[k].objective, active=len(models) - len(fits))
+    again, _ = grow_again(list(fits), list(fits.values()), data, seed)
+    return dict(zip(fits, again, strict=True))
+
+
+def bic_thesis(result: Fit) -> float:
+    """K log N - 2 log p + 2 log K!, as the thesis has it; smaller is better."""
+    k: int = result.model.num_components  # type: ignore[attr-defined]
+    return k * math.log(result.num_rows) - 2 * result.log_likelihood + 2 * math.lgamma(k + 1)
+
+
+def bic_parameters(result: Fit) -> float:
+    """P log N - 2 log p with P the free parameters, activities included; smaller is better."""
+    return result.bic
+
+
+def bic_parameters_cells(result: Fit) -> float:
+    """P log(N J) - 2 log p: the other defensible sample size; smaller is better."""
+    cells = result.num_rows * result.model.num_items  # type: ignore[attr-defined]
+    return result.num_parameters * math.log(cells) - 2 * result.log_likelihood
+
+
+def aic(result: Fit) -> float:
+    """2 P - 2 log p; smaller is better."""
+    return 2 * result.num_parameters - 2 * result.log_likelihood
+
+
+@shows_briefly
+@dataclass(frozen=True, eq=False)
+class ParallelAnalysis:
+    """Eigenvalues beside those of permuted data.
+
+    Args:
+        eigenvalues: falling, (J,); null_mean, null_quantile: of the permuted data, (J,).
+        chosen: length of the leading run of eigenvalues above the null quantile.
+        matrix: which matrix was decomposed; the answer depends on it.
+    """
+
+    eigenvalues: np.ndarray
+    null_mean: np.ndarray
+    null_quantile: np.ndarray
+    chosen: int
+    matrix: str
+
+
+def parallel_analysis(
+    data: Any, num_permutations: int = 20, quantile: float = 0.95, seed: int = 0
+) -> ParallelAnalysis:
+    """Horn's parallel analysis (1965, doi:10.1007/BF02289447) with columns permuted independently.
+
+    Whole counts: the covariance matrix of their square roots; else the correlation matrix.
+
+    Raises:
+        ValueError: for missing or infinite entries, fewer than three rows, constant columns of
+            continuous data, or settings out of range.
+    """
+    x = np.asarray(data, float)
+    if x.ndim != 2 or len(x) < 3 or not np.isfinite(x).all():
+        raise ValueError(
+            "parallel_analysis: a complete finite table of at least three rows was expected, got"
+            f" shape {x.shape}"
+        )
+    check_size("parallel_analysis", "num_permutations", num_permutations)
+    if not 0 < quantile < 1:
+        raise ValueError(f"parallel_analysis: quantile must lie between 0 and 1, got {quantile!r}")
+    counts = bool((x >= 0).all() and (x == np.round(x)).all())
+    matrix = "covariance of square roots" if counts else "correlation"
+    if counts:
+        x = np.sqrt(x)
+    elif not (x.std(0) > 0).all():
+        raise ValueError(f"parallel_analysis: column {int(np.argmin(x.std(0) > 0))} is constant")
+    x = x - x.mean(0)
+    x = x if counts else x / x.std(0)
+
+    def eigenvalues(table: np.ndarray) -> np.ndarray:
+        values: np.ndarray = np.linalg.svd(table, compute_uv=False) ** 2 / len(table)
+        return values
+
+    rng = np.random.default_rng(seed)
+    null = np.array([eigenvalues(rng.permuted(x, axis=0)) for _ in range(num_permutations)])
+    own, limit = eigenvalues(x), np.quantile(null, quantile, axis=0)
+    above = own > limit
+    chosen = len(above) if above.all() else int(np.argmin(above))
+    return ParallelAnalysis(own, null.mean(0), limit, chosen, matrix)
+
+
+def held_out_log_likelihood(
+    factory: Callable[[int], Any],
+    data: Any,
+    num_components: int,
+    share: float = 0.1,
+    num_restarts: int | None = None,
+    seed: int = 0,
+) -> float:
+    """Mean log-likelihood of an entry left out of the fit (Wold 1978 style: cells, not rows);
+    larger is better.
+
+    For Poisson factorizations, whose fits leave missing entries out.
+
+    Raises:
+        ValueError: for a share outside (0, 1), or a model that holds no activities.
+    """
+    if not 0 < share < 1:
+        raise ValueError(f"held_out_log_likelihood: share must lie between 0 and 1, got {share!r}")
+    model = factory(num_components)
+    table, _ = checked(model, data, for_fit=True)
+    generator = torch.Generator().manual_seed(seed)
+    out = (torch.rand(table.shape, generator=generator) < share) & ~table.isnan()
+    result = fit(model, table.masked_fill(out, math.nan), num_restarts=num_restarts, seed=seed)
+    if result.local is None or "scales" in result.params:
+        raise ValueError(
+            "held_out_log_likelihood: a Poisson factorization was expected, got"
+            f" {type(model).__name__}"
+        )
+    rates = (result.local["activities"] @ result.params["signatures"])[out].clamp(min=1e-12)
+    return float(torch.distributions.Poisson(rates).log_prob(table[out]).mean())
+
+
+def cophenetic_correlation(result: Fit, data: Any) -> float:
+    """Brunet et al. (2004, doi:10.1073/pnas.0308531101): how alike the restarts group the rows; 1
+    is most stable.
+
+    Every restart assigns a row to its largest activity; the consensus matrix is clustered by
+    average linkage. Restarts are all used: give ``Factorize(race=False)`` where those that fell
+    behind should be run to the end.
+
+    Raises:
+        ValueError: for a fit with one restart, or a model that holds no activities.
+    """
+    signatures = result.restarts.params.get("signatures")
+    if signatures is None or len(signatures) < 2:
+        raise ValueError(
+            "cophenetic_correlation: a factorization fitted with at least two restarts was expected"
+        )
+    from scipy.cluster.hierarchy import average, cophenet
+    from scipy.spatial.distance import squareform
+
+    table, _ = checked_as_fitted(result, data)
+    together = np.zeros((len(table), len(table)))
+    for r in range(len(signatures)):
+        own = {name: value[r] for name, value in result.restarts.params.items()}
+        group = result.structure.solve_local(own, table)["activities"].argmax(-1).numpy()
+        together += group[:, None] == group
+    distance = squareform(1 - together / len(signatures), checks=False)
+    if distance.max() == distance.min():
+        return 1.0
+    return float(cophenet(average(distance), distance)[0])
+
+
+def compare_criteria(
+    fits: Mapping[int, Fit], data: Any, acdc_result: AcdcResult | None = None
+) -> pd.DataFrame:
+    """One row a criterion: what it chooses, and its value at every K (NaN where it has none).
+
+    Criteria made of likelihoods are left out where a fit has only a bound of its own. Parallel
+    analysis is left out of fewer than three rows, with gaps, and where a measurement is constant.
+
+    Args:
+        fits: number of components -> fit; data: the table; acdc_result: of
+            :func:`inference.acdc.criterion.acdc`.
+
+    Raises:
+        ValueError: for no fits.
+    """
+    import pandas as pd
+
+    if not fits:
+        raise ValueError("compare_criteria: fits must not be empty")
+    sizes = sorted(fits)
+    rows: dict[str, dict[str, float]] = {}
+    for name, criterion in (
+        ("BIC (thesis)", bic_thesis),
+        ("BIC, log N", bic_parameters),
+        ("BIC, log NJ", bic_parameters_cells),
+        ("AIC", aic),
+    ):
+        values = [criterion(fits[k]) for k in sizes]
+        if not np.isfinite(values).all():
+            continue  # a likelihood known by a bound only
+        rows[name] = {
+            "chosen": sizes[int(np.argmin(values))],
+            **{str(k): v for k, v in zip(sizes, values, strict=True)},
+        }
+    table = np.asarray(data, float)
+    if table.ndim == 2 and table.shape[1] > 1:
+        with suppress(ValueError):  # no analysis of this table
+            rows["parallel analysis"] = {"chosen": parallel_analysis(table).chosen}
+    if acdc_result is not None:
+        left = {str(k): value for k, value in acdc_result.left.items() if k in sizes}
+        rows["ACDC"] = {"chosen": acdc_result.chosen, **left}
+    return pd.DataFrame.from_dict(rows, orient="index")

@@ -1,0 +1,1 @@
+"""How many components, of which law, and with how much confidence."""
