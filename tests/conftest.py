@@ -64,7 +64,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Objects of imports and of the collection, which stay to the end, are no garbage to look for."""
+    """Exempt objects of imports and collection, which stay to the end, from the collector."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000)
