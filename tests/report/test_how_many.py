@@ -65,7 +65,7 @@ def judged(answer, **own):
             {"word": "law wrong at every K", "misfit": 9.0},
             "bad",
             "which is a guess",
-            "offer other laws",
+            "offer other distributions",
         ),
     ],
 )
