@@ -20,6 +20,7 @@ from collections.abc import Sequence
 
 import torch
 from _bench import Lines, command_line, reference, run, seeds
+from papers.sparse_coding import load_paired_dictionary
 from torch import Tensor
 
 from inference import fit
@@ -37,7 +38,7 @@ from inference.structures.dictionary.decoders import (
     unit_columns,
 )
 from ppl_models import SparseCoding
-from ppl_models.datasets import load_paired_dictionary, paired_dictionary, sample_sparse_codes
+from ppl_models.datasets import paired_dictionary, sample_sparse_codes
 
 PUBLISHED = reference("sparse_coding")
 NUM_HELD_OUT, SPARSITY = 1_000, 5

@@ -108,20 +108,15 @@ PUBLIC = {
     ),
     "ppl_models.datasets": (
         """
-        AttributeDesign causal_attributes FractionSubtraction load_fraction_subtraction mastery_test
-        Digits GridWorld MnistDigits MutationCounts Newsgroups NoisyOrSample OptionSequences
-        PlantRegions ResponseTimes SCENES SYNTHETIC_BREAST Scene Table UnlockPickup deep_design
-        empty_graph_accuracy fetch flip_columns generic_design image_design image_uniform_design
-        load_breast load_digits load_mnist_digits load_newsgroups load_noisy_or_sample
-        load_paired_dictionary load_plant_base load_plant_regions load_response_times load_scene
-        load_timss load_unlock_pickup local_file negative_binomial_mixture options_chain
-        paired_dictionary random_design random_options read_table sample_noisy_or
-        sample_sparse_codes simulate_mutations simulate_options simulate_scene skew_normal_mixture
-        skew_normal_mixture_50d split_counts stream_sequences strict_design thresholded
-        thresholded_normals uniform_design ImagePairs IndependentMixture IndependentSample
-        MixedTable MnistImages NormalComponents UniformCells image_pairs load_diabetes_table
-        load_mnist_images load_timss_table mnist_pairs simulate_checkerboard simulate_trivariate
-        simulate_two_gaussians
+        AttributeDesign causal_attributes FractionSubtraction load_fraction_subtraction
+        mastery_test Digits GridWorld MnistDigits MutationCounts Newsgroups OptionSequences
+        ResponseTimes Table image_design load_breast load_digits load_mnist_digits
+        load_newsgroups load_response_times load_timss negative_binomial_mixture
+        options_chain paired_dictionary read_table sample_noisy_or sample_sparse_codes
+        simulate_mutations simulate_options skew_normal_mixture split_counts
+        stream_sequences strict_design ImagePairs IndependentSample MixedTable MnistImages
+        image_pairs load_diabetes_table load_mnist_images load_timss_table
+        simulate_checkerboard simulate_trivariate simulate_two_gaussians
     """
     ),
 }

@@ -82,7 +82,7 @@ def select_dde(
     """
     with one_line_errors(None, verbose, out=out, overwrite=overwrite):
         from inference.programs.global_state import listening
-        from inference.report.choice_page import write_choice_report
+        from inference.report.answers import write_choice_report
         from inference.selection.dimension import select_dimension
         from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
 

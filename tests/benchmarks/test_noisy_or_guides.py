@@ -23,7 +23,8 @@ from torch import Tensor
 
 from inference.programs.program import Program
 from ppl_models import NoisyOr
-from ppl_models.datasets import random_design, sample_noisy_or
+from ppl_models.datasets import sample_noisy_or
+from ppl_models.datasets.noisy_or import random_design
 from ppl_models.descriptions.noisy_or import weight_of_failure, weight_of_leak
 
 F64 = torch.float64

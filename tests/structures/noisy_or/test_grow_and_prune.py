@@ -19,7 +19,8 @@ from inference.programs.program import Program
 from inference.structures.noisy_or.em_steps import CauseRows
 from inference.structures.noisy_or.grow_and_prune import Search, used_latents
 from ppl_models import NoisyOr
-from ppl_models.datasets import image_design, mastery_test, random_design, sample_noisy_or
+from ppl_models.datasets import image_design, mastery_test, sample_noisy_or
+from ppl_models.datasets.noisy_or import random_design
 
 F64 = torch.float64
 

@@ -25,7 +25,8 @@ from inference.structures.noisy_or.likelihood import (
 )
 from inference.structures.noisy_or.truncated_em import OpenRows
 from ppl_models import NoisyOr
-from ppl_models.datasets import random_design, sample_noisy_or
+from ppl_models.datasets import sample_noisy_or
+from ppl_models.datasets.noisy_or import random_design
 
 F64 = torch.float64
 

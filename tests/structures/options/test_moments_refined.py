@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+from papers.options import random_options
 from scipy.optimize import minimize_scalar
 from support.option_moments import SIZES, chain_moments, error, exact_moments
 
@@ -15,7 +16,7 @@ from inference.structures.options.moments import (
     refine_moments,
     state_by_state,
 )
-from ppl_models.datasets import options_chain, random_options
+from ppl_models.datasets import options_chain
 from ppl_models.datasets.options import stationary_law
 
 

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 import torch
+from papers import kernels
+from papers.kernels import KernelEM, kernel_em
 
-from inference.structures.classifiers import kernels
-from inference.structures.classifiers.kernels import KernelEM, kernel_em
 from ppl_models.datasets import simulate_checkerboard, simulate_two_gaussians
 
 F64 = torch.float64

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from papers.hyperspectral import load_scene, simulate_scene
 from scipy.io import savemat
 
 from inference import fit
 from inference.metrics import match_components
 from inference.plots.components import plot_abundances
 from ppl_models import GaussianFactorization
-from ppl_models.datasets import load_scene, simulate_scene
 
 
 def test_a_simulated_scene_is_a_linear_mixture():

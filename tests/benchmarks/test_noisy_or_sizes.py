@@ -6,11 +6,12 @@ import math
 
 import pytest
 import torch
+from papers.noisy_or_sizes import fit_sizes
 
 from inference import EM, SAEM, ConvergenceWarning, fit
-from inference.selection.noisy_or_sizes import fit_sizes
 from ppl_models import DeepNoisyOr, NoisyOr
-from ppl_models.datasets import random_design, sample_noisy_or
+from ppl_models.datasets import sample_noisy_or
+from ppl_models.datasets.noisy_or import random_design
 
 METHOD = EM(
     max_iterations=25, tolerance=1e-5, parameter_tolerance=1e-2, acceleration=None
