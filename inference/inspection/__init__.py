@@ -1,6 +1,5 @@
 """Inspection of fitted latents: topics, classes, causes, dictionaries, options, states."""
 
-from inference.inspection.attributes import reversals as reversals
 from inference.inspection.classification import (
     class_accuracy as class_accuracy,
     classify_rows as classify_rows,
@@ -19,8 +18,6 @@ from inference.inspection.hidden_markov import (
     filter_states as filter_states,
     forecast as forecast,
     pseudo_residuals as pseudo_residuals,
-    sample_states as sample_states,
-    smooth_states as smooth_states,
     viterbi_states as viterbi_states,
 )
 from inference.inspection.item_curves import (
@@ -37,16 +34,13 @@ from inference.inspection.noisy_or import (
     filter_latents as filter_latents,
     filter_merge_refit as filter_merge_refit,
     matching_stability as matching_stability,
-    merge_latents as merge_latents,
     recovery as recovery,
     trim as trim,
 )
 from inference.inspection.options import (
     filter_options as filter_options,
-    log_likelihood_parts as log_likelihood_parts,
     predict_actions as predict_actions,
     sample_options as sample_options,
-    smooth_options as smooth_options,
     viterbi_options as viterbi_options,
 )
 from inference.inspection.q_validation import (
@@ -66,9 +60,7 @@ from inference.inspection.topics import (
     perplexity as perplexity,
     predictive_perplexity as predictive_perplexity,
     representative_words as representative_words,
-    top_words as top_words,
     topic_similarity as topic_similarity,
-    word_probabilities as word_probabilities,
 )
 from ppl_models.parts.surface import promised as _promised
 
