@@ -261,7 +261,7 @@ def _select(
     from inference.acdc.criterion import acdc
     from inference.programs.global_state import listening
     from inference.report.how_many import write_how_many_report
-    from inference.selection.order_selection.rule import select_components
+    from inference.selection.order_selection.select_components import select_components
 
     with listening() as caught:
         answer = select_components(

@@ -28,7 +28,7 @@ from inference.cli.app import (
 )
 
 if TYPE_CHECKING:
-    from inference.selection.order_selection.answer import HowMany
+    from inference.selection.order_selection.result import HowMany
 
 
 class Criterion(StrEnum):
@@ -118,8 +118,8 @@ def select_pmf(
             fit_grid,
             parallel_analysis,
         )
-        from inference.selection.order_selection.rule import (
-            PLAIN_GRIDS,
+        from inference.selection.order_selection.counting import LARGEST
+        from inference.selection.order_selection.select_components import (
             plain_grids,
             select_components,
         )
@@ -143,7 +143,7 @@ def select_pmf(
         check_out(out, overwrite)
         frame = read_frame(data, columns, can_choose=True)
         compared, halves, left_out = _for_halves(
-            sizes or list(range(1, min(PLAIN_GRIDS[-1], *frame.shape) + 1)), len(frame), halves
+            sizes or list(range(1, min(LARGEST[-1], *frame.shape) + 1)), len(frame), halves
         )
         if left_out:
             warn(left_out)

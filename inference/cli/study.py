@@ -164,16 +164,16 @@ def _data(
     design: Design, rows: int, seed: int, published: bool
 ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
     """Truth, rows to fit, and 1,000 held-out rows."""
-    from ppl_models import datasets
+    from ppl_models.datasets import noisy_or
 
     if published:
-        sample = datasets.load_noisy_or_sample(design.value)
+        sample = noisy_or.load_noisy_or_sample(design.value)
         return sample.truth, sample.train[:rows], sample.held_out
     if design is Design.img:
-        truth = datasets.image_design()
+        truth = noisy_or.image_design()
     elif design is Design.unif:
-        truth = datasets.uniform_design()
+        truth = noisy_or.uniform_design()
     else:
-        truth = datasets.random_design(8 if design is Design.con8 else 24)
-    data, _ = datasets.sample_noisy_or(truth, rows + 1000, seed=seed)
+        truth = noisy_or.random_design(8 if design is Design.con8 else 24)
+    data, _ = noisy_or.sample_noisy_or(truth, rows + 1000, seed=seed)
     return truth, data[1000:], data[:1000]

@@ -23,8 +23,7 @@ from inference.fitting.record import FitRecord
 from inference.identifiability.of_fit import IdentifiabilityText, report_of
 from inference.programs.tables import first_tensor
 from inference.structures.options.align import align_options, policy_error
-from inference.structures.options.moment_counts import OptionMoments
-from inference.structures.options.moments import MomentDiagnostics, state_by_state
+from inference.structures.options.moments import MomentDiagnostics, OptionMoments, state_by_state
 from inference.structures.options.structure import OptionsStructure
 from ppl_models.descriptions.options import ChainDescription, with_high
 

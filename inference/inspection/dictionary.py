@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from inference.structures.dictionary.codes import decode
-from inference.structures.dictionary.decoders import Shrinkage
+from inference.structures.dictionary.decoders import Shrinkage, decode
 from ppl_models.parts.repr import shows_briefly
 
 RECOVERED = 0.002  # squared distance

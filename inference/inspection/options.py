@@ -10,14 +10,17 @@ from torch import Tensor
 
 from inference.fitting.columns import checked_as_fitted
 from inference.programs.global_state import isolated
-from inference.structures.options.forward_backward import Along, parts_of, steps_along, steps_of
-from inference.structures.options.paths import (
+from inference.structures.options.forward_backward import (
+    Along,
     MostProbable,
     Smoothed,
     filter_,
+    parts_of,
     predict,
     sample_paths,
     smooth,
+    steps_along,
+    steps_of,
     viterbi,
 )
 from ppl_models.descriptions.options import ChainDescription, PolicyDescription

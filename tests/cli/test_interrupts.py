@@ -15,7 +15,7 @@ from inference import Fit
 from inference.report.results_folder import read_results
 
 pytestmark = [
-    pytest.mark.usefixtures("unpainted"),
+    pytest.mark.usefixtures("unpainted", "few_refits"),
     pytest.mark.filterwarnings(
         "ignore::inference.ConvergenceWarning", "ignore::inference.BoundWarning"
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from papers.options import random_options
 from support.option_moments import exact_moments
 
 from inference import EM, fit
@@ -11,7 +12,7 @@ from inference.identifiability import check_options, identifiability_of
 from inference.identifiability.options import exact_moments as option_moments
 from inference.programs import Program
 from ppl_models import OptionsHMM
-from ppl_models.datasets import options_chain, random_options
+from ppl_models.datasets import options_chain
 
 
 @pytest.mark.parametrize("seed", range(3))

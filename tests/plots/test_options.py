@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from papers.options import random_options
 from support.fitted_examples import mixture_fit
 from typer.testing import CliRunner
 
@@ -27,8 +28,9 @@ from inference.plots import (
 from inference.report import write_report
 from inference.structures.options.align import align_options, permute_options, policy_error
 from ppl_models import ContinuousOptionsHMM, Network, OptionsHMM
-from ppl_models.datasets import GridWorld, OptionSequences, random_options
+from ppl_models.datasets import GridWorld, OptionSequences
 
+pytestmark = pytest.mark.usefixtures("few_refits")
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 
 
