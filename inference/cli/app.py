@@ -6,11 +6,13 @@ interrupted. Everything heavy is imported inside the commands.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
 import logging
 import math
 import threading
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -20,8 +22,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from inference.cli.reading import names_of
+from inference.cli.reading import ROW_LAWS, names_of
 from inference.cli.streaming import fit_blocks, numbered
+from ppl_models.data.items import CATEGORIES, FAMILIES, ORDERED, RESPONSES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,8 +48,9 @@ fit_app, select_app, study_app = (
         "Repeat a published study with data of a known truth.",
     )
 )
-for group, name in ((fit_app, "fit"), (select_app, "select"), (study_app, "study")):
-    app.add_typer(group, name=name)
+GROUPS = {"fit": fit_app, "select": select_app, "study": study_app}
+for group in GROUPS:
+    app.add_typer(GROUPS[group], name=group)
 
 USER_ERROR, INTERRUPTED = 2, 130
 pressed = threading.Event()  # Ctrl-C
@@ -69,7 +73,7 @@ def _common(
         typer.Option(
             "--version",
             is_eager=True,
-            callback=lambda wanted: _show_version(wanted),
+            callback=_show_version,
             help="Show the version and leave.",
         ),
     ] = False,
@@ -84,120 +88,76 @@ def _common(
 # ---------------------------------------------------------------------- options
 
 Call = SimpleNamespace  # values of a command line, by the names of its options
-Option = tuple[Any, Any]  # a type, and a typer.Option or typer.Argument
+OPTIONS = Path(__file__).with_name("options.toml")
+TYPES = {
+    "text": str, "int": int, "float": float, "path": Path, "flag": bool,
+    "texts": list[str], "paths": list[Path],
+}  # fmt: skip
+NAMES = {
+    "families": ", ".join((*FAMILIES, *ROW_LAWS)),
+    "item_families": ", ".join((*RESPONSES, *ORDERED, CATEGORIES)),
+}  # filled in where a help has them in braces
 
 
-def option(kind: Any, default: Any, words: str, *flags: str, **settings: Any) -> Option:
-    """One option: type, default (``...`` where it is required), help, and how it is written.
-
-    Args:
-        kind: type of the value; None is one more where it is the default.
-        default: the value where it is left out.
-        words: its help.
-        flags: as it is written, by its name if not given.
-        settings: others of :func:`typer.Option`.
-    """
-    if default is None:
-        kind = kind | None
-    return kind, typer.Option(default, *flags, help=words, **settings)
+@functools.cache
+def _tables() -> dict[str, Any]:
+    return tomllib.loads(OPTIONS.read_text(encoding="utf-8"))
 
 
-def argument(kind: Any, default: Any, words: str, **settings: Any) -> Option:
-    """One positional argument, as :func:`option`."""
-    return (kind | None if default is None else kind), typer.Argument(
-        default, help=words, **settings
-    )
+def _choices(name: str, values: list[str]) -> Any:
+    return StrEnum(name, [(value, value) for value in values])
 
 
-def flag(name: str, words: str, *short: str) -> Option:
-    """An option without a value."""
-    return bool, typer.Option(False, name, *short, help=words)
-
-
-def choices(name: str, values: str) -> Any:
-    """The type of an option that takes one of a few values."""
-    return StrEnum(name, {value.replace("-", "_"): value for value in values.split()})
-
-
-def starts(default: int | None, words: str) -> Option:
-    """The number of starts, under both of its names."""
-    return option(int, default, words, "--restarts", "--starts", min=1)
-
-
-TABLE = "csv, tsv, parquet, arrow, npy, npz (file.npz:array), or a folder of parquet files."
-PLAIN_GRID = "both ends included; 1:6 where it is left out, and 1:12 if 6 are too few."
-SHARED: dict[str, Option] = {
-    "data": argument(str, ..., f"Table with one row a unit: {TABLE}", metavar="DATA"),
-    "folder": argument(Path, ..., "Folder that fit or demo wrote.", metavar="DIR"),
-    "out": option(Path, ..., "Folder for the results; made if need be."),
-    "columns": option(
-        str,
-        None,
-        "Columns to use; all where this is left out. Leave ids, names and constant columns out "
-        "here.",
-        metavar="A,B,...",
-    ),
-    "covariates": option(
-        str,
-        None,
-        "Columns, beside those of --columns, that the group or the deepest latents of a row depend"
-        " on; those of texts count as categories.",
-        metavar="A,B,...",
-    ),
-    "covariates_missing": option(
-        choices("Gaps", "refuse drop"),
-        "refuse",
-        "Where rows lack a covariate: refuse the table, or drop these rows and say how many.",
-    ),
-    "image_shape": option(
-        str, None, "The items are the pixels of an image, row by row.", metavar="ROWS,COLUMNS"
-    ),
-    "restarts": starts(
-        None,
-        "Starts run as one batch, the best reported; as many as the model recommends where it is "
-        "left out.",
-    ),
-    "seed": option(int, 0, "One seed makes one answer.", min=0),
-    "checkpoint": option(
-        Path,
-        None,
-        "File that holds the running fit; the same command then resumes from it.",
-        metavar="FILE",
-    ),
-    "block_rows": option(
-        int,
-        None,
-        "Read so many rows at a time, and hold no more: parquet, arrow and npy files of more than "
-        "65,536 rows are read so by themselves, 65,536 at a time.",
-        metavar="N",
-        min=1,
-    ),
-    "no_progress": flag("--no-progress", "Say nothing of the progress on standard error."),
-    "overwrite": flag("--overwrite", "Replace results that lie in the output folder."),
-    "verbose": flag("--verbose", "Say on standard error what is being done.", "-v"),
-}
+def _options_of(name: str) -> list[inspect.Parameter]:
+    """Parameters of a command, each with its type and what typer shows of it."""
+    tables = _tables()[name]
+    parameters = []
+    for key in tables["names"].split():
+        row = tables.get(key, key)
+        row = dict(_tables()["shared"][row] if isinstance(row, str) else row)
+        kind: Any = TYPES[row.pop("type", "text")]
+        if "choices" in row:
+            kind = _choices(key, row.pop("choices").split())
+        default = ... if row.pop("required", False) else row.pop("default", None)
+        flags = row.pop("flags", [])
+        if kind is bool:
+            default, flags = False, flags or ["--" + key.replace("_", "-")]
+        elif default is None:
+            kind = kind | None
+        elif kind is Path and default is not ...:
+            default = Path(default)
+        shown = typer.Argument if row.pop("argument", False) else typer.Option
+        row["help"] = row["help"].format(**NAMES)
+        parameters.append(
+            inspect.Parameter(
+                key,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=shown(default, *flags, **row),
+                annotation=kind,
+            )
+        )
+    return parameters
 
 
 def command(
-    place: typer.Typer, name: str, options: str, /, **own: Option
+    place: typer.Typer, name: str
 ) -> Callable[[Callable[[Call], None]], Callable[[Call], None]]:
-    """Make a function of a call a command; its docstring is the help.
+    """Make a function of a call a command; its docstring is the help, ``options.toml`` has its
+    options.
 
     Args:
         place: the app or group that it belongs to.
         name: of the command.
-        options: their names, in the order of the help.
-        own: options of this command, and what it says of shared ones.
     """
-    table = {key: (SHARED | own)[key] for key in options.split()}
+    group = next((group for group, member in GROUPS.items() if member is place), "")
+    parameters = _options_of(f"{group} {name}".strip())
 
     def register(function: Callable[[Call], None]) -> Callable[[Call], None]:
         def called(**values: Any) -> None:
             call = Call(**values)
             out, checkpoint = values.get("out"), values.get("checkpoint")
-            with one_line_errors(
-                checkpoint, call.verbose, "checkpoint" in table, out, values.get("overwrite", False)
-            ):
+            can_resume, overwrite = "checkpoint" in values, values.get("overwrite", False)
+            with one_line_errors(checkpoint, call.verbose, can_resume, out, overwrite):
                 if values.get("columns") is not None:
                     call.columns = names_of(call.columns, "--columns")
                 if out is not None:
@@ -205,15 +165,8 @@ def command(
                 function(call)
 
         called.__doc__ = function.__doc__
-        called.__annotations__ = {key: kind for key, (kind, _) in table.items()}
-        called.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [
-                inspect.Parameter(
-                    key, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=kind
-                )
-                for key, (kind, value) in table.items()
-            ]
-        )
+        called.__annotations__ = {part.name: part.annotation for part in parameters}
+        called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         place.command(name)(called)
         return function
 

@@ -14,24 +14,17 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from inference.cli.app import (
-    TABLE,
     Call,
-    argument,
-    choices,
     command,
     deliver,
     fit_app,
-    flag,
-    option,
     run,
-    starts,
     warn,
     warned,
     write_csv,
 )
 from inference.cli.reading import (
     AS_CATEGORIES,
-    ROW_LAWS,
     asked_of,
     blocks_of,
     columns_of,
@@ -60,10 +53,6 @@ from inference.cli.streaming import (
     scan_columns,
 )
 from ppl_models.data.items import (
-    CATEGORIES,
-    FAMILIES,
-    ORDERED,
-    RESPONSES,
     counting_columns,
     listed,
     refuse_texts,
@@ -78,61 +67,7 @@ if TYPE_CHECKING:
     from inference.fitting.result import Fit
     from ppl_models.descriptions.attribute_law import AttributeLaw
 
-RESPONSE = option(
-    str,
-    None,
-    f"Law of the columns inside a group: {', '.join((*FAMILIES, *ROW_LAWS))}; or column by column,"
-    " age=normal,visits=poisson; or in blocks, bernoulli:3,normal:2. What is not said is taken as"
-    " it looks: 0 and 1 as bernoulli, counts with zeros among them as poisson, texts as"
-    " categorical, other numbers as normal.",
-)
-ITEM_FAMILIES = f"Family of the items: {', '.join((*RESPONSES, *ORDERED, CATEGORIES))}; or"
-LADDER = "ordinal is the graded response model, partial-credit has adjacent categories."
 # of rows whose items hang on layers of latents
-LAYERED = {
-    "response": option(
-        str,
-        None,
-        f"{ITEM_FAMILIES} column by column, q1=ordinal,age=normal; or in blocks,"
-        f" ordinal:9,normal:3. {LADDER} What is not said is taken as it looks: 0 and 1 as"
-        " bernoulli, counts with zeros among them as poisson, texts as categorical, other numbers"
-        " as normal.",
-    ),
-    "order": option(
-        list[str],
-        None,
-        "Names of the categories of columns of texts, which are then ordinal, from the lowest to"
-        " the highest: never,rarely,often,always. Once for each scale.",
-        metavar="LOW,...,HIGH",
-    ),
-}
-ENGINES = choices("Engine", "auto em saem laplace svi nuts")
-SEQUENCES = {
-    "sequence": option(
-        str,
-        None,
-        "Column that says which sequence a row belongs to; without it all rows are one sequence.",
-    ),
-    "time": option(
-        str,
-        None,
-        "Column that counts the steps; numbers left out are steps without entries. Without it rows"
-        " follow each other as they stand.",
-    ),
-}
-STEPS = {
-    "states": option(int, None, "Number of states; the largest seen plus one if not given.", min=1),
-    "actions": option(int, None, "Number of actions; likewise.", min=1),
-    "sequence": option(str, "sequence", "Column that says which sequence a step belongs to."),
-    "time": option(
-        str,
-        None,
-        "Column that counts the steps of a sequence; if not given, the one called time, and where"
-        " there is none the steps follow each other as they stand.",
-    ),
-    "state": option(str, "state", "Column of the state: whole numbers from 0, or names."),
-    "action": option(str, "action", "Column of the action, likewise; an empty one is missing."),
-}
 ROOTS = "saturated, independent, higher-order, hierarchy:A>B,B>C, dag:A>C,B>C"
 MOST_NAMED, MOST_GROUPS = 4, 50
 # how far counted steps may reach, in numbers of rows, and how many rows can tell
@@ -194,21 +129,7 @@ def _fit_rows(
     deliver(result, rows, call.out, shape)
 
 
-@command(
-    fit_app,
-    "mixture",
-    "data out components choose response columns covariates covariates_missing restarts seed"
-    " checkpoint block_rows no_progress overwrite verbose",
-    components=option(int, None, "Number of groups (components).", min=1),
-    choose=option(
-        str,
-        None,
-        "Instead of --components: fit each of these numbers and take the one with the smallest"
-        " BIC.",
-        metavar="FIRST..LAST",
-    ),
-    response=RESPONSE,
-)
+@command(fit_app, "mixture")
 def fit_mixture(call: Call) -> None:
     """Find groups of similar rows: a mixture (latent class or latent profile model), the group of
     every row, and a report.
@@ -286,28 +207,7 @@ def _numbers(call: Call, why: str = "") -> tuple[pd.DataFrame, RowBlocks | None]
     return frame, blocks
 
 
-@command(
-    fit_app,
-    "pmf",
-    "data components out law usage columns restarts seed checkpoint block_rows no_progress"
-    " overwrite verbose",
-    components=option(
-        int,
-        ...,
-        "Number of signatures; `ppl-models select pmf` says how many the counts support.",
-        min=1,
-    ),
-    law=option(
-        choices("Law", "poisson nb-linear nb-quadratic normal normal-nonnegative"),
-        "poisson",
-        "How entries vary: poisson (counts); nb-linear or nb-quadratic (counts that vary more, by a"
-        " constant factor or with the square of their mean); normal, or normal-nonnegative (other"
-        " numbers, with signatures and amounts of either sign or not below zero).",
-    ),
-    usage=flag(
-        "--usage", "Let signatures be absent from rows, with a chance of each; poisson only."
-    ),
-)
+@command(fit_app, "pmf")
 def fit_pmf(call: Call) -> None:
     """Write every row as a sum of a few signatures (matrix factorization), with the amounts of
     every row, and a report.
@@ -350,65 +250,7 @@ def fit_pmf(call: Call) -> None:
 # ---------------------------------------------------------------- layers of latents
 
 
-@command(
-    fit_app,
-    "attributes",
-    "data out q attributes items root response order groups free monotone columns covariates"
-    " covariates_missing restarts seed engine checkpoint block_rows no_progress overwrite verbose",
-    data=argument(str, ..., f"Table with one row a person and one column an item: {TABLE}"),
-    q=option(
-        str,
-        None,
-        "Q-matrix, 0/1, a row an item and a column an attribute; the head names the attributes, a"
-        " first column of texts the items.",
-        metavar="FILE",
-    ),
-    attributes=option(
-        int,
-        None,
-        "Find the Q-matrix of so many attributes, where none is known (additive items).",
-        min=1,
-    ),
-    items=option(
-        str,
-        None,
-        "Rule of the items: dina, dino, additive, acdm, rrum, saturated; or blocks:"
-        " dina:10,saturated:5. Saturated where it is left out, additive with --attributes.",
-    ),
-    root=option(
-        str,
-        None,
-        f"Law of the attributes: {ROOTS}. Saturated where it is left out, independent with"
-        " --covariates.",
-        show_default=False,
-    ),
-    response=option(
-        str,
-        "bernoulli",
-        f"{ITEM_FAMILIES} blocks, bernoulli:20,lognormal:20; or column by column,"
-        f" q1=ordinal,q2=bernoulli. {LADDER}",
-    ),
-    order=LAYERED["order"],
-    groups=option(
-        str,
-        None,
-        "Column of the table that says to which group a row belongs; each group has a law of the"
-        " attributes of its own. Needs --q.",
-        metavar="COLUMN",
-    ),
-    free=option(
-        str,
-        None,
-        "Items that have parameters of their own in each group; needs --groups.",
-        metavar="ITEM,ITEM,...",
-    ),
-    monotone=flag("--monotone", "No attribute may lower what is expected of an item; needs --q."),
-    engine=option(
-        ENGINES,
-        "auto",
-        "Exact EM, stochastic EM for many attributes; or posterior draws: laplace, svi, nuts.",
-    ),
-)
+@command(fit_app, "attributes")
 def fit_attributes(call: Call) -> None:
     """Fit a model of latent attributes (cognitive diagnosis) to answers and a Q-matrix, and write
     fit, ArviZ file, report and summary.
@@ -571,48 +413,7 @@ def root_of(text: str) -> AttributeLaw:
     return ppl_models.Hierarchy(pairs) if kind == "hierarchy" else ppl_models.Dag(pairs)  # type: ignore[arg-type]
 
 
-@command(
-    fit_app,
-    "dde",
-    "data latents out response order penalty restarts seed init engine graph bottom columns"
-    " covariates covariates_missing image_shape checkpoint block_rows no_progress overwrite"
-    " verbose",
-    latents=option(
-        str,
-        ...,
-        "Sizes of the latent layers, bottom-up and falling: 6,2.",
-        metavar="K1,K2,...",
-    ),
-    **LAYERED,
-    penalty=option(
-        str,
-        "auto",
-        "Truncated Lasso of the loadings. auto chooses one by EBIC, reads the graph off the"
-        " loadings and fits again on the graph without shrinkage; with --graph there is nothing to"
-        " choose, and auto is none.",
-        metavar="auto|none|SLOPE,THRESHOLD",
-    ),
-    init=option(choices("Start", "spectral random"), "spectral", "Where the fit starts."),
-    engine=option(
-        ENGINES,
-        "auto",
-        "Exact EM, or stochastic EM with sampled latents (auto takes EM up to 14 latents a layer);"
-        " or posterior draws: laplace (a normal around EM's optimum), svi (a normal fitted), nuts"
-        " (four chains).",
-    ),
-    graph=option(
-        str,
-        None,
-        "0/1 table (items x first latents), 1 where a loading is free: a Q-matrix.",
-        metavar="FILE",
-    ),
-    bottom=option(
-        choices("Bottom", "additive dina gdm"),
-        "additive",
-        "How items depend on latents: each alone, all of --graph together, or with every"
-        " interaction.",
-    ),
-)
+@command(fit_app, "dde")
 def fit_dde(call: Call) -> None:
     """Fit a deep discrete encoder (Lee and Gu 2025), its graph found unless given, and write fit,
     ArviZ file, report and summary.
@@ -674,16 +475,7 @@ def penalty_of(text: str) -> Any:
     return TruncatedLasso(slope, threshold)
 
 
-@command(
-    fit_app,
-    "noisy-or",
-    "data out latents restarts seed keep_empty columns image_shape block_rows no_progress overwrite"
-    " verbose",
-    data=argument(str, ..., f"Table of 0 and 1 with one row a unit: {TABLE}", metavar="DATA"),
-    latents=option(int, 12, "Largest number of latents; those not paid for are dropped.", min=1),
-    restarts=starts(1, "Independent searches; the best is reported."),
-    keep_empty=flag("--keep-empty", "Keep empty latents in the fit."),
-)
+@command(fit_app, "noisy-or")
 def fit_noisy_or(call: Call) -> None:
     """Fit a noisy-OR network: the number of latents is chosen by description length up to a
     limit.
@@ -721,25 +513,7 @@ def fit_noisy_or(call: Call) -> None:
 # ---------------------------------------------------------------- sequences
 
 
-@command(
-    fit_app,
-    "hmm",
-    "data out states sequence time response columns initial restarts seed checkpoint no_progress"
-    " overwrite verbose",
-    states=option(int, ..., "Number of hidden states.", min=1),
-    **SEQUENCES,
-    response=option(
-        str,
-        None,
-        "Law of the columns inside a state, as in fit mixture: normal, poisson, bernoulli, ...; or"
-        " column by column, age=normal,visits=poisson.",
-    ),
-    initial=option(
-        str,
-        "free",
-        "Law of the first state: free, stationary (that of the long run) or uniform.",
-    ),
-)
+@command(fit_app, "hmm")
 def fit_hmm(call: Call) -> None:
     """Find hidden states that last over time: a hidden Markov model, the state of every row, and a
     report.
@@ -824,33 +598,7 @@ def counts_steps(column: pd.Series, sequence: pd.Series | None) -> bool:
     )
 
 
-@command(
-    fit_app,
-    "options-hmm",
-    "data options out states actions sequence time state action features network stickiness"
-    " termination restarts random seed checkpoint no_progress overwrite verbose",
-    options=option(int, ..., "Number of hidden options.", min=1),
-    **STEPS,
-    features=option(
-        str,
-        None,
-        "Columns of a continuous state, instead of --state: policies are then functions of the"
-        " state.",
-        metavar="X,Y,...",
-    ),
-    network=option(
-        int,
-        None,
-        "With --features: units of a hidden layer through which policies see the state.",
-        min=1,
-    ),
-    stickiness=option(float, 0.0, "Prior counts of keeping an option, in every state.", min=0.0),
-    termination=flag(
-        "--termination", "An option ends with a chance of its own; the next is chosen then."
-    ),
-    restarts=starts(4, "Starts run as one batch; the best is reported."),
-    random=flag("--random", "All starts at random, none from moments."),
-)
+@command(fit_app, "options-hmm")
 def fit_options(call: Call) -> None:
     """Find the sub-tasks (options) behind steps and decisions: an options hidden Markov model, the
     option of every step, and a report.
@@ -912,7 +660,7 @@ def read_steps(
     """
     import numpy as np
 
-    from ppl_models.sequences.trajectories import with_places
+    from ppl_models.data.sequences import with_places
 
     numbered: dict[str, dict[str, int]] = {}
     if len(set(places.values())) < len(places):
@@ -1012,32 +760,7 @@ def write_options(
 # ---------------------------------------------------------------- variates
 
 
-@command(
-    fit_app,
-    "inclass",
-    "data out variates components hidden shared weights restarts columns seed checkpoint"
-    " no_progress overwrite verbose",
-    variates=option(
-        str,
-        None,
-        "Columns of each variate: names by commas, variates by semicolons (quote it for the"
-        " shell). Every column by itself where it is left out.",
-        metavar="A,B;C,D",
-    ),
-    components=option(int, 2, "Number of components, at least 2.", min=1),
-    hidden=option(str, "32,32,32", "Widths of the hidden layers.", metavar="WIDTHS"),
-    shared=flag("--shared", "One network for all variates, for variates of the same kind."),
-    weights=option(
-        str,
-        "geometric",
-        "Weights of the components: geometric, or free (needed where variates are missing).",
-    ),
-    restarts=starts(
-        None,
-        "Starts trained side by side, the best by held-out rows reported; four where it is left"
-        " out.",
-    ),
-)
+@command(fit_app, "inclass")
 def fit_inclass(call: Call) -> None:
     """Find groups whose columns come in independent parts of any shape: a mixture of independent
     variates by classifier networks, and a report.

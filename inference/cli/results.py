@@ -11,12 +11,8 @@ from inference.cli.app import (
     ROWS,
     Call,
     app,
-    argument,
-    choices,
     command,
     deliver,
-    flag,
-    option,
     run,
     warn,
     warned,
@@ -41,19 +37,7 @@ DEMO_LATENTS = (10, 3)
 GRAPH, PAGE, PICTURE = "graph.json", "causal.html", "causal.png"
 
 
-@command(
-    app,
-    "predict",
-    "folder data file keep block_rows overwrite verbose",
-    file=option(Path, ..., "The csv file to write.", "--out", metavar="FILE"),
-    keep=option(
-        str,
-        None,
-        "Columns of a csv or tsv file to copy beside the answers, such as the names of the rows.",
-        metavar="A,B,...",
-    ),
-    overwrite=flag("--overwrite", "Replace the file if it is there."),
-)
+@command(app, "predict")
 def predict(call: Call) -> None:
     """Say of each new row what a fit makes of it: the probabilities of its group or its latents,
     the most probable ones, and its log-likelihood.
@@ -172,24 +156,7 @@ def _kept(data: str, keep: str) -> pd.DataFrame:
     return table[names]
 
 
-@command(
-    app,
-    "report",
-    "folder data image_shape verbose",
-    folder=argument(
-        Path,
-        ...,
-        "Folder that fit or demo wrote; or, with DATA, a saved fit, such as the fit/ of a command"
-        " that was interrupted.",
-        metavar="DIR",
-    ),
-    data=argument(
-        str,
-        None,
-        "Table that a saved fit was made of; a folder of results holds its data.",
-        metavar="[DATA]",
-    ),
-)
+@command(app, "report")
 def report(call: Call) -> None:
     """Write the report of a fitted folder anew, from the fit and the data it holds; or all results
     of a saved fit, from the fit and its data.
@@ -279,7 +246,7 @@ def _check_rows(fit: Fit, rows: pd.DataFrame | RowBlocks, data: str) -> None:
         )
 
 
-@command(app, "check", "folder verbose")
+@command(app, "check")
 def check(call: Call) -> None:
     """Say whether the fitted graph identifies the model, which latents break a condition, and what
     would repair it.
@@ -296,18 +263,7 @@ def check(call: Call) -> None:
     typer.echo(silent if verdict is None else verdict.text())
 
 
-@command(
-    app,
-    "compare",
-    "folders out test folds seed overwrite verbose",
-    folders=argument(
-        list[Path], ..., "Folders that fit wrote, all of the same data.", metavar="DIR DIR ..."
-    ),
-    test=option(str, None, "Rows that no fit has seen, of the same columns.", metavar="FILE"),
-    folds=option(
-        int, 10, "Folds for point estimates, which have no draws; 0 leaves them out.", min=0
-    ),
-)
+@command(app, "compare")
 def compare(call: Call) -> None:
     """Which fit predicts rows it has not seen? Leave-one-out or folds, BIC, misfit of components,
     identifiability and time, on one page.
@@ -353,12 +309,7 @@ def _names(folders: list[Path]) -> list[str]:
     return short if len(set(short)) == len(short) else [str(folder) for folder in folders]
 
 
-@command(
-    app,
-    "demo",
-    "out seed no_progress overwrite verbose",
-    out=option(Path, Path("demo"), "Folder for the results; made if need be."),
-)
+@command(app, "demo")
 def demo(call: Call) -> None:
     """Fit a two-layer deep discrete encoder to handwritten digits that ship with scikit-learn;
     under a minute.
@@ -379,22 +330,7 @@ def demo(call: Call) -> None:
     deliver(result, frame, call.out, digits.image_shape)
 
 
-@command(
-    app,
-    "causal",
-    "folder draws score seed verbose",
-    folder=argument(
-        Path, ..., "Folder that fit attributes wrote, with a saturated root.", metavar="DIR"
-    ),
-    draws=option(
-        int,
-        None,
-        "Completions of the rows that probabilities are averaged over; without, they are those"
-        " given the table itself.",
-        min=1,
-    ),
-    score=option(choices("GraphScore", "bdeu bic"), "bdeu", "Marginal likelihood (BDeu) or BIC."),
-)
+@command(app, "causal")
 def causal(call: Call) -> None:
     """Find what may cause what among fitted attributes, with probabilities of edges; writes
     graph.json, causal.html and causal.png into DIR.

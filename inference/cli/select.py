@@ -8,16 +8,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from inference.cli.app import (
-    PLAIN_GRID,
     ROWS,
     Call,
-    Option,
-    choices,
     command,
-    flag,
-    option,
     select_app,
-    starts,
     warn,
     warned,
     write_csv,
@@ -27,10 +21,6 @@ from inference.cli.app import (
 )
 from inference.cli.families import (
     COUNTS,
-    LAYERED,
-    RESPONSE,
-    SEQUENCES,
-    STEPS,
     penalty_of,
     read_sequences,
     read_steps,
@@ -61,21 +51,6 @@ if TYPE_CHECKING:
 CRITERIA = {"acdc": "ACDC", "bic": "BIC, log N", "aic": "AIC"}  # rows of the table
 
 
-def _grid(what: str, *flags: str) -> Option:
-    words = f"Numbers of {what} to compare, {PLAIN_GRID}"
-    return option(str, None, words, *flags, metavar="FIRST:LAST")
-
-
-COMPONENTS = _grid("components", "--k", "--components")
-VALUES = option(
-    choices("Values", "real counts binary"),
-    None,
-    "real: normal, Student t and skew-normal laws; counts: Poisson and negative binomial; binary:"
-    " Bernoulli. As the columns look where it is left out.",
-)
-STARTS = starts(10, "Starts of each fit.")
-
-
 def _sizes(text: str | None, name: str) -> list[int] | None:
     return None if text is None else range_of(text, name)
 
@@ -89,43 +64,7 @@ def _keep(fit: Fit, out: Path) -> None:
 # ---------------------------------------------------------------- signatures
 
 
-@command(
-    select_app,
-    "pmf",
-    "data out k criterion restarts min_share bootstrap halves usage columns seed no_progress"
-    " overwrite verbose",
-    k=COMPONENTS,
-    criterion=option(
-        choices("Criterion", "rule acdc bic aic"),
-        "rule",
-        "What chooses: rule compares laws and numbers together; acdc, the clear step, where --usage"
-        " is given. All but rule compare 1:12 at once where --components is left out.",
-    ),
-    restarts=STARTS,
-    min_share=option(
-        float,
-        0.5,
-        "Share of the discrepancy left that a clear step takes away.",
-        min=0.01,
-        max=0.99,
-    ),
-    bootstrap=option(
-        int,
-        0,
-        "Tables drawn from the strict choice and fitted again, to climb from it; 6 for what is"
-        " published.",
-        min=0,
-        metavar="TABLES",
-    ),
-    halves=option(
-        int,
-        3,
-        "Pairs of halves of the rows fitted anew to see which components return; 0 leaves that"
-        " out.",
-        min=0,
-    ),
-    usage=flag("--usage", "Let components be absent from rows; writes the chances, usage.csv."),
-)
+@command(select_app, "pmf")
 def select_pmf(call: Call) -> None:
     """How many signatures? Poisson factorizations of a table of counts: the chosen number, the
     rivals' choices, the chosen fit, and a page that says why.
@@ -319,15 +258,7 @@ def _record(answer: HowMany) -> dict[str, Any]:
 # ---------------------------------------------------------------- groups, states, options
 
 
-@command(
-    select_app,
-    "mixture",
-    "data out k response values restarts columns seed no_progress overwrite verbose",
-    k=COMPONENTS,
-    response=RESPONSE,
-    values=VALUES,
-    restarts=STARTS,
-)
+@command(select_app, "mixture")
 def select_mixture(call: Call) -> None:
     """How many groups? Mixtures of several sizes and laws: the number with how sure it is, the
     chosen fit, and a page that says why.
@@ -353,17 +284,7 @@ def select_mixture(call: Call) -> None:
     typer.echo(write_rows(chosen, frame, call.out / ROWS))
 
 
-@command(
-    select_app,
-    "hmm",
-    "data out states sequence time response values restarts columns seed no_progress overwrite"
-    " verbose",
-    states=_grid("hidden states"),
-    **SEQUENCES,
-    response=RESPONSE,
-    values=VALUES,
-    restarts=STARTS,
-)
+@command(select_app, "hmm")
 def select_hmm(call: Call) -> None:
     """How many hidden states? Hidden Markov models of several sizes and laws: the number with how
     sure it is, the chosen fit, and a page that says why.
@@ -383,15 +304,7 @@ def select_hmm(call: Call) -> None:
     typer.echo(write_rows(chosen, frame, call.out / ROWS))
 
 
-@command(
-    select_app,
-    "options-hmm",
-    "data out options states actions sequence time state action restarts seed no_progress overwrite"
-    " verbose",
-    options=_grid("hidden options"),
-    **STEPS,
-    restarts=STARTS,
-)
+@command(select_app, "options-hmm")
 def select_options(call: Call) -> None:
     """How many sub-tasks (hidden options) do steps and decisions show? The number with how sure it
     is, the chosen fit, and a page that says why.
@@ -456,28 +369,7 @@ def _select(call: Call, model: Any, frame: pd.DataFrame, sizes: list[int] | None
 # ---------------------------------------------------------------- latents of a layer
 
 
-@command(
-    select_app,
-    "dde",
-    "data latents out response order criterion penalty restarts columns covariates"
-    " covariates_missing seed no_progress overwrite verbose",
-    latents=option(
-        str,
-        ...,
-        "Sizes of the layers, bottom-up, one of them a range: 4:8,2.",
-        metavar="K1,K2,...",
-    ),
-    **LAYERED,
-    criterion=option(
-        choices("Rule", "spectral ebic bic aic lrt held_out"),
-        "ebic",
-        "What chooses; spectral fits nothing.",
-    ),
-    penalty=option(
-        str, "auto", "As for fit dde, for each size.", metavar="auto|none|SLOPE,THRESHOLD"
-    ),
-    restarts=starts(1, "Starts of each fit."),
-)
+@command(select_app, "dde")
 def select_dde(call: Call) -> None:
     """Compare sizes of one layer of a deep discrete encoder: table, picture, the fit of the chosen
     size, and a page that says why.

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from inference.cli.app import (
     Call,
-    argument,
-    choices,
     command,
-    flag,
-    option,
     study_app,
     write_csv,
     write_json,
@@ -25,45 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-@command(
-    study_app,
-    "overparameterization",
-    "design latents out engine restarts rows iterations published workers scheduler folder seed"
-    " overwrite verbose",
-    design=argument(
-        choices("Design", "img unif con8 con24"),
-        ...,
-        "Which truth: images, random edges, or 8 or 24 edges a latent.",
-    ),
-    latents=option(str, ..., "Numbers of latents to fit; the truth has 8.", metavar="M1,M2,..."),
-    engine=option(
-        choices("Means", "em score search"),
-        "em",
-        "em: exact EM; score: the published algorithm; search: grow and prune.",
-    ),
-    restarts=option(int, 20, "Independent starts of each size.", min=2),
-    rows=option(int, 9000, "Rows to fit.", min=10),
-    iterations=option(int, 100, "Of em; epochs of score.", min=1),
-    published=flag(
-        "--published",
-        "The published sample (in the folder PPL_MODELS_DATA) instead of new rows.",
-    ),
-    workers=option(
-        int, 1, "Processes of this machine that make the fits, each on one thread.", min=1
-    ),
-    scheduler=option(
-        str,
-        None,
-        "Of a dask cluster that makes the fits, such as tcp://host:8786.",
-        metavar="ADDRESS",
-    ),
-    folder=option(
-        Path,
-        None,
-        "Keeps every finished fit, so that a study that was ended goes on where it was when you"
-        " call it again.",
-    ),
-)
+@command(study_app, "overparameterization")
 def study_overparameterization(call: Call) -> None:
     """How often are all latents of a noisy-OR network found, by the number of latents fitted?
     (Buhai et al. 2020)
