@@ -12,6 +12,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from ppl_models.data.sequences import as_item_sequences, inside_of
 from ppl_models.descriptions.component_sites import (
     component_dims,
     draw_components,
@@ -32,7 +33,6 @@ from ppl_models.parts.validation import (
     plain_fields,
 )
 from ppl_models.sequences.hidden_chain import AllowedMoves, HiddenChain, stationary_law
-from ppl_models.sequences.item_sequences import as_item_sequences, inside_of
 
 INITIAL = ("free", "stationary", "uniform")
 
@@ -239,7 +239,7 @@ class HiddenMarkov:
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """``data`` packed, (B, T, J), and the names of the items; see
-        :func:`ppl_models.sequences.item_sequences.as_item_sequences`.
+        :func:`ppl_models.data.sequences.as_item_sequences`.
         """
         packed, names = as_item_sequences(data, self.num_items, self._family, for_fit)
         seen = ~packed.isnan() & inside_of(packed).unsqueeze(-1)

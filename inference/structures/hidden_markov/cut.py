@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ppl_models.data.sequences import inside_of
 from ppl_models.sequences.chain_plan import remember
-from ppl_models.sequences.item_sequences import inside_of
 
 SHORTEST = 8  # steps of a piece
 IN_CACHE = 2**17  # numbers that matrices of all pieces may be, a K x K of them a piece

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from ppl_models.sequences.codes import slices
+from ppl_models.data.sequences import slices
 
 MAX_ENTRIES = 2**27  # of the table of windows: A^2 S^3 numbers
 

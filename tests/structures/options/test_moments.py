@@ -14,9 +14,9 @@ from support.option_moments import SIZES, Truth, chain_moments, error, exact_mom
 from inference.structures.options.moment_counts import count_moments
 from inference.structures.options.moments import MomentEstimate, project_rows, state_by_state
 from inference.structures.options.moments_joint import all_states_at_once
+from ppl_models.data.sequences import pack
 from ppl_models.datasets import options_chain, simulate_options
 from ppl_models.datasets.options import stationary_law
-from ppl_models.sequences.trajectories import pack
 
 ROUTES = [state_by_state, all_states_at_once]
 

@@ -16,8 +16,8 @@ from inference.structures.options.em_steps import OptionSteps
 from inference.structures.options.forward_backward import parts_of, steps_of
 from inference.structures.options.paths import filter_, predict, sample_paths, smooth, viterbi
 from ppl_models import OptionsHMM
+from ppl_models.data.sequences import pack, trajectory_lengths
 from ppl_models.sequences.chain_plan import ChainPlan, plan_of
-from ppl_models.sequences.trajectories import pack, trajectory_lengths
 
 F64 = torch.float64
 
