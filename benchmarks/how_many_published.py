@@ -29,7 +29,7 @@ from papers.hyperspectral import simulate_scene
 
 from inference.acdc import acdc
 from inference.selection import compare_criteria, fit_grid, parallel_analysis, select_components
-from inference.selection.order_selection.answer import HowMany
+from inference.selection.order_selection.result import HowMany
 from ppl_models import GaussianFactorization, Mixture, OptionsHMM, PoissonFactorization
 from ppl_models.datasets import load_breast
 from ppl_models.datasets.mutational_signatures import SYNTHETIC_BREAST

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from inference.fitting.result import Fit
-    from inference.selection.order_selection.answer import HowMany
+    from inference.selection.order_selection.result import HowMany
 
 CRITERIA = {"acdc": "ACDC", "bic": "BIC, log N", "aic": "AIC"}  # rows of the table
 
@@ -82,8 +82,8 @@ def select_pmf(call: Call) -> None:
         fit_grid,
         parallel_analysis,
     )
-    from inference.selection.order_selection.rule import (
-        PLAIN_GRIDS,
+    from inference.selection.order_selection.counting import LARGEST
+    from inference.selection.order_selection.select_components import (
         plain_grids,
         select_components,
     )
@@ -109,7 +109,7 @@ def select_pmf(call: Call) -> None:
     sizes = _sizes(call.k, "--components")
     frame = read_frame(call.data, call.columns, can_choose=True)
     compared, halves, left_out = _for_halves(
-        sizes or list(range(1, min(PLAIN_GRIDS[-1], *frame.shape) + 1)), len(frame), call.halves
+        sizes or list(range(1, min(LARGEST[-1], *frame.shape) + 1)), len(frame), call.halves
     )
     if left_out:
         warn(left_out)
@@ -341,7 +341,7 @@ def _select(call: Call, model: Any, frame: pd.DataFrame, sizes: list[int] | None
     """Choose the number of components, write and say the answer; the chosen fit."""
     from inference.acdc.criterion import acdc
     from inference.report.how_many import write_how_many_report
-    from inference.selection.order_selection.rule import select_components
+    from inference.selection.order_selection.select_components import select_components
 
     out = call.out
     with warned():

@@ -14,8 +14,7 @@ from inference.relations.regression import ClassRegression
 from inference.report.choices import LIKELY, Choice, choice
 from inference.report.parts import Finding
 from inference.report.verdicts import listed, verdict_of
-from inference.selection.attribute_groups import GroupComparison, ItemScores
-from inference.selection.differential_items import DifferentialItems
+from inference.selection.attribute_groups import DifferentialItems, GroupComparison, ItemScores
 from inference.selection.likelihood_ratio import RatioTest
 from ppl_models.parts.repr import counted
 

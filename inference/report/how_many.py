@@ -16,13 +16,12 @@ from inference.report.parts import Bullets, Finding, Note, Paragraph, Part, Sect
 from inference.report.verdicts import listed, verdict_of
 from inference.selection.order_selection.bootstrap_climb import STEEPER
 from inference.selection.order_selection.detectability import MISFIT
-from inference.selection.order_selection.groups_answer import HowManyGroups
-from inference.selection.order_selection.options_answer import HowManyOptions
+from inference.selection.order_selection.result import HowManyGroups, HowManyOptions
 from ppl_models.parts.repr import counted
 
 if TYPE_CHECKING:
     from inference.acdc.criterion import AcdcResult
-    from inference.selection.order_selection.answer import HowMany
+    from inference.selection.order_selection.result import HowMany
 
 
 COLUMNS = {
@@ -75,7 +74,7 @@ COLUMNS = {
 MARKS = {
     "confident": "good",
     "unsure": "care",
-    "law wrong at every K": "bad",
+    "misfit": "bad",
     "grid too short": "bad",
 }
 
@@ -258,11 +257,11 @@ def _on_climb(answer: HowMany) -> list[Finding]:
 
 
 def _on_options(answer: HowManyOptions) -> Iterator[Finding]:
-    number = sum(map(len, answer.unlike))
+    number = sum(map(len, answer.distinct_options))
     if number > 1:
         groups = "; ".join(
             f"options {listed([str(o) for o in group])}"
-            for group in answer.unlike
+            for group in answer.distinct_options
             if len(group) > 1
         )
         words = (
