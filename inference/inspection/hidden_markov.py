@@ -19,6 +19,7 @@ from inference.structures.hidden_markov.paths import (
     path_draws,
     smoothed_states,
 )
+from ppl_models.data.sequences import inside_of
 from ppl_models.descriptions.component_sites import law_given
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
 from ppl_models.descriptions.row_laws import MultivariateNormal, MultivariateT
@@ -34,7 +35,6 @@ from ppl_models.parts.responses import (
 )
 from ppl_models.parts.validation import check_size
 from ppl_models.sequences.hidden_chain import limit_law
-from ppl_models.sequences.item_sequences import inside_of
 
 if TYPE_CHECKING:
     from inference.fitting.result import Fit
