@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from ppl_models.parts.surface import on_first_use as _on_first_use
 
 if TYPE_CHECKING:
-    from inference.inspection.attributes import reversals as reversals
     from inference.inspection.classification import (
         class_accuracy as class_accuracy,
         classify_rows as classify_rows,
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
         filter_states as filter_states,
         forecast as forecast,
         pseudo_residuals as pseudo_residuals,
-        sample_states as sample_states,
-        smooth_states as smooth_states,
         viterbi_states as viterbi_states,
     )
     from inference.inspection.item_curves import (
@@ -42,16 +39,13 @@ if TYPE_CHECKING:
         filter_latents as filter_latents,
         filter_merge_refit as filter_merge_refit,
         matching_stability as matching_stability,
-        merge_latents as merge_latents,
         recovery as recovery,
         trim as trim,
     )
     from inference.inspection.options import (
         filter_options as filter_options,
-        log_likelihood_parts as log_likelihood_parts,
         predict_actions as predict_actions,
         sample_options as sample_options,
-        smooth_options as smooth_options,
         viterbi_options as viterbi_options,
     )
     from inference.inspection.q_validation import (
@@ -71,9 +65,7 @@ if TYPE_CHECKING:
         perplexity as perplexity,
         predictive_perplexity as predictive_perplexity,
         representative_words as representative_words,
-        top_words as top_words,
         topic_similarity as topic_similarity,
-        word_probabilities as word_probabilities,
     )
 
 __getattr__, __dir__ = _on_first_use(__name__)
