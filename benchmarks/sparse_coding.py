@@ -29,12 +29,13 @@ from inference.fitting.problem import problem_of
 from inference.inspection import column_recovery
 from inference.inspection.dictionary import used_columns
 from inference.structures.dictionary.alternating import GradientAlternation
-from inference.structures.dictionary.codes import decode, unit_columns
 from inference.structures.dictionary.decoders import (
     BackwardElimination,
     HardThresholding,
     Pursuit,
     Shrinkage,
+    decode,
+    unit_columns,
 )
 from ppl_models import SparseCoding
 from ppl_models.datasets import paired_dictionary, sample_sparse_codes

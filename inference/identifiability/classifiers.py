@@ -1,5 +1,4 @@
-r"""Does the law of the data determine a mixture of conditionally independent variates? Theorems 1
-and 2, with finite samples.
+r"""Identifiability of mixtures of conditionally independent variates, from finite samples.
 
 .. math::
 
@@ -34,6 +33,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from inference.fitting.record import FitRecord
 from inference.identifiability.classifier_evidence import (
     LEAST_ROWS,
     CrossCheck,
@@ -43,25 +43,26 @@ from inference.identifiability.classifier_evidence import (
     certainty,
     cross_checks,
     independence,
+    weight_errors,
     weight_interval,
 )
-from inference.identifiability.report import plain_values
-from inference.identifiability.weight_information import weight_errors
+from inference.identifiability.of_fit import IdentifiabilityText, report_of
+from inference.identifiability.verdicts import plain_values
+from inference.structures.classifiers.structure import ClassifierStructure
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_number, check_size
 
 MOST_LINES = 12
 SUM_TOLERANCE = 1e-4
-NOISE_OF_NETWORKS = (
-    50.0  # over N: the scaled eigenvalue that a network may show of a variate that says nothing
-)
+# over N: the scaled eigenvalue that a network may show of a variate that says nothing
+NOISE_OF_NETWORKS = 50.0
 WANTED = 0.01  # standard error of a weight that is called good
 
 
 @shows_briefly
 @dataclass(frozen=True)
 class ClassifierIdentifiability:
-    """What a fit's classifiers say of its uniqueness.
+    """Uniqueness of a fit of independent classifiers.
 
     Args:
         verdict: "supported", "refuted at this resolution", or "open".
@@ -78,7 +79,7 @@ class ClassifierIdentifiability:
             that assumes nothing of the densities could know the weights from so many rows, (C,);
             else None.
         possible_weights: for two variates and two components the interval of component 0's weight
-            that has the same law; else None.
+            that has the same distribution; else None.
     """
 
     verdict: Literal["supported", "refuted at this resolution", "open"]
@@ -101,7 +102,7 @@ class ClassifierIdentifiability:
         return tuple(check for check in self.checks if check.verdict == "disagrees")
 
     def sentences(self) -> list[str]:
-        """What it means for the fit, the verdict first."""
+        """Sentences for the user, the verdict first."""
         return _sentences(self)
 
     def text(self) -> str:
@@ -135,8 +136,7 @@ def check_classifiers(
     tolerance: float = 1e-3,
     seed: int = 0,
 ) -> ClassifierIdentifiability:
-    r"""Judge theorems 1 and 2 (two variates) or linear independence (three and more) from
-    classifier values.
+    r"""Judge theorems 1 and 2, or linear independence from three variates on.
 
     Args:
         alphas: one array a variate, (N, C): :math:`P(\text{component} \mid x_v)` of every row; or
@@ -189,9 +189,8 @@ def check_classifiers(
             suprema = np.array([record.best_lower for record in purity]).reshape(2, 2)
             interval = weight_interval(weights, np.maximum(suprema, 1e-12))
     elif size > 1:
-        floor = (
-            max(tolerance, NOISE_OF_NETWORKS / num_rows) if num_members == 1 else tolerance
-        )  # several members judge each other without it
+        # several members judge each other without it
+        floor = max(tolerance, NOISE_OF_NETWORKS / num_rows) if num_members == 1 else tolerance
         spans = [independence(own, v, floor, level, seed) for v, own in enumerate(members)]
         least_errors = tuple(float(error) for error in weight_errors(means, weights, seed))
     checks, shares = cross_checks(means, weights, delta, level) if size > 1 else ([], [])
@@ -298,7 +297,7 @@ def _two_variates(report: ClassifierIdentifiability, num: str) -> list[str]:
         out.append(
             f"Supported: each of the {size} components has values of both variates at which it is"
             f" all but certain (at least {sure}), so no other mixture of {size} components has the"
-            f" same law, up to the order of components and as far as {num} rows can tell"
+            f" same distribution, up to the order of components and as far as {num} rows can tell"
             " (theorem 2)."
         )
     elif report.verdict == "refuted at this resolution":
@@ -331,9 +330,9 @@ def _two_variates(report: ClassifierIdentifiability, num: str) -> list[str]:
             else f"a chance of {least.mean:.3f} where it is surest"
         )
         out.append(
-            "Open: nothing shows that other mixtures have the same law, and nothing excludes them."
-            " Certainty of every component in both variates would do (theorem 2); component"
-            f" {least.component} in variate {names[least.variate]} has {few}."
+            "Open: nothing shows that other mixtures have the same distribution, and nothing"
+            " excludes them. Certainty of every component in both variates would do (theorem 2);"
+            f" component {least.component} in variate {names[least.variate]} has {few}."
         )
     if report.possible_weights is not None:
         low, high = report.possible_weights
@@ -356,7 +355,6 @@ def _many_variates(report: ClassifierIdentifiability, num: str) -> list[str]:
 
 
 def _least_errors(report: ClassifierIdentifiability, num: str) -> list[str]:
-    """How well the weights can be known at all, and how many rows would make that better."""
     errors = report.weight_errors or ()
     if not errors or not all(math.isfinite(error) for error in errors):
         return []
@@ -369,7 +367,7 @@ def _least_errors(report: ClassifierIdentifiability, num: str) -> list[str]:
         rows = report.num_rows * (largest / WANTED) ** 2
         out += (
             f" It would take some {_rounded(rows):,} rows to bring the largest down to {WANTED:g};"
-            " or assume more, as a Mixture with named laws does."
+            " or assume more, as a Mixture with named distributions does."
         )
     return [out]
 
@@ -389,8 +387,8 @@ def _linear_independence(report: ClassifierIdentifiability, num: str) -> list[st
             (
                 f"Supported: the densities of the {len(report.weights)} components are linearly"
                 f" independent in {count}, and three are enough: no other mixture of as many"
-                f" components has the same law, up to their order (judged from {num} rows). No"
-                " component need be certain anywhere for that."
+                f" components has the same distribution, up to their order (judged from {num}"
+                " rows). No component need be certain anywhere for that."
             ),
             (
                 "How well conditioned that is: of the three clearest variates the weakest is"
@@ -421,3 +419,19 @@ def _purity_line(record: Purity, names: tuple[str, ...]) -> str:
         f"{start}; mean {record.mean:.3f} (bounds {record.lower:.3f}, {record.upper:.3f}) over the"
         f" surest {record.share:.2%}, {record.rows:.0f} rows"
     )
+
+
+@report_of.register
+def _(structure: ClassifierStructure, fit: FitRecord, data: Any) -> IdentifiabilityText | None:
+    """Members of an ensemble, one a half of the rows, judge each other."""
+    from inference.inspection.classifiers import (  # it reads ensembles, which are judged here
+        complete_classifiers,
+        variate_names,
+    )
+
+    if data is None:
+        return None
+    params = (
+        fit.params if fit.draws is None else {name: value[0] for name, value in fit.draws.items()}
+    )
+    return check_classifiers(complete_classifiers(structure, params, data), variate_names(fit))

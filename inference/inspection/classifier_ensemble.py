@@ -1,5 +1,4 @@
-r"""How far independent classifiers would differ had the rows been others, or training begun
-elsewhere.
+r"""Ensembles of independent classifiers: their spread over rows and over starts.
 
 Every member is trained on a random half of the rows, from several starts. A half, and no bootstrap
 sample: copies of a row in the training rows and among those held out would hide that a network
@@ -32,7 +31,7 @@ from inference.base.structure import Method
 from inference.fitting.fit import fit
 from inference.fitting.result import Fit
 from inference.identifiability.classifiers import ClassifierIdentifiability, check_classifiers
-from inference.inspection.classifier_curves import (
+from inference.inspection.classifiers import (
     classifier_curves,
     classifier_structure,
     complete_classifiers,
@@ -136,9 +135,7 @@ class ClassifierEnsemble:
         )
 
     def curves(self, data: Any, variate: int | str) -> CurveBands:
-        """Classifiers and densities along a variate of one column, with bands; see
-        :func:`classifier_curves`.
-        """
+        """Classifiers and densities along a variate, with bands; see :func:`classifier_curves`."""
         flat = _flat(self.members)
         value, members = (
             classifier_curves(self.fit, data, variate),
@@ -160,13 +157,13 @@ class ClassifierEnsemble:
         )
 
     def identifiability(self, data: Any, delta: float = 0.05) -> ClassifierIdentifiability:
-        """Theorems 1 and 2 (or linear independence) with the members as judges of each other; see
-        :func:`check_classifiers`.
+        """Identifiability with the members as judges of each other.
+
+        See :func:`inference.identifiability.check_classifiers`.
         """
         structure = classifier_structure("identifiability", self.fit)
-        best = {
-            name: value[0] for name, value in self.members.items()
-        }  # one member a half: starts on the same rows are no independent judges
+        # one member a half: starts on the same rows are no independent judges
+        best = {name: value[0] for name, value in self.members.items()}
         return check_classifiers(
             complete_classifiers(structure, best, data), variate_names(self.fit), delta
         )
@@ -203,8 +200,9 @@ class ClassifierEnsemble:
 
 
 def spread(estimate: Tensor, members: Tensor, level: float) -> tuple[Tensor, Tensor]:
-    """Bounds of an estimate from the root mean square deviation of its members (starts, halves,
-    ...), Student's t with one degree a half.
+    """Bounds of an estimate from the deviations of its members (starts, halves, ...).
+
+    Student's t with one degree a half on their root mean square.
     """
     from scipy.stats import t
 
@@ -226,11 +224,14 @@ def classifier_ensemble(
     """Train an ensemble around a fit of independent classifiers.
 
     Args:
-        estimate: a fit of an ``InClassNet``; data: its rows.
-        num_halves: random halves of the rows, at least 2; num_restarts: starts of each.
+        estimate: a fit of an ``InClassNet``.
+        data: its rows.
+        num_halves: random halves of the rows, at least 2.
+        num_restarts: starts of each.
         method: engine of the members; None for the fit's.
         level: of the intervals.
-        seed: of halves and starts; progress: show a bar on standard error.
+        seed: of halves and starts.
+        progress: show a bar on standard error.
 
     Returns:
         The members as draws of the fit (``.fit.to_arviz(...)`` has them), with intervals of
@@ -313,9 +314,7 @@ def _posterior(structure: ClassifierStructure, params: Params, rows: Any) -> Ten
 
 
 def _worse(structure: ClassifierStructure, params: Params, unseen: Any) -> tuple[Tensor, int]:
-    """Which starts are clearly worse on unseen rows than the best of them, (R,), and which that
-    is.
-    """
+    """Starts clearly worse on unseen rows than the best one, (R,), and the best one."""
     ratios = _joint(structure, params, unseen).logsumexp(-1)  # (R, N)
     best = int(ratios.mean(-1).argmax())
     difference = ratios[best] - ratios
@@ -326,9 +325,7 @@ def _worse(structure: ClassifierStructure, params: Params, unseen: Any) -> tuple
 def _named_alike(
     structure: ClassifierStructure, params: Params, target: Tensor, rows: Any
 ) -> Params:
-    """Components of every start in the order in which its posterior of the rows agrees most with
-    ``target`` (N, C).
-    """
+    """Components of every start in the order that agrees most with ``target`` (N, C)."""
     from scipy.optimize import linear_sum_assignment
 
     labels = structure.labels()

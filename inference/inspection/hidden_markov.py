@@ -1,6 +1,4 @@
-"""What a hidden Markov model says of sequences: states now, afterwards and ahead, how long they
-last, and residuals that test the model.
-"""
+"""Inspection of hidden Markov models: states, times, forecasts and pseudo-residuals."""
 
 from __future__ import annotations
 
@@ -73,8 +71,7 @@ def smooth_states(fit: Fit, data: Any) -> Tensor:
 
 
 def filter_states(fit: Fit, data: Any) -> Filtered:
-    """P(state | the sequence up to this step) and before it, and the log-likelihood of every step
-    given those before: what is known as it happens.
+    """P(state | sequence up to a step) and before it, and the log-likelihood of each step.
 
     Raises:
         ValueError: if the model is no hidden Markov model, or ``data`` does not fit it.
@@ -83,8 +80,9 @@ def filter_states(fit: Fit, data: Any) -> Filtered:
 
 
 def viterbi_states(fit: Fit, data: Any) -> MostProbablePath:
-    """The most probable path of states of every sequence, and its log-density with the sequence;
-    ties go to the smaller index.
+    """Most probable path of states of every sequence, with its log-density.
+
+    Ties go to the smaller index.
 
     Raises:
         ValueError: if the model is no hidden Markov model, or ``data`` does not fit it.
@@ -109,7 +107,7 @@ def sample_states(fit: Fit, data: Any, num_draws: int = 1, seed: int = 0) -> Ten
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class ChainTimes:
-    r"""What the transitions say of times, in steps.
+    """Times of a chain that follow from its transitions, in steps.
 
     Args:
         shares: share of time in each state in the long run, (K,).
@@ -126,9 +124,7 @@ class ChainTimes:
     hitting: Tensor
 
     def dwell_chances(self, most: int) -> Tensor:
-        r"""P(a visit lasts n steps), :math:`A_{kk}^{n-1} (1 - A_{kk})` for n = 1, ..., ``most``,
-        (K, most).
-        """
+        """P(a visit lasts n steps), :math:`A_{kk}^{n-1} (1 - A_{kk})`, n = 1, ..., (K, most)."""
         check_size("dwell_chances", "most", most)
         stay = self.transitions.diagonal().unsqueeze(-1)
         return stay ** torch.arange(most).to(stay) * (1 - stay)
@@ -140,7 +136,7 @@ class ChainTimes:
 
 
 def chain_times(fit: Fit) -> ChainTimes:
-    """How long states last, how much of the time they take, and how long it takes to reach them.
+    """Dwell times, shares of time and hitting times of the states.
 
     Raises:
         ValueError: if the model is no hidden Markov model.
@@ -180,7 +176,7 @@ def chain_times(fit: Fit) -> ChainTimes:
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """What is expected after the last step of every sequence.
+    """Forecast of states and items after the last step of every sequence.
 
     Args:
         state: P(state) one, two, ... steps after the end, (B, h, K).
@@ -205,14 +201,15 @@ def forecast(
     num_draws: int = 4000,
     seed: int = 0,
 ) -> Forecast:
-    """States and items after the end of every sequence, at the estimate: the law of the state now,
-    moved on by the transitions.
+    """Forecast states and items after the end of every sequence, at the estimate.
 
     Args:
-        fit: of a hidden Markov model; data: sequences, as the fit takes them.
+        fit: of a hidden Markov model.
+        data: sequences, as the fit takes them.
         num_steps: h.
-        level: of the limits of items; these, and the means, come from ``num_draws`` rows drawn in
-            every state by ``seed``.
+        level: of the limits of items.
+        num_draws: rows drawn in every state, from which limits and means come.
+        seed: of the draws.
 
     Raises:
         ValueError: if the model is no hidden Markov model, ``data`` does not fit it, or a setting
@@ -237,13 +234,11 @@ def forecast(
         states.append(now)
     state = torch.stack(states, 1)  # (B, h, K)
     with isolated(seed), torch.no_grad():
-        rows = (
-            _law(fit, about).expand((num_draws, about.num_states)).sample().double().cpu()
-        )  # (S, K, J)
+        # (S, K, J)
+        rows = _law(fit, about).expand((num_draws, about.num_states)).sample().double().cpu()
     values, order = rows.flatten(0, 1).sort(0)  # (S K, J)
-    weight = (state / num_draws).repeat(
-        1, 1, num_draws
-    )  # (B, h, S K), a state after the other in every draw
+    # (B, h, S K), a state after the other in every draw
+    weight = (state / num_draws).repeat(1, 1, num_draws)
     limits = []
     for chance in ((1 - level) / 2, (1 + level) / 2):
         columns = []
@@ -269,7 +264,7 @@ def _means(fit: Fit, about: HiddenMarkovDescription, rows: Tensor) -> Tensor:
 
 
 def _law(fit: Fit, about: HiddenMarkovDescription) -> Any:
-    """The law of a row in every state, of batch shape (K,)."""
+    """The distribution of a row in every state, of batch shape (K,)."""
     own = {
         name: value.detach()
         for name, value in fit.params.items()
@@ -298,25 +293,27 @@ def pseudo_residuals(
     discrete: Literal["middle", "random"] = "middle",
     seed: int = 0,
 ) -> Tensor:
-    r"""Normal pseudo-residuals of every item (Zucchini, MacDonald and Langrock 2016, section 6.2),
-    (B, T, J); NaN where an entry is missing.
+    r"""Normal pseudo-residuals of every item, (B, T, J); NaN where an entry is missing.
 
     .. math:: z_{tj} = \Phi^{-1} \{ P(x_j \le x_{tj} \mid \text{the steps before t}) \},
 
     or, for "ordinary", given all other steps. Standard normal where the model is right (of
     "forecast" ones independent from step to step, too): a few beyond three in size are outliers, a
-    pattern over time or in a QQ plot is misfit.
+    pattern over time or in a QQ plot is misfit (Zucchini, MacDonald and Langrock 2016, section
+    6.2).
 
     Args:
-        fit: of a hidden Markov model; data: sequences, as the fit takes them.
+        fit: of a hidden Markov model.
+        data: sequences, as the fit takes them.
         kind: "forecast" or "ordinary".
         discrete: of counts and categories the middle of the interval of :math:`P(x_j < x)` and
-            :math:`P(x_j \le x)`, or a random point of it, by ``seed``, which alone is standard
-            normal.
+            :math:`P(x_j \le x)`, or a random point of it, which alone is standard normal.
+        seed: of the random points.
 
     Raises:
         ValueError: if the model is no hidden Markov model, ``data`` does not fit it, a setting is
-            none of those, or the law of a row has no known distribution functions of its items.
+            none of those, or the distribution of a row has no known distribution functions of its
+            items.
     """
     if kind not in ("forecast", "ordinary") or discrete not in ("middle", "random"):
         raise ValueError(
@@ -345,7 +342,7 @@ def pseudo_residuals(
 
 
 def _chances(fit: Fit, about: HiddenMarkovDescription, x: np.ndarray) -> Any:
-    """Of every item j, P(x_j < x) and P(x_j <= x) in every state, (B, T, K) each."""
+    """Item j, and P(x_j < x) and P(x_j <= x) in every state, (B, T, K) each."""
     from scipy import stats
 
     own = {name: value.detach().double().cpu().numpy() for name, value in fit.params.items()}

@@ -1,5 +1,4 @@
-r"""Expected answers of an item at each profile of its attributes, and probabilities of profiles,
-with standard errors and intervals.
+r"""Expected answers by profile and probabilities of profiles, with intervals.
 
 Both are functions g of the parameters, of information I at the estimate; by the delta method
 
@@ -7,9 +6,9 @@ Both are functions g of the parameters, of information I at the estimate; by the
 
 and an interval is normal on a scale on which g has no ends, and taken back: log-odds of chances,
 logarithms of positive means, the mean itself of Normal items. So no interval leaves the range of
-what it is for. I is that of all parameters, items and law of the attributes together. What the data
-do not determine (a flat direction of I), and a profile whose estimated probability is zero, have
-NaN.
+what it is for. I is that of all parameters, items and distribution of the attributes together. What
+the data do not determine (a flat direction of I), and a profile whose estimated probability is
+zero, have NaN.
 
 Source: C. R. Rao (1973), Linear Statistical Inference and its Applications, section 6a.2 (delta
 method); M. Philipp, C. Strobl, J. de la Torre and A. Zeileis (2018), doi:10.3102/1076998617719728
@@ -30,8 +29,7 @@ from torch import Tensor
 
 from inference.fitting.names import labels_of
 from inference.fitting.record import FitRecord
-from inference.inspection.attribute_moments import answers_of, profiles_of, refuse_penalty
-from inference.inspection.attributes import attribute_model
+from inference.inspection.attributes import answers_of, attribute_model, profiles_of, refuse_penalty
 from inference.uncertainty import Information, observed_information
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.responses import Bernoulli, ResponseFamily
@@ -49,7 +47,7 @@ ABSENT = 2e-6  # a profile's probability below it counts as zero
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class ItemCurves:
-    """Expected answers with intervals, one entry an item and profile of its attributes, M of them.
+    """Expected answers with intervals, M entries: one for each item and profile.
 
     Args:
         items: J names; item: the number of each entry's, (M,).
@@ -144,8 +142,7 @@ class ProfileShares:
 
 
 def item_curves(fit: FitRecord, data: Any, level: float = 0.95) -> ItemCurves:
-    """The expected answer of each item at each profile of its own attributes that the law allows,
-    with standard errors and intervals.
+    """Expected answer of each item at each profile of its attributes, with intervals.
 
     Args:
         fit: of a :class:`~ppl_models.LatentAttributeModel` without a penalty.
@@ -216,8 +213,7 @@ def item_curves(fit: FitRecord, data: Any, level: float = 0.95) -> ItemCurves:
 
 
 def profile_shares(fit: FitRecord, data: Any, level: float = 0.95) -> ProfileShares:
-    """The share of the population that has each profile, and each attribute, with standard errors
-    and intervals.
+    """Shares of the population with each profile and attribute, with intervals.
 
     Args:
         fit: of a :class:`~ppl_models.LatentAttributeModel` without a penalty.
@@ -270,9 +266,7 @@ def profile_shares(fit: FitRecord, data: Any, level: float = 0.95) -> ProfileSha
 
 
 def errors_of(slopes: Tensor, found: Information) -> np.ndarray:
-    """Standard errors of functions with these derivatives, (M, P); NaN for those that move along a
-    flat direction, or not at all.
-    """
+    """Standard errors of functions with derivatives (M, P); NaN along flat directions."""
     covariance, flat = found.covariance()
     error = ((slopes @ covariance) * slopes).sum(-1).clamp(min=0).sqrt()
     scale = found.matrix.diagonal().clamp(min=0).sqrt()
@@ -282,7 +276,7 @@ def errors_of(slopes: Tensor, found: Information) -> np.ndarray:
 
 
 def _scale(family: ResponseFamily) -> str:
-    """On which an expected answer has no ends."""
+    """Scale on which an expected answer has no ends."""
     return (
         "logit"
         if isinstance(family, Bernoulli)

@@ -1,5 +1,4 @@
-r"""Items as tables over the profiles of attributes: a light EM, and every possible set of
-attributes of one item, judged by likelihood.
+r"""Items as tables over profiles: a light EM, and candidate attributes of one item.
 
 Each item has a predictor for each profile, the same for profiles that its attributes and its rule
 do not tell apart. With :math:`\varphi_{i\alpha} = P(\alpha \mid x_i)`, the M-step of an item is a
@@ -57,7 +56,7 @@ class Answers:
             J) of 0 and 1.
         family: of the items; blocks: of each item its elementary family, and its place in the
             dispersion, or -1.
-        profiles: (C, K); root: their law.
+        profiles: (C, K); root: their distribution.
     """
 
     x: Tensor
@@ -70,6 +69,7 @@ class Answers:
 
     @classmethod
     def of(cls, structure: AttributeStructure, data: Tensor) -> Answers:
+        """Data of a fit, ready for use."""
         layer, root = structure.layers[0], structure.root
         complete, mask = filled(layer.response, data.double())
         seen = torch.ones_like(complete) if mask is None else mask.double()
@@ -96,6 +96,7 @@ class Answers:
         return cls(complete, statistic * seen, seen, layer.response, tuple(parts), profiles, root)
 
     def rows(self, chosen: Tensor) -> Answers:
+        """Subset of the rows."""
         return replace(
             self, x=self.x[chosen], statistic=self.statistic[chosen], seen=self.seen[chosen]
         )
@@ -114,7 +115,7 @@ class ItemTables:
         q_matrix: bool (J, K); rules: of each item, one of ``RULES``.
         groups: (J, C) long, the group of each profile.
         eta: predictors, (J, C); dispersion: as the family has it, or None.
-        law: parameters of the profiles' law, (1, ...).
+        law: parameters of the profiles' distribution, (1, ...).
         log_likelihood: of the items.
         posterior: of the profiles, (N, C).
     """
@@ -181,6 +182,7 @@ class Candidates:
 
     @classmethod
     def of(cls, vectors: Tensor, profiles: Tensor, rule: str) -> Candidates:
+        """Candidates under a rule."""
         groups = torch.stack([groups_of(profiles, row, rule) for row in vectors])
         design = torch.nn.functional.pad(profiles * vectors.unsqueeze(1), (1, 0), value=1.0)
         return cls(
@@ -192,8 +194,9 @@ class Candidates:
         )
 
     def screen(self, item: OneItem) -> Tensor:
-        r"""Minus twice the log-likelihood of each candidate by weighted least squares, (M,), up to
-        one constant.
+        r"""Minus twice the log-likelihood of each candidate by weighted least squares, (M,).
+
+        Up to one constant.
 
         The mean answer of row i is linear in the means of the groups, :math:`E t_i = \sum_\ell
         (\sum_{\alpha \in \ell} \varphi^{-j}_{i\alpha}) \mu_\ell`. An additive item is taken as
@@ -209,9 +212,7 @@ class Candidates:
         return out
 
     def _bases(self) -> list[tuple[Tensor, Tensor]]:
-        """Numbers of candidates with as many coefficients, and what their means are linear in, (M,
-        C, d).
-        """
+        """Numbers of candidates with as many coefficients, and their designs (M, C, d)."""
         if self.rule == "additive":
             return [(torch.arange(len(self.vectors)), self.design)]
         sizes = self.groups.amax(1) + 1
@@ -222,9 +223,7 @@ class Candidates:
         return out
 
     def log_likelihood(self, item: OneItem, m: int) -> float:
-        """Of the item under one candidate with everything else held, up to one constant of the
-        item.
-        """
+        """Log-likelihood of one candidate, all else held, up to one constant of the item."""
         size = int(self.groups[m].max()) + 1
         inside = torch.nn.functional.one_hot(self.groups[m], size).mT.double()  # (L, C)
         share = inside @ item.weights  # (L, n)
@@ -258,9 +257,7 @@ class Candidates:
     def _additive(
         self, design: Tensor, item: OneItem, count: Tensor, sums: Tensor, mean: Tensor
     ) -> Tensor:
-        """Expected statistics of the groups under a model linear in the attributes, after a Newton
-        step.
-        """
+        """Expected statistics of the groups under an additive model, after a Newton step."""
         eta = item.family.linearise(mean, EPSILON)
         beta = torch.linalg.lstsq(design, eta.unsqueeze(-1)).solution.squeeze(-1)
         cross, counts = (sums @ design)[None, None], count[None, None]
@@ -280,8 +277,7 @@ class Candidates:
 
 @dataclass(frozen=True, eq=False)
 class OneItem:
-    """One item, and what the others say of the profiles of the rows that answered it, in the order
-    of their answers.
+    """One item, and the posterior of the rows that answered it, in order of their answers.
 
     Args:
         family: of its responses; gamma: its variance, where it has one.
@@ -302,6 +298,7 @@ class OneItem:
 
     @classmethod
     def of(cls, answers: Answers, tables: ItemTables, j: int) -> OneItem:
+        """Answers to item j, and the posterior without it."""
         rows = (answers.seen[:, j] > 0).nonzero().ravel()
         t, order = answers.statistic[rows, j].sort(stable=True)
         values, counts = torch.unique_consecutive(t, return_counts=True)
@@ -338,12 +335,12 @@ class OneItem:
     def expect(
         self, share: Tensor, mean: Tensor, gamma: Tensor | None
     ) -> tuple[float, Tensor, Tensor]:
-        """Log-likelihood, and expected rows and expected sums of statistics of each group, both
-        (L,).
+        """Log-likelihood, and expected rows and sums of statistics of each group, (L,).
 
         Args:
-            share: (L, n), the chance of each group before the item is seen; mean: (L,); gamma: the
-                variance, or None.
+            share: (L, n), the chance of each group before the item is seen.
+            mean: (L,).
+            gamma: the variance, or None.
         """
         if self.runs is None:
             joint = self._density(mean.unsqueeze(-1), gamma, self.t).mul_(share)
@@ -362,9 +359,7 @@ class OneItem:
         return value, count, sums
 
     def _density(self, mean: Tensor, gamma: Tensor | None, t: Tensor) -> Tensor:
-        """Of statistics t (n,) for expected ones (L, 1), (L, n), up to a constant of each t; a new
-        tensor.
-        """
+        """Density of statistics t (n,) for means (L, 1), (L, n), up to a constant of each t."""
         eta = self.family.linearise(mean, EPSILON)
         value = self.family.natural(eta, gamma) * t - self.family.partition(eta, gamma)
         if gamma is not None and self.family.is_canonical:
@@ -520,7 +515,7 @@ def _climb(answers: Answers, tables: ItemTables) -> ItemTables:
 def _log_density(
     answers: Answers, j: int, rows: Tensor, eta: Tensor, dispersion: Tensor | None
 ) -> Tensor:
-    """Of item j for some rows and each profile, (n, C), up to a constant of each row."""
+    """Log-density of item j for some rows and each profile, (n, C), up to a constant."""
     family, place = answers.blocks[j]
     gamma = dispersion[place] if place >= 0 and dispersion is not None else None
     value = answers.statistic[rows][:, [j]] * family.natural(eta, gamma) - family.partition(
@@ -531,9 +526,7 @@ def _log_density(
 
 
 def _variance(family: ResponseFamily, eta: Tensor, gamma: Tensor | None) -> Tensor:
-    """Of the statistic at a predictor; a family that is not canonical has the logarithm of its mean
-    as predictor.
-    """
+    """Variance of the statistic at a predictor (the log mean if not canonical)."""
     if not family.is_canonical:
         mean = family.mean(eta)
         return mean.square() / family.expansion(eta, mean, gamma)[1]

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from inference.base.drawing import Answer
 from inference.fitting.record import FitRecord
-from inference.inspection.attribute_moments import holm
+from inference.inspection.attributes import holm
 from inference.relations.first_step import Assignment, FirstStep, Moved, covariance_of, own_columns
 from ppl_models.parts.frames import MAX_LEVELS, coded, holds_texts, levels_of_frame
 from ppl_models.parts.validation import as_table, is_number

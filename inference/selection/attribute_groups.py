@@ -62,7 +62,7 @@ from inference.fitting.names import labels_of
 from inference.fitting.record import FitRecord
 from inference.fitting.result import Fit
 from inference.identifiability.scores import row_scores
-from inference.inspection.attribute_moments import holm
+from inference.inspection.attributes import holm
 from inference.inspection.item_curves import errors_of
 from inference.programs.curvature import generalised_inverse
 from inference.programs.global_state import quiet

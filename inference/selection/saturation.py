@@ -29,7 +29,7 @@ from inference.base.progress import NoProgress, RichProgress
 from inference.base.structure import Method
 from inference.fitting.fit import fit
 from inference.fitting.result import Fit
-from inference.inspection.classifier_curves import classifier_structure
+from inference.inspection.classifiers import classifier_structure
 from inference.programs.data import checked
 from inference.programs.global_state import quiet
 from inference.programs.tables import first_tensor, map_tensors

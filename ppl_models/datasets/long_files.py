@@ -21,7 +21,7 @@ def stream_sequences(
     """Packed sequences (B, T, 2), batch after batch; no more than about ``num_rows`` rows and one
     sequence are held.
 
-    For :func:`inference.structures.options.moment_counts.count_moments`, which takes them in one
+    For :func:`inference.structures.options.moments.count_moments`, which takes them in one
     pass. A sequence longer than memory is one file that must be cut.
 
     Args:

@@ -1,4 +1,4 @@
-"""Distinct values among many integers, found a slice at a time and kept in the smallest type."""
+"""Distinct values among many integers, a slice at a time, in the smallest type."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def test_generic_parameters_are_identified(seed: int) -> None:
     truth, chain = random_options(4, 3, 2, seed=seed), OptionsHMM(4, 3, 2).chain()
     verdict = check_options(truth, chain)
     assert verdict.identified
-    assert "identified by the law of three successive steps" in verdict.text()
+    assert "identified by the distribution of three successive steps" in verdict.text()
     assert verdict.to_dict()["error"] < 1e-6
     np.testing.assert_allclose(option_moments(truth, chain).windows.sum(), 1, atol=1e-12)
 

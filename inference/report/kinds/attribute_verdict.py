@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from inference.fitting.columns import checked_as_fitted
-from inference.inspection.local_dependence import LocalDependence
+from inference.inspection.item_fit import LocalDependence
 from inference.report.attribute_findings import (
     Refused,
     absolute,

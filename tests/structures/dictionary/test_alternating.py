@@ -28,12 +28,13 @@ from inference.structures.dictionary.alternating import (
     GradientAlternation,
     refitted,
 )
-from inference.structures.dictionary.codes import fourth_moment_start, unit_columns
 from inference.structures.dictionary.decoders import (
     BackwardElimination,
     HardThresholding,
     Pursuit,
     Shrinkage,
+    fourth_moment_start,
+    unit_columns,
 )
 from ppl_models import SparseCoding
 from ppl_models.datasets import paired_dictionary, sample_sparse_codes

@@ -18,10 +18,10 @@ import itertools
 
 import numpy as np
 
-from inference.structures.options.moment_counts import OptionMoments
 from inference.structures.options.moments import (
     RANK_TOLERANCE,
     MomentEstimate,
+    OptionMoments,
     check_ranks,
     diagnose,
     diagonals,
@@ -72,9 +72,8 @@ def all_states_at_once(
         out=np.zeros_like(moments.environment),
         where=moments.environment > 0,
     )
-    blocks = (
-        moments.windows * ratio[:, :, None, :, None]
-    )  # [action, middle, past, next, next action]
+    # [action, middle, past, next, next action]
+    blocks = moments.windows * ratio[:, :, None, :, None]
     surrogate = blocks.reshape(a, s * s, s * a)
     basis = np.zeros((s * a, s * o))
     for j in range(s):

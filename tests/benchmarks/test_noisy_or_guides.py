@@ -8,11 +8,7 @@ import itertools
 import pyro
 import pytest
 import torch
-from pyro.infer import SVI, Trace_ELBO, TraceGraph_ELBO
-from torch import Tensor
-
-from inference.programs.program import Program
-from inference.structures.noisy_or.guides import (
+from papers.noisy_or_guides import (
     MeanFieldGuide,
     RecognitionGuide,
     RunningScale,
@@ -22,6 +18,10 @@ from inference.structures.noisy_or.guides import (
     local_expectations,
     score_function,
 )
+from pyro.infer import SVI, Trace_ELBO, TraceGraph_ELBO
+from torch import Tensor
+
+from inference.programs.program import Program
 from ppl_models import NoisyOr
 from ppl_models.datasets import sample_noisy_or
 from ppl_models.datasets.noisy_or import random_design

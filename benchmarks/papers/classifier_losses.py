@@ -1,21 +1,9 @@
-r"""Costs of independent classifiers, in log space, as functions of the networks' log-outputs
-:math:`b_{vni} = \log \beta_v^{(i)}(x_{nv})`.
+r"""Costs of independent classifiers beside the one that is trained: surrogates, label agreement.
 
-With pseudo-weights :math:`\phi_v^{(i)} = \mathrm{mean}_n \beta_v^{(i)}` and weights :math:`w_i
-\propto \prod_v (\phi_v^{(i)})^{1/V}`, the negative cross total correlation of V variates is
-
-.. math::
-
-    \mathrm{neg\_ctc} = - \mathrm{mean}_n \log \sum_i w_i \prod_v
-    \frac{\beta_v^{(i)}(x_{nv})}{\phi_v^{(i)}}
-    = \mathrm{KL}(P^* \| P) - C^*
-
-with :math:`C^*` the total correlation of the data: minus the mean log-likelihood ratio to
-independence. It is 0 where the networks are constant and :math:`-(V - 1) \log C` where C equally
-likely components are told apart in every variate. Without the normaliser of w it is the
-unnormalised surrogate, which lies above it, and whose minimum over all networks makes :math:`\beta`
-the classifiers themselves if the data are such a mixture. The bivariate form is the negative cross
-mutual information.
+Without the normaliser of w the negative cross total correlation
+(:func:`inference.structures.classifiers.regularizers.neg_ctc`) is the unnormalised surrogate, which
+lies above it, and whose minimum over all networks makes :math:`\beta` the classifiers themselves if
+the data are such a mixture. The bivariate form is the negative cross mutual information.
 
 Source: K. T. Matchev and P. Shyamsundar (2022), doi:10.1088/2632-2153/ac6483, equations 24-29, 45,
 B and C.
@@ -29,40 +17,18 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from inference.structures.classifiers.regularizers import (
+    log_pseudo_weights,
+    log_ratio_rows,
+    neg_ctc,
+)
+
 MAX_CELLS = 2**22  # of the table of labels that neg_tc sums over
 FLOOR = 1e-12  # of a pseudo-weight
 
 
-def log_pseudo_weights(log_scores: Tensor) -> Tensor:
-    """Logs of the means over rows, (\\*R, V, C) from (\\*R, V, n, C)."""
-    return log_scores.logsumexp(-2) - math.log(log_scores.shape[-2])
-
-
-def geometric_log_weights(log_phi: Tensor) -> Tensor:
-    """Logs of the normalised geometric means over variates, (\\*R, C) from (\\*R, V, C)."""
-    return log_phi.mean(-2).log_softmax(-1)
-
-
-def log_ratio_rows(log_scores: Tensor, log_phi: Tensor, log_weights: Tensor) -> Tensor:
-    """Log-likelihood of each row relative to independence of the variates, (\\*R, n).
-
-    Args:
-        log_scores: (\\*R, V, n, C); log_phi: (\\*R, V, C); log_weights: (\\*R, C).
-    """
-    ratios = (log_scores - log_phi.unsqueeze(-2)).sum(-3)
-    return (ratios + log_weights.unsqueeze(-2)).logsumexp(-1)
-
-
-def neg_ctc(log_scores: Tensor) -> Tensor:
-    """Negative cross total correlation of all rows at once, (\\*R,) from (\\*R, V, n, C);
-    differentiable.
-    """
-    log_phi = log_pseudo_weights(log_scores)
-    return -log_ratio_rows(log_scores, log_phi, geometric_log_weights(log_phi)).mean(-1)
-
-
 def unnorm_neg_ctc(log_scores: Tensor) -> Tensor:
-    """The unnormalised surrogate, never below :func:`neg_ctc`, (\\*R,) from (\\*R, V, n, C)."""
+    r"""The unnormalised surrogate, never below :func:`neg_ctc`, (\*R,) from (\*R, V, n, C)."""
     return neg_ctc(log_scores) - log_pseudo_weights(log_scores).mean(-2).logsumexp(-1)
 
 
@@ -89,8 +55,7 @@ def unnorm_neg_cmi(log_scores: Tensor) -> Tensor:
 def linear_surrogate(
     log_scores: Tensor, log_phi: Tensor, shares: Tensor, log_weights: Tensor
 ) -> Tensor:
-    r"""A cost of some rows whose gradient is that of :func:`neg_ctc` of all rows, in expectation
-    over the rows, (\*R,).
+    r"""Linear cost of some rows, its expected gradient that of :func:`neg_ctc`, (\*R,).
 
     .. math::
 
@@ -101,10 +66,8 @@ def linear_surrogate(
     Its gradient is linear in the rows, so mini-batches of any size leave it unbiased. :math:`\phi`,
     r and w are of all rows, and constants here.
 
-    Args:
-        log_scores: of some rows, (\*R, V, n, C).
-        log_phi: of all rows, (\*R, V, C); shares: r, mean posterior of the components, (\*R, C);
-            log_weights: (\*R, C).
+    ``log_scores``: of some rows, (\*R, V, n, C); ``log_phi``: of all rows, (\*R, V, C); ``shares``:
+    r, mean posterior of the components, (\*R, C); ``log_weights``: (\*R, C).
     """
     log_phi, shares, log_weights = log_phi.detach(), shares.detach(), log_weights.detach()
     num_variates = log_scores.shape[-3]
@@ -156,7 +119,7 @@ def neg_tc(log_scores: Sequence[Tensor]) -> Tensor:
 
 
 def neg_mi(log_scores: Sequence[Tensor]) -> Tensor:
-    """Negative mutual information of the labels of two classifiers: :func:`neg_tc` of two variates.
+    """Negative mutual information of two classifiers' labels: :func:`neg_tc` of two.
 
     Raises:
         ValueError: for another number of variates.

@@ -11,9 +11,9 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
+from inference.structures.layers.categories import curves_of_categories
 from inference.structures.layers.glm import LayerStatistics, maximise_layer
 from inference.structures.layers.graph_search import edge_statistics
-from inference.structures.layers.maximisers.categories import curves_of_categories
 from ppl_models import Blocks, Categorical, DeepDiscreteEncoder, Normal, Ordinal, TruncatedLasso
 from ppl_models.descriptions.layers import GeneralizedLinearLayer
 from ppl_models.parts.distributions import binary_configurations

@@ -1,5 +1,4 @@
-r"""Items that are categories, in order or not, at the bottom of binary latents: the maximiser of
-their expected log-density.
+r"""Items that are categories: the maximiser of their log-density, and Gibbs conditionals.
 
 With :math:`n_{ch}` the expected rows in configuration c that answer h, linear predictors
 :math:`\eta_c = B h_c` (one of an ordinal item, C - 1 log-odds of one without an order) and
@@ -21,6 +20,13 @@ where :math:`\partial / \partial \beta_{rp} = h_{cp}\, \partial / \partial \eta_
 and all intercepts but one, bear no penalty: they leave the quadratic by its Schur complement, what
 is left is solved as for every other family, and they follow. Each step is halved until Q does not
 fall.
+
+Gibbs draws: latent k has, beside what other items and the layer above say of it, the log-odds
+
+.. math:: \sum_j \{ \log P(x_j \mid a_k = 1, a_{-k}) - \log P(x_j \mid a_k = 0, a_{-k}) \},
+
+over the items with a loading on it. Under the cumulative link an item's term needs two logistic
+functions only, of the thresholds on both sides of its answer.
 """
 
 from __future__ import annotations
@@ -33,7 +39,7 @@ import torch
 from torch import Tensor
 
 from inference.programs.program import Params
-from inference.structures.layers.maximisers.newton import halve, solve
+from inference.structures.layers.newton import halve, solve
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, LayerPart
 from ppl_models.parts.categorical import Categorical, Ordinal
 
@@ -68,7 +74,7 @@ class ItemGroup:
 
     @property
     def limits(self) -> tuple[float, float]:
-        """Of the thresholds."""
+        """Limits of the thresholds."""
         return self.family.threshold_range if isinstance(self.family, Ordinal) else (0.0, 0.0)
 
 
@@ -107,12 +113,10 @@ def maximise_categories(
 ) -> tuple[Tensor, Tensor]:
     """Coefficients and thresholds whose Q is not below that of the given ones.
 
-    Args:
-        layer: the layer's description; part: the items.
-        sums: n, (R, P, C), of all statistics of the layer; design: h, (C, 1 + K), first column
-            ones.
-        beta: (R, num_children, 1 + K) and thresholds (R, G) of the whole layer, to begin with.
-        num_steps: at most so many.
+    ``layer``: the layer's description; ``part``: the items; ``sums``: n, (R, P, C), of all
+    statistics of the layer; ``design``: h, (C, 1 + K), first column ones; ``beta``: (R,
+    num_children, 1 + K) and thresholds (R, G) of the whole layer, to begin with; ``num_steps``: at
+    most so many.
 
     Returns:
         The same of the whole layer, with the part's own in their places.
@@ -147,14 +151,13 @@ def expansions(
     thresholds: Tensor,
     stride: int,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Of drawn latents, group by group: :math:`r = g + I z` (R, n, D) and I (R, n, D, D), summed
-    over rows; I over every so many, scaled up.
+    """Expand the log-density of drawn latents: :math:`r = g + I z` (R, n, D) and I.
 
-    Args:
-        layer, part: as for :func:`maximise_categories`.
-        statistic: one-hot answers, (P, N), 0 where missing; design: h of every row, (R, N, 1 + K).
-        beta, thresholds: of the whole layer.
-        stride: rows from one that is taken for I to the next.
+    Sums over rows, group by group; I (R, n, D, D) over every so many rows, scaled up.
+
+    ``layer``, ``part``: as for :func:`maximise_categories`; ``statistic``: one-hot answers, (P, N),
+    0 where missing; ``design``: h of every row, (R, N, 1 + K); ``beta``, ``thresholds``: of the
+    whole layer; ``stride``: rows from one that is taken for I to the next.
     """
     num_rows = design.shape[-2]
     for group in groups_of(part, beta.device):
@@ -165,10 +168,8 @@ def expansions(
             stride, CHUNK_ELEMENTS // (len(z) * group.entries.numel() * width) // stride * stride
         )
         for start in range(0, num_rows, rows):
-            h, seen = (
-                design[:, None, start : start + rows],
-                statistic[group.entries, start : start + rows].unsqueeze(0),
-            )
+            h = design[:, None, start : start + rows]
+            seen = statistic[group.entries, start : start + rows].unsqueeze(0)
             gradient += _Objective(known, seen, h).gradient(z)
             information += _Objective(known, seen[..., ::stride], h[..., ::stride, :]).information(
                 z
@@ -184,9 +185,7 @@ def maximise_expansions(
     beta: Tensor,
     thresholds: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Coefficients and thresholds that maximise averages of :func:`expansions` with prior and
-    penalty, as far as these are to be trusted.
-    """
+    """Maximise averaged :func:`expansions` with prior and penalty, in bounded steps."""
     beta, thresholds = beta.clone(), thresholds.clone()
     for group, (linear, hessian) in zip(groups_of(part, beta.device), averages, strict=True):
         known = Coordinates(layer, part, group, beta)
@@ -238,9 +237,8 @@ def curves_of_categories(
 ) -> Iterator[Curve]:
     """Q at an estimate, item by item, without penalty.
 
-    Args:
-        layer, part: as for :func:`maximise_categories`; sums: with R = 1; design: as there.
-        params: the estimate, without leading dims.
+    ``layer``, ``part``: as for :func:`maximise_categories`; ``sums``: with R = 1; ``design``: as
+    there; ``params``: the estimate, without leading dims.
     """
     if sums is None:
         raise ValueError("curves_of_categories: sums by configuration were expected")
@@ -258,8 +256,9 @@ def curves_of_categories(
 
 
 class Coordinates:
-    """The D coordinates z of each of n items: the first intercept, all loadings, the other
-    intercepts, the thresholds; with prior, penalty and limits.
+    """Coordinates z of each of n items, with prior, penalty and limits.
+
+    In order: the first intercept, all loadings, the other intercepts, the thresholds; D in all.
 
     Args:
         layer: the layer's description; part, group: the items.
@@ -294,24 +293,21 @@ class Coordinates:
             self.precision = whole[self.order][:, self.order]
         self.fixed: Tensor | None = None
         if layer.graph is not None and not bare:
-            absent = ~layer.graph.to(beta.device)[..., group.rows, :].flatten(
-                -2
-            )  # ([R], n, r (P - 1))
+            # ([R], n, r (P - 1))
+            absent = ~layer.graph.to(beta.device)[..., group.rows, :].flatten(-2)
             self.fixed = torch.nn.functional.pad(absent, (1, 0)).expand(
                 len(beta), len(group.items), -1
             )
 
     def of(self, beta: Tensor, thresholds: Tensor) -> Tensor:
-        """z (R, n, D) of the values of the whole layer; zero where a loading is not free."""
+        """Coordinates z (R, n, D) of the whole layer's values; zero where not free."""
         z = torch.cat([beta[:, self.group.rows].flatten(-2), thresholds[:, self.group.gaps]], -1)[
             ..., self.order
         ]
-        return (
-            z
-            if self.fixed is None
-            else torch.cat(
-                [z[..., : self.num_main].masked_fill(self.fixed, 0.0), z[..., self.num_main :]], -1
-            )
+        if self.fixed is None:
+            return z
+        return torch.cat(
+            [z[..., : self.num_main].masked_fill(self.fixed, 0.0), z[..., self.num_main :]], -1
         )
 
     def split(self, z: Tensor) -> tuple[Tensor, Tensor]:
@@ -323,28 +319,23 @@ class Coordinates:
         )
 
     def log_prior(self, z: Tensor) -> Tensor:
-        """Of the normal prior, less the penalty, up to a constant, (R, n)."""
-        out = (
-            z.new_zeros(z.shape[:-1])
-            if self.precision is None
-            else -((z @ self.precision) * z).sum(-1) / 2
-        )
+        """Normal log-prior less the penalty, up to a constant, (R, n)."""
+        if self.precision is None:
+            out = z.new_zeros(z.shape[:-1])
+        else:
+            out = -((z @ self.precision) * z).sum(-1) / 2
         return (
             out if self.penalty is None else out - self.penalty(z[..., 1 : self.num_main]).sum(-1)
         )
 
     def with_prior(self, z: Tensor, gradient: Tensor, hessian: Tensor) -> tuple[Tensor, Tensor]:
         """With those of the normal prior."""
-        return (
-            (gradient, hessian)
-            if self.precision is None
-            else (gradient - z @ self.precision, hessian + self.precision)
-        )
+        if self.precision is None:
+            return (gradient, hessian)
+        return (gradient - z @ self.precision, hessian + self.precision)
 
     def proposal(self, z: Tensor, gradient: Tensor, hessian: Tensor, only: str = "") -> Tensor:
-        """The maximiser of the penalised quadratic model, inside the limits; of one half of the
-        coordinates alone where ``only`` is "main" or "rest".
-        """
+        """Maximiser of the penalised quadratic inside the limits; of ``only`` "main" or "rest"."""
         m = self.num_main
         main, rest, of_main, of_rest = z[..., :m], z[..., m:], gradient[..., :m], gradient[..., m:]
         system, across, inner = hessian[..., :m, :m], hessian[..., :m, m:], hessian[..., m:, m:]
@@ -364,16 +355,13 @@ class Coordinates:
                 ],
                 -1,
             )
-        still = ((rest <= self.low) & (of_rest < 0)) | (
-            (rest >= self.high) & (of_rest > 0)
-        )  # on a limit and drawn beyond it
+        # on a limit and drawn beyond it
+        still = ((rest <= self.low) & (of_rest < 0)) | ((rest >= self.high) & (of_rest > 0))
         inner = inner.masked_fill(still.unsqueeze(-1) | still.unsqueeze(-2), 0.0)
         ridge = RIDGE * inner.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True).clamp(min=1e-6)
         inner = inner + torch.diag_embed(torch.where(still, 1.0, ridge))
-        of_rest, across = (
-            of_rest.masked_fill(still, 0.0),
-            across.masked_fill(still.unsqueeze(-2), 0.0),
-        )
+        of_rest = of_rest.masked_fill(still, 0.0)
+        across = across.masked_fill(still.unsqueeze(-2), 0.0)
         if only == "rest":
             new, step = main, torch.linalg.solve_ex(inner, of_rest.unsqueeze(-1))[0].squeeze(-1)
         else:
@@ -432,12 +420,10 @@ class _Objective:
 
     def information(self, z: Tensor) -> Tensor:
         """Without the prior, (R, n, D, D)."""
-        predictors, family, r, h = (
-            self._predictors(z),
-            self.known.group.family,
-            self.known.num_rows,
-            self.design,
-        )
+        predictors = self._predictors(z)
+        family = self.known.group.family
+        r = self.known.num_rows
+        h = self.design
         slopes = family.slopes_of_law(*predictors)
         weight = self.counts.sum(-1, keepdim=True) * family.law_of_item(*predictors).exp()
         second = (slopes * weight.unsqueeze(-1)).mT @ slopes  # (R, n, C, r + g, r + g)
@@ -463,20 +449,139 @@ def _climbed(q: _Objective, z: Tensor, num_steps: int) -> Tensor:
     for _ in range(num_steps):
         curve = known.with_prior(z, q.gradient(z), q.information(z))
         new, new_value = halve(q.value, z, value, known.proposal(z, *curve))
-        for alternative in (
-            "main",
-            "rest",
-        ):  # a limit, or the exact prox, may have asked for a jump that Q refuses
+        # a limit, or the exact prox, may have asked for a jump that Q refuses
+        for alternative in ("main", "rest"):
             stuck = new_value <= value
             if not stuck.any():
                 break
             second, second_value = halve(q.value, z, value, known.proposal(z, *curve, alternative))
             better = stuck & (second_value > new_value)
-            new, new_value = (
-                torch.where(better.unsqueeze(-1), second, new),
-                torch.where(better, second_value, new_value),
-            )
+            new = torch.where(better.unsqueeze(-1), second, new)
+            new_value = torch.where(better, second_value, new_value)
         gain, z, value = new_value - value, new, new_value
         if (gain <= TOLERANCE * (1 + value.abs())).all():
             break
     return z
+
+
+class PlainPart(NamedTuple):
+    """Items that are no categories as a layer of their own, and their places.
+
+    Args:
+        layer: of these items.
+        rows: of loadings and intercepts; entries: of statistics; items: of the columns.
+    """
+
+    layer: GeneralizedLinearLayer
+    rows: Tensor
+    entries: Tensor
+    items: Tensor
+
+
+def plain_part(layer: GeneralizedLinearLayer, device: torch.device) -> PlainPart | None:
+    """None where all items are categories; the whole layer where none is."""
+    found = layer.without_categories()
+    if found is None:
+        return None
+    own, rows, entries, items = found
+    return PlainPart(
+        own,
+        *(torch.tensor(index, dtype=torch.long, device=device) for index in (rows, entries, items)),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Moved:
+    """Items of one group that a latent moves: group, places in it, columns of the answers."""
+
+    group: int
+    places: Tensor
+    columns: Tensor
+
+
+class CategoryConditionals:
+    """Log-odds of a layer's parents from its categories, for a few rows at a time.
+
+    Args:
+        layer: the layer's description.
+        loadings: (R, children, P); intercepts: (R, children); thresholds: (R, G).
+    """
+
+    def __init__(
+        self,
+        layer: GeneralizedLinearLayer,
+        loadings: Tensor,
+        intercepts: Tensor,
+        thresholds: Tensor,
+    ) -> None:
+        self.layer, device = layer, loadings.device
+        self.groups: list[ItemGroup] = []
+        self.columns: list[Tensor] = []
+        for part in layer.parts():
+            if part.tabled:
+                for group in groups_of(part, device):
+                    self.groups.append(group)
+                    self.columns.append(
+                        part.items.start
+                        + torch.tensor(group.items, dtype=torch.long, device=device)
+                    )
+        self.loadings = [loadings[:, group.rows] for group in self.groups]  # (R, n, r, P)
+        self.intercepts = [intercepts[:, group.rows].unsqueeze(-1) for group in self.groups]
+        self.thresholds = [thresholds[:, group.gaps] for group in self.groups]
+        self.moves = [self._moves(k) for k in range(layer.num_parents)]
+        self.num_moved = max(
+            [
+                1,
+                *(
+                    sum(
+                        len(move.places) * self.groups[move.group].entries.shape[1]
+                        for move in moves
+                    )
+                    for moves in self.moves
+                ),
+            ]
+        )
+
+    def _moves(self, k: int) -> list[_Moved]:
+        if self.layer.terms is None:
+            features = torch.tensor([k])
+        else:
+            features = self.layer.terms[:, k].nonzero().ravel()
+        out = []
+        for g, own in enumerate(self.loadings):
+            places = (
+                (own[..., features.to(own.device)] != 0).any(-1).any(-1).any(0).nonzero().ravel()
+            )
+            if len(places):
+                out.append(_Moved(g, places, self.columns[g][places]))
+        return out
+
+    def begin(self, parents: Tensor, codes: Tensor, mask: Tensor | None) -> None:
+        """Take up rows: parents (R, K, n), answers (J, n), mask (J, n) or None."""
+        self.parents, self.codes, self.mask = parents.clone(), codes, mask
+
+    def put(self, k: int, value: Tensor) -> None:
+        """Set parent k to (R, n)."""
+        self.parents[:, k] = value
+
+    def logit(self, k: int, prior: Tensor) -> Tensor:
+        """Log-odds of parent k, (R, n), from those (R, n or 1) without these items."""
+        off, on = self.parents.clone(), self.parents.clone()
+        off[:, k], on[:, k] = 0.0, 1.0
+        # (R, 1, P, n)
+        designs = [self.layer.features(bits.mT).mT.unsqueeze(1) for bits in (off, on)]
+        total = prior
+        for move in self.moves[k]:
+            family, codes = self.groups[move.group].family, self.codes[move.columns]
+            own, level, gaps = (
+                each[move.group][:, move.places]
+                for each in (self.loadings, self.intercepts, self.thresholds)
+            )
+            less, more = (
+                family.log_chance_of(codes, own @ design + level, gaps) for design in designs
+            )
+            change = more - less
+            total = total + (change if self.mask is None else change * self.mask[move.columns]).sum(
+                1
+            )
+        return total

@@ -181,14 +181,10 @@ class InputBaseline(nn.Module):
                 bound * (2 * torch.rand(*shape, generator=generator, dtype=torch.float64) - 1)
             )
 
-        self.inner, self.inner_bias = (
-            uniform(num_items**-0.5, num_items, num_hidden),
-            uniform(num_items**-0.5, num_hidden),
-        )
-        self.outer, self.outer_bias = (
-            uniform(num_hidden**-0.5, num_hidden),
-            uniform(num_hidden**-0.5, 1),
-        )
+        self.inner = uniform(num_items**-0.5, num_items, num_hidden)
+        self.inner_bias = uniform(num_items**-0.5, num_hidden)
+        self.outer = uniform(num_hidden**-0.5, num_hidden)
+        self.outer_bias = uniform(num_hidden**-0.5, 1)
 
     def forward(self, data: Tensor) -> Tensor:
         """Predicted signals, (B,); a missing entry counts as the mean."""
@@ -285,8 +281,7 @@ def flip_log_odds(
     ones, zeros = (data == 1).to(weights), (data == 0).to(weights)
     total = latents @ weights + leak_weights  # (B, J)
     # clamped: taking a weight off what it was added to may leave less than the leak
-    without = torch.maximum(
-        total.unsqueeze(1) - latents.unsqueeze(-1) * weights, leak_weights
-    )  # (B, m, J)
+    # (B, m, J)
+    without = torch.maximum(total.unsqueeze(1) - latents.unsqueeze(-1) * weights, leak_weights)
     gain = log1mexp(without + weights) - log1mexp(without)
     return prior.logit() - zeros @ weights.mT + (gain * ones.unsqueeze(1)).sum(-1)

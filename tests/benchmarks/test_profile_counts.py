@@ -6,10 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from support.small_graphs import REFERENCES, STRUCTURES, structure
-
-from inference.causal import GES, BDeu, cpdag_of
-from inference.causal.samples import (
+from papers.profile_counts import (
     classified_counts,
     drawn_counts,
     profile_counts,
@@ -18,6 +15,9 @@ from inference.causal.samples import (
     rows_of_counts,
     scaled_counts,
 )
+from support.small_graphs import REFERENCES, STRUCTURES, structure
+
+from inference.causal import GES, BDeu, cpdag_of
 from inference.causal.tables import profiles
 
 
