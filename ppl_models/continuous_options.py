@@ -11,10 +11,10 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from ppl_models.data.sequences import as_feature_trajectories
 from ppl_models.descriptions.options import PolicyDescription
 from ppl_models.parts.policies import Policy, SoftmaxLinear
 from ppl_models.parts.validation import check_size, is_number, plain_fields
-from ppl_models.sequences.feature_trajectories import as_feature_trajectories
 from ppl_models.sequences.policy_chain import PolicyChain
 
 
@@ -145,7 +145,7 @@ class ContinuousOptionsHMM:
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """Pack the data; also the names of its columns.
 
-        See :func:`ppl_models.sequences.feature_trajectories.as_feature_trajectories`.
+        See :func:`ppl_models.data.sequences.as_feature_trajectories`.
         """
         return as_feature_trajectories(data, self.num_features, self.num_actions, for_fit)
 

@@ -10,6 +10,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from ppl_models.data.sequences import as_item_sequences, inside_of
 from ppl_models.descriptions.component_sites import (
     component_dims,
     draw_components,
@@ -30,7 +31,6 @@ from ppl_models.parts.validation import (
     plain_fields,
 )
 from ppl_models.sequences.hidden_chain import AllowedMoves, HiddenChain, stationary_law
-from ppl_models.sequences.item_sequences import as_item_sequences, inside_of
 
 INITIAL = ("free", "stationary", "uniform")
 
@@ -241,7 +241,7 @@ class HiddenMarkov:
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """Pack the data, (B, T, J); also the item names.
 
-        See :func:`ppl_models.sequences.item_sequences.as_item_sequences`.
+        See :func:`ppl_models.data.sequences.as_item_sequences`.
         """
         packed, names = as_item_sequences(data, self.num_items, self._family, for_fit)
         seen = ~packed.isnan() & inside_of(packed).unsqueeze(-1)

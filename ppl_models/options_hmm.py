@@ -11,10 +11,10 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from ppl_models.data.sequences import as_trajectories
 from ppl_models.descriptions.options import ChainDescription, high_of_termination
 from ppl_models.parts.validation import check_flag, check_size, is_number, plain_fields
 from ppl_models.sequences.option_chain import DirichletMatrix, OptionChain
-from ppl_models.sequences.trajectories import as_trajectories
 
 MOST_NUMBERS = 2**29  # of the environment's table, four GiB
 
@@ -147,7 +147,7 @@ class OptionsHMM:
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """Pack the data, (B, T, 2); also the names of its columns.
 
-        See :func:`ppl_models.sequences.trajectories.as_trajectories`.
+        See :func:`ppl_models.data.sequences.as_trajectories`.
         """
         return as_trajectories(data, self.num_states, self.num_actions, for_fit), (
             "state",

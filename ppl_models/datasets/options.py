@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ppl_models.data.sequences import pack
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.sequences.trajectories import pack
 
 MANY_ROWS = 256  # from here on sequences are simply drawn side by side
 

@@ -19,7 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ppl_models.sequences.codes import TABLE_SIZE, Codes, slices, small_integers
+from ppl_models.data.sequences import slices
+from ppl_models.sequences.codes import TABLE_SIZE, Codes, small_integers
 from ppl_models.sequences.word_tree import WordTree
 
 

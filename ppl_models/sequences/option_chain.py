@@ -97,7 +97,7 @@ class OptionChain(TorchDistribution):
         H_{s_{t+1} o_t o_{t+1}}
 
     Missing actions are summed out too. A value is packed, (T, 2): see
-    :mod:`ppl_models.sequences.trajectories`.
+    :mod:`ppl_models.data.sequences`.
 
     Args:
         initial: (\*batch, S, O); low: (\*batch, S, O, A); high: (\*batch, S, O, O); environment:

@@ -36,7 +36,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ppl_models.sequences.codes import Codes, slices, small_integers
+from ppl_models.data.sequences import slices
+from ppl_models.sequences.codes import Codes, small_integers
 from ppl_models.sequences.word_blocks import PIECE, WordBlocks, gathered, rows_of, scaled
 from ppl_models.sequences.word_pieces import WordPieces
 

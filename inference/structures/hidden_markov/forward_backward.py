@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 
 from inference.programs.program import Params
+from ppl_models.data.sequences import inside_of
 from ppl_models.sequences.chain_plan import remember
 from ppl_models.sequences.hidden_chain import (
     MOST_EXPONENT,
@@ -36,7 +37,6 @@ from ppl_models.sequences.hidden_chain import (
     log_chain_exactly,
     may_lose_weight,
 )
-from ppl_models.sequences.item_sequences import inside_of
 from ppl_models.sequences.word_pieces import tied
 
 SHORTEST = 8  # steps of a piece

@@ -30,8 +30,8 @@ from inference.base.component_noise import LEAST_VISITS, NoiseDraws, duration_no
 from inference.programs.program import Params
 from inference.structures.hidden_markov.em_steps import emission_of
 from inference.structures.hidden_markov.paths import path_draws
+from ppl_models.data.sequences import inside_of
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
-from ppl_models.sequences.item_sequences import inside_of
 
 
 def state_noise(

@@ -12,9 +12,9 @@ from inference.base.component_laws.laws import law_of
 from inference.programs.program import Params
 from inference.structures.hidden_markov.em_steps import emission_of, initial_of
 from inference.structures.hidden_markov.forward_backward import Cut, smoothed_blocks
+from ppl_models.data.sequences import inside_of
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.sequences.item_sequences import inside_of
 
 MOST_STEPS = 2**18  # of sequences that are worked on together
 

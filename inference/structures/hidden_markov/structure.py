@@ -36,9 +36,9 @@ from inference.structures.hidden_markov.em_steps import (
 )
 from inference.structures.hidden_markov.noise import state_noise
 from inference.structures.hidden_markov.paths import most_probable_path, smoothed_states
+from ppl_models.data.sequences import inside_of
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
 from ppl_models.sequences.hidden_chain import limit_law
-from ppl_models.sequences.item_sequences import inside_of
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem

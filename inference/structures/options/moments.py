@@ -44,9 +44,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch import Tensor
 
+from ppl_models.data.sequences import slices
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_size
-from ppl_models.sequences.codes import slices
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix

@@ -18,9 +18,9 @@ from inference.structures.options.moments import (
     project_rows,
     state_by_state,
 )
+from ppl_models.data.sequences import pack
 from ppl_models.datasets import options_chain, simulate_options
 from ppl_models.datasets.options import stationary_law
-from ppl_models.sequences.trajectories import pack
 
 ROUTES = [state_by_state, all_states_at_once]
 

@@ -23,8 +23,8 @@ from inference.structures.options.forward_backward import (
     viterbi,
 )
 from ppl_models import OptionsHMM
+from ppl_models.data.sequences import pack, trajectory_lengths
 from ppl_models.sequences.chain_plan import ChainPlan, plan_of
-from ppl_models.sequences.trajectories import pack, trajectory_lengths
 
 F64 = torch.float64
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ppl_models import Bernoulli, HiddenMarkov, MultivariateNormal, Normal, Poisson
-from ppl_models.sequences.item_sequences import as_item_sequences, inside_of
+from ppl_models.data.sequences import as_item_sequences, inside_of
 
 ONE, TWO = np.array([[1.0, 2.0], [3.0, np.nan], [5.0, 6.0]]), np.array([[7.0, 8.0]])
 
