@@ -10,11 +10,15 @@ import numpy as np
 import torch
 
 from inference.acdc.choice import Choice
-from inference.acdc.criterion import AcdcResult
+from inference.acdc.criterion import AcdcResult, acdc
 from inference.fitting.result import Fit
 from inference.metrics import f_measure
-from inference.selection.choice_spread import Criterion, _default
+from inference.selection.choice_spread import Criterion
 from ppl_models.parts.repr import shows_briefly
+
+
+def _acdc(fits: Mapping[int, Fit], data: Any, seed: int) -> AcdcResult:
+    return acdc(fits, data, seed=seed)
 
 
 @shows_briefly
@@ -70,7 +74,7 @@ def calibrate_rho(
     labelled: Sequence[LabelledSet],
     data: Any,
     *,
-    criterion: Criterion = _default,
+    criterion: Criterion = _acdc,
     score: Callable[[Fit, LabelledSet], float] | None = None,
     seed: int = 0,
 ) -> RhoCalibration:

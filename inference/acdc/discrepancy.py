@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -63,15 +63,11 @@ class KDE:
 
     mean: bool = False
     periodic: bool = False
+    joint: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_flag("KDE", "mean", self.mean)
         check_flag("KDE", "periodic", self.periodic)
-
-    @property
-    def joint(self) -> bool:
-        """Columns are compared one at a time."""
-        return False
 
     def columns(self, scores: np.ndarray) -> np.ndarray:
         """Return the divergence of each column, (D,)."""
@@ -117,16 +113,12 @@ class Histogram:
 
     num_bins: int = 20
     mean: bool = False
+    joint: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         plain_fields(self)
         check_flag("Histogram", "mean", self.mean)
         check_size("Histogram", "num_bins", self.num_bins, least=2)
-
-    @property
-    def joint(self) -> bool:
-        """Columns are compared one at a time."""
-        return False
 
     def columns(self, scores: np.ndarray) -> np.ndarray:
         """Return the divergence of each column, (D,)."""

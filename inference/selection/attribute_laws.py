@@ -148,22 +148,22 @@ class RootComparison:
 
     def text(self) -> str:
         """Return preference and tests, in sentences."""
-        words = [f"BIC prefers the {self.best} law."]
+        words = [f"BIC prefers the {self.best} distribution."]
         for test in self.tests:
             if math.isnan(test.p_value):
                 words.append(
-                    f"{test.small} against {test.large}: {test.reason}, so that the chi-square law"
-                    " does not hold; ask for num_replicates=99."
+                    f"{test.small} against {test.large}: {test.reason}, so that the chi-square"
+                    " distribution does not hold; ask for num_replicates=99."
                 )
             elif test.p_value < LEVEL:
                 words.append(
-                    f"The {test.small} law is rejected against the {test.large} one (p ="
+                    f"The {test.small} distribution is rejected against the {test.large} one (p ="
                     f" {test.p_value:.2g}, {test.law})."
                 )
             else:
                 words.append(
-                    f"Nothing speaks for the {test.large} law beyond the {test.small} one (p ="
-                    f" {test.p_value:.2g}, {test.law})."
+                    f"Nothing speaks for the {test.large} distribution beyond the {test.small} one"
+                    f" (p = {test.p_value:.2g}, {test.law})."
                 )
         return " ".join(words)
 

@@ -275,10 +275,8 @@ class SpectralRatio:
         values = problem.structure.singular_values(problem, depth, max(counts) + 1)
         kept = [float(values[k - 1]) for k in counts]
         ratios = [float(values[k - 1] / values[k].clamp(min=1e-300)) for k in counts]
-        chosen = study.sizes[max(range(len(ratios)), key=ratios.__getitem__)]
-        return Selection(
-            chosen, self, study.sizes, {"singular_value": kept, "ratio": ratios}, "ratio", True
-        )
+        columns = {"singular_value": kept, "ratio": ratios}
+        return _best_of(self, study, columns, "ratio", larger=True)
 
 
 @dataclass(frozen=True)
@@ -319,16 +317,7 @@ class InformationCriterion:
             value - result.price + 2 * result.num_parameters
             for value, result in zip(columns["bic"], fits, strict=True)
         ]
-        scores = columns[self.name]
-        return Selection(
-            study.sizes[scores.index(min(scores))],
-            self,
-            study.sizes,
-            columns,
-            self.name,
-            False,
-            tuple(fits),
-        )
+        return _best_of(self, study, columns, self.name, larger=False, fits=fits)
 
 
 @dataclass(frozen=True)
@@ -460,10 +449,7 @@ class HeldOut:
         held = map_tensors(lambda x: x[order[:cut]], study.checked)
         columns = _figures(fits)
         columns["held_out"] = [float(result.log_likelihood_rows(held).mean()) for result in fits]
-        best = max(range(len(fits)), key=columns["held_out"].__getitem__)
-        return Selection(
-            study.sizes[best], self, study.sizes, columns, "held_out", True, tuple(fits)
-        )
+        return _best_of(self, study, columns, "held_out", larger=True, fits=fits)
 
 
 @dataclass(frozen=True)
@@ -661,6 +647,19 @@ def _criterion(owner: str, criterion: str | Criterion) -> Criterion:
 
 def _decide(criterion: Criterion, study: Study) -> Selection:
     return replace(criterion.choose(study), study=study)
+
+
+def _best_of(
+    criterion: Criterion,
+    study: Study,
+    columns: dict[str, list[float]],
+    score: str,
+    larger: bool,
+    fits: Sequence[Fit] = (),
+) -> Selection:
+    values = columns[score]
+    chosen = study.sizes[values.index((max if larger else min)(values))]
+    return Selection(chosen, criterion, study.sizes, columns, score, larger, tuple(fits))
 
 
 def _figures(fits: Sequence[Fit]) -> dict[str, list[float]]:

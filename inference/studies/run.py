@@ -12,9 +12,8 @@ import torch
 
 from inference.base.progress import NoProgress, RichProgress
 from inference.fitting.storage import unpack
-from inference.studies.cluster import check_scheduler, on_cluster
 from inference.studies.folder import StudyFolder
-from inference.studies.processes import in_processes
+from inference.studies.processes import check_scheduler, in_processes, on_cluster
 from inference.studies.records import JobResult, JobResults, in_short
 from inference.studies.work import Finished, Task, tasks_of, work
 from ppl_models.parts.validation import check_flag, check_size

@@ -96,7 +96,7 @@ def test_one_table(compared: tuple[Fit, torch.Tensor, RootComparison]) -> None:
         0.2
     )  # the least that four replicates can say
     assert "BIC prefers the" in found.text()
-    assert "The independent law is rejected against the dag one" in found.text()
+    assert "The independent distribution is rejected against the dag one" in found.text()
 
 
 @pytest.mark.slow

@@ -59,7 +59,7 @@ def test_heavy_tails_are_a_law_and_not_components(found):
     assert not found.contradicted
     assert found.fit.model.num_components == 3
     assert f"({found.status}" in found.sentences[0]
-    assert "The Student t law is not contradicted" in found.verdict
+    assert "The Student t distribution is not contradicted" in found.verdict
     assert "Two components that overlap and one group of another shape" in found.verdict
     assert found.table.loc["normal", "bic"].idxmin() > 3  # patches
 
@@ -123,7 +123,7 @@ def test_a_few_rows_make_nobody_confident():
         num_restarts=1,
     )
     assert found.status != "confident"
-    assert "3 rows are too few to test a law" in found.verdict
+    assert "3 rows are too few to test a distribution" in found.verdict
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_patches_are_groups_where_the_law_is_missing():
     if alone.contradicted:
         assert alone.num_components == 3
         assert "groups of rows, not components" in alone.verdict
-        assert "The normal law is contradicted" in alone.verdict
+        assert "The normal distribution is contradicted" in alone.verdict
     else:
         assert alone.groups.num_fitted > 3
 

@@ -114,7 +114,7 @@ def test_a_law_that_is_missing_is_missed():
     assert alone.contradicted
     assert alone.misfit > 3
     assert alone.held_out == alone.num_components == 2
-    assert "The Poisson law is contradicted" in alone.verdict
+    assert "The Poisson distribution is contradicted" in alone.verdict
 
 
 def test_rows_without_counts_are_drawn_again_where_a_null_is_refitted():

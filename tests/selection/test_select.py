@@ -15,8 +15,13 @@ from inference.selection import (
     select_components,
     select_dimension,
 )
-from ppl_models import Mixture, Normal, PoissonFactorization
+from inference.selection.order_selection import select_components as module
+from inference.selection.order_selection.counting import Counting, counting_of
+from inference.structures.registry import structure_of
+from ppl_models import Mixture, NoisyOr, Normal, PoissonFactorization
 from ppl_models.datasets import simulate_checkerboard
+
+ROWS = (torch.arange(36).reshape(9, 4) % 3 == 0).double()
 
 
 @pytest.fixture(scope="module")
@@ -80,3 +85,32 @@ def test_wrong_input_is_refused(clouds, call, text) -> None:
         select(Mixture(1, Normal()), clouds, **call)
     with pytest.raises(ValueError, match=r"a table \(rows, items\) was expected"):
         select(PoissonFactorization, [[1.0]])
+
+
+def test_a_kind_without_order_selection_is_refused_by_name(monkeypatch) -> None:
+    """Failed before: any other structure with candidates was taken for a factorization."""
+    model = NoisyOr(4, 2)
+    monkeypatch.setattr(type(structure_of(model)), "laws", lambda self: (model,))
+    with pytest.raises(ValueError, match="of counts was expected.* got NoisyOr"):
+        select_components(model, ROWS, (1, 2))
+
+
+def test_a_kind_registers_its_order_selection(monkeypatch) -> None:
+    class Causes(Counting):
+        number = "num_latents"
+        method = EM()
+        describe, starts = (lambda self, structure: ("causes", 0, None)), None
+
+        def answer(self, grid, fits):
+            return len(grid.candidates), grid.candidates[0].name, list(grid.sizes), fits
+
+    model = NoisyOr(4, 2)
+    kind = type(structure_of(model))
+    monkeypatch.setattr(kind, "laws", lambda self: (model,))
+    monkeypatch.setattr(module, "fit_candidates", lambda grid: grid.candidates[0].at(3))
+    counting_of.register(kind, lambda structure: Causes())
+    try:
+        answer = select_components(model, ROWS, (1, 2))
+    finally:
+        counting_of.register(kind, counting_of.dispatch(object))
+    assert answer == (1, "causes", [1, 2], NoisyOr(4, 3))

@@ -87,7 +87,7 @@ class HowMany:
     noun: ClassVar[str] = "component"
     unit: ClassVar[str] = "row"
     proviso: ClassVar[str] = "of components above the size stated"
-    owner: ClassVar[str] = "law"
+    owner: ClassVar[str] = "distribution"
     judged: ClassVar[str] = ""
     deciding: ClassVar[tuple[str, ...]] = ("strict", "lenient", "gain_in_edges")
     score: ClassVar[str] = "lenient"  # of them, the one that chooses
@@ -167,18 +167,18 @@ class HowMany:
     def _number_of_misfit(self) -> str:
         return (
             f"{self.counted(self.num_components)} by cells left out of the fits, which is a guess:"
-            " no law that was offered fits at any number."
+            " no distribution offered fits at any number."
         )
 
     @property
     def _subject(self) -> str:
-        return f"The {self.law} law is"
+        return f"The {self.law} distribution is"
 
     @property
     def _untested(self) -> str:
         return (
-            f"Whether the {self.law} law holds could not be tested, for too few {self.unit}s use a"
-            f" {self.noun}."
+            f"The fit of the {self.law} distribution could not be tested, for too few"
+            f" {self.unit}s use a {self.noun}."
         )
 
     def _law(self) -> str:
@@ -189,8 +189,8 @@ class HowMany:
         judged = f" Judged are {self.judged}." if self.judged else ""
         if self.status == "grid too short" and self.misfit > MISFIT:
             return (
-                f"At the largest number {size}, so that more {self.noun}s or another law are"
-                " needed."
+                f"At the largest number {size}, so that more {self.noun}s or another"
+                " distribution are needed."
             )
         if self.contradicted:
             return f"{self._subject} contradicted: {size}, and 3 would be much.{judged}"
@@ -247,7 +247,7 @@ class HowManyGroups(HowMany):
     rows with "misfit" or "grid too short".
     """
 
-    proviso: ClassVar[str] = "if the data come from one of the laws offered"
+    proviso: ClassVar[str] = "if the data come from one of the distributions offered"
     deciding: ClassVar[tuple[str, ...]] = ("bic", "lenient", "icl")
     score: ClassVar[str] = "bic"
 
@@ -282,7 +282,7 @@ class HowManyGroups(HowMany):
             else f"the {fitted} {self.noun}s fitted are patches of them"
         )
         return (
-            f"{self._number_in_grid()}, not {self.noun}s: no law that was offered fits at any"
+            f"{self._number_in_grid()}, not {self.noun}s: no distribution offered fits at any"
             f" number, so that {patches}."
         )
 

@@ -154,7 +154,7 @@ class CountingGroups(Counting):
             {key: strict[key] for key in proper}, grid, (k1, k2), groups.num_clear, record.noun
         )
         if n < FEW_ROWS:
-            reasons.append(f"{n} {record.unit}s are too few to test a law")
+            reasons.append(f"{n} {record.unit}s are too few to test a distribution")
         status = status_of(k1 == grid.sizes[-1], misfit > MISFIT, reasons)
         columns: dict[str, Mapping[Key, Any]] = {
             "num_parameters": {key: fit_k.num_parameters for key, fit_k in fits.items()},
@@ -193,8 +193,8 @@ class CountingGroups(Counting):
         )
         return (
             "Two components that overlap and one group of another shape give the same data, so that"
-            f" only the laws offered ({_listed(names)}) distinguish them; {near} may have been"
-            " missed."
+            f" only the distributions offered ({_listed(names)}) distinguish them; {near} may"
+            " have been missed."
         )
 
 
@@ -224,8 +224,8 @@ class CountingStates(CountingGroups):
     def unseen(self, names: Sequence[str]) -> str:
         """Return what the sequences could not show, in a sentence."""
         return (
-            "Two states that overlap and follow each other, and one state with another law of rows"
-            " or of durations, give the same data, so that only the laws offered"
+            "Two states that overlap and follow each other, and one state with another distribution"
+            " of rows or of durations, give the same data, so that only the distributions offered"
             f" ({_listed(names)}) distinguish them; a state that lasts for few steps in all may"
             " have been missed."
         )
