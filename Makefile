@@ -33,7 +33,7 @@ test: export OMP_NUM_THREADS := 1
 test: export MKL_NUM_THREADS := 1
 test: export PPL_MODELS_NOTEBOOKS := $(CURDIR)/build/notebooks
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
 
 # in a minute or two: changed files as the formatter and ruff want them, laws of a dozen models, tests beside the changed files
 quick: export OMP_NUM_THREADS := 1
@@ -46,11 +46,11 @@ quick: $(STAMP)
 # deprecation is no error here.
 lowest: .venv-lowest/.installed
 	@echo "lowest versions that pyproject.toml allows, but torch $(LOWEST_TORCH)" >&2
-	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 .venv-lowest/bin/python -m pytest -n 2 -W ignore::DeprecationWarning $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 .venv-lowest/bin/python -m pytest -n 2 --dist worksteal -W ignore::DeprecationWarning $(PYTEST_ARGS)
 
 # the tests on Python 3.12, with the newest ArviZ, which 3.11 does not get; PY312=/a/python where python3.12 is not on the path
 py312: .venv-py312/.installed
-	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 .venv-py312/bin/python -m pytest -n 2 $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 .venv-py312/bin/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
 
 # N cases of the attack over all cores, 10,000 if not said; FUZZ_ARGS="--seed 123" for one case again
 fuzz: $(STAMP)

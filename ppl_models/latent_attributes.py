@@ -193,8 +193,8 @@ class LatentAttributeModel:
         monotone: whether no attribute may lower a response: the predictor of an item rises, or
             stays, along every edge of the lattice of its attributes' profiles (acdm and rrum items
             do so anyway). Estimates of what the data would have fall lie on the edge, where they
-            have no standard error. False leaves it open, and :func:`inference.inspection.reversals`
-            says what falls.
+            have no standard error. False leaves it open, and
+            :func:`~inference.inspection.attributes.reversals` says what falls.
         attribute_names: K names; None for those of ``q_matrix``, else 0, 1, ...
         item_names: J names that the columns of the data must have; None for those of ``q_matrix``,
             else any.

@@ -13,15 +13,29 @@ from ppl_models.parts.repr import Told
 PACKAGE = __name__.partition(".")[0]
 
 
+PICTURES = {  # picture of a record -> module of inference.plots that draws it
+    "plot_causal_graph": "causal",
+    "plot_choice": "components",
+    "plot_comparison": "comparison",
+    "plot_fit": "overview",
+    "plot_group_mastery": "attribute_groups",
+    "plot_how_many": "selection",
+    "plot_how_many_groups": "selection",
+    "plot_item_scores": "attribute_groups",
+    "plot_mesa": "q_validation",
+    "plot_ranks": "comparison",
+    "plot_saturation": "classifiers",
+    "plot_selection": "selection",
+}
+
+
 def draw(picture: str, *args: Any, **settings: Any) -> Any:
-    """A picture of :mod:`inference.plots` by its name, such as ``plot_comparison``."""
-    return ask("plots", picture, *args, **settings)
+    """Draw a record as a picture of :mod:`inference.plots`, such as ``plot_comparison``."""
+    return ask(f"plots.{PICTURES[picture]}", picture, *args, **settings)
 
 
 def ask(module: str, question: str, *args: Any, **settings: Any) -> Any:
-    """The answer of a public module to a question by its name, such as ``ask("report",
-    "write_report", fit, data, path)``.
-    """
+    """Call a function of a module above, as in ``ask("report.fit", "write_report", fit, path)``."""
     return getattr(import_module(f"{PACKAGE}.{module}"), question)(*args, **settings)
 
 

@@ -1,11 +1,10 @@
 """Causal graphs among attributes from a table of profile probabilities."""
 
 from inference.causal.discovery import CausalReport as CausalReport, discover as discover
-from inference.causal.edges import Classes as Classes, edge_probabilities as edge_probabilities
+from inference.causal.edges import edge_probabilities as edge_probabilities
 from inference.causal.exact import ExactSearch as ExactSearch
 from inference.causal.ges import GES as GES
 from inference.causal.graphs import (
-    GraphComparison as GraphComparison,
     compare_graphs as compare_graphs,
     cpdag_of as cpdag_of,
     dag_of_edges as dag_of_edges,

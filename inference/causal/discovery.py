@@ -135,24 +135,14 @@ class CausalReport:
                 triple.is_collider or self._points_through(triple) or self._speaks_against(triple)
             ):
                 out.append(self._triple_doubt(triple))
-        for claim in self.independences:
-            if claim.strained:
-                found = claim.dependence
-                out.append(
-                    f"The graph has no edge between {names[found.first]} and {names[found.second]},"
-                    f" but the table says otherwise: {_shown(found, names)} (p ="
-                    f" {found.p_value:.2g}). {self._too_little}"
-                )
+        why = "It was too little for the score."
+        why = why if self.searched == self.graph else "Graphs without it are more probable."
+        out += [
+            f"The graph has no edge between {names[found.first]} and {names[found.second]}, but the"
+            f" table says otherwise: {_shown(found, names)} (p = {found.p_value:.2g}). {why}"
+            for found in (claim.dependence for claim in self.independences if claim.strained)
+        ]
         return (*out, *self._improbable())
-
-    @property
-    def _too_little(self) -> str:
-        """Why a dependence that a test sees makes no edge."""
-        return (
-            "It was too little for the score."
-            if self.searched == self.graph
-            else "Graphs without it are more probable."
-        )
 
     @property
     def may_be_joined(self) -> tuple[tuple[int, int], ...]:
@@ -192,18 +182,14 @@ class CausalReport:
 
     def _triple_doubt(self, triple: TripleStrength) -> str:
         i, j, k = (self.graph.names[node] for node in triple.triple)
-        lead = (
-            f"That {i} and {k} both point at {j} rests on their dependence once {j} is held fixed"
-            if triple.is_collider
-            else (
-                f"That {j} is no common effect of {i} and {k} rests on their dependence while {j}"
-                " is free"
-            )
-        )
-        found = triple.within if triple.is_collider else triple.without
-        other = (
-            f"{abs(triple.margin):.2g} {'more' if triple.margin >= 0 else 'less'} than otherwise"
-        )
+        if triple.is_collider:
+            claim, held, found = f"{i} and {k} both point at {j}", "once", triple.within
+        else:
+            claim, held, found = f"{j} is no common effect of {i} and {k}", "while", triple.without
+        state = "held fixed" if triple.is_collider else "free"
+        lead = f"That {claim} rests on their dependence {held} {j} is {state}"
+        sign = "more" if triple.margin >= 0 else "less"
+        other = f"{abs(triple.margin):.2g} {sign} than otherwise"
         return (
             f"{lead}: {found.information:.2g} nats, {other} (the difference may be {triple.low:.2g}"
             f" to {triple.high:.2g}). That is too near zero for an arrow, so directions that hang"
@@ -215,11 +201,8 @@ class CausalReport:
         names, matrix = self.graph.names, self.graph.matrix
         kind = "the best of all graphs" if self.optimal else "the best graph that the search met"
         kind = kind if self.searched == self.graph else "the most probable graph"
-        whole = (
-            ""
-            if np.isnan(self.probability)
-            else f" Its probability as a whole is {self.probability:.2f}."
-        )
+        whole = f" Its probability as a whole is {self.probability:.2f}."
+        whole = "" if np.isnan(self.probability) else whole
         lines = [
             f"What may cause what among {len(names)} attributes: {kind}, from a table worth"
             f" {self.num_rows:,.0f} rows.{whole}"
@@ -264,15 +247,10 @@ class CausalReport:
         if self.probabilities is None:
             return ""
         found = self.probabilities
+        how = f"this way {found.arrow[i, k]:.2f}"
         if self.graph.matrix[k, i]:
-            return (
-                f"; joined with probability {found.adjacent[i, k]:.2f}, without a direction"
-                f" {found.line[i, k]:.2f}"
-            )
-        return (
-            f"; joined with probability {found.adjacent[i, k]:.2f}, this way"
-            f" {found.arrow[i, k]:.2f}"
-        )
+            how = f"without a direction {found.line[i, k]:.2f}"
+        return f"; joined with probability {found.adjacent[i, k]:.2f}, {how}"
 
     def plot(self, ax: Any = None) -> Any:
         """Plot the graph: wide edges are strong, dashed directions open, dotted edges doubtful.

@@ -375,47 +375,34 @@ def edge_probabilities(
     if averaged:
         sets = _set_scores(checked, rows, rule)
         if num_attributes <= MOST_ENUMERATED:
-            member, matrices = (
-                all_classes(num_attributes).member,
-                all_classes(num_attributes).matrices,
-            )
+            classes = all_classes(num_attributes)
+            member, matrices = classes.member, classes.matrices
         else:
             likely, missed = likely_classes(sets, np.random.default_rng(seed))
             # the best is among them, whatever the draws say
             for graph in way.best_of_each(checked, rows, rule):
                 likely.setdefault(graph, extension_of(graph) or ())
-            member, matrices = (
-                np.array(list(likely.values())),
-                np.stack([graph.matrix for graph in likely]),
-            )
+            member = np.array(list(likely.values()))
+            matrices = np.stack([graph.matrix for graph in likely])
         shares = _class_shares(sets, member)
     else:
         counts = Counter(way.best_of_each(checked, rows, rule))
         shares = np.array(list(counts.values())) / len(checked)
         matrices = np.stack([graph.matrix for graph in counts])
-    joint = (
-        np.tensordot(shares, matrices & ~matrices.swapaxes(1, 2), 1),
-        np.tensordot(shares, matrices & matrices.swapaxes(1, 2), 1),
-    )
-    adjacent = joint[0] + joint[0].T + joint[1]
-    agreement = np.where(
-        matrices & ~matrices.swapaxes(1, 2),
-        2 * joint[0],
-        np.where(matrices & matrices.swapaxes(1, 2), joint[1], 0.0),
-    ).sum((1, 2))
+    turned = matrices.swapaxes(1, 2)
+    arrows, lines = matrices & ~turned, matrices & turned
+    arrow, line = np.tensordot(shares, arrows, 1), np.tensordot(shares, lines, 1)
+    adjacent = arrow + arrow.T + line
+    agreement = np.where(arrows, 2 * arrow, np.where(lines, line, 0.0)).sum((1, 2))
     # a pair counts twice everywhere
-    agreement += np.where(matrices | matrices.swapaxes(1, 2), 0.0, 1 - adjacent).sum((1, 2))
+    agreement += np.where(matrices | turned, 0.0, 1 - adjacent).sum((1, 2))
     best = np.lexsort((-agreement, -shares.round(DIGITS)))[:MOST_CLASSES]
     return EdgeProbabilities(
         labels,
         adjacent,
-        joint[0],
-        joint[1],
-        tuple(
-            (Cpdag(matrices[place], labels), float(shares[place]))
-            for place in best
-            if shares[place] > 0
-        ),
+        arrow,
+        line,
+        tuple((Cpdag(matrices[c], labels), float(shares[c])) for c in best if shares[c] > 0),
         int((shares >= 1e-3).sum()),
         len(checked),
         averaged,

@@ -140,14 +140,9 @@ def _site(owner: str, fit: FitRecord, program: Program, latent: str | None) -> s
         for site in program.sites
         if site.kind == "latent" and site.is_binary and len(site.shape) and site.shape[-1] > 1
     ]
-    root = fit.structure.root
-    chosen = (
-        latent
-        if latent is not None
-        else root.latent
-        if root is not None and root.latent in sites
-        else None
-    )
+    root, chosen = fit.structure.root, latent
+    if chosen is None and root is not None and root.latent in sites:
+        chosen = root.latent
     if chosen is None and len(sites) == 1:
         chosen = sites[0]
     if chosen is None or chosen not in sites:
@@ -167,13 +162,11 @@ def _site(owner: str, fit: FitRecord, program: Program, latent: str | None) -> s
 
 def _names(fit: FitRecord, site: str, num_attributes: int) -> tuple[str, ...]:
     """Names that the model gives its attributes; A1, A2, ... where it numbers them."""
-    labels = [
-        str(label)
-        for label in labels_of(fit, dims_of(fit, site, (num_attributes,))[0], num_attributes)
-    ]
-    if labels == [str(k) for k in range(num_attributes)]:
+    (dim,) = dims_of(fit, site, (num_attributes,))[:1]
+    labels = tuple(str(label) for label in labels_of(fit, dim, num_attributes))
+    if labels == tuple(str(k) for k in range(num_attributes)):
         return tuple(f"A{k + 1}" for k in range(num_attributes))
-    return tuple(labels)
+    return labels
 
 
 def discover_attributes(
@@ -239,15 +232,14 @@ def discover_attributes(
                 f"{owner}: give num_rows; what {2**num_attributes:,} profiles are worth in rows"
                 f" cannot be worked out (at most {MOST_PROFILES:,})"
             )
-        rows = effective_rows(
-            found.posterior, found.table, _item_scores(fit, data, len(found.posterior))
-        )
+        scores = _item_scores(fit, data, len(found.posterior))
+        rows = effective_rows(found.posterior, found.table, scores)
         num_rows = rows.num_rows
     if num_draws is None and num_attributes > MOST_SAMPLED:
         num_draws = MANY_DRAWS
-    draws = (
-        None if num_draws is None else imputed_tables(found.posterior, found.table, num_draws, seed)
-    )
+    draws = None
+    if num_draws is not None:
+        draws = imputed_tables(found.posterior, found.table, num_draws, seed)
     causal = discover(
         found.table,
         num_rows,
@@ -259,17 +251,11 @@ def discover_attributes(
         confidence=confidence,
         names=found.names if names is None else names,
     )
-    rivals = (
-        []
-        if causal.probabilities is None
-        else [graph for graph, _ in causal.probabilities.classes[:MOST_RIVALS]]
-    )
-    on_rows = compare_on_rows(
-        [causal.graph, causal.searched, *causal.ties, *rivals],
-        found.posterior,
-        found.table,
-        names=causal.graph.names,
-    )
+    rivals = [causal.graph, causal.searched, *causal.ties]
+    if causal.probabilities is not None:
+        rivals += [graph for graph, _ in causal.probabilities.classes[:MOST_RIVALS]]
+    labels = causal.graph.names
+    on_rows = compare_on_rows(rivals, found.posterior, found.table, names=labels)
     return AttributeReport(causal, rows, on_rows, found)
 
 

@@ -96,10 +96,8 @@ class PcResult:
         names = self.graph.names
         rule = "a fixed cutoff" if self.level is None else f"tests at level {self.level:g}"
         lines = [
-            (
-                f"PC with {rule}, a table worth {self.num_rows:,.0f} rows, {self.num_tests}"
-                " independences tested."
-            ),
+            f"PC with {rule}, a table worth {self.num_rows:,.0f} rows, {self.num_tests}"
+            " independences tested.",
             "",
             self.graph.text(self.open_lines),
         ]
@@ -257,11 +255,8 @@ def _separate(tests: _Tests) -> tuple[dict[tuple[int, int], Dependence], list[in
                 rank = [
                     test.p_value if tests.level is not None else -test.information for test in apart
                 ]
-                found[i, k] = next(
-                    test
-                    for test, value in zip(apart, rank, strict=True)
-                    if value >= max(rank) - 1e-12
-                )
+                first = next(n for n, value in enumerate(rank) if value >= max(rank) - 1e-12)
+                found[i, k] = apart[first]
                 adjacent[i] &= ~(1 << k)
                 adjacent[k] &= ~(1 << i)
         if not tried:

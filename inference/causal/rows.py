@@ -117,16 +117,9 @@ class EffectiveRows:
         if not self.items_estimated:
             lines.append("The item parameters were taken as known, so this is an upper bound.")
         if self.dropped_profiles:
-            some = (
-                "1 profile has"
-                if self.dropped_profiles == 1
-                else f"{self.dropped_profiles} profiles have"
-            )
-            lines.append(
-                f"{some} probability zero and does not count."
-                if self.dropped_profiles == 1
-                else f"{some} probability zero and do not count."
-            )
+            num = self.dropped_profiles
+            has, does = (" has", "does") if num == 1 else ("s have", "do")
+            lines.append(f"{num} profile{has} probability zero and {does} not count.")
         if self.undetermined:
             lines.append(
                 f"{self.undetermined} direction(s) of the table are hardly determined by the data:"
@@ -178,11 +171,7 @@ def effective_rows(posterior: Any, table: Any = None, other_scores: Any = None) 
     for i, j in itertools.combinations_with_replacement(range(num_attributes), 2):
         function = bits[:, i] if i == j else bits[:, i] * bits[:, j]
         inflation[i, j] = inflation[j, i] = _inflation(function, weights[kept], values, vectors)
-    pairs = (
-        inflation[np.triu_indices(num_attributes, 1)]
-        if num_attributes > 1
-        else inflation.diagonal()
-    )
+    pairs = inflation[np.triu_indices(num_attributes, 1 if num_attributes > 1 else 0)]
     mean = float(np.nanmean(pairs)) if np.isfinite(pairs).any() else math.nan
     if not math.isfinite(mean):
         raise ValueError(
@@ -455,11 +444,8 @@ class RowComparison:
             " smaller is better):"
         ]
         for found in self.ranked:
-            shown = (
-                "the free table"
-                if found.graph is None
-                else "; ".join(found.graph.text().splitlines())
-            )
+            graph = found.graph
+            shown = "the free table" if graph is None else "; ".join(graph.text().splitlines())
             lines.append(
                 f"  {found.bic:+.1f} ({found.num_free} probabilities, log-likelihood"
                 f" {found.gain:+.1f}): {shown}"

@@ -355,7 +355,7 @@ def _select(call: Call, model: Any, frame: pd.DataFrame, sizes: list[int] | None
 @command(select_app, "dde")
 def select_dde(call: Call) -> None:
     """Choose the size of a layer."""
-    from inference.report.choice_page import write_choice_report
+    from inference.report.answers import write_choice_report
     from inference.selection.dimension import select_dimension
     from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
 

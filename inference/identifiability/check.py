@@ -35,6 +35,7 @@ from inference.identifiability.verdicts import (
     MAX_TABLE_LATENTS,
     VERDICTS,
     Bottom,
+    EntryChange,
     IdentifiabilityReport,
     LayerReport,
     Violation,
@@ -165,11 +166,10 @@ def check_identifiability(
     reports, thresholds = [], []
     for d, layer in enumerate(layers):
         edges = None if layer.item_edges is None else layer.item_edges.cpu().numpy().astype(bool)
-        least = threshold
-        if least is None:
-            is_open = layer.penalty is not None and edges is None
-            least = layer.penalty.threshold if is_open else 0.0  # type: ignore[union-attr]
-        thresholds.append(float(least))
+        least = 0.0 if threshold is None else float(threshold)
+        if threshold is None and layer.penalty is not None and edges is None:
+            least = float(layer.penalty.threshold)
+        thresholds.append(least)
         proportions = None
         if root is not None and root.latent == layer.parent:
             sites = {
@@ -278,8 +278,8 @@ def _attribute_report(
     binary, several = np.zeros(layer.num_items, dtype=bool), np.zeros(layer.num_items, dtype=bool)
     for family, columns, _ in layer.response.blocks(layer.num_items):
         binary[columns] = not isinstance(family, Normal | LogNormal | Poisson | NegativeBinomial)
-    for item, names in layer.response.category_names(layer.num_items).items():
-        several[item] = len(names) > 2
+    for item, categories in layer.response.category_names(layer.num_items).items():
+        several[item] = len(categories) > 2
     profiles = None if root.profiles is None else root.profiles.cpu().numpy().astype(int)
     num_profiles = 2.0**layer.num_parents if profiles is None else len(profiles)
     fitted_names = tuple(getattr(given, "item_names", None) or ())[: layer.num_items]
@@ -356,7 +356,8 @@ def _check_layer(
     edges = None if loadings is None else loadings * graph
     decision = decide(graph, edges, bottom, table)
     violations = (*_violations(graph, edges, proportions), *_not_highest(graph, table))
-    changes, better = (None, None), repairs(graph, loadings, bottom, decision)
+    changes: tuple[EntryChange | None, EntryChange | None] = (None, None)
+    better = repairs(graph, loadings, bottom, decision)
     if any(violation.kind == "proportion on its bound" for violation in violations):
         decision, better = replace(decision, verdict=VERDICTS[0]), ()  # no condition helps then
     elif loadings is not None:

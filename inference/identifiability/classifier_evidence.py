@@ -182,28 +182,14 @@ def certainty(
             if against is None
             else members[..., [component, against]].sum(-1).mean(0)
         )
-        return Purity(
-            variate,
-            component,
-            against,
-            math.nan,
-            float(mass.sum()),
-            math.nan,
-            math.nan,
-            math.nan,
-            0.0,
-            "too few rows",
-        )
+        numbers = (math.nan, float(mass.sum()), math.nan, math.nan, math.nan, 0.0)
+        return Purity(variate, component, against, *numbers, "too few rows")
     best_lower = max(row[3] for row in found)
     good = [row for row in found if row[3] >= 1 - delta]
     chosen = good[0] if good else found[-1]
-    verdict: Verdict = (
-        "supported"
-        if good
-        else "refuted at this resolution"
-        if chosen[4] < 1 - delta
-        else "too few rows"
-    )
+    verdict: Verdict = "supported" if good else "too few rows"
+    if not good and chosen[4] < 1 - delta:
+        verdict = "refuted at this resolution"
     return Purity(variate, component, against, *chosen, best_lower, verdict)
 
 
@@ -289,30 +275,21 @@ def cross_checks(
                     num_rows * bound / expected for bound in clopper_pearson(rows, num_rows, tail)
                 )
                 if i == j:
-                    inverse = (rows / expected, low, high)
                     if rows:
                         own, least, most = (
-                            1 / inverse[k] if inverse[k] > 0 else 1.0 for k in (0, 2, 1)
+                            1 / value if value > 0 else 1.0
+                            for value in (rows / expected, high, low)
                         )
-                        shares.append(
-                            LabelFreeWeight(
-                                (t, u), i, min(1.0, own), least, min(1.0, most), float(weights[i])
-                            )
-                        )
+                        bounds = (min(1.0, own), least, min(1.0, most))
+                        shares.append(LabelFreeWeight((t, u), i, *bounds, float(weights[i])))
                     continue
                 two = 1 / weights[i] + 1 / weights[j]
                 allowed = float(eps * two + eps**2 * ((1 / weights).sum() - two))
-                verdict: Literal["agrees", "disagrees", "too few rows"]
-                verdict = (
-                    "agrees"
-                    if high <= allowed
-                    else "disagrees"
-                    if low > allowed
-                    else "too few rows"
-                )
-                checks.append(
-                    CrossCheck((t, u), (i, j), rows, expected, low, high, allowed, verdict)
-                )
+                verdict: Literal["agrees", "disagrees", "too few rows"] = "too few rows"
+                if high <= allowed or low > allowed:
+                    verdict = "agrees" if high <= allowed else "disagrees"
+                numbers = (rows, expected, low, high, allowed)
+                checks.append(CrossCheck((t, u), (i, j), *numbers, verdict))
     return checks, shares
 
 

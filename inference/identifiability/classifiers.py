@@ -26,6 +26,7 @@ those of one member are). The bounds, the check by counts and the interval of we
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -103,18 +104,50 @@ class ClassifierIdentifiability:
 
     def sentences(self) -> list[str]:
         """Sentences for the user, the verdict first."""
-        return _sentences(self)
+        num = f"{self.num_rows:,}"
+        if len(self.weights) == 1:
+            return [
+                "One component: there is nothing to tell apart, and the fit is the product of the"
+                " margins."
+            ]
+        if self.independence:
+            sentences = [*_linear_independence(self, num), *_least_errors(self, num)]
+            alone = (
+                "The noise of one fit's networks can pass for a difference between densities, and"
+                " its own error is not in the bounds"
+            )
+        else:
+            sentences = _two_variates(self, num)
+            alone = (
+                "One fit chose the surest rows and judged them too, and its own error is not in the"
+                " bounds"
+            )
+        if self.num_members == 1:
+            sentences.append(f"{alone}: an ensemble of refits says more.")
+        if self.contradicted:
+            worst = max(self.contradicted, key=lambda check: check.lower / check.allowed)
+            t, u = (self.variate_names[v] for v in worst.variates)
+            sentences.append(
+                f"But the classifiers are surer than the data allow: {worst.rows:,} rows are called"
+                f" component {worst.components[0]} by variate {t} and component"
+                f" {worst.components[1]} by variate {u}, both with at least {1 - self.delta:.0%};"
+                f" at least {worst.lower:.2f} times the number that chance would give, where"
+                f" {worst.allowed:.2f} times is the most that such sure classifiers could show."
+                " Take their certainty for an artefact of the networks, or the variates for"
+                " dependent inside components."
+            )
+        return sentences
 
     def text(self) -> str:
-        """The report in words."""
+        """Report in words."""
         lines = [" ".join(self.sentences())]
         for record in [*self.purity, *self.pairs][:MOST_LINES]:
             lines.append("  " + _purity_line(record, self.variate_names))
-        for own in self.independence[:MOST_LINES]:
-            lines.append(
-                f"  variate {self.variate_names[own.variate]}: densities {own.verdict}; smallest"
-                f" scaled eigenvalue {own.smallest:.3g} (bounds {own.lower:.3g}, {own.upper:.3g})"
-            )
+        lines += [
+            f"  variate {self.variate_names[span.variate]}: densities {span.verdict}; smallest"
+            f" scaled eigenvalue {span.smallest:.3g} (bounds {span.lower:.3g}, {span.upper:.3g})"
+            for span in self.independence[:MOST_LINES]
+        ]
         left = len(self.purity) + len(self.pairs) + len(self.independence) - MOST_LINES
         if left > 0:
             lines.append(f"  and {left} more in to_dict()")
@@ -161,11 +194,8 @@ def check_classifiers(
     check_number(owner, "level", level, "lie in (0.5, 1)", above=0.5, below=1)
     check_number(owner, "tolerance", tolerance, "lie in [0, 1)", least=0, below=1)
     check_size(owner, "seed", seed, 0)
-    names = (
-        tuple(str(v + 1) for v in range(len(members)))
-        if variate_names is None
-        else tuple(str(name) for name in variate_names)
-    )
+    numbers = range(1, len(members) + 1)
+    names = tuple(map(str, numbers if variate_names is None else variate_names))
     if len(names) != len(members):
         raise ValueError(f"{owner}: {len(members)} variate_names were expected, got {len(names)}")
     num_members, num_rows, size = members[0].shape
@@ -178,13 +208,8 @@ def check_classifiers(
     if size > 1 and len(members) == 2:
         for v, own in enumerate(members):
             purity += [certainty(own, v, i, None, delta, level) for i in range(size)]
-            if size > 2:
-                pairs += [
-                    certainty(own, v, i, j, delta, level)
-                    for i in range(size)
-                    for j in range(size)
-                    if i != j
-                ]
+            others = itertools.permutations(range(size), 2) if size > 2 else ()
+            pairs += [certainty(own, v, i, j, delta, level) for i, j in others]
         if size == 2:
             suprema = np.array([record.best_lower for record in purity]).reshape(2, 2)
             interval = weight_interval(weights, np.maximum(suprema, 1e-12))
@@ -241,11 +266,8 @@ def _checked(owner: str, alphas: Sequence[np.ndarray]) -> list[np.ndarray]:
             raise ValueError(
                 f"{owner}: variate {v} must have shape {shape} as the first, got {own.shape}"
             )
-        if not (
-            np.isfinite(own).all()
-            and (own >= 0).all()
-            and np.abs(own.sum(-1) - 1).max() < SUM_TOLERANCE
-        ):
+        is_valid = np.isfinite(own).all() and (own >= 0).all()
+        if not is_valid or np.abs(own.sum(-1) - 1).max() >= SUM_TOLERANCE:
             raise ValueError(
                 f"{owner}: variate {v}: chances that sum to 1 over components were expected"
             )
@@ -253,41 +275,6 @@ def _checked(owner: str, alphas: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 # ---------------------------------------------------------------- words
-
-
-def _sentences(report: ClassifierIdentifiability) -> list[str]:
-    size, num = len(report.weights), f"{report.num_rows:,}"
-    if size == 1:
-        return [
-            "One component: there is nothing to tell apart, and the fit is the product of the"
-            " margins."
-        ]
-    if report.independence:
-        out = _many_variates(report, num)
-        alone = (
-            "The noise of one fit's networks can pass for a difference between densities, and its"
-            " own error is not in the bounds"
-        )
-    else:
-        out = _two_variates(report, num)
-        alone = (
-            "One fit chose the surest rows and judged them too, and its own error is not in the"
-            " bounds"
-        )
-    if report.num_members == 1:
-        out.append(f"{alone}: an ensemble of refits says more.")
-    if report.contradicted:
-        worst = max(report.contradicted, key=lambda check: check.lower / check.allowed)
-        t, u = (report.variate_names[v] for v in worst.variates)
-        out.append(
-            f"But the classifiers are surer than the data allow: {worst.rows:,} rows are called"
-            f" component {worst.components[0]} by variate {t} and component {worst.components[1]}"
-            f" by variate {u}, both with at least {1 - report.delta:.0%}; at least"
-            f" {worst.lower:.2f} times the number that chance would give, where {worst.allowed:.2f}"
-            " times is the most that such sure classifiers could show. Take their certainty for an"
-            " artefact of the networks, or the variates for dependent inside components."
-        )
-    return out
 
 
 def _two_variates(report: ClassifierIdentifiability, num: str) -> list[str]:
@@ -348,10 +335,6 @@ def _two_variates(report: ClassifierIdentifiability, num: str) -> list[str]:
                 " freedom that no longer training removes."
             )
     return out
-
-
-def _many_variates(report: ClassifierIdentifiability, num: str) -> list[str]:
-    return [*_linear_independence(report, num), *_least_errors(report, num)]
 
 
 def _least_errors(report: ClassifierIdentifiability, num: str) -> list[str]:

@@ -98,14 +98,10 @@ class InformationReport:
         )
         if self.is_full_rank:
             lines = [
-                (
-                    "The parameters are locally identified: no small change of them leaves the law"
-                    " of the data as it is."
-                ),
-                (
-                    f"Fisher information: full rank, {self.rank} of {self.num_parameters}"
-                    f" parameters{source}."
-                ),
+                "The parameters are locally identified: no small change of them leaves the"
+                " distribution of the data as it is.",
+                f"Fisher information: full rank, {self.rank} of {self.num_parameters}"
+                f" parameters{source}.",
             ]
         else:
             lines = [
@@ -189,10 +185,8 @@ def information_from_jacobian(
     _check("jacobian", jacobian, names)
     rows = jacobian.detach().to(torch.float64)
     if probabilities is not None:
-        if (
-            probabilities.shape != rows.shape[:1]
-            or not (torch.isfinite(probabilities) & (probabilities > 0)).all()
-        ):
+        is_positive = (torch.isfinite(probabilities) & (probabilities > 0)).all()
+        if probabilities.shape != rows.shape[:1] or not is_positive:
             raise ValueError(
                 f"information_from_jacobian: probabilities must be {len(rows)} positive numbers,"
                 f" one a cell, got shape {tuple(probabilities.shape)}"
@@ -220,20 +214,14 @@ def _report(rows: Tensor, names: Sequence[str], num_rows: int | None) -> Informa
     eigenvalues[rank:] = 0.0
     null = vectors[rank:].mT  # (P, P - rank)
     directions = tuple(_direction(0.0, column, scale, names) for column in _sparse_basis(null).mT)
-    weakest = (
-        _direction(float(eigenvalues[rank - 1]), vectors[rank - 1], scale, names) if rank else None
-    )
+    weakest, condition = None, float("inf")
+    if rank:
+        weakest = _direction(float(eigenvalues[rank - 1]), vectors[rank - 1], scale, names)
+    if rank == num_parameters:
+        condition = float(eigenvalues[0] / eigenvalues[-1])
+    involvement, rising = null.square().sum(1), eigenvalues.flip(0)
     return InformationReport(
-        names=tuple(names),
-        rank=rank,
-        eigenvalues=eigenvalues.flip(0),
-        condition_number=(
-            float(eigenvalues[0] / eigenvalues[-1]) if rank == num_parameters else float("inf")
-        ),
-        null_directions=directions,
-        weakest=weakest,
-        involvement=null.square().sum(1),
-        num_rows=num_rows,
+        tuple(names), rank, rising, condition, directions, weakest, involvement, num_rows
     )
 
 

@@ -103,12 +103,10 @@ class LatentClassReport:
 
     def remedy(self) -> str:
         """Advice where the classes are not determined."""
-        most = (
-            f" (by that count at most {most_classes(self.sizes)} from these items)"
-            if self.is_too_small
-            else ""
+        most = f" (by that count at most {most_classes(self.sizes)} from these items)"
+        return (
+            f"Take fewer classes{most if self.is_too_small else ''}, or more items or categories."
         )
-        return f"Take fewer classes{most}, or more items or categories."
 
     def text(self) -> str:
         """The report in words."""
@@ -140,22 +138,18 @@ class LatentClassReport:
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain JSON values."""
-        groups = None if self.groups is None else [list(group) for group in self.groups]
-        verdict = {
-            "is_full_rank": self.is_full_rank,
-            "why": None if self.is_full_rank else self.why(),
-            "remedy": None if self.is_full_rank else self.remedy(),
-        }
-        counts = {
+        is_full_rank = self.is_full_rank
+        return {
             "num_classes": self.num_classes,
             "num_free": self.num_free,
             "num_cells": self.num_cells,
+            "is_full_rank": is_full_rank,
+            "why": None if is_full_rank else self.why(),
+            "remedy": None if is_full_rank else self.remedy(),
+            "groups": None if self.groups is None else [list(group) for group in self.groups],
+            "information": self.information.to_dict(),
+            "text": self.text(),
         }
-        return (
-            counts
-            | verdict
-            | {"groups": groups, "information": self.information.to_dict(), "text": self.text()}
-        )
 
 
 def check_latent_classes(
@@ -169,11 +163,8 @@ def check_latent_classes(
         free_tables: whether every class has a table of its own for every item, which the condition
             asks for.
     """
-    if (
-        math.prod(sizes) > MOST_CELLS
-        or sum(value.numel() for value in fit.params.values()) > MOST_PARAMETERS
-        or fit.draws is not None
-    ):
+    size = sum(value.numel() for value in fit.params.values())
+    if math.prod(sizes) > MOST_CELLS or size > MOST_PARAMETERS or fit.draws is not None:
         return None
     cells = torch.tensor(list(itertools.product(*map(range, sizes))), dtype=torch.float64)
     scores, names = row_scores(fit, cells, hold_bounds=True)
@@ -197,12 +188,8 @@ def _named(fit: FitRecord, entry: str) -> str:
     site, _, places = entry.partition("[")
     if not places:
         return entry
-    dims = zip(
-        places.rstrip("]").split(","),
-        dims_of(fit, site, fit.params[site].shape),
-        fit.params[site].shape,
-        strict=True,
-    )
+    shape = fit.params[site].shape
+    dims = zip(places.rstrip("]").split(","), dims_of(fit, site, shape), shape, strict=True)
     labels = [str(labels_of(fit, dim, size)[int(place)]) for place, dim, size in dims]
     return f"{site}[{', '.join(labels)}]"
 

@@ -67,15 +67,12 @@ class OptionIdentifiability:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        weakest = (
-            None if self.diagnostics is None else float(np.nanmin(self.diagnostics.singular_pairs))
-        )
-        error = None if np.isnan(self.error) else self.error
+        numbers = self.diagnostics
         return {
             "identified": self.identified,
             "reason": self.reason,
-            "error": error,
-            "weakest_singular_value": weakest,
+            "error": None if np.isnan(self.error) else self.error,
+            "weakest_singular_value": numbers and float(np.nanmin(numbers.singular_pairs)),
         }
 
 
@@ -126,25 +123,18 @@ def check_options(params: Mapping[str, Tensor], chain: ChainDescription) -> Opti
         reason = str(refusal).removeprefix("moments: ").split(": start at random instead")[0]
         return OptionIdentifiability(False, reason, float("nan"), None)
     seen = torch.from_numpy(~np.isnan(found.diagnostics.singular_pairs))
-    recovered = {
-        **params,
-        chain.low: torch.from_numpy(found.low),
-        chain.high: torch.from_numpy(found.high),
-    }
-    for name in (chain.low, chain.high):  # a state that is never visited has no estimate
+    recovered = dict(params)
+    # a state that is never visited has no estimate
+    for name, value in ((chain.low, found.low), (chain.high, found.high)):
         own = params[name].detach().cpu().double()
-        recovered[name] = torch.where(seen[:, None, None], recovered[name], own)
+        recovered[name] = torch.where(seen[:, None, None], torch.from_numpy(value), own)
     error = policy_error(align_options(recovered, params, chain).params, params, chain)
-    identified = error < RECOVERED
     reason = (
-        ""
-        if identified
-        else (
-            f"the moments give other parameters, at a distance of {error:.2g}: options nearly alike"
-            " in a state"
-        )
+        f"the moments give other parameters, at a distance of {error:.2g}: options nearly alike in"
+        " a state"
     )
-    return OptionIdentifiability(identified, reason, error, found.diagnostics)
+    identified = error < RECOVERED
+    return OptionIdentifiability(identified, "" if identified else reason, error, found.diagnostics)
 
 
 STEPS = 3  # in succession, whose distribution the argument is about

@@ -165,18 +165,12 @@ def reversals(fit: FitRecord) -> list[Reversal]:
     attributes = [str(name) for name in labels_of(fit, "attribute", layer.num_parents)]
     items = [str(name) for name in labels_of(fit, "item", layer.num_items)]
     found = []
-    for one in rises(fit, "reversals"):
-        for c, j in (one.rise < -SLACK).nonzero().tolist():
-            having = tuple(
-                attributes[k]
-                for k, has in zip(one.others, one.having[c].tolist(), strict=True)
-                if has
-            )
-            found.append(
-                Reversal(
-                    items[one.items[j]], attributes[one.attribute], having, -float(one.rise[c, j])
-                )
-            )
+    for step in rises(fit, "reversals"):
+        for c, j in (step.rise < -SLACK).nonzero().tolist():
+            others = zip(step.others, step.having[c].tolist(), strict=True)
+            having = tuple(attributes[k] for k, has in others if has)
+            item, attribute = items[step.items[j]], attributes[step.attribute]
+            found.append(Reversal(item, attribute, having, -float(step.rise[c, j])))
     return sorted(found, key=lambda reversal: -reversal.fall)
 
 
@@ -215,12 +209,8 @@ class AttributeMoments:
 
     def detached(self) -> AttributeMoments:
         """Moments without derivatives."""
-        return AttributeMoments(
-            *(
-                part.detach()
-                for part in (self.log_weights, self.slopes, self.offsets, self.mean, self.variance)
-            )
-        )
+        parts = (self.log_weights, self.slopes, self.offsets, self.mean, self.variance)
+        return AttributeMoments(*(part.detach() for part in parts))
 
     @property
     def expected(self) -> Tensor:
@@ -280,22 +270,13 @@ def moments_of(structure: AttributeStructure, params: Params, profiles: Tensor) 
     scale = layer.response.scale(dispersion, layer.num_children)
     scale = torch.ones_like(eta[0]) if scale is None else scale
     log_weights = structure.root.distribution(params).log_prob(profiles.to(loadings))
-    slopes, offsets = (
-        layer.response.natural(eta, dispersion) * scale,
-        layer.response.partition(eta, dispersion) * scale,
-    )
-    variance = torch.cat(
-        [
-            _variance(
-                family,
-                eta[:, columns],
-                scale[columns],
-                None if dispersion is None else dispersion[part],
-            )
-            for family, columns, part in layer.response.blocks(layer.num_children)
-        ],
-        -1,
-    )
+    slopes = layer.response.natural(eta, dispersion) * scale
+    offsets = layer.response.partition(eta, dispersion) * scale
+    variances = []
+    for family, columns, part in layer.response.blocks(layer.num_children):
+        own = None if dispersion is None else dispersion[part]
+        variances.append(_variance(family, eta[:, columns], scale[columns], own))
+    variance = torch.cat(variances, -1)
     return AttributeMoments(log_weights, slopes, offsets, layer.response.mean(eta), variance)
 
 

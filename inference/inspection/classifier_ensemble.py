@@ -137,10 +137,8 @@ class ClassifierEnsemble:
     def curves(self, data: Any, variate: int | str) -> CurveBands:
         """Classifiers and densities along a variate, with bands; see :func:`classifier_curves`."""
         flat = _flat(self.members)
-        value, members = (
-            classifier_curves(self.fit, data, variate),
-            classifier_curves(self.fit, data, variate, params=flat),
-        )
+        value = classifier_curves(self.fit, data, variate)
+        members = classifier_curves(self.fit, data, variate, params=flat)
         shape = self.failed.shape
         low, high = spread(value.classifiers, members.classifiers.unflatten(0, shape), self.level)
         least, most = spread(value.densities, members.densities.unflatten(0, shape), self.level)
@@ -171,14 +169,11 @@ class ClassifierEnsemble:
     def text(self) -> str:
         """The weights and what they depend on, in words."""
         num_starts, num_halves = self.failed.shape
+        num_failed = int(self.failed.sum())
         lines = [
             f"Weights with {self.level:.0%} intervals, from {num_halves} halves of the rows, each"
             f" trained from {num_starts} starts"
-            + (
-                f" ({int(self.failed.sum())} of {self.failed.numel()} failed):"
-                if bool(self.failed.any())
-                else ":"
-            )
+            + (f" ({num_failed} of {self.failed.numel()} failed):" if num_failed else ":")
         ]
         for own in self.weights:
             lines.append(
@@ -186,10 +181,8 @@ class ClassifierEnsemble:
                 f" {own.upper:.3f}); {own.between_rows:.3f} between rows, {own.between_starts:.3f}"
                 " between starts"
             )
-        rows, starts = (
-            max(own.between_rows for own in self.weights),
-            max(own.between_starts for own in self.weights),
-        )
+        rows = max(own.between_rows for own in self.weights)
+        starts = max(own.between_starts for own in self.weights)
         if starts > 2 * rows and starts > 0.005:
             lines.append(
                 "  Starts differ more than rows do: more rows alone would not settle the weights."
@@ -258,9 +251,8 @@ def classifier_ensemble(
     step = max(1, num_rows // MATCHED_ROWS)
     looked = torch.arange(0, num_rows, step)
     shown = _some(rows, looked)
-    target = _posterior(
-        structure, {name: value[None] for name, value in estimate.params.items()}, shown
-    )[0]
+    single = {name: value[None] for name, value in estimate.params.items()}
+    target = _posterior(structure, single, shown)[0]
     members, failed = [], []
     with RichProgress("halves", num_halves) if progress else NoProgress() as bar:
         for half in range(num_halves):
@@ -303,10 +295,8 @@ def _flat(members: Params) -> Params:
 
 def _joint(structure: ClassifierStructure, params: Params, rows: Any) -> Tensor:
     with torch.no_grad():
-        joint: Tensor = structure.model.log_ratios(rows, params).sum(-3) + params[
-            "weights"
-        ].log().unsqueeze(-2)
-    return joint  # (R, N, C)
+        ratios: Tensor = structure.model.log_ratios(rows, params).sum(-3)
+    return ratios + params["weights"].log().unsqueeze(-2)  # (R, N, C)
 
 
 def _posterior(structure: ClassifierStructure, params: Params, rows: Any) -> Tensor:

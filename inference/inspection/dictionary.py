@@ -88,11 +88,8 @@ def column_recovery(
     found, true = units
     squared = (true.unsqueeze(-1) - found.unsqueeze(1)).square().sum(0)  # (m_true, m)
     rows, columns = linear_sum_assignment(squared.cpu().numpy())
-    match, angle, paid = (
-        [-1] * true.shape[1],
-        torch.full((true.shape[1],), torch.nan, dtype=torch.float64),
-        [],
-    )
+    match, paid = [-1] * true.shape[1], []
+    angle = torch.full((true.shape[1],), torch.nan, dtype=torch.float64)
     for i, k in zip(rows, columns, strict=True):
         match[i] = int(k)
         paid.append(float(squared[i, k]))

@@ -145,29 +145,25 @@ def chain_times(fit: Fit) -> ChainTimes:
     transitions = fit.params["transitions"].detach().double().cpu()
     size = len(transitions)
     hitting = torch.full((size, size), torch.inf, dtype=torch.float64)
-    reach = (
-        torch.linalg.matrix_power((transitions > 0).double() + torch.eye(size).double(), size) > 0
-    ).numpy()
+    eye = torch.eye(size).double()
+    reach = (torch.linalg.matrix_power((transitions > 0).double() + eye, size) > 0).numpy()
     for goal in range(size):
         hitting[goal, goal] = 0.0
         # a state counts from which the goal is reached for certain: nothing that it leads to is cut
         # off from the goal
         away = transitions.clone()
-        away[goal] = torch.eye(size).double()[goal]
-        leads = torch.linalg.matrix_power((away > 0).double() + torch.eye(size).double(), size) > 0
+        away[goal] = eye[goal]
+        leads = torch.linalg.matrix_power((away > 0).double() + eye, size) > 0
         sure = [
             k
             for k in range(size)
             if k != goal and all(reach[m, goal] for m in range(size) if leads[k, m])
         ]
         if sure:
-            own = transitions[sure][:, sure]
-            hitting[sure, goal] = torch.linalg.solve(
-                torch.eye(len(sure)).double() - own, torch.ones(len(sure)).double()
-            )
-    return ChainTimes(
-        limit_law(transitions), 1 / (1 - transitions.diagonal()), transitions, hitting
-    )
+            away, ones = eye[sure][:, sure] - transitions[sure][:, sure], eye.diagonal()[sure]
+            hitting[sure, goal] = torch.linalg.solve(away, ones)
+    dwell = 1 / (1 - transitions.diagonal())
+    return ChainTimes(limit_law(transitions), dwell, transitions, hitting)
 
 
 # ---------------------------------------------------------------- ahead of the data
@@ -224,11 +220,8 @@ def forecast(
         raise ValueError(f"forecast: level must lie in (0, 1), got {level!r}")
     filtered = filtered_states(about, fit.params, packed).state
     last = inside_of(packed).sum(1).cpu() - 1
-    now, transitions, states = (
-        filtered[torch.arange(len(last)), last],
-        fit.params["transitions"].detach().double().cpu(),
-        [],
-    )
+    now, states = filtered[torch.arange(len(last)), last], []
+    transitions = fit.params["transitions"].detach().double().cpu()
     for _ in range(num_steps):
         now = now @ transitions
         states.append(now)
@@ -277,9 +270,8 @@ def _law(fit: Fit, about: HiddenMarkovDescription) -> Any:
             own.get("predictors"),
             own.get("probabilities"),
         )
-        own = {"predictor": predictor} | (
-            {"dispersion": own["dispersion"]} if "dispersion" in own else {}
-        )
+        dispersion = {name: own[name] for name in ("dispersion",) if name in own}
+        own = {"predictor": predictor} | dispersion
     return law_given(about.emission, own)
 
 
@@ -351,11 +343,8 @@ def _chances(fit: Fit, about: HiddenMarkovDescription, x: np.ndarray) -> Any:
         scale = np.sqrt(np.diagonal(np.linalg.inv(own["precisions"]), axis1=-2, axis2=-1))  # (K, J)
         for j in range(x.shape[-1]):
             z = (x[..., j, None] - own["means"][:, j]) / scale[:, j]
-            value = (
-                stats.norm.cdf(z)
-                if isinstance(component, MultivariateNormal)
-                else stats.t.cdf(z, own["freedom"])
-            )
+            is_normal = isinstance(component, MultivariateNormal)
+            value = stats.norm.cdf(z) if is_normal else stats.t.cdf(z, own["freedom"])
             yield j, value, value
         return
     if not isinstance(component, ResponseFamily):
@@ -377,15 +366,8 @@ def _chances(fit: Fit, about: HiddenMarkovDescription, x: np.ndarray) -> Any:
                 )  # (K, H)
                 code = np.nan_to_num(x[..., j]).astype(int)
                 high = np.moveaxis(up_to[:, code], 0, -1)
-                yield (
-                    j,
-                    np.where(
-                        code[..., None] > 0,
-                        np.moveaxis(up_to[:, np.maximum(code - 1, 0)], 0, -1),
-                        0.0,
-                    ),
-                    high,
-                )
+                low = np.moveaxis(up_to[:, np.maximum(code - 1, 0)], 0, -1)
+                yield j, np.where(code[..., None] > 0, low, 0.0), high
                 continue
             gamma: Any = own["dispersion"][:, dispersed][:, i] if family.num_dispersed(1) else None
             mean = family.mean(torch.from_numpy(eta[:, i])).numpy()
@@ -394,15 +376,10 @@ def _chances(fit: Fit, about: HiddenMarkovDescription, x: np.ndarray) -> Any:
                 law: Any = stats.norm(eta[:, i], np.sqrt(gamma))
                 yield j, law.cdf(seen), law.cdf(seen)
             elif isinstance(family, DISCRETE):
-                law = (
-                    stats.nbinom(gamma, gamma / (gamma + mean))
-                    if isinstance(family, NegativeBinomial)
-                    else (
-                        stats.poisson(mean)
-                        if isinstance(family, Poisson)
-                        else stats.bernoulli(mean)
-                    )
-                )
+                if isinstance(family, NegativeBinomial):
+                    law = stats.nbinom(gamma, gamma / (gamma + mean))
+                else:
+                    law = (stats.poisson if isinstance(family, Poisson) else stats.bernoulli)(mean)
                 yield j, law.cdf(value - 1), law.cdf(value)
             else:
                 raise ValueError(

@@ -72,16 +72,9 @@ class ItemCurves:
         import pandas as pd
 
         labels = [_label(profile) for profile in self.profiles]
-        index = pd.MultiIndex.from_arrays(
-            [[self.items[j] for j in self.item], labels], names=("item", "attributes")
-        )
-        columns = {
-            "expected": self.expected,
-            "standard_error": self.standard_errors,
-            "low": self.low,
-            "high": self.high,
-        }
-        return pd.DataFrame(columns, index=index)
+        items = [self.items[j] for j in self.item]
+        index = pd.MultiIndex.from_arrays([items, labels], names=("item", "attributes"))
+        return _table("expected", self.expected, self.standard_errors, self.low, self.high, index)
 
 
 @shows_briefly
@@ -117,28 +110,27 @@ class ProfileShares:
             _label([name for name, bit in zip(self.attributes, row, strict=True) if bit > 0])
             for row in self.profiles
         ]
-        columns = {
-            "share": self.shares,
-            "standard_error": self.standard_errors,
-            "low": self.low,
-            "high": self.high,
-        }
-        return pd.DataFrame(columns, index=pd.Index(labels, name="attributes")).sort_values(
-            "share", ascending=False
-        )
+        index = pd.Index(labels, name="attributes")
+        table = _table("share", self.shares, self.standard_errors, self.low, self.high, index)
+        return table.sort_values("share", ascending=False)
 
     @property
     def mastery_table(self) -> pd.DataFrame:
         """One line an attribute: the share of the population that has it."""
         import pandas as pd
 
-        columns = {
-            "share": self.mastery,
-            "standard_error": self.mastery_errors,
-            "low": self.mastery_low,
-            "high": self.mastery_high,
-        }
-        return pd.DataFrame(columns, index=pd.Index(self.attributes, name="attribute"))
+        low, high = self.mastery_low, self.mastery_high
+        index = pd.Index(self.attributes, name="attribute")
+        return _table("share", self.mastery, self.mastery_errors, low, high, index)
+
+
+def _table(
+    name: str, value: np.ndarray, error: np.ndarray, low: np.ndarray, high: np.ndarray, index: Any
+) -> pd.DataFrame:
+    import pandas as pd
+
+    columns = {name: value, "standard_error": error, "low": low, "high": high}
+    return pd.DataFrame(columns, index=index)
 
 
 def item_curves(fit: FitRecord, data: Any, level: float = 0.95) -> ItemCurves:
@@ -158,11 +150,9 @@ def item_curves(fit: FitRecord, data: Any, level: float = 0.95) -> ItemCurves:
     layer = structure.layers[0]
     refuse_penalty(layer, "item_curves")
     names = [str(name) for name in labels_of(fit, "attribute", layer.num_parents)]
-    edges = (
-        torch.ones(layer.num_children, layer.num_parents, dtype=torch.bool)
-        if layer.edges is None
-        else layer.edges
-    )
+    edges = layer.edges
+    if edges is None:
+        edges = torch.ones(layer.num_children, layer.num_parents, dtype=torch.bool)
     found = observed_information(fit, data)
     values, slopes, item, present = [], [], [], []
     free = found.estimate.clone().requires_grad_()
@@ -194,12 +184,8 @@ def item_curves(fit: FitRecord, data: Any, level: float = 0.95) -> ItemCurves:
         for family, columns, _ in layer.response.blocks(layer.num_children)
         for _ in range(layer.num_children)[columns]
     ]
-    limits = np.array(
-        [
-            _limits(_scale(families[j]), v, e, level)
-            for j, v, e in zip(item, value, error, strict=True)
-        ]
-    )
+    entries = zip(item, value, error, strict=True)
+    limits = np.array([_limits(_scale(families[j]), v, e, level) for j, v, e in entries])
     return ItemCurves(
         answers.items,
         np.array(item)[order],
@@ -236,9 +222,8 @@ def profile_shares(fit: FitRecord, data: Any, level: float = 0.95) -> ProfileSha
     found = observed_information(fit, data)
     free = found.estimate.clone().requires_grad_()
     with torch.enable_grad():
-        shares = (
-            structure.root.distribution(found.coordinates.params(free)).log_prob(profiles).exp()
-        )
+        law = structure.root.distribution(found.coordinates.params(free))
+        shares = law.log_prob(profiles).exp()
         slopes = torch.stack(
             [torch.autograd.grad(share, free, retain_graph=True)[0] for share in shares]
         )
@@ -277,15 +262,10 @@ def errors_of(slopes: Tensor, found: Information) -> np.ndarray:
 
 def _scale(family: ResponseFamily) -> str:
     """Scale on which an expected answer has no ends."""
-    return (
-        "logit"
-        if isinstance(family, Bernoulli)
-        else (
-            "identity"
-            if bool(family.expected_response(torch.tensor([-1.0]), torch.ones(1)) < 0)
-            else "log"
-        )
-    )
+    if isinstance(family, Bernoulli):
+        return "logit"
+    is_signed = bool(family.expected_response(torch.tensor([-1.0]), torch.ones(1)) < 0)
+    return "identity" if is_signed else "log"
 
 
 def _limits(scale: str, value: float, error: float, level: float) -> tuple[float, float]:

@@ -203,10 +203,8 @@ class ItemFit:
         """One line an item; ``attribute`` departs most from the model, by ``z``."""
         import pandas as pd
 
-        columns: dict[str, Any] = {
-            name: getattr(self, name)
-            for name in ("statistic", "degrees", "p_value", "p_holm", "rmsea", "num_rows")
-        }
+        names = ("statistic", "degrees", "p_value", "p_holm", "rmsea", "num_rows")
+        columns: dict[str, Any] = {name: getattr(self, name) for name in names}
         if self.how == "attributes":
             places = np.abs(np.nan_to_num(self.z)).argmax(1)
             columns |= {"attribute": self.suspects, "z": self.z[np.arange(len(self.z)), places]}
@@ -257,11 +255,8 @@ def item_fit(fit: FitRecord, data: Any, how: str = "attributes") -> ItemFit:
         free, moving, covariance = _moving_moments(fit, data, structure, profiles)
         return _by_attribute(free, moving, covariance, profiles, answers, names)
     if not all_bernoulli(structure) or not answers.complete:
-        why = (
-            "an answer is missing"
-            if all_bernoulli(structure)
-            else f"the items are {layer.response!r}"
-        )
+        why = f"the items are {layer.response!r}"
+        why = "an answer is missing" if all_bernoulli(structure) else why
         raise ValueError(
             f"item_fit: how='score' counts right answers of complete rows, and {why}; use"
             " how='attributes'"
@@ -294,11 +289,8 @@ def _by_attribute(
     moments = moving.detached()
     log_joint = moments.log_joint(answers)
     size = len(answers.items)
-    statistic, degrees, z = (
-        np.full(size, np.nan),
-        np.full(size, np.nan),
-        np.full((size, len(names)), np.nan),
-    )
+    statistic, degrees = np.full(size, np.nan), np.full(size, np.nan)
+    z = np.full((size, len(names)), np.nan)
     for j in range(size):
         seen = answers.mask[:, j] > 0
         x, others = answers.statistic[seen], answers.mask[seen].clone()
@@ -321,19 +313,15 @@ def _by_attribute(
                 by_row.sum(0) * moving.log_weights,
                 weight @ posterior * moving.mean[:, j],
             )
-            slopes.append(
-                torch.autograd.grad(
-                    torch.stack([part.sum() for part in parts]).sum(), free, retain_graph=True
-                )[0]
-            )
+            total = torch.stack([part.sum() for part in parts]).sum()
+            slopes.append(torch.autograd.grad(total, free, retain_graph=True)[0])
         residual = weights.mT @ (x[:, j] - expected)
         whole = (weights.mT * variance) @ weights
         slope = torch.stack(slopes)
         left = whole - slope @ covariance @ slope.mT
         known = left.diagonal() > NOTHING_LEFT * whole.diagonal()
-        z[j] = torch.where(known, residual / left.diagonal().clamp(min=1e-300).sqrt(), torch.nan)[
-            1:
-        ].numpy()
+        errors = left.diagonal().clamp(min=1e-300).sqrt()
+        z[j] = torch.where(known, residual / errors, torch.nan)[1:].numpy()
         statistic[j], degrees[j] = _satterthwaite(residual, whole, left)
     return _assembled(answers, names, "attributes", statistic, degrees, z)
 
@@ -387,9 +375,8 @@ def _by_score(
             for part in (right[j] - mean, spread)
         )
         statistic[j], degrees[j] = float((gap.square() / spread).sum()), num - int(num_own[j])
-    return _assembled(
-        answers, names, "score", statistic, degrees, np.full((size, len(names)), np.nan)
-    )
+    z = np.full((size, len(names)), np.nan)
+    return _assembled(answers, names, "score", statistic, degrees, z)
 
 
 def expected_by_rest_score(weights: Tensor, chances: Tensor) -> Tensor:
@@ -411,11 +398,9 @@ def expected_by_rest_score(weights: Tensor, chances: Tensor) -> Tensor:
 def _joined(rows: Tensor, expected: Tensor) -> Tensor:
     """Group of each rest score, (J,): neighbours join until both answers are expected."""
     group, number, right, wrong = [], 0, 0.0, 0.0
-    for one, other in zip(
-        (rows * expected).tolist(), (rows * (1 - expected)).tolist(), strict=True
-    ):
+    for solved, failed in torch.stack([rows * expected, rows * (1 - expected)], 1).tolist():
         group.append(number)
-        right, wrong = right + one, wrong + other
+        right, wrong = right + solved, wrong + failed
         if min(right, wrong) >= LEAST_EXPECTED:
             number, right, wrong = number + 1, 0.0, 0.0
     # what is left at the end joins the last group
@@ -489,13 +474,10 @@ class LocalDependence:
         import pandas as pd
 
         names = ("residual_correlation", "z", "p_value", "p_holm", "x2", "q3")
-        columns = {name: getattr(self, name) for name in names} | {
-            "q3_centred": self.q3 - self.q3.mean(),
-            "num_rows": self.num_rows,
-        }
-        index = pd.MultiIndex.from_tuples(
-            [(self.items[j], self.items[k]) for j, k in self.pairs], names=("item", "other")
-        )
+        columns = {name: getattr(self, name) for name in names}
+        columns |= {"q3_centred": self.q3 - self.q3.mean(), "num_rows": self.num_rows}
+        pairs = [(self.items[j], self.items[k]) for j, k in self.pairs]
+        index = pd.MultiIndex.from_tuples(pairs, names=("item", "other"))
         return pd.DataFrame(columns, index=index)
 
     @property
@@ -569,25 +551,20 @@ def local_dependence(fit: FitRecord, data: Any) -> LocalDependence:
     ).numpy()
     p_value = 2 * norm.sf(np.abs(z))
     spread = moments.covariance.diagonal().sqrt()
-    x2 = np.full(pairs.shape[1], np.nan)
+    scale = spread[pairs[0]] * spread[pairs[1]]
+    predicted = torch.softmax(moments.log_joint(answers), -1) @ moments.mean
+    x2 = torch.full((pairs.shape[1],), torch.nan)
     if all_bernoulli(structure):
-        x2 = _pearson(answers, moments, pairs, both).numpy()
+        x2 = _pearson(answers, moments, pairs, both)
     return LocalDependence(
         answers.items,
         pairs.mT.numpy(),
-        (
-            _pair_correlations(answers.statistic, answers.mask, pairs)
-            - implied / (spread[pairs[0]] * spread[pairs[1]])
-        ).numpy(),
+        (_pair_correlations(answers.statistic, answers.mask, pairs) - implied / scale).numpy(),
         z,
         p_value,
         holm(p_value),
-        x2,
-        _pair_correlations(
-            answers.statistic - torch.softmax(moments.log_joint(answers), -1) @ moments.mean,
-            answers.mask,
-            pairs,
-        ).numpy(),
+        x2.double().numpy(),
+        _pair_correlations(answers.statistic - predicted, answers.mask, pairs).numpy(),
         both.long().numpy(),
     )
 
@@ -674,26 +651,19 @@ def limited_information_fit(fit: FitRecord, data: Any) -> LimitedInformationFit:
             f" have {size + pairs.shape[1]:,}"
         )
     params = {name: value.detach().double().cpu() for name, value in fit.params.items()}
-    profiles = (
-        root.profiles if root.profiles is not None else binary_configurations(layer.num_parents)
-    )
+    profiles = binary_configurations(layer.num_parents) if root.profiles is None else root.profiles
     weights = root.distribution(params).log_prob(profiles.double()).exp()  # (C,)
     chances = structure.expected_responses(params, profiles)  # (C, J)
     given = torch.cat([chances, chances[:, pairs[0]] * chances[:, pairs[1]]], -1)  # (C, S)
     model = weights @ given
     x = table.double().cpu()
     observed = torch.cat([x.mean(0), (x.mT @ x / len(x))[pairs[0], pairs[1]]])
-    slopes = torch.cat(
-        [
-            given.mT @ _law_slopes(fit, table, params, profiles),
-            _item_slopes(structure, params, weights, profiles, pairs),
-        ],
-        1,
-    )
+    law_slopes = given.mT @ _law_slopes(fit, table, params, profiles)
+    item_slopes = _item_slopes(structure, params, weights, profiles, pairs)
+    slopes = torch.cat([law_slopes, item_slopes], 1)
     root_inverse = torch.linalg.cholesky(_share_covariance(weights, given, model, pairs, size))
-    residual = torch.linalg.solve_triangular(
-        root_inverse, (observed - model).unsqueeze(-1), upper=False
-    ).squeeze(-1)
+    gap = (observed - model).unsqueeze(-1)
+    residual = torch.linalg.solve_triangular(root_inverse, gap, upper=False).squeeze(-1)
     directions = torch.linalg.solve_triangular(root_inverse, slopes, upper=False)
     length = directions.norm(dim=0)
     directions = directions[:, length > 0] / length[length > 0]
@@ -707,18 +677,14 @@ def limited_information_fit(fit: FitRecord, data: Any) -> LimitedInformationFit:
         )
     explained = basis[:, :rank].mT @ residual
     m2 = len(x) * max(0.0, float(residual.square().sum() - explained.square().sum()))
+    gap = _share_correlations(observed, pairs, size) - _share_correlations(model, pairs, size)
     return LimitedInformationFit(
         m2,
         degrees,
         float(chi2.sf(m2, degrees)),
         math.sqrt(max(0.0, m2 - degrees) / (len(x) * degrees)),
         _interval(m2, degrees, len(x)),
-        float(
-            (_share_correlations(observed, pairs, size) - _share_correlations(model, pairs, size))
-            .square()
-            .mean()
-            .sqrt()
-        ),
+        float(gap.square().mean().sqrt()),
         len(x),
         slopes.shape[1] - rank,
     )

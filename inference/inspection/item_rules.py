@@ -185,16 +185,10 @@ def item_rules(
             for rule, (value, slope, restrictions) in _rules(
                 families[j], cell.profiles, eta
             ).items():
-                statistic, degrees = _wald(
-                    restrictions,
-                    value,
-                    slope,
-                    covariance[places.unsqueeze(-1), places],
-                    known[places],
-                )
-                raw.append(
-                    (j, rule, statistic, degrees, 2 if rule in ("dina", "dino") else 1 + cell.size)
-                )
+                own_covariance = covariance[places.unsqueeze(-1), places]
+                tested = _wald(restrictions, value, slope, own_covariance, known[places])
+                num = 2 if rule in ("dina", "dino") else 1 + cell.size
+                raw.append((j, rule, *tested, num))
     p_values = np.array([chi2.sf(statistic, degrees) for _, _, statistic, degrees, _ in raw])
     corrections = holm(p_values)
     tests = tuple(

@@ -292,11 +292,9 @@ def trim(result: Fit) -> Fit:
         {name: value.unsqueeze(0) for name, value in kept.items()},
         0,
     )
-    latents = (
-        None
-        if result.latents is None
-        else {name: (len(used), *values) for name, (_, *values) in result.latents.items()}
-    )
+    latents = result.latents
+    if latents is not None:
+        latents = {name: (len(used), *values) for name, (_, *values) in latents.items()}
     return replace(
         result,
         model=replace(result.model, num_latents=len(used)),  # type: ignore[type-var]

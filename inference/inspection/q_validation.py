@@ -118,11 +118,11 @@ class ItemEvidence:
         total = self.answers.statistic[:, self.j] @ self.tables.posterior  # (C,)
         deviation = total - weight * total.sum() / weight.sum()
         whole = (deviation.square() / weight.clamp(min=TINY)).sum()
-        own = torch.zeros(len(self.vectors), len(weight), dtype=torch.float64)
+        zeros = torch.zeros(len(self.vectors), len(weight), dtype=torch.float64)
         groups = self.candidates("saturated").groups
-        between = own.scatter_add(1, groups, deviation.expand_as(own)).square() / own.scatter_add(
-            1, groups, weight.expand_as(own)
-        ).clamp(min=TINY)
+        deviations = zeros.scatter_add(1, groups, deviation.expand_as(zeros))
+        weights = zeros.scatter_add(1, groups, weight.expand_as(zeros))
+        between = deviations.square() / weights.clamp(min=TINY)
         return np.asarray(between.sum(1) / whole.clamp(min=TINY))
 
     def log_likelihood(self, rule: str, m: int) -> float:
@@ -151,14 +151,10 @@ class ItemEvidence:
         Args:
             prices: added to each, (M,).
         """
-        free = (
-            np.stack([self.candidates(rule).num_free.numpy() for rule in self.rules])
-            * math.log(len(self.answers.x))
-            + prices
-        )
-        rough = (
-            np.stack([self.candidates(rule).screen(self.one).numpy() for rule in self.rules]) + free
-        )
+        candidates = [self.candidates(rule) for rule in self.rules]
+        price = math.log(len(self.answers.x))
+        free = np.stack([own.num_free.numpy() for own in candidates]) * price + prices
+        rough = np.stack([own.screen(self.one).numpy() for own in candidates]) + free
         order = np.argsort(rough, axis=None)[:FINALISTS]
         finalists = set(order[rough.ravel()[order] <= rough.min() + MARGIN].tolist())
         finalists.add(self.rules.index(self.tables.rules[self.j]) * rough.shape[1] + self.given)
@@ -177,10 +173,8 @@ class ItemEvidence:
             self.moments[m] = self._means(self.candidates("saturated").groups[m])
         mean, covariance = self.moments[m]
         less = self.vectors[m] & (torch.arange(self.vectors.shape[1]) != k)
-        groups, merged = (
-            self.candidates("saturated").groups[m].tolist(),
-            groups_of(self.answers.profiles, less, "saturated").tolist(),
-        )
+        groups = self.candidates("saturated").groups[m].tolist()
+        merged = groups_of(self.answers.profiles, less, "saturated").tolist()
         together: dict[int, list[int]] = {}
         for group, of in sorted(set(zip(groups, merged, strict=True))):
             together.setdefault(of, []).append(group)
@@ -278,14 +272,8 @@ class VarianceShare:
     def __post_init__(self) -> None:
         plain_fields(self)
         if self.cutoff is not None:
-            check_number(
-                "VarianceShare",
-                "cutoff",
-                self.cutoff,
-                "lie between 0 and 1, or be None",
-                above=0,
-                below=1,
-            )
+            wanted = "lie between 0 and 1, or be None"
+            check_number("VarianceShare", "cutoff", self.cutoff, wanted, above=0, below=1)
 
     def choose(self, item: ItemEvidence) -> Choice:
         """Candidate for an item."""
@@ -307,12 +295,8 @@ class VarianceHull:
     def choose(self, item: ItemEvidence) -> Choice:
         """Candidate for an item."""
         best = item.best_of_each_size
-        points = [
-            (0.0, 0.0, -1),
-            *((2.0 ** int(item.sets[m].sum()), float(item.pvaf[m]), m) for m in best),
-        ]
-        hull: list[tuple[float, float, int]] = []
-        for point in points:
+        hull = [(0.0, 0.0, -1)]
+        for point in ((2.0 ** int(item.sets[m].sum()), float(item.pvaf[m]), m) for m in best):
             while len(hull) > 1 and _slope(hull[-2], hull[-1]) <= _slope(hull[-1], point):
                 hull.pop()
             hull.append(point)
@@ -473,11 +457,9 @@ class ItemBIC:
         price = self.prices(item.sets[[item.given, place]])
         # by the answers alone; distributions may be the same where there are fewer profiles
         is_same = gain - float(price[0] - price[1]) <= TIE
-        return (
-            Choice(item.given, given, 0.0)
-            if gain <= TIE or is_same
-            else Choice(place, item.rules[rule], gain)
-        )
+        if gain <= TIE or is_same:
+            return Choice(item.given, given, 0.0)
+        return Choice(place, item.rules[rule], gain)
 
 
 MAX_ATTRIBUTES = 12  # whose profiles are listed
@@ -608,11 +590,8 @@ class QValidation:
             if self.stability is not None:
                 j = self.items.index(change.item)
                 agrees = np.where(self.suggested[j] == 1, self.stability[j], 1 - self.stability[j])
-                sure = (
-                    "; in at least"
-                    f" {100 * float(agrees[self.given[j] != self.suggested[j]].min()):.0f} % of the"
-                    " replicates"
-                )
+                least = float(agrees[self.given[j] != self.suggested[j]].min())
+                sure = f"; in at least {100 * least:.0f} % of the replicates"
             lines.append(
                 f"  {change.item}: {' and '.join(moves)} (share of variance {change.pvaf_given:.2f}"
                 f" -> {change.pvaf_suggested:.2f}, BIC {'falls' if change.gain > 0 else 'rises'} by"
@@ -699,13 +678,12 @@ def validate_q(
     rows = checked_as_fitted(fit, data)[0]
     with torch.no_grad():
         answers = Answers.of(structure, rows.cpu())
-        declared = (
-            ("saturated",) * layer.num_children if criterion.saturated else structure.item_rules()
-        )
-        rules = tuple(
-            rule if rule in _allowed(answers, j, "saturated") else "saturated"
-            for j, rule in enumerate(declared)
-        )
+        rules = ("saturated",) * layer.num_children
+        if not criterion.saturated:
+            rules = tuple(
+                rule if rule in _allowed(answers, j, "saturated") else "saturated"
+                for j, rule in enumerate(structure.item_rules())
+            )
         first = tables_of(fit, structure, answers, rules)
         search = _Search(criterion, rules, max_rounds, at_once)
         last, num_rounds, settled = search.run(answers, first)
@@ -732,29 +710,20 @@ def _record(
     stability: np.ndarray | None,
 ) -> QValidation:
     num_items, size = given.shape
-    saturated = (
-        last
-        if search.criterion.saturated
-        else last.under(answers, last.q_matrix, ("saturated",) * num_items)
-    )
+    rules, saturated = ("saturated",) * num_items, last
+    if not search.criterion.saturated:
+        saturated = last.under(answers, last.q_matrix, rules)
     candidates, shares, pairs, gains = [], [], [], []
     for j in range(num_items):
         vectors = _near(last.q_matrix[j], given[j])
-        own = ItemEvidence(
-            answers,
-            saturated,
-            j,
-            ("saturated",),
-            vectors,
-            search.made.setdefault(_key(vectors), {}),
-        ).pvaf
+        made = search.made.setdefault(_key(vectors), {})
+        own = ItemEvidence(answers, saturated, j, rules[:1], vectors, made).pvaf
         places = [int((vectors == row).all(1).nonzero()[0]) for row in (given[j], last.q_matrix[j])]
         gain = 0.0
         if places[0] != places[1]:
             allowed = _allowed(answers, j, search.rules[j])
-            two = ItemEvidence(
-                answers, last, j, allowed, torch.stack([given[j], last.q_matrix[j]]), {}
-            )
+            rows = torch.stack([given[j], last.q_matrix[j]])
+            two = ItemEvidence(answers, last, j, allowed, rows, {})
             gain = two.least_bic(0) - two.least_bic(1)
         candidates.append(vectors.long().numpy())
         shares.append(own)
@@ -830,11 +799,8 @@ class _Search:
             moves = self._moves(answers, tables)
             if not moves:
                 return tables, done, True
-            new = _changed(
-                answers,
-                tables,
-                moves[: math.ceil(pace * len(moves))] if self.at_once else moves[:1],
-            )
+            num_made = math.ceil(pace * len(moves)) if self.at_once else 1
+            new = _changed(answers, tables, moves[:num_made])
             if guard is not None:
                 bar = _score(guard, answers, tables) - MIN_GAIN
                 if self.at_once and len(moves) > 1 and _score(guard, answers, new) >= bar:
@@ -852,14 +818,11 @@ class _Search:
         out = []
         for j in range(answers.num_items):
             vectors = _near(tables.q_matrix[j])
-            allowed = (
-                _allowed(answers, j, self.rules[j])
-                if isinstance(self.criterion, ItemBIC)
-                else (self.rules[j],)
-            )
-            item = ItemEvidence(
-                answers, tables, j, allowed, vectors, self.made.setdefault(_key(vectors), {})
-            )
+            allowed: tuple[str, ...] = (self.rules[j],)
+            if isinstance(self.criterion, ItemBIC):
+                allowed = _allowed(answers, j, self.rules[j])
+            made = self.made.setdefault(_key(vectors), {})
+            item = ItemEvidence(answers, tables, j, allowed, vectors, made)
             place, rule, gain = self.criterion.choose(item)
             if place != item.given or rule != tables.rules[j]:
                 out.append(Move(gain, j, vectors[place], rule))
@@ -873,11 +836,8 @@ def _allowed(answers: Answers, j: int, rule: str) -> tuple[str, ...]:
     """
     if rule != "saturated":
         return (rule,)
-    return (
-        RULES
-        if answers.blocks[j][0].is_canonical
-        else tuple(own for own in RULES if own != "additive")
-    )
+    is_canonical = answers.blocks[j][0].is_canonical
+    return tuple(name for name in RULES if is_canonical or name != "additive")
 
 
 def _changed(answers: Answers, tables: ItemTables, moves: Sequence[Move]) -> ItemTables:

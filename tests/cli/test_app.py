@@ -25,7 +25,7 @@ from inference.fitting.export import load_netcdf
 from inference.report.results_folder import check_output_folder, read_results, write_results
 from ppl_models import Blocks, DeepDiscreteEncoder, Normal, Poisson, ToBeChosen, TruncatedLasso
 
-pytestmark = pytest.mark.usefixtures("unpainted")
+pytestmark = pytest.mark.usefixtures("unpainted", "few_refits")
 
 PARTS = {"fit", "posterior.nc", "report.html", "summary.json"}
 

@@ -28,7 +28,7 @@ from ppl_models import (
 )
 from ppl_models.datasets import causal_attributes, mastery_test
 
-pytestmark = pytest.mark.usefixtures("unpainted")
+pytestmark = pytest.mark.usefixtures("unpainted", "few_refits")
 
 SKILLS = ["add", "carry", "borrow"]
 

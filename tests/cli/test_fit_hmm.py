@@ -12,7 +12,7 @@ from support.command_line import run
 from inference import Fit
 from inference.cli.families import counts_steps
 
-pytestmark = pytest.mark.usefixtures("unpainted")
+pytestmark = pytest.mark.usefixtures("unpainted", "few_refits")
 
 
 @pytest.fixture(scope="module")

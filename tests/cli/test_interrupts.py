@@ -15,7 +15,7 @@ from inference import Fit
 from inference.report.results_folder import read_results
 
 pytestmark = [
-    pytest.mark.usefixtures("unpainted"),
+    pytest.mark.usefixtures("unpainted", "few_refits"),
     pytest.mark.filterwarnings(
         "ignore::inference.ConvergenceWarning", "ignore::inference.BoundWarning"
     ),
@@ -228,7 +228,7 @@ def test_a_part_of_a_choice_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "--no-progress",
     )
     monkeypatch.setattr(
-        "inference.report.choice_page.write_choice_report",
+        "inference.report.answers.write_choice_report",
         lambda found, path: path.write_text("page") and path,
     )
     stages = {

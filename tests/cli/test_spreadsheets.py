@@ -37,7 +37,7 @@ FORMULAS = [
 ]
 NUMBERS = ["-2", "+3.5", "-1e5", "-inf", "7"]
 pytestmark = [
-    pytest.mark.usefixtures("unpainted"),
+    pytest.mark.usefixtures("unpainted", "few_refits"),
     pytest.mark.filterwarnings(
         "ignore::inference.ConvergenceWarning", "ignore::inference.BoundWarning"
     ),

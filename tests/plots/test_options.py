@@ -30,6 +30,7 @@ from inference.structures.options.align import align_options, permute_options, p
 from ppl_models import ContinuousOptionsHMM, Network, OptionsHMM
 from ppl_models.datasets import GridWorld, OptionSequences
 
+pytestmark = pytest.mark.usefixtures("few_refits")
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 
 

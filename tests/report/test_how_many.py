@@ -70,7 +70,7 @@ def judged(answer, **own):
             {"status": "misfit", "misfit": 9.0},
             "bad",
             "which is a guess",
-            "offer other laws",
+            "offer other distributions",
         ),
     ],
 )

@@ -12,7 +12,7 @@ import torch
 
 from inference import EM, fit
 from inference.fitting.problem import problem_of
-from inference.inspection import log_likelihood_parts
+from inference.inspection.options import log_likelihood_parts
 from inference.programs.global_state import quiet
 from inference.report.how_many import how_many_verdict
 from inference.selection import select_components, select_dimension

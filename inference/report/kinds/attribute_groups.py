@@ -25,7 +25,8 @@ from inference.report.parts import (
     Verdict,
 )
 from inference.report.sections import Subject, cut_table, estimates, fitted, middle
-from inference.report.verdicts import listed, on_convergence, on_determination, verdict, verdict_of
+from inference.report.verdicts import on_convergence, on_determination, verdict
+from inference.report.words import listed, verdict_of
 from inference.selection.attribute_groups import (
     DifferentialItems,
     GroupComparison,

@@ -39,7 +39,7 @@ from inference.report.odds_ratios import odds_ratios
 from inference.report.page import number, picture
 from inference.report.parts import Note, Paragraph, Part, Section, Table
 from inference.report.sections import NEEDS_DATA, Subject, cut_table, estimates, fitted, middle
-from inference.report.verdicts import listed
+from inference.report.words import listed
 from inference.structures.layers.attributes import AttributeStructure
 from inference.structures.layers.structure import LayeredStructure
 from ppl_models.parts.distributions import binary_configurations

@@ -23,7 +23,8 @@ from inference.report.parts import (
     Verdict,
 )
 from inference.report.sections import Subject, determined, fitted, middle, predictive, shape_text
-from inference.report.verdicts import on_convergence, verdict, verdict_of, what_was_fitted
+from inference.report.verdicts import on_convergence, verdict, what_was_fitted
+from inference.report.words import verdict_of
 from inference.structures.classifiers.structure import ClassifierStructure
 from ppl_models.parts.repr import counted
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from inference import EM, SAEM, fit
 from inference.base.gibbs import FORWARD
-from inference.inspection import reversals
+from inference.inspection.attributes import reversals
 from inference.programs.program import Program
 from inference.structures.layers.align import flippable
 from inference.structures.layers.gibbs import LayeredGibbs
