@@ -142,15 +142,15 @@ def _options_of(name: str) -> list[inspect.Parameter]:
 def command(
     place: typer.Typer, name: str
 ) -> Callable[[Callable[[Call], None]], Callable[[Call], None]]:
-    """Make a function of a call a command; its docstring is the help, ``options.toml`` has its
-    options.
+    """Make a function of a call a command, with the help and the options of ``options.toml``.
 
     Args:
         place: the app or group that it belongs to.
         name: of the command.
     """
     group = next((group for group, member in GROUPS.items() if member is place), "")
-    parameters = _options_of(f"{group} {name}".strip())
+    full_name = f"{group} {name}".strip()
+    parameters = _options_of(full_name)
 
     def register(function: Callable[[Call], None]) -> Callable[[Call], None]:
         def called(**values: Any) -> None:
@@ -164,7 +164,7 @@ def command(
                     check_out(out, call.overwrite, checkpoint)
                 function(call)
 
-        called.__doc__ = function.__doc__
+        called.__doc__ = _tables()[full_name]["help"]
         called.__annotations__ = {part.name: part.annotation for part in parameters}
         called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         place.command(name)(called)
@@ -179,8 +179,9 @@ def command(
 def run(
     model: Any, rows: Any, call: Call, init: str | Fit | None = None, first: Fit | None = None
 ) -> Fit:
-    """Fit, and say on standard error what the library warned of; rows in blocks by EM, from
-    ``first`` where a sample was fitted before.
+    """Fit, and write the warnings of the library on standard error.
+
+    Rows in blocks are fitted by EM, from ``first`` where a sample was fitted before.
     """
     from inference import EM, NUTS, SAEM, SVI, ChoosePenalty, FullRank, Laplace, RowBlocks, fit
     from inference.programs.global_state import quiet
@@ -230,9 +231,7 @@ def deliver(
     read_as: dict[str, Any] | None = None,
     of_rows: bool = True,
 ) -> None:
-    """Write the folder of a fit and say what lies there; with ``of_rows`` what it says of each row,
-    too.
-    """
+    """Write the folder of a fit and print its contents; with ``of_rows`` its rows too."""
     from inference.fitting.repr import course_of
     from inference.report.results_folder import FIT, KEPT, POSTERIOR, REPORT, SUMMARY, write_results
 
@@ -252,8 +251,9 @@ def deliver(
 
 
 def check_out(out: Path, overwrite: bool, checkpoint: Path | None = None) -> None:
-    """Refuse a folder for results that holds something else, before any work; a checkpoint and its
-    stages may lie in it.
+    """Refuse a results folder with other contents, before any work.
+
+    A checkpoint and its stages may lie in it.
     """
     from inference.report.results_folder import check_output_folder
 
@@ -310,10 +310,11 @@ def one_line_errors(
     """The user's errors as one line and exit code 2, an interrupt as one line and exit code 130.
 
     Args:
-        checkpoint: that a fit is kept in; verbose: say what is being done; can_resume: whether the
-            command has ``--checkpoint``.
-        out: folder for the results, None for a command that writes none; overwrite: whether it may
-            replace older ones.
+        checkpoint: that a fit is kept in.
+        verbose: say what is being done.
+        can_resume: whether the command has ``--checkpoint``.
+        out: folder for the results, None for a command that writes none.
+        overwrite: whether it may replace older ones.
     """
     before = _saved_fit(out)
     try:
@@ -343,9 +344,7 @@ def one_line_errors(
 
 
 def _saved_fit(out: Path | None) -> tuple[int, int] | None:
-    """What tells the fit in a folder of results from another one in its place; None where there is
-    none.
-    """
+    """Inode and time of the fit in a folder of results; None where there is none."""
     try:
         found = None if out is None else (out / "fit" / "fit.safetensors").stat()
     except (OSError, ValueError):  # a path that cannot be, which is said where it is looked at
@@ -381,12 +380,14 @@ def _how_to_go_on(
 def write_rows(
     result: Fit, data: pd.DataFrame | RowBlocks, path: Path, beside: pd.DataFrame | None = None
 ) -> str:
-    """Write what a fit says of each row (of sequences, of each step): probabilities of its latents,
-    the most probable ones, its log-likelihood.
+    """Write probabilities of latents, the most probable ones and log-likelihoods of rows.
+
+    Of sequences, a line a step.
 
     Args:
-        result: the fit; data: as it takes them, or in blocks, of which one is held at a time; path:
-            the csv file.
+        result: the fit.
+        data: as it takes them, or in blocks, of which one is held at a time.
+        path: the csv file.
         beside: columns to write first; the numbers of the rows, from 0, where it is None (of
             sequences, where each step belongs).
 
@@ -415,9 +416,7 @@ def write_rows(
 def _answers(
     result: Fit, data: pd.DataFrame, beside: pd.DataFrame | None
 ) -> tuple[pd.DataFrame, list[str], tuple[str, str]]:
-    """A line for each row, the names of what the fit says of it, and the name of the log-likelihood
-    and whose it is.
-    """
+    """Answers of each row, their names, and the name and scope of the log-likelihood."""
     import pandas as pd
 
     found = result.posterior_frame(data)

@@ -131,12 +131,7 @@ def _fit_rows(
 
 @command(fit_app, "mixture")
 def fit_mixture(call: Call) -> None:
-    """Find groups of similar rows: a mixture (latent class or latent profile model), the group of
-    every row, and a report.
-
-    For example: ppl-models fit mixture data.csv --components 3 --columns age,visits,smokes --out
-    groups
-    """
+    """Fit a mixture."""
     from ppl_models.mixture import Mixture
 
     if (call.components is None) == (call.choose is None):
@@ -209,11 +204,7 @@ def _numbers(call: Call, why: str = "") -> tuple[pd.DataFrame, RowBlocks | None]
 
 @command(fit_app, "pmf")
 def fit_pmf(call: Call) -> None:
-    """Write every row as a sum of a few signatures (matrix factorization), with the amounts of
-    every row, and a report.
-
-    For example: ppl-models fit pmf counts.csv --components 4 --out signatures
-    """
+    """Fit a matrix factorization."""
     from ppl_models.matrix_factorization import (
         GaussianFactorization,
         NegativeBinomialFactorization,
@@ -252,9 +243,7 @@ def fit_pmf(call: Call) -> None:
 
 @command(fit_app, "attributes")
 def fit_attributes(call: Call) -> None:
-    """Fit a model of latent attributes (cognitive diagnosis) to answers and a Q-matrix, and write
-    fit, ArviZ file, report and summary.
-    """
+    """Fit a model of latent attributes."""
     if call.groups is not None and call.q is None:
         raise ValueError(
             "--groups needs --q FILE: without a Q-matrix the attributes of two groups have no"
@@ -415,9 +404,7 @@ def root_of(text: str) -> AttributeLaw:
 
 @command(fit_app, "dde")
 def fit_dde(call: Call) -> None:
-    """Fit a deep discrete encoder (Lee and Gu 2025), its graph found unless given, and write fit,
-    ArviZ file, report and summary.
-    """
+    """Fit a deep discrete encoder."""
     from ppl_models.datasets import read_table
     from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
     from ppl_models.parts.measurement import Additive, ExpDINA, ExpGDM
@@ -477,9 +464,7 @@ def penalty_of(text: str) -> Any:
 
 @command(fit_app, "noisy-or")
 def fit_noisy_or(call: Call) -> None:
-    """Fit a noisy-OR network: the number of latents is chosen by description length up to a
-    limit.
-    """
+    """Fit a noisy-OR network."""
     from inference import fit
     from inference.inspection.noisy_or import trim
     from inference.programs.global_state import quiet
@@ -515,11 +500,7 @@ def fit_noisy_or(call: Call) -> None:
 
 @command(fit_app, "hmm")
 def fit_hmm(call: Call) -> None:
-    """Find hidden states that last over time: a hidden Markov model, the state of every row, and a
-    report.
-
-    For example: ppl-models fit hmm tracks.csv --states 3 --sequence animal --time step --out tracks
-    """
+    """Fit a hidden Markov model."""
     from ppl_models.hidden_markov import HiddenMarkov
 
     frame, items, places = read_sequences(call)
@@ -580,8 +561,10 @@ def read_sequences(call: Call) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, st
 
 
 def counts_steps(column: pd.Series, sequence: pd.Series | None) -> bool:
-    """Whether the entries of every sequence are different whole numbers of which few are left out,
-    as counted steps are and hardly any measurement.
+    """Test if a column counts steps.
+
+    That is so where the entries of every sequence are different whole numbers of which few are left
+    out.
     """
     import pandas as pd
 
@@ -600,12 +583,7 @@ def counts_steps(column: pd.Series, sequence: pd.Series | None) -> bool:
 
 @command(fit_app, "options-hmm")
 def fit_options(call: Call) -> None:
-    """Find the sub-tasks (options) behind steps and decisions: an options hidden Markov model, the
-    option of every step, and a report.
-
-    For example: ppl-models fit options-hmm walks.csv --options 2 --sequence episode --time step
-    --out walks
-    """
+    """Fit an options hidden Markov model."""
     from ppl_models.continuous_options import ContinuousOptionsHMM
     from ppl_models.parts.policies import Network, SoftmaxLinear
 
@@ -655,9 +633,7 @@ def step_places(call: Call) -> dict[str, str]:
 def read_steps(
     data: str, places: dict[str, str], features: list[str]
 ) -> tuple[pd.DataFrame, dict[str, dict[str, int]]]:
-    """Read steps, under the names that the models know, and the codes of states and actions that
-    are texts.
-    """
+    """Read steps under the names of the models, and the codes of texts among them."""
     import numpy as np
 
     from ppl_models.data.sequences import with_places
@@ -731,9 +707,7 @@ def _largest(frame: pd.DataFrame, column: str) -> int:
 def write_options(
     fit: Fit, frame: pd.DataFrame, packed: Tensor, codes: dict[str, dict[str, int]], path: Path
 ) -> None:
-    """Write the steps in order of time, with the most probable path of options and the posterior of
-    each.
-    """
+    """Write the steps in order of time, with options: the best path and the posterior."""
     import numpy as np
 
     inside = (
@@ -762,9 +736,7 @@ def write_options(
 
 @command(fit_app, "inclass")
 def fit_inclass(call: Call) -> None:
-    """Find groups whose columns come in independent parts of any shape: a mixture of independent
-    variates by classifier networks, and a report.
-    """
+    """Fit independent classifier networks."""
     from ppl_models.inclass_net import InClassNet
     from ppl_models.networks.dense import Dense
 

@@ -1,6 +1,4 @@
-"""The console script: every command module registers its command on the app, which knows none of
-them.
-"""
+"""Console script: every command module registers its commands on the app."""
 
 from __future__ import annotations
 
@@ -22,8 +20,10 @@ AGAIN = 0.05  # seconds after which an interrupt that was dropped is raised agai
 
 @contextmanager
 def interrupted_once() -> Iterator[None]:
-    """Let Ctrl-C raise one KeyboardInterrupt: again where Python drops it, as in a finaliser; and
-    show no errors of objects that it left half made.
+    """Let Ctrl-C raise one KeyboardInterrupt.
+
+    It is raised again where Python drops it, as in a finaliser; errors of half-made objects are not
+    shown.
     """
 
     def raised(number: int, frame: FrameType | None) -> None:

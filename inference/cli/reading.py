@@ -183,8 +183,9 @@ def range_of(text: str, option: str) -> list[int]:
 
 
 def response_of(text: str, others: Collection[str] = ()) -> ResponseFamily:
-    """Family of the items; ``others`` are distributions that the command offers beside families,
-    for all columns together.
+    """Family of the items that ``--response`` names.
+
+    ``others`` are distributions that the command offers beside families, for all columns together.
     """
     from ppl_models.parts.blocks import Blocks
 
@@ -303,11 +304,13 @@ def joined(
 def read_as_asked(
     data: str, columns: list[str] | None, response: str | None, seen: pd.DataFrame | None = None
 ) -> pd.DataFrame:
-    """Read a table whose columns of texts are categories, unless ``--response`` names a
-    distribution of numbers for all columns.
+    """Read a table of numbers and categories.
+
+    Columns of texts are categories, unless ``--response`` names a distribution of numbers for all.
 
     Args:
-        data: the file; columns: to read; None for all.
+        data: the file.
+        columns: to read; None for all.
         response: text of ``--response``.
         seen: rows that stand for those of the file, where it is read in blocks.
     """
@@ -356,12 +359,15 @@ def items_of_layers(
     orders: list[str] | None,
     seen: pd.DataFrame | None = None,
 ) -> tuple[pd.DataFrame, ResponseFamily]:
-    """Read items, and their family where predictors are linear in latents: categories, in order or
-    not, beside numbers.
+    """Read items of layered models, and their family.
+
+    Predictors are linear in latents: categories, in order or not, stand beside numbers.
 
     Args:
-        data: the file; columns: to read; None for all.
-        response, orders: texts of ``--response`` and ``--order``.
+        data: the file.
+        columns: to read; None for all.
+        response: texts of ``--response`` and ``--order``.
+        orders: texts of ``--response`` and ``--order``.
         seen: rows that stand for those of the file, where it is read in blocks.
     """
     by_column = response is None or "=" in response
@@ -406,7 +412,8 @@ def asked_of(text: str | None, others: Collection[str] = ()) -> dict[str, str] |
     """Families by column, NAME=FAMILY,NAME=FAMILY; None for a text that names no columns.
 
     Args:
-        text: of ``--response``; others: families that the command knows beside the usual ones.
+        text: of ``--response``.
+        others: families that the command knows beside the usual ones.
     """
     if text is None or "=" not in text:
         return None

@@ -39,12 +39,7 @@ GRAPH, PAGE, PICTURE = "graph.json", "causal.html", "causal.png"
 
 @command(app, "predict")
 def predict(call: Call) -> None:
-    """Say of each new row what a fit makes of it: the probabilities of its group or its latents,
-    the most probable ones, and its log-likelihood.
-
-    The columns of the fit are found by their names, in whatever order they stand; other columns are
-    left alone.
-    """
+    """Predict the latents of new rows."""
     from inference.base.checkpoint import usable_path
     from inference.report.results_folder import read_results
 
@@ -71,9 +66,7 @@ def rows_of(
 
 
 def _blocks(fit: Fit, data: str, block_rows: int | None) -> RowBlocks | None:
-    """The rows of a large file, under the columns of the fit; None for one that is read as a
-    whole.
-    """
+    """Row blocks of a large file under the columns of the fit; None for a smaller one."""
     named = [str(name) for name in fit.item_names]
     by_place, is_array = (
         named == [str(j) for j in range(len(named))],
@@ -91,8 +84,9 @@ def _blocks(fit: Fit, data: str, block_rows: int | None) -> RowBlocks | None:
 
 
 def _rows(fit: Fit, data: str, read_as: dict[str, Any]) -> pd.DataFrame:
-    """The rows under the columns of the fit; of a file whose columns have no names, by their
-    places; of sequences, with places and codes as the fit read them.
+    """Rows under the columns of the fit.
+
+    Columns without names are taken by place; sequences with places and codes as the fit read them.
     """
     if fit.structure.row_columns:
         frame = read_csv(Path(data))
@@ -158,9 +152,7 @@ def _kept(data: str, keep: str) -> pd.DataFrame:
 
 @command(app, "report")
 def report(call: Call) -> None:
-    """Write the report of a fitted folder anew, from the fit and the data it holds; or all results
-    of a saved fit, from the fit and its data.
-    """
+    """Write the report of a fit."""
     folder, data, image_shape = call.folder, call.data, call.image_shape
     from inference.identifiability.of_fit import identifiability_of
     from inference.report.fit import write_report
@@ -248,9 +240,7 @@ def _check_rows(fit: Fit, rows: pd.DataFrame | RowBlocks, data: str) -> None:
 
 @command(app, "check")
 def check(call: Call) -> None:
-    """Say whether the fitted graph identifies the model, which latents break a condition, and what
-    would repair it.
-    """
+    """Check identifiability."""
     from inference.identifiability.of_fit import identifiability_of
     from inference.report.results_folder import read_results
 
@@ -265,9 +255,7 @@ def check(call: Call) -> None:
 
 @command(app, "compare")
 def compare(call: Call) -> None:
-    """Which fit predicts rows it has not seen? Leave-one-out or folds, BIC, misfit of components,
-    identifiability and time, on one page.
-    """
+    """Compare fits of the same data."""
     folders, out = call.folders, call.out
     from inference.comparison import compare as compare_fits
     from inference.programs.global_state import quiet
@@ -311,9 +299,7 @@ def _names(folders: list[Path]) -> list[str]:
 
 @command(app, "demo")
 def demo(call: Call) -> None:
-    """Fit a two-layer deep discrete encoder to handwritten digits that ship with scikit-learn;
-    under a minute.
-    """
+    """Fit the demonstration."""
     import pandas as pd
 
     from ppl_models.datasets import load_digits
@@ -332,9 +318,7 @@ def demo(call: Call) -> None:
 
 @command(app, "causal")
 def causal(call: Call) -> None:
-    """Find what may cause what among fitted attributes, with probabilities of edges; writes
-    graph.json, causal.html and causal.png into DIR.
-    """
+    """Find a graph of causes among attributes."""
     folder = call.folder
     from inference.causal.of_fit import discover_attributes
     from inference.causal.scores import BIC, BDeu

@@ -66,11 +66,7 @@ def _keep(fit: Fit, out: Path) -> None:
 
 @command(select_app, "pmf")
 def select_pmf(call: Call) -> None:
-    """How many signatures? Poisson factorizations of a table of counts: the chosen number, the
-    rivals' choices, the chosen fit, and a page that says why.
-
-    For example: ppl-models select pmf counts.csv --out signatures
-    """
+    """Choose the number of signatures."""
     import pandas as pd
 
     from inference.acdc.choice import taken_beyond
@@ -260,11 +256,7 @@ def _record(answer: HowMany) -> dict[str, Any]:
 
 @command(select_app, "mixture")
 def select_mixture(call: Call) -> None:
-    """How many groups? Mixtures of several sizes and laws: the number with how sure it is, the
-    chosen fit, and a page that says why.
-
-    For example: ppl-models select mixture rows.csv --out groups
-    """
+    """Choose the number of components."""
     from ppl_models.mixture import Mixture
     from ppl_models.parts.responses import Normal
 
@@ -286,11 +278,7 @@ def select_mixture(call: Call) -> None:
 
 @command(select_app, "hmm")
 def select_hmm(call: Call) -> None:
-    """How many hidden states? Hidden Markov models of several sizes and laws: the number with how
-    sure it is, the chosen fit, and a page that says why.
-
-    For example: ppl-models select hmm tracks.csv --sequence animal --time step --out states
-    """
+    """Choose the number of hidden states."""
     from ppl_models.hidden_markov import HiddenMarkov
 
     sizes = _sizes(call.states, "--states")
@@ -306,12 +294,7 @@ def select_hmm(call: Call) -> None:
 
 @command(select_app, "options-hmm")
 def select_options(call: Call) -> None:
-    """How many sub-tasks (hidden options) do steps and decisions show? The number with how sure it
-    is, the chosen fit, and a page that says why.
-
-    For example: ppl-models select options-hmm walks.csv --sequence episode --time step --out
-    options
-    """
+    """Choose the number of hidden options."""
     sizes = _sizes(call.options, "--options")
     frame, codes = read_steps(call.data, step_places(call) | {"state": call.state}, [])
     model = tabular_model(call, frame, 2)
@@ -371,9 +354,7 @@ def _select(call: Call, model: Any, frame: pd.DataFrame, sizes: list[int] | None
 
 @command(select_app, "dde")
 def select_dde(call: Call) -> None:
-    """Compare sizes of one layer of a deep discrete encoder: table, picture, the fit of the chosen
-    size, and a page that says why.
-    """
+    """Choose the size of a layer."""
     from inference.report.answers import write_choice_report
     from inference.selection.dimension import select_dimension
     from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder

@@ -31,11 +31,11 @@ CONVERT = (
 def open_source(
     path: str, columns: Sequence[str] | None, block_rows: int | None, why_not: str = ""
 ) -> RowBlocks | None:
-    """Open a file by blocks of rows, where they are more than one block or are asked for so; None
-    for a table that is read as a whole.
+    """Open a file as row blocks, if it is large or blocks are asked for; else None.
 
     Args:
-        path: the file, or a folder of parquet files; columns: to read, all if None.
+        path: the file, or a folder of parquet files.
+        columns: to read, all if None.
         block_rows: as the user says; None if he does not.
         why_not: why the command, as it was called, wants its rows in memory, beginning with the
             option; "" where it does not.
@@ -184,7 +184,8 @@ def scan_columns(blocks: RowBlocks, seed: int = 0) -> ColumnScan:
     """Read all rows once, block by block, to see what columns hold.
 
     Args:
-        blocks: of frames; seed: of the sample.
+        blocks: of frames.
+        seed: of the sample.
 
     Raises:
         ValueError: for a column that holds texts some of which are numbers.
@@ -235,11 +236,13 @@ def say_blocks(blocks: RowBlocks, chosen: str = "") -> None:
 
 
 def goes_in_blocks(model: Any, sample: Any, block_rows: int | None) -> bool:
-    """Whether a model is fitted from rows in blocks: its statistics are sums over rows, and its
-    engine is EM.
+    """Test if a model can be fitted from row blocks.
+
+    Its statistics are then sums over rows, and its engine is EM.
 
     Args:
-        model: to be fitted; sample: some of its rows, in memory.
+        model: to be fitted.
+        sample: some of its rows, in memory.
         block_rows: as the user says; None if he does not.
 
     Raises:
@@ -286,11 +289,18 @@ def fit_blocks(
     checkpoint: Path | None,
     **settings: Any,
 ) -> Fit:
-    """Fit all rows by EM; where the model leaves something to be chosen, it is chosen on a sample,
-    from whose estimates EM then starts.
+    """Fit all rows in blocks by EM.
+
+    Where the model leaves something to be chosen, it is chosen on a sample, from whose estimates EM
+    starts.
 
     Args:
-        model, blocks, init, seed, checkpoint, settings: as :func:`inference.fit`.
+        model: as :func:`inference.fit`.
+        blocks: as :func:`inference.fit`.
+        init: as :func:`inference.fit`.
+        seed: as :func:`inference.fit`.
+        checkpoint: as :func:`inference.fit`.
+        **settings: as :func:`inference.fit`.
         first: of a sample, of the same model, where one was made.
     """
     from inference import EM, fit

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 @command(study_app, "overparameterization")
 def study_overparameterization(call: Call) -> None:
-    """How often are all latents of a noisy-OR network found, by the number of latents fitted?
-    (Buhai et al. 2020)
-    """
+    """Study recovery by the number of latents fitted."""
     from inference.engines.em import EM
     from inference.selection.overparameterization import overparameterization, study_frame
     from inference.structures.noisy_or.score_svi import ScoreFunctionSVI

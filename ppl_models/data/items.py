@@ -131,7 +131,8 @@ def in_order(
     """Columns of texts as ordered categories, and the families with those columns among them.
 
     Args:
-        frame: the table; families: by column.
+        frame: the table.
+        families: by column.
         orders: names of categories, from the lowest to the highest, one list a scale.
 
     Raises:

@@ -34,15 +34,14 @@ FORMS = (
 
 
 class UnvisitedWarning(UserWarning):
-    """The data say nothing of some probabilities, and their estimates are the prior's: a state or
-    an action never occurs, or no sequence has a second step.
+    """Some probabilities rest on the prior alone.
+
+    A state or an action never occurs, or no sequence has a second step.
     """
 
 
 class FeatureScaleWarning(UserWarning):
-    """A column of the state is constant, or on a scale for which the priors of the weights are not
-    meant.
-    """
+    """A column of the state is constant or on an extreme scale for its priors."""
 
 
 def slices(size: int) -> Iterator[slice]:
@@ -69,8 +68,9 @@ def check_present(frame: Any, names: tuple[str, ...]) -> None:
 
 
 def with_places(frame: Any) -> Any:
-    """A data frame of steps with its columns of places: all rows are one sequence where none is
-    named, and steps in their order where no time is.
+    """Add columns of sequence and time where a frame of steps lacks them.
+
+    All rows are one sequence where none is named, and steps stand in their order where no time is.
     """
     names = list(map(str, frame.columns))
     if "sequence" not in names:
@@ -92,9 +92,7 @@ def _sequences_of(keys: Sequence[Any]) -> tuple[np.ndarray, list[Any]]:
 def _steps_of(
     frame: Any, time: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, list[Any]]:
-    """Order of the rows, and of the rows in it sequence, step, (N,) each, the lengths (B,), and the
-    keys of the sequences; times must count by 1.
-    """
+    """Order, sequences, steps (N,), lengths (B,) and keys of rows whose times count by 1."""
     if not len(frame):
         raise ValueError("data: at least one row was expected, got none")
     sequence, keys = _sequences_of(frame["sequence"].tolist())
@@ -187,7 +185,8 @@ def as_item_sequences(
             other as they stand; whole numbers of time that are left out are steps without entries);
             an array (B, T, J), in which empty steps at the end of a sequence are no steps; or a
             dict ``{"items": (B, T, J), "length": (B,)}``. NaN is a missing entry.
-        num_items: J; response: the family of the items.
+        num_items: J.
+        response: the family of the items.
         for_fit: whether a fit is to follow.
 
     Returns:
@@ -233,8 +232,10 @@ def as_item_sequences(
 
 
 def places_of(frame: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The sequence and the step of every row of a checked data frame, (N,) each, both counted from
-    0: sequences in the order of their first rows, steps from the first time of the sequence.
+    """Sequence and step of every row of a checked frame, (N,) each, counted from 0.
+
+    Sequences stand in the order of their first rows, steps count from the first time of the
+    sequence.
     """
     names = list(column_names(frame))
     sequence, keys = np.zeros(len(frame), dtype=np.int64), [""]
@@ -333,8 +334,9 @@ def _of_dict(data: Mapping[Any, Any]) -> tuple[np.ndarray | Tensor, Any]:
 def _of_array(
     array: Any, length: Any, num_items: int, response: ResponseFamily, for_fit: bool
 ) -> tuple[Tensor, tuple[str, ...]]:
-    """Of (B, T, J), the sequences of which end where ``length`` says, else where infinities or
-    nothing but empty steps follow.
+    """Pack an array (B, T, J).
+
+    Sequences end where ``length`` says, else where infinities or nothing but empty steps follow.
     """
     if array.shape[-1] != num_items or 0 in array.shape:
         raise ValueError(
@@ -422,9 +424,7 @@ def _as_table(part: Any, number: int, num_items: int) -> Any:
 
 
 def _joined(tables: list[Any], num_items: int) -> Any:
-    """All sequences one after the other: a frame where they are frames, under the first one's
-    columns.
-    """
+    """Concatenate sequences; frames under the columns of the first."""
     if all(_is_frame(part) for part in tables):
         import pandas as pd
 
@@ -448,9 +448,7 @@ def _joined(tables: list[Any], num_items: int) -> Any:
 def _items(
     table: Any, num_items: int, response: ResponseFamily, for_fit: bool
 ) -> tuple[Tensor, tuple[str, ...]]:
-    """The checked items of all steps (N, J), and their names; steps without any entry, of which a
-    fit may have many, stand aside.
-    """
+    """Check the items of all steps, (N, J), and their names; empty steps are set aside."""
     if _is_frame(table):
         empty = table.isna().to_numpy().all(1)
     else:
@@ -472,8 +470,9 @@ def _items(
 
 
 def _laid_out(table: Tensor, lengths: Tensor, sequence: Tensor, step: Tensor) -> Tensor:
-    """(B, T, J) from the steps (N, J) and their places; one step more where the longest sequence
-    ends without an entry, so that its end is told.
+    """Lay out steps (N, J) as (B, T, J) by their places.
+
+    One step more follows where the longest sequence ends without an entry, to mark its end.
     """
     device = table.device
     lengths, sequence, step = (part.to(device) for part in (lengths, sequence, step))
@@ -512,8 +511,9 @@ def unpack(trajectories: Tensor) -> dict[str, Tensor]:
 
 
 def pack(state: Any, action: Any, length: Any = None) -> Tensor:
-    """Arrays (B, T) of states and actions, and lengths (B,), as one tensor (B, T, 2); entries after
-    the end become -1.
+    """Pack states and actions (B, T) as one tensor (B, T, 2), -1 after the end.
+
+    Lengths are (B,).
 
     Raises:
         ValueError: for values that are not whole numbers (NaN is a missing one), unequal shapes, or
@@ -545,7 +545,8 @@ def as_trajectories(data: Any, num_states: int, num_actions: int, for_fit: bool 
         data: a dict ``{"state": (B, T), "action": (B, T), "length": (B,)}`` (without a length all
             are T long), packed sequences (B, T, 2), or a data frame with columns sequence (one if
             it is not there), time (the order of the rows), state, action, one row a step.
-        num_states, num_actions: the ranges start at 0.
+        num_states: they start at 0.
+        num_actions: they start at 0.
         for_fit: whether a fit is to follow.
 
     Raises:
@@ -634,8 +635,9 @@ def _refuse(name: str, sequence: Tensor, step: int, inside: bool, row: int, size
 
 
 def warn_unvisited(longest: int, never: Mapping[str, Tensor], stacklevel: int) -> None:
-    """Say what the data say nothing of: steps that follow, and values ("states", "actions") that
-    were never seen (n,) bool.
+    """Warn of states and actions that never occur, and of sequences of one step.
+
+    ``never`` holds what was not seen by name ("states", "actions"), (n,) bool.
     """
     if longest == 1:
         text = (
@@ -718,7 +720,8 @@ def as_feature_trajectories(
         data: a dict ``{"state": (B, T, D), "action": (B, T), "length": (B,)}`` (without a length
             all are T long; -1 or NaN for a missing action), packed sequences, or a data frame with
             columns sequence, time, action and one for each entry of the state, one row a step.
-        num_features: D; num_actions: actions start at 0.
+        num_features: D.
+        num_actions: actions start at 0.
         for_fit: whether a fit is to follow.
 
     Returns:

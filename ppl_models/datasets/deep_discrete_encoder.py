@@ -57,9 +57,7 @@ def strict_design(top_size: int, response: ResponseFamily = Bernoulli()) -> dict
 def layer_of(
     first: Tensor, cross: float, intercepts: tuple[float, float, float] = INTERCEPTS
 ) -> tuple[Tensor, Tensor]:
-    """Loadings (3 K, K) and intercepts (3 K,) of one layer from its first block (K, K) and its
-    value off the diagonal.
-    """
+    """Loadings (3 K, K) and intercepts (3 K,) of one layer, from its first block."""
     size = len(first)
     index = torch.arange(size)
     apart = (index[:, None] - index[None, :]).abs()
@@ -73,6 +71,7 @@ def layer_of(
 def parameters_of(
     layers: list[tuple[Tensor, Tensor]], response: ResponseFamily
 ) -> dict[str, Tensor]:
+    """Parameters of the layers by site name."""
     params: dict[str, Tensor] = {}
     for d, (loadings, intercepts) in enumerate(layers, start=1):
         params[f"loadings_{d}"], params[f"intercepts_{d}"] = loadings, intercepts

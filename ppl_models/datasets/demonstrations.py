@@ -1,6 +1,4 @@
-"""Demonstrations whose sub-tasks are known: a planner on a grid of cells, and the planner of
-BabyAI.
-"""
+"""Demonstrations with known sub-tasks: a planner on a grid of cells."""
 
 from __future__ import annotations
 
@@ -103,8 +101,9 @@ class GridWorld:
         return steps
 
     def truth(self) -> dict[str, Tensor]:
-        """The parameters of the options HMM that the planner is, one option a goal; it starts
-        anywhere, with any goal.
+        """Parameters of the planner as an options HMM, one option a goal.
+
+        It starts anywhere, with any goal.
         """
         successors, goals = self.successors(), self.goals
         num_states, num_options = len(successors), len(goals)
@@ -127,7 +126,5 @@ class GridWorld:
         return {name: torch.from_numpy(value) for name, value in parts.items()}
 
     def demonstrations(self, num_rows: int, num_steps: int, seed: int) -> OptionSequences:
-        """The planner at work: ``num_rows`` sequences of ``num_steps`` steps, with the goals it was
-        after.
-        """
+        """Simulate the planner: ``num_rows`` sequences of ``num_steps`` steps, with its goals."""
         return simulate_options(self.truth(), num_rows, num_steps, seed)

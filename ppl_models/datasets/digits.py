@@ -30,8 +30,9 @@ class Digits:
 
 
 def load_digits(threshold: float = 8) -> Digits:
-    """The 1797 handwritten digits of scikit-learn, 8 x 8 pixels, a pixel being 1 where its grey
-    value reaches a threshold.
+    """Load the 1797 handwritten digits of scikit-learn as 64 binary pixels.
+
+    A pixel is 1 where its grey value reaches a threshold.
 
     Source: E. Alpaydin and C. Kaynak (1998), Optical Recognition of Handwritten Digits, UCI Machine
     Learning Repository, doi:10.24432/C50P49 (its test set).

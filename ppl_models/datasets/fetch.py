@@ -13,8 +13,7 @@ FOLDER_VARIABLE = "PPL_MODELS_DATA"
 
 
 def local_file(name: str) -> Path | None:
-    """The file of this name in the folder that the environment variable ``PPL_MODELS_DATA`` names,
-    or None.
+    """Path of a file in the folder ``PPL_MODELS_DATA`` names; None where it is not there.
 
     Raises:
         ValueError: if the variable is set and names no folder.
@@ -29,8 +28,9 @@ def local_file(name: str) -> Path | None:
 
 
 def needed_file(name: str, otherwise: str) -> Path:
-    """As :func:`local_file`, for a file that cannot be had in another way; ``otherwise`` says what
-    to do without it.
+    """Path of a file that cannot be had in another way than :func:`local_file`.
+
+    ``otherwise`` says what to do without it.
 
     Raises:
         FileNotFoundError: if the file is not there.
@@ -42,8 +42,7 @@ def needed_file(name: str, otherwise: str) -> Path:
 
 
 def fetch(name: str, url: str, sha256: str) -> Path:
-    """A file with a known digest: from the folder ``PPL_MODELS_DATA``, else from a cache, else
-    downloaded into it.
+    """Fetch a file with a known digest: local folder, cache or download.
 
     The cache is the user's cache folder of the operating system, ``ppl_models``.
 
@@ -81,8 +80,9 @@ def fetch(name: str, url: str, sha256: str) -> Path:
 
 
 def prepared(name: str, source: str, arrays: tuple[str, ...], sha256: str) -> dict[str, np.ndarray]:
-    """Arrays of an ``.npz`` file in the folder ``PPL_MODELS_DATA``, for data that no stable address
-    serves in this form.
+    """Load arrays of an ``.npz`` file that no stable address serves.
+
+    It lies in the folder ``PPL_MODELS_DATA``.
 
     Args:
         name: file name.

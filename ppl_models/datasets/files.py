@@ -59,8 +59,9 @@ class EntryError(ValueError):
 def read_table(
     path: str | Path, row_names: bool = False, columns: Sequence[str] | None = None
 ) -> Table:
-    r"""Read a table of numbers, rows are units, from a csv, tsv, parquet, arrow, npy or npz file,
-    or a folder of parquet files.
+    r"""Read a table of numbers, one row a unit, from a file.
+
+    Files are csv, tsv, parquet, arrow, npy or npz, or a folder of parquet files.
 
     - ``.csv``, ``.tsv``: UTF-8, separated by commas or tabs. The first line holds the column names;
       a first line of numbers only is taken as data, and columns are then named "0", "1", ...,
@@ -127,11 +128,13 @@ def read_table(
 def read_texts(
     path: str | Path, columns: Sequence[str] | None = None
 ) -> dict[str, list[str | None]]:
-    """Columns of a csv, tsv or parquet file as texts, None where missing, by name; the first line
-    of text holds the names.
+    """Read columns of a csv, tsv or parquet file as texts, None where missing.
+
+    The first line of text holds the names.
 
     Args:
-        path: the file; columns: as for :func:`read_table`.
+        path: the file.
+        columns: as for :func:`read_table`.
 
     Raises:
         ValueError: as :func:`read_table`, but for entries that are no numbers; and for a file of
@@ -207,9 +210,7 @@ def is_number(entry: str) -> bool:
 
 
 def as_text(entry: Any) -> Any:
-    """A text as a csv file holds it: with an apostrophe before what a spreadsheet would take for a
-    formula.
-    """
+    """Mark a text that a spreadsheet would take for a formula with an apostrophe."""
     if not isinstance(entry, str) or is_number(entry):
         return entry
     return QUOTE + entry if entry.lstrip(QUOTE)[:1] in FORMULA else entry
@@ -243,9 +244,7 @@ def own_texts(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _mapped(table: pd.DataFrame, function: Callable[[Any], Any]) -> pd.DataFrame:
-    """A table with a function of its names and of the entries of its columns that are no
-    numbers.
-    """
+    """Apply a function to the names and to the entries that are no numbers."""
     new = table.set_axis([function(name) for name in table.columns], axis=1)
     for j in _texts(table):
         new.isetitem(j, table.iloc[:, j].map(function))
@@ -343,8 +342,9 @@ def _read_text(file: Path, separator: str) -> str:
 
 
 def _without_labels(file: Path, text: str, separator: str) -> tuple[str, tuple[str, ...] | None]:
-    """The text without a first column that names the rows or counts them, and the names; the text
-    as it is where there is none.
+    """Separate row names, or row numbers, from the text of a table.
+
+    The text comes back as it is where there are none.
     """
     try:
         lines = [
@@ -590,9 +590,7 @@ def _ending_of(file: Path) -> str:
 
 
 def _arrow_table(file: Path) -> pa.Table:
-    """All of a file in parquet or Arrow's format, or of a folder of parquet files, without an index
-    that pandas has stored.
-    """
+    """Read a parquet or Arrow file, or a folder, without a stored pandas index."""
     is_parquet = file.is_dir() or file.suffix.lower() == ".parquet"
     if file.is_file():
         with file.open("rb") as stream:

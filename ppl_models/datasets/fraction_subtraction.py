@@ -1,6 +1,4 @@
-"""Tatsuoka's fraction subtraction, the classic test of cognitive diagnosis: right and wrong answers
-of middle school students.
-"""
+"""Tatsuoka's fraction subtraction: answers of middle school students."""
 
 from __future__ import annotations
 
@@ -117,8 +115,9 @@ class FractionSubtraction:
 
     @property
     def q_frame(self) -> pd.DataFrame:
-        """``q_matrix`` with the names of items and skills, as
-        :class:`~ppl_models.LatentAttributeModel` takes it.
+        """Q-matrix with the names of items and skills.
+
+        As :class:`~ppl_models.LatentAttributeModel` takes it.
         """
         import pandas as pd
 

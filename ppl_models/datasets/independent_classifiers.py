@@ -1,5 +1,6 @@
-r"""Mixtures whose variates are independent inside a component, with known weights, classifiers and
-total correlation.
+r"""Mixtures of conditionally independent variates with a known truth.
+
+Weights, classifiers and total correlation are known.
 
 .. math:: P(X) = \sum_i w_i \prod_v f_v^{(i)}(x_v)
 
@@ -27,8 +28,7 @@ REACH, STEP = 8.0, 0.125  # of the grid of Normals, in standard deviations
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class IndependentMixture(ABC):
-    """A known mixture of V one-dimensional variates that are independent inside each of C
-    components.
+    """Known mixture of V one-dimensional variates, independent inside C components.
 
     Args:
         weights: (C,), positive, summing to one.
@@ -62,8 +62,9 @@ class IndependentMixture(ABC):
 
     @abstractmethod
     def nodes(self, variate: int, fineness: int = 1) -> tuple[np.ndarray, np.ndarray]:
-        """Places and weights of a quadrature over a variate, both (G,); a larger ``fineness`` takes
-        more places.
+        """Places and weights of a quadrature over a variate, (G,) each.
+
+        A larger ``fineness`` takes more places.
         """
 
     @abstractmethod
@@ -71,9 +72,7 @@ class IndependentMixture(ABC):
         """Rows of the mixture."""
 
     def classifiers(self, variate: int, x: np.ndarray) -> np.ndarray:
-        """P(component | x_v) at values x (G,) of one variate: (G, C); NaN where no component
-        reaches.
-        """
+        """P(component | x_v) at values (G,) of one variate: (G, C); NaN outside all components."""
         joint = self.weights * self.densities(variate, np.asarray(x, float))
         with np.errstate(invalid="ignore"):
             return joint / joint.sum(1, keepdims=True)
@@ -86,15 +85,17 @@ class IndependentMixture(ABC):
         return joint / joint.sum(1, keepdims=True)
 
     def log_ratio(self, data: np.ndarray) -> np.ndarray:
-        """log P(X) - sum_v log P_v(x_v) of rows (N, V): (N,); its mean over the mixture is the
-        total correlation.
+        """Compute log P(X) - sum_v log P_v(x_v) of rows (N, V): (N,).
+
+        Its mean over the mixture is the total correlation.
         """
         each = [self.densities(v, data[:, v]) for v in range(self.num_variates)]
         return np.log(np.prod(each, 0) @ self.weights) - sum(np.log(f @ self.weights) for f in each)
 
     def total_correlation(self) -> float:
-        """C* = KL(P || prod_v P_v) in nats, by quadrature: no fit has a mean negative log-ratio
-        below -C*.
+        """Total correlation C* = KL(P, prod_v P_v) in nats, by quadrature.
+
+        No fit has a mean negative log-ratio below -C*.
         """
 
         def integrand(joint: np.ndarray, product: np.ndarray) -> np.ndarray:
@@ -108,17 +109,16 @@ class IndependentMixture(ABC):
         return self._integral(integrand)
 
     def best_accuracy(self, variate: int | None = None) -> float:
-        """The share of rows whose component the exact posterior gets right: from all variates, or
-        from one.
-        """
+        """Accuracy of the exact posterior, from all variates or from one."""
         if variate is None:
             return self._integral(lambda joint, product: joint.max(-1))
         x, mass = self.nodes(variate, fineness=100)
         return float(mass @ (self.weights * self.densities(variate, x)).max(1))
 
     def _integral(self, integrand: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> float:
-        """Sum over the product of the grids of ``integrand(w_i prod_v f_v^(i), prod_v P_v)``; two
-        variates at a time.
+        """Integrate over the product of the grids, two variates at a time.
+
+        The integrand takes w_i prod_v f_v^(i) and prod_v P_v.
         """
         grids = [self.nodes(v) for v in range(self.num_variates)]
         tables = [self.densities(v, x) for v, (x, _) in enumerate(grids)]
@@ -192,21 +192,25 @@ class NormalComponents(IndependentMixture):
 
     @property
     def num_variates(self) -> int:
+        """Number of variates V."""
         return self.means.shape[1]
 
     def densities(self, variate: int, x: np.ndarray) -> np.ndarray:
+        """Densities of the components, (G, C)."""
         mean, sd = self.means[:, variate], self.sds[:, variate]
         return np.exp(-0.5 * ((np.asarray(x, float)[:, None] - mean) / sd) ** 2) / (
             sd * math.sqrt(2 * math.pi)
         )
 
     def nodes(self, variate: int, fineness: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """Quadrature over a variate, (G,) each."""
         mean, sd = self.means[:, variate], self.sds[:, variate]
         step = STEP * sd.min() / fineness
         x = np.arange((mean - REACH * sd).min(), (mean + REACH * sd).max(), step)
         return x, np.full(len(x), step)
 
     def draw(self, num_rows: int, seed: int) -> IndependentSample:
+        """Draw rows of the mixture."""
         rng = np.random.default_rng(seed)
         c = _components(self.weights, num_rows, rng)
         data = self.means[c] + self.sds[c] * rng.standard_normal((num_rows, self.num_variates))
@@ -245,18 +249,22 @@ class UniformCells(IndependentMixture):
 
     @property
     def num_variates(self) -> int:
+        """Number of variates V."""
         return len(self.cells)
 
     def densities(self, variate: int, x: np.ndarray) -> np.ndarray:
+        """Densities of the components, (G, C)."""
         cell = np.floor(np.asarray(x, float)).astype(int)
         inside = (cell >= 0) & (cell < self.cells.shape[-1])
         return self.cells[variate][:, np.where(inside, cell, 0)].T * inside[:, None]
 
     def nodes(self, variate: int, fineness: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """Quadrature over a variate, (G,) each."""
         size = self.cells.shape[-1]
         return np.arange(size) + 0.5, np.ones(size)
 
     def draw(self, num_rows: int, seed: int) -> IndependentSample:
+        """Draw rows of the mixture."""
         rng = np.random.default_rng(seed)
         c = _components(self.weights, num_rows, rng)
         bounds = self.cells.cumsum(-1)[:, c]  # (V, N, M)
@@ -270,8 +278,9 @@ def _components(weights: np.ndarray, num_rows: int, rng: np.random.Generator) ->
 
 
 def simulate_two_gaussians(num_rows: int = 100_000, seed: int = 0) -> IndependentSample:
-    """Two variates, two components: means -1 and 1 in both variates, standard deviation 1.5,
-    weights .4 and .6 (section 3.1).
+    """Simulate two variates of two overlapping Normal components (section 3.1).
+
+    Means are -1 and 1 in both variates, standard deviations 1.5, weights .4 and .6.
 
     Nothing but the far tails is sure of its component, so that a finite sample leaves the weights
     an interval (:func:`inference.identifiability.weight_interval`). C* = 0.05237.
@@ -284,8 +293,9 @@ def simulate_two_gaussians(num_rows: int = 100_000, seed: int = 0) -> Independen
 
 
 def simulate_checkerboard(num_rows: int = 100_000, seed: int = 0) -> IndependentSample:
-    """The 8 bright cells of a board of 4 x 4: x and y both in [0, 1) or [2, 3), or both in the rest
-    (section 3.2).
+    """Simulate the 8 bright cells of a board of 4 x 4 (section 3.2).
+
+    x and y lie both in [0, 1) or [2, 3), or both in the rest.
 
     Every value of either variate tells the component; C* = log 2.
 
@@ -297,8 +307,9 @@ def simulate_checkerboard(num_rows: int = 100_000, seed: int = 0) -> Independent
 
 
 def simulate_trivariate(num_rows: int = 1_000_000, seed: int = 0) -> IndependentSample:
-    """Three variates, four components of Normals that overlap much (section 3.4, table 3); C* =
-    0.07318.
+    """Simulate three variates of four overlapping Normal components (section 3.4, table 3).
+
+    C* = 0.07318.
 
     Raises:
         ValueError: for no rows.
@@ -353,9 +364,7 @@ class ImagePairs:
 
     @property
     def confusion(self) -> np.ndarray:
-        """P(given label | class), (C, C), a row a class: for a loss that knows that labels may be
-        wrong.
-        """
+        """P(given label | class), (C, C), a row a class, for losses with noisy labels."""
         size = self.num_classes
         return np.where(
             np.eye(size, dtype=bool), self.label_accuracy, (1 - self.label_accuracy) / (size - 1)
@@ -363,9 +372,7 @@ class ImagePairs:
 
     @property
     def pair_labels(self) -> np.ndarray:
-        """The given label of the first image of each pair that has one, else of the second, -1
-        where neither has, (N,).
-        """
+        """Given label of the first image of each pair, else of the second, else -1, (N,)."""
         known = np.full(len(self.images), -1)
         known[self.labelled] = self.given_labels
         return np.where(known[self.first] >= 0, known[self.first], known[self.second])
@@ -375,9 +382,7 @@ class ImagePairs:
         return self.images[images].astype(np.float32) / np.float32(self.largest)
 
     def variates(self, pairs: slice | np.ndarray = slice(None)) -> tuple[np.ndarray, np.ndarray]:
-        """The two variates of the chosen pairs (all of them by default): two float32 arrays (n, D)
-        between 0 and 1.
-        """
+        """Variates of the chosen pairs (all by default): two float32 arrays (n, D) in [0, 1]."""
         return self.rows(self.first[pairs]), self.rows(self.second[pairs])
 
 
@@ -390,8 +395,9 @@ def image_pairs(
     largest: float | None = None,
     seed: int = 0,
 ) -> ImagePairs:
-    """Pairs of images of one class: a class with equal chances, then two of its images, with
-    replacement.
+    """Draw pairs of images of one class.
+
+    A class has equal chances; then two of its images are drawn, with replacement.
 
     Args:
         images: (M, rows, columns).

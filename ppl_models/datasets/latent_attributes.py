@@ -1,5 +1,4 @@
-r"""Latent attributes with a known truth: attributes that cause each other under a known graph, and
-a test of right and wrong answers.
+r"""Latent attributes with a known truth: a causal graph, and a test of answers.
 
 The three structures have five attributes and twenty Normal items: Q is three identity matrices and
 a tridiagonal one, intercepts are -1, loadings :math:`3 / \sum_k q_{jk}` (so that an item with all
@@ -159,8 +158,9 @@ def causal_attributes(structure: str) -> AttributeDesign:
 def mastery_test(
     num_items: int = 30, num_attributes: int = 5, rule: str = "dina", seed: int = 0
 ) -> AttributeDesign:
-    r"""A test as one meets them: right and wrong answers, skills that go together, items that ask
-    for one to three of them.
+    r"""Simulate a realistic test: correlated skills, items that ask for one to three.
+
+    Answers are right or wrong.
 
     The first 2 K items ask for one attribute each, the others for two or three drawn at random.
     Guessing and slipping are uniform on [.05, .25]; between the two ends the features of an item
@@ -224,8 +224,9 @@ def mastery_test(
 def _between_ends(
     layer: GeneralizedLinearLayer, guess: Tensor, slip: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Intercepts (J,) and loadings (J, T) of items with these chances at the two ends, whose
-    features count alike in between.
+    """Intercepts (J,) and loadings (J, T) of items with these chances at both ends.
+
+    Their features count alike in between.
     """
     uses = (torch.ones(0) if layer.graph is None else layer.graph).double()
     intercepts, share = (

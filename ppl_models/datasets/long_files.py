@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 def stream_sequences(
     path: str | Path, num_states: int, num_actions: int, num_rows: int = 1_000_000
 ) -> Iterator[Tensor]:
-    """Packed sequences (B, T, 2), batch after batch; no more than about ``num_rows`` rows and one
-    sequence are held.
+    """Stream packed sequences (B, T, 2), batch after batch.
+
+    No more than about ``num_rows`` rows and one sequence are held.
 
     For :func:`inference.structures.options.moments.count_moments`, which takes them in one
     pass. A sequence longer than memory is one file that must be cut.
@@ -27,7 +28,8 @@ def stream_sequences(
     Args:
         path: csv with columns sequence, time, state, action, one row a step; the rows of a sequence
             stand together.
-        num_states, num_actions: the ranges start at 0.
+        num_states: they start at 0.
+        num_actions: they start at 0.
         num_rows: rows read at a time.
 
     Raises:

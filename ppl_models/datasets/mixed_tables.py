@@ -30,8 +30,9 @@ class MixedTable:
 
 
 def load_diabetes_table() -> MixedTable:
-    """442 patients with diabetes: sex, six measurements of blood serum, age, body mass, blood
-    pressure, and progress after a year.
+    """Load 442 patients with diabetes.
+
+    Sex, six measurements of blood serum, age, body mass, blood pressure, and progress after a year.
 
     Ships with scikit-learn. Sex is 0 or 1, all others are measurements in their own units.
 
@@ -49,8 +50,9 @@ def load_diabetes_table() -> MixedTable:
 
 
 def load_timss_table(num_items: int = 6) -> MixedTable:
-    """Right or wrong answers and log times of 435 students on the first items of TIMSS 2019 (see
-    :func:`load_timss`).
+    """Load answers and log times of 435 students on the first items of TIMSS 2019.
+
+    See :func:`load_timss`.
 
     Args:
         num_items: each brings two columns, the answer (0 or 1) and the natural logarithm of its

@@ -13,6 +13,7 @@ from ppl_models.parts.validation import is_integer
 def component_labels(
     num_rows: int, weights: Sequence[float], rng: np.random.Generator
 ) -> np.ndarray:
+    """Draw component labels, (N,)."""
     if not is_integer(num_rows):
         raise ValueError(f"num_rows must be a positive integer, got {num_rows!r}")
     if not (min(weights) > 0 and math.isclose(sum(weights), 1.0, abs_tol=1e-9)):
@@ -50,8 +51,9 @@ def skew_normal_mixture(
 def negative_binomial_mixture(
     num_rows: int = 20_000, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Three negative binomials: sizes 55, 75, 100, success chances .5, .3, .5, weights .3, .3, .4;
-    data (N, 1) and labels.
+    """Three negative binomials, data (N, 1) and labels.
+
+    Sizes 55, 75, 100, success chances .5, .3, .5, weights .3, .3, .4.
     """
     rng = np.random.default_rng(seed)
     c = component_labels(num_rows, (0.3, 0.3, 0.4), rng)

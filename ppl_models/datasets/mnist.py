@@ -1,5 +1,6 @@
-"""MNIST: all of its images, and the digits 0 to 3 as Lee and Gu (2025, arXiv:2501.01414, section
-6.1) prepared them.
+"""MNIST: all images, and the digits 0 to 3 of a paper.
+
+Source: Lee and Gu (2025, arXiv:2501.01414, section 6.1).
 """
 
 from __future__ import annotations
@@ -88,8 +89,9 @@ class MnistDigits:
 
 
 def load_mnist_digits() -> MnistDigits:
-    """Digits 0-3 among the first 50,000 training images and in the test set of MNIST, 264 pixels,
-    grey value >= 2.
+    """Load the digits 0-3 of MNIST, 264 pixels, grey value >= 2.
+
+    They are those among the first 50,000 training images and in the test set.
 
     The prepared file ``mnist_dde0123.npz`` is taken from the folder ``PPL_MODELS_DATA`` where it
     lies there; otherwise the four MNIST archives are fetched
@@ -204,9 +206,7 @@ def _read_archives() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 def _select(
     images: np.ndarray, labels: np.ndarray, pixels: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Digits 0-3 of images (N, 28, 28), in the order of their labels, as 0/1 rows over the given
-    pixels.
-    """
+    """Digits 0-3 of images (N, 28, 28) as 0/1 rows over the given pixels, by label."""
     digits = np.flatnonzero(labels < 4)
     rows = digits[np.argsort(labels[digits], kind="stable")]
     chosen = images[rows][:, pixels[:, 0], pixels[:, 1]]

@@ -1,6 +1,4 @@
-"""Mutations of tumours by 96 channels: real breast tumours, four synthetic sets with a known truth,
-and their generators.
-"""
+"""Mutations of tumours by 96 channels: real tumours, synthetic sets, generators."""
 
 from __future__ import annotations
 
@@ -34,8 +32,9 @@ class MutationCounts:
 
 
 def load_breast(variant: str | None = None) -> MutationCounts:
-    """214 breast tumours: the real counts (PCAWG), or one of the four sets of Xue, Miller, Carter
-    and Huggins.
+    """Load 214 breast tumours: real counts, or a synthetic set.
+
+    The real counts are those of PCAWG, the four sets those of Xue, Miller, Carter and Huggins.
 
     The synthetic sets are those of the repository TARPS-group/BayesPowerNMF; their truth, twelve
     COSMIC v2 signatures, is recomputed by the generator's published rule.
@@ -80,8 +79,10 @@ def simulate_mutations(
     "overdispersed": negative binomial of variance twice the mean.
 
     Args:
-        signatures: (K, J), rows on the simplex; activities: (N, K), not negative.
-        variant: which; seed: of the draws.
+        signatures: (K, J), rows on the simplex.
+        activities: (N, K), not negative.
+        variant: which.
+        seed: of the draws.
 
     Raises:
         ValueError: for other shapes, negative entries, rows off the simplex, or another variant.

@@ -1,5 +1,6 @@
-"""Word counts of twelve of the 20 Newsgroups, as Lee and Gu (2025, arXiv:2501.01414, section 6.2)
-chose words.
+"""Word counts of twelve of the 20 Newsgroups.
+
+Words are chosen as by Lee and Gu (2025, arXiv:2501.01414, section 6.2).
 """
 
 from __future__ import annotations
@@ -72,8 +73,9 @@ def load_newsgroups() -> Newsgroups:
 def split_counts(
     counts: np.ndarray, share: float = 0.8, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Each word of each document goes to the first part with probability ``share``, else to the
-    second.
+    """Split counts of words: the first part with probability ``share``.
+
+    Each word of each document goes to one of two parts.
 
     Args:
         counts: (N, J), whole numbers.

@@ -1,5 +1,6 @@
-r"""The noisy-OR benchmark of Buhai, Halpern, Kim, Risteski and Sontag (ICML 2020,
-arXiv:1907.00030).
+r"""Noisy-OR networks with a known truth, and published samples of them.
+
+The benchmark of Buhai, Halpern, Kim, Risteski and Sontag (ICML 2020, arXiv:1907.00030).
 
 Designs with a known truth, made from their definitions, and the samples the authors published
 (clinicalml/overparam). "Noise 0.001" of the paper is the leak, the probability of a one with every
@@ -137,12 +138,14 @@ def image_design() -> dict[str, Tensor]:
 
 
 def uniform_design(seed: int = 1, num_latents: int = 8, num_items: int = 64) -> dict[str, Tensor]:
-    """UNIF: edges with probability 0.25, failures uniform on (0.05, 0.20), priors uniform on (0.1,
-    0.3).
+    """UNIF: random edges with probability 0.25.
+
+    Failures are uniform on (0.05, 0.20), priors on (0.1, 0.3).
 
     Args:
         seed: of NumPy's legacy generator; 1 gives the published parameters at the default sizes.
-        num_latents: m; num_items: J, at most 256.
+        num_latents: m.
+        num_items: J, at most 256.
     """
     if not 1 <= num_items <= 256:
         raise ValueError(f"uniform_design: num_items must lie in 1..256, got {num_items}")
@@ -158,8 +161,9 @@ def uniform_design(seed: int = 1, num_latents: int = 8, num_items: int = 64) -> 
 def random_design(
     num_edges: int, seed: int = 0, num_latents: int = 8, num_items: int = 64
 ) -> dict[str, Tensor]:
-    """CON8 and CON24: exactly ``num_edges`` random edges a latent, failures 0.1, priors 0.125, leak
-    0.001.
+    """CON8 and CON24: exactly ``num_edges`` random edges a latent.
+
+    Failures are 0.1, priors 0.125, leak 0.001.
 
     The published patterns cannot be made from a seed: load them with :func:`load_noisy_or_sample`.
     """
@@ -188,6 +192,7 @@ def sample_noisy_or(
 
 
 def network(prior: np.ndarray, failure: np.ndarray, leak: np.ndarray) -> dict[str, Tensor]:
+    """Parameters by site name."""
     return {
         "prior": torch.from_numpy(prior),
         "failure": torch.from_numpy(failure),

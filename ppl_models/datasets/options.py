@@ -1,6 +1,4 @@
-"""Options HMMs with a known truth: the four-state chain, random designs, and a fast simulator for
-long sequences.
-"""
+"""Options HMMs with a known truth: the four-state chain, and a fast simulator."""
 
 from __future__ import annotations
 
@@ -39,8 +37,9 @@ class OptionSequences:
 
 
 def options_chain() -> dict[str, Tensor]:
-    """Four states on a line, actions left and right, options that tend left and right; ``initial``
-    is the stationary law.
+    """Four states on a line, actions left and right, options that tend to either.
+
+    ``initial`` is the stationary distribution.
 
     Source: Nguyen, Li, Lai, Paschalidis and Huggins, *Beyond Predictive Accuracy* (thesis), section
     2.4.
@@ -76,6 +75,7 @@ def options_chain() -> dict[str, Tensor]:
 
 
 def with_stationary_start(parts: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Add the stationary distribution as ``initial``."""
     return {"initial": stationary_law(parts), **parts}
 
 
@@ -107,7 +107,8 @@ def simulate_options(
 
     Args:
         params: ``initial`` (S, O), ``low``, ``high``, ``environment``.
-        num_rows, num_steps: B and T.
+        num_rows: B and T.
+        num_steps: B and T.
         seed: one seed, one answer.
 
     Raises:
@@ -168,8 +169,9 @@ def _run(
     seeds: object,
     keep: bool,
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """Steps of the chains (kinds, chains): states, options and actions (chains, num_steps) of kind
-    0 if kept, and the ends.
+    """Steps of the chains (kinds, chains): states, options and actions, and the ends.
+
+    Arrays are (chains, num_steps), of kind 0 if kept.
     """
     generator = np.random.default_rng(seeds)  # type: ignore[arg-type]
     state, option = begin // num_options, begin % num_options

@@ -1,5 +1,6 @@
-"""The sparse-coding benchmark of Buhai, Halpern, Kim, Risteski and Sontag (ICML 2020,
-arXiv:1907.00030): pairs of near columns.
+"""Sparse coding with pairs of near columns.
+
+The benchmark of Buhai, Halpern, Kim, Risteski and Sontag (ICML 2020, arXiv:1907.00030).
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from ppl_models.parts.validation import check_size, is_integer
 def paired_dictionary(
     angle: float, num_pairs: int = 12, num_items: int = 100, seed: int = 0
 ) -> Tensor:
-    r"""Unit columns in pairs: a random direction a, and :math:`a \cos\gamma + b \sin\gamma` with b
-    random orthogonal to a, (J, m).
+    r"""Unit columns in pairs, (J, m).
+
+    A random direction a, and :math:`a \cos\gamma + b \sin\gamma` with b random orthogonal to a.
 
     Args:
         angle: gamma, in degrees, in (0, 90].
-        num_pairs: half of m; num_items: J, at least 2.
+        num_pairs: half of m.
+        num_items: J, at least 2.
         seed: of the directions; the published dictionaries are in :func:`load_paired_dictionary`.
 
     Raises:
@@ -51,7 +54,9 @@ def sample_sparse_codes(
     has 10,000 rows of sparsity 5 and holds out the first 1,000.
 
     Args:
-        dictionary: (J, m); num_rows: N; sparsity: k.
+        dictionary: (J, m).
+        num_rows: N.
+        sparsity: k.
         noise: standard deviation of Normal noise added to every entry.
         seed: of NumPy's legacy generator.
 

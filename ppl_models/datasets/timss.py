@@ -1,5 +1,6 @@
-"""Answers and response times of students in TIMSS 2019, as Lee and Gu (2025, arXiv:2501.01414,
-section 6.3) chose them.
+"""Answers and response times of students in TIMSS 2019.
+
+Chosen as by Lee and Gu (2025, arXiv:2501.01414, section 6.3).
 """
 
 from __future__ import annotations
