@@ -8,6 +8,7 @@ import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -443,6 +444,10 @@ class LatentAttributeModel:
 
     def layers(self) -> tuple[GeneralizedLinearLayer, ...]:
         """The one layer, as engines see it."""
+        return self._layers
+
+    @cached_property
+    def _layers(self) -> tuple[GeneralizedLinearLayer, ...]:
         num_items, num_attributes = self._sizes
         terms, graph, disjunctive = self._layout() or (None, None, None)
         curved, graph = self._curved(terms, graph)

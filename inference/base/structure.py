@@ -9,7 +9,6 @@ everything generic.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -644,10 +643,9 @@ class Problem:
         item_names: column names, () where data is not a table.
         seed: of everything random in the fit.
         start_given: whether the user gave the parameters to start from.
-        structure: what the model says of itself.
-        trial: what a trial of the program found out, kept so that there is one.
-        looked_at: the program with these data, kept so that it is looked at once; nothing before
-            that.
+        structure: of the model, for engines.
+        trial_results: of the trial whether the program broadcasts, so that there is one trial.
+        cache: values made of model, data and weights, by name; see :meth:`once`.
         weights: how often each row of ``data`` counts, (N,); None for once.
         rows: all rows, where they come in blocks and ``data`` is a sample of them; None where
             ``data`` are all.
@@ -659,28 +657,44 @@ class Problem:
     seed: int
     start_given: bool
     structure: Structure
-    trial: dict[str, bool] = dataclasses.field(default_factory=dict, repr=False)
-    looked_at: list[Program] = dataclasses.field(default_factory=list, repr=False)
+    trial_results: dict[str, bool] = dataclasses.field(default_factory=dict, repr=False)
+    cache: dict[str, tuple[tuple[Any, ...], Any]] = dataclasses.field(
+        default_factory=dict, repr=False
+    )
     weights: Tensor | None = None
     rows: CheckedRows | None = None
 
     def program(self) -> Program:
         """The program with all the data."""
-        for known in self.looked_at:
-            if known.is_of(self.model, self.data):
-                return known
-        program = Program(self.model, self.data)
-        program.share_trial(self.trial)
-        self.looked_at[:] = [program]
-        return program
+
+        def traced() -> Program:
+            program = Program(self.model, self.data)
+            program.share_trial(self.trial_results)
+            return program
+
+        return self.once("program", traced)
+
+    def once(self, name: str, make: Callable[[], S]) -> S:
+        """A value made of model, data and weights, the same for copies that share all three.
+
+        Args:
+            name: of the value; make: called where it is not there yet.
+        """
+        sources = (self.model, self.data, self.weights)
+        cached = self.cache.get(name)
+        if cached is None or any(a is not b for a, b in zip(cached[0], sources, strict=True)):
+            cached = self.cache[name] = (sources, make())
+        value: S = cached[1]
+        return value
 
     def program_of_one_row(self) -> Program:
         """The program with the first row of the data, where only its parameters matter."""
-        return self._of_one_row if checks_data(self.model) else self.program()
-
-    @functools.cached_property
-    def _of_one_row(self) -> Program:
-        return Program(self.model, map_tensors(operator.itemgetter(slice(1)), self.data))
+        if not checks_data(self.model):
+            return self.program()
+        first = operator.itemgetter(slice(1))
+        return self.once(
+            "program of one row", lambda: Program(self.model, map_tensors(first, self.data))
+        )
 
     def supports(self) -> dict[str, Constraint]:
         """Of the parameters, by site."""
@@ -716,7 +730,13 @@ class Problem:
         """The problem of another model whose data are these, changed row by row."""
         rows = None if self.rows is None else self.rows.changed(change)
         return dataclasses.replace(
-            self, model=model, data=change(self.data), rows=rows, structure=structure, trial={}
+            self,
+            model=model,
+            data=change(self.data),
+            rows=rows,
+            structure=structure,
+            trial_results={},
+            cache={},
         )
 
     def fingerprint(self, method: Any, start: Params) -> str:

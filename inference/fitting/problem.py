@@ -61,8 +61,9 @@ def problem_of(
         weights=own,
     )
     if own_program is not None:
-        own_program.share_trial(problem.trial)
-        problem.looked_at.append(own_program)
+        own_program.share_trial(problem.trial_results)
+        if own_program.is_of(known, tensors):
+            problem.once("program", lambda: own_program)
     return problem
 
 

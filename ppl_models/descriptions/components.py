@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from torch import Tensor
@@ -44,12 +45,12 @@ class MixtureComponents:
     units: Units | None = None
     covariates: Covariates | None = None
 
-    @property
+    @cached_property
     def family(self) -> ResponseFamily:
         """Of the items; Normal where the law is one of whole rows."""
         return Normal() if isinstance(self.component, RowLaw) else self.component
 
-    @property
+    @cached_property
     def scaled(self) -> tuple[bool, ...]:
         """Which items have units of their own: those whose law is a normal one of the values as
         they stand.
@@ -61,7 +62,7 @@ class MixtureComponents:
             for _ in range(self.num_items)[columns]
         )
 
-    @property
+    @cached_property
     def item_units(self) -> Units:
         """Centre and width of every item."""
         own = self.units if self.units is not None else ((0.0, 1.0),) * self.num_items
@@ -70,12 +71,12 @@ class MixtureComponents:
             for unit, is_scaled in zip(own, self.scaled, strict=True)
         )
 
-    @property
+    @cached_property
     def widths(self) -> tuple[float, ...]:
         """Of every item."""
         return tuple(width for _, width in self.item_units)
 
-    @property
+    @cached_property
     def limits(self) -> tuple[tuple[float, float], ...]:
         """Both ends of the interval of each predictor or mean, of the items that have one."""
         tabled = [
@@ -92,7 +93,7 @@ class MixtureComponents:
             if not is_table
         )
 
-    @property
+    @cached_property
     def variance_units(self) -> tuple[float, ...]:
         """What each variance is measured in, of the items that have one: the squared width of its
         item; 1 for a size.
@@ -108,7 +109,7 @@ class MixtureComponents:
             for width in self.widths[columns]
         )
 
-    @property
+    @cached_property
     def variance_limits(self) -> tuple[tuple[float, float], ...]:
         """Both ends of the interval of each variance or size, of the items that have one."""
         low, high = VARIANCE_RANGE

@@ -86,13 +86,13 @@ class ItemLaw(ComponentLaw):
     probabilities.
     """
 
-    @property
+    @cached_property
     def family(self) -> ResponseFamily:
         """Of the items."""
         assert isinstance(self.about.component, ResponseFamily)
         return self.about.component
 
-    @property
+    @cached_property
     def site(self) -> str:  # type: ignore[override]
         return "probabilities" if self._tabled.all() else "predictors"
 
@@ -207,7 +207,7 @@ class ItemLaw(ComponentLaw):
                 out[own] = items.spread(items.total(variances[own]))
         return out
 
-    @property
+    @cached_property
     def equation(self) -> str:  # type: ignore[override]
         families = dict.fromkeys(
             type(part).__name__ for part, _, _ in self.family.blocks(self.about.num_items)
@@ -401,7 +401,7 @@ class ItemLaw(ComponentLaw):
     def of_sums(self) -> bool:
         return not self._sized
 
-    @property
+    @cached_property
     def _sized(self) -> list[int]:
         """Columns of negative binomial items."""
         blocks = self.family.blocks(self.about.num_items)

@@ -47,7 +47,8 @@ def standard_covariates(
         data=torch.cat([items, design], -1),
         item_names=names,
         structure=structure(own),
-        trial={},
+        trial_results={},
+        cache={},
     )
 
     def inward(params: Params) -> Params:

@@ -5,6 +5,7 @@ reweighting, what the numbers are relative to.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -41,7 +42,7 @@ class ClassifierStructure(Structure):
 
     relative_to = "independence of the variates"
 
-    @property
+    @cached_property
     def about(self) -> ClassifierDescription:
         """The model's description."""
         about: ClassifierDescription = self.model.classifiers()

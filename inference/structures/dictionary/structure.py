@@ -5,6 +5,7 @@ of the columns.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -38,7 +39,7 @@ class DictionaryStructure(Structure):
 
     local_sites = ("codes",)
 
-    @property
+    @cached_property
     def about(self) -> DictionaryDescription:
         """The model's description."""
         about: DictionaryDescription = self.model.dictionary()

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -154,7 +155,7 @@ class FactorAnalysisStructure(Structure):
     integrated_sites = ("activities",)
     takes_blocks = True
 
-    @property
+    @cached_property
     def about(self) -> FactorDescription:
         """The model's description."""
         about: FactorDescription = self.model.factors()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,7 +48,7 @@ class FactorizationStructure(Structure):
     local_sites = ("activities",)
     solves_blocks = True
 
-    @property
+    @cached_property
     def about(self) -> FactorizationDescription:
         """The model's description."""
         about: FactorizationDescription = self.model.factorization()

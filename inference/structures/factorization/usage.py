@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -111,7 +112,7 @@ class UsageDraws:
 class UsageStructure(Structure):
     """A model that offers ``usage()``."""
 
-    @property
+    @cached_property
     def about(self) -> UsageDescription:
         """The model's description."""
         about: UsageDescription = self.model.usage()

@@ -56,7 +56,7 @@ class HiddenMarkovStructure(Structure):
     takes_weights = True
     row_columns = ("sequence", "time")
 
-    @property
+    @cached_property
     def about(self) -> HiddenMarkovDescription:
         """The model's description."""
         about: HiddenMarkovDescription = self.model.hidden_chain()

@@ -7,6 +7,7 @@ import math
 import operator
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
@@ -102,11 +103,11 @@ class LayeredStructure(Structure):
     def of(cls, model: Callable[..., Any]) -> LayeredStructure | None:
         return cls(model) if hasattr(model, "layers") and hasattr(model, "root_law") else None
 
-    @property
+    @cached_property
     def layers(self) -> tuple[GeneralizedLinearLayer, ...]:
         return tuple(self.model.layers())
 
-    @property
+    @cached_property
     def root(self) -> Root:
         root: Root = self.model.root_law()
         return root

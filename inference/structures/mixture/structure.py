@@ -58,7 +58,7 @@ class MixtureStructure(Structure):
         """
         return self.about.covariates is None and self.law.of_sums
 
-    @property
+    @cached_property
     def about(self) -> MixtureComponents:
         """The model's description."""
         about: MixtureComponents = self.model.components()
@@ -174,8 +174,11 @@ class MixtureStructure(Structure):
         """Variances at or above their floor, below which the objective of EM is not defined."""
         if "dispersion" not in params:
             return params
-        floor = self.steps(problem, 2**18, 1).floor
-        return params | {"dispersion": torch.maximum(params["dispersion"], floor)}
+        return params | {"dispersion": torch.maximum(params["dispersion"], self.floor(problem))}
+
+    def floor(self, problem: Problem) -> Tensor:
+        """The least variance of every item that has one, (D,)."""
+        return problem.once("floor", lambda: self.steps(problem, 2**18, 1).floor)
 
     def degenerate(self, problem: Problem, params: Params) -> tuple[str, ...]:
         """Components that are empty, copies of each other, or have shrunk onto a few rows or equal
@@ -200,7 +203,7 @@ class MixtureStructure(Structure):
             items_of(about, problem.data),
             params,
             found[:, 0],
-            self.steps(problem, 2**18, 1).floor,
+            self.floor(problem),
             names,
             problem.weights,
         )

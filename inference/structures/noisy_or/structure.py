@@ -5,6 +5,7 @@ recommended engine.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -51,11 +52,11 @@ class NoisyOrStructure(Structure):
     def of(cls, model: Callable[..., Any]) -> NoisyOrStructure | None:
         return cls(model) if hasattr(model, "causes") and not hasattr(model, "layers") else None
 
-    @property
+    @cached_property
     def about(self) -> IndependentCauses:
         return self.causes
 
-    @property
+    @cached_property
     def causes(self) -> IndependentCauses:
         """The description."""
         described: IndependentCauses = self.model.causes()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -235,7 +236,7 @@ class ContinuousOptionsStructure(Structure):
 
     row_columns = ("sequence", "time")
 
-    @property
+    @cached_property
     def about(self) -> PolicyDescription:
         """The model's description."""
         about: PolicyDescription = self.model.policy_chain()

@@ -5,7 +5,7 @@ labels.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -56,7 +56,7 @@ class OptionsStructure(Structure):
     row_columns = ("sequence", "time")
     takes_blocks = True
 
-    @property
+    @cached_property
     def about(self) -> ChainDescription:
         about: ChainDescription = self.model.chain()
         return about
