@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from inference.base.streaming.summed_steps import SummedGenericSteps, SummedSteps
+from inference.base.structure import Capability
 from inference.programs.program import Params
 
 if TYPE_CHECKING:
@@ -192,7 +193,11 @@ def objective_of(problem: Problem, params: Params) -> tuple[Tensor, Tensor] | No
     """
     if problem.rows is None:
         return problem.structure.exact_objective(problem, params)
-    steps = problem.structure.steps(problem, 2**18, 1) if problem.structure.takes_blocks else None
+    steps = (
+        problem.structure.steps(problem, 2**18, 1)
+        if Capability.BLOCKS in problem.structure.capabilities
+        else None
+    )
     summed = (
         SummedGenericSteps(problem.program(), problem.rows, 1)
         if steps is None

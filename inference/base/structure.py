@@ -9,6 +9,8 @@ everything generic.
 from __future__ import annotations
 
 import dataclasses
+import enum
+import functools
 import hashlib
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -104,6 +106,14 @@ def refuse_open_sites(caller: str, structure: Structure, program: Program) -> No
         )
 
 
+class Capability(enum.Enum):
+    """Rows that the engines of a model can do with."""
+
+    WEIGHTS = "steps of EM count rows by weights"
+    BLOCKS = "EM needs no more than sums over rows, so that they may come block by block"
+    LOCAL_BLOCKS = "an engine of its own solves the local sites of the rows of a block"
+
+
 class Structure:
     """A model of which nothing is known but its program.
 
@@ -122,12 +132,7 @@ class Structure:
         # the data
         None
     )
-    takes_weights = False  # whether the steps of EM count rows by weights
-    # whether sums over rows are all that EM wants of them, so that they may come block by block
-    takes_blocks = False
-    # whether an engine of its own solves the local sites of rows block by block, and adds up the
-    # rest
-    solves_blocks = False
+    capabilities: frozenset[Capability] = frozenset()
     row_columns: tuple[
         str, ...
     ] = ()  # of a data frame: what says where a line belongs, where a row is more than one line
@@ -175,7 +180,7 @@ class Structure:
         """
         return ()
 
-    def measured(self, data: Any, weights: Tensor | None = None) -> Any:
+    def bind(self, data: Any, weights: Tensor | None = None) -> Any:
         """The model with what a fit takes from its data before it begins, such as the units of
         columns; itself where that is nothing.
 
@@ -198,19 +203,6 @@ class Structure:
             num_restarts: R.
         """
         return None
-
-    def more_starts(
-        self, problem: Problem, init: str, num_starts: int, batch: int
-    ) -> Params | None:
-        """Starts of one batch of a search, independent of those of other batches; None as in
-        :meth:`start`.
-
-        Args:
-            problem: model and data; its seed differs from batch to batch.
-            init: "spectral" or "random"; num_starts: R.
-            batch: 0 for the first.
-        """
-        return self.start(problem, init if batch == 0 else "random", num_starts)
 
     def degenerate(self, problem: Problem, params: Params) -> tuple[str, ...]:
         """What makes a solution no proper optimum, in words; () where nothing does.
@@ -236,18 +228,6 @@ class Structure:
             1.0 if problem.rows is None else problem.num_rows / held,
         )
 
-    def split_start(self, problem: Problem, smaller: Params) -> Params | None:
-        """Parameters of this model, (1, ...), from those of the same model with one latent value or
-        latent less: its largest one split in two.
-
-        None where that is not known, or ``smaller`` is not one less.
-
-        Args:
-            problem: this model and data.
-            smaller: by site name, without leading dims.
-        """
-        return None
-
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps[Any] | None:
         """Accelerated halves of EM, or None.
 
@@ -256,18 +236,6 @@ class Structure:
             chunk_elements: rows times configurations times restarts in memory at once.
             num_inner: inner steps of one M-step.
         """
-        return None
-
-    def set_steps(
-        self, problem: Problem, sets: Tensor, chunk_elements: int, num_inner: int
-    ) -> Steps[Any] | None:
-        """Halves of EM for data sets (S, N, J) side by side, as
-        :mod:`inference.base.many_data_sets` has them; None where there are none.
-        """
-        return None
-
-    def draw_steps(self, problem: Problem) -> DrawSteps | None:
-        """Accelerated halves of stochastic-approximation EM, or None."""
         return None
 
     def gibbs(self, program: Program) -> Gibbs:
@@ -299,25 +267,8 @@ class Structure:
             log_likelihood = program.log_marginal(params).double().cpu()
             return log_likelihood, log_likelihood + program.log_prior(params).double().cpu()
 
-    def drawn_together(self, problem: Problem, params: Params, apart: float) -> Params | None:
-        """Parameters, without restarts, whose classes lie ``apart`` times as far from one another:
-        1 as in ``params``, 0 all alike; None where unknown.
-        """
-        return None
-
     def canonical(self, params: Params) -> Params:
         """The same law under the library's convention for labels and signs."""
-        return params
-
-    def canonical_for_data(self, problem: Problem, params: Params) -> Params:
-        """Of all parameters that fit these data exactly as well by another naming of the latents,
-        those whose names are easiest to read; itself where latents can be renamed as a whole alone,
-        which is what :meth:`canonical` and :meth:`labels` are for.
-
-        Args:
-            problem: model and data.
-            params: of restarts, (R, ...).
-        """
         return params
 
     def align(
@@ -348,25 +299,11 @@ class Structure:
         """
         return []
 
-    def check_method(self, method: Any) -> None:
-        """Refuse an engine that cannot fit this kind of model.
-
-        Raises:
-            ValueError: saying which can.
-        """
-
     def stand_in(self) -> Any:
         """Data of one row to run the program on where it is only asked what sites it has, for
         programs that can draw no rows; None for all others.
         """
         return None
-
-    def check_start(self, params: Params) -> None:
-        """Refuse a user's parameters, inside their supports, from which no engine gets away.
-
-        Raises:
-            ValueError: naming the site.
-        """
 
     def complete_start(self, problem: Problem, params: Params) -> Params:
         """A user's parameters (R, ...) with the local sites' values beside them."""
@@ -378,39 +315,9 @@ class Structure:
         """
         return {}
 
-    def sums_out(self, program: Program) -> bool:
-        """Whether the latents of a row can be summed over: no site has too many values."""
-        return not is_large(program.sites)
-
-    def marginal_rows(self, program: Program, params: Params) -> Tensor:
-        """Log-likelihood of each row, latents summed out, (N,)."""
-        return program.log_marginal_rows(params).detach()
-
-    def conditional_rows(self, params: Params, data: Any) -> Tensor:
-        """Log-likelihood of each row given parameters and its local sites, (N,); for models with
-        local sites.
-        """
-        raise NotImplementedError(f"{type(self).__name__} does not define conditional_rows")
-
-    def component_noise(
-        self, params: Params, data: Tensor, generator: Generator, num_draws: int
-    ) -> NoiseDraws | None:
-        """Draws of the noise of every component given the data (see
-        :mod:`inference.base.component_noise`), or None.
-        """
-        return None
-
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params | None:
         """One draw of the observed sites of the shape of ``data``: its lengths, gaps and
         covariates; None for any rows.
-        """
-        return None
-
-    def refused_rows(self, data: Any) -> Tensor | None:
-        """Rows that a fit refuses though the model may draw them, bool (N,): in simulated data they
-        are drawn again.
-
-        None if there are none.
         """
         return None
 
@@ -422,47 +329,6 @@ class Structure:
             program: with the data; values: by observed site, the data's or simulated.
         """
         return tables_of(program, values)
-
-    def numeric_items(self, items: Sequence[str]) -> list[str]:
-        """The items that have a predictor, not a table of probabilities, where some have tables."""
-        return []
-
-    def threshold_names(self, items: Sequence[str]) -> list[str]:
-        """Names of what lies between the categories of ordinal items."""
-        return []
-
-    def predictor_names(self, items: Sequence[str]) -> list[str]:
-        """Names of the predictors that are linear in latents, where an item of categories has
-        several.
-        """
-        return []
-
-    def category_chances(self, params: Params) -> Tensor:
-        """Probabilities of all categories of all items that have some, (K, P), item after item as
-        :meth:`category_names` has them.
-
-        Raises:
-            ValueError: for a model without such items.
-        """
-        raise ValueError(
-            "category_chances: a model with categorical items was expected, got"
-            f" {type(self.model).__name__}"
-        )
-
-    def as_numbers(self, table: Tensor) -> Tensor:
-        """An observed table (..., J) in columns whose means and correlations say something, (...,
-        P): of categories their indicators.
-
-        Args:
-            table: as the model takes it, NaN where missing.
-        """
-        return table
-
-    def normal_scales(self, params: Params) -> NormalScales | None:
-        """The variances of normal laws among the parameters, for intervals from few rows; None
-        where there are none.
-        """
-        return None
 
     def why_no_standard_errors(self, params: Params) -> str | None:
         """Why the curvature of the log-likelihood gives no standard errors of these estimates; None
@@ -486,35 +352,11 @@ class Structure:
         """
         return None
 
-    def unlisted_sites(self) -> tuple[tuple[str, ...], str]:
-        """Sites whose numbers say nothing one by one, such as weights of networks, and in a
-        sentence what they are and where; a summary leaves them out.
-        """
-        return (), ""
-
-    def dispersed_items(self, items: Sequence[str]) -> list[str]:
-        """The items whose family has a dispersion, in the order of the dispersion vector; none
-        where that is not described.
-        """
-        return []
-
     def category_names(self, items: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Names of the categories of the items that have some, by item; none where that is not
         described.
         """
         return {}
-
-    def column_levels(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """Names of the categories of every column that may hold some, those that are given among
-        them, by column.
-        """
-        return self.category_names(names)
-
-    def num_densities(self, num_items: int) -> int:
-        """How many of the items the model gives a density, as against a probability; 0 where that
-        is not described.
-        """
-        return 0
 
     def num_observations(self, problem: Problem) -> float:
         """Sample size in an information criterion: rows, or the sum of their weights; unless rows
@@ -523,63 +365,26 @@ class Structure:
         weights = problem.every_weight()
         return problem.num_rows if weights is None else num_counted(weights)
 
-    def num_free(self, params: Params) -> int:
-        """Free parameters at the estimate."""
+    def num_free(self, params: Params, problem: Problem | None = None) -> int:
+        """Number of free parameters at the estimate.
+
+        Args:
+            params: by site name, without leading dims.
+            problem: model and data, where the count depends on them: of a program without a
+                description, numbers on the unconstrained scale, where a probability vector has one
+                less.
+        """
+        if problem is not None:
+            program = problem.program_of_one_row()
+            kept = {name: params[name] for name in program.names("parameter") if name in params}
+            params = program.unconstrained(kept)
         return sum(value.numel() for value in params.values())
-
-    def count_free(self, problem: Problem, params: Params) -> int | None:
-        """Free parameters, counted with the data at hand: of a program that says nothing of itself
-        the numbers on the unconstrained scale, where a probability vector has one less; None where
-        :meth:`num_free` knows.
-        """
-        if type(self).num_free is not Structure.num_free:
-            return None
-        return sum(
-            value.numel() for value in problem.program_of_one_row().unconstrained(params).values()
-        )
-
-    def bic_price(self, problem: Problem, params: Params) -> float | None:
-        """The sum over free parameters of the log of the observations that each is read from, where
-        these differ between parameters; None where all are read from all rows.
-        """
-        return None
-
-    def num_possible(self, params: Params) -> int | None:
-        """Out of how many the free parameters were chosen, where a graph is estimated; None where
-        nothing is chosen.
-        """
-        return None
-
-    def num_settled(self, params: Params) -> int:
-        """How many of the free parameters are free whatever the graph, and are not counted among
-        those that it is chosen from.
-        """
-        return 0
 
     def graphs(self, params: Params) -> dict[str, Tensor]:
         """Which latents each child depends on, by the site of the loadings: whole numbers 0 and 1,
         (num_children, num_parents); none where that is not described.
         """
         return {}
-
-    def singular_values(self, problem: Problem, depth: int, num_values: int) -> Tensor:
-        """Leading singular values of what layer ``depth`` (counted from 0) explains: its children,
-        linearised (but for observed bits) and centred.
-
-        Raises:
-            ValueError: for a model that does not describe its layers.
-        """
-        raise ValueError(
-            "singular values need a model that describes its layers, got"
-            f" {type(self.model).__name__}"
-        )
-
-    def check_rank(self, problem: Problem) -> None:
-        """Refuse more latents than the data could tell apart, where there is such a bound.
-
-        Raises:
-            ValueError: for a layer with more latents than the rank of its centred children.
-        """
 
     def latent_means(self, program: Program, params: Params) -> Params:
         """Posterior mean of every latent's value, by latent site; a categorical latent gives its
@@ -596,12 +401,6 @@ class Structure:
         in the shape of the data; None where the description does not say.
         """
         return None
-
-    def laws(self) -> tuple[Any, ...]:
-        """Models among which law and number of components are chosen together, the first contained
-        in the others; () where no rule counts them.
-        """
-        return ()
 
     def recommended(self, problem: Problem) -> Recommendation:
         """Engine, start and restarts where the user names none; a program with discrete latents may
@@ -772,3 +571,269 @@ class Standard:
     inward: Callable[[Params], Params]
     outward: Callable[[Params], Params]
     log_volume: float
+
+
+@functools.singledispatch
+def more_starts(
+    structure: Structure, problem: Problem, init: str, num_starts: int, batch: int
+) -> Params | None:
+    """Starts of one batch of a search, independent of those of other batches; None as in
+    :meth:`start`.
+
+    Args:
+        problem: model and data; its seed differs from batch to batch.
+        init: "spectral" or "random"; num_starts: R.
+        batch: 0 for the first.
+    """
+    return structure.start(problem, init if batch == 0 else "random", num_starts)
+
+
+@functools.singledispatch
+def split_start(structure: Structure, problem: Problem, smaller: Params) -> Params | None:
+    """Parameters of this model, (1, ...), from those of the same model with one latent value or
+    latent less: its largest one split in two.
+
+    None where that is not known, or ``smaller`` is not one less.
+
+    Args:
+        problem: this model and data.
+        smaller: by site name, without leading dims.
+    """
+    return None
+
+
+@functools.singledispatch
+def set_steps(
+    structure: Structure, problem: Problem, sets: Tensor, chunk_elements: int, num_inner: int
+) -> Steps[Any] | None:
+    """Halves of EM for data sets (S, N, J) side by side, as
+    :mod:`inference.base.many_data_sets` has them; None where there are none.
+    """
+    return None
+
+
+@functools.singledispatch
+def drawn_together(
+    structure: Structure, problem: Problem, params: Params, apart: float
+) -> Params | None:
+    """Parameters, without restarts, whose classes lie ``apart`` times as far from one another:
+    1 as in ``params``, 0 all alike; None where unknown.
+    """
+    return None
+
+
+@functools.singledispatch
+def canonical_for_data(structure: Structure, problem: Problem, params: Params) -> Params:
+    """Of all parameters that fit these data exactly as well by another naming of the latents,
+    those whose names are easiest to read; itself where latents can be renamed as a whole alone,
+    which is what :meth:`canonical` and :meth:`labels` are for.
+
+    Args:
+        problem: model and data.
+        params: of restarts, (R, ...).
+    """
+    return params
+
+
+@functools.singledispatch
+def check_method(structure: Structure, method: Any) -> None:
+    """Refuse an engine that cannot fit this kind of model.
+
+    Raises:
+        ValueError: saying which can.
+    """
+
+
+@functools.singledispatch
+def check_start(structure: Structure, params: Params) -> None:
+    """Refuse a user's parameters, inside their supports, from which no engine gets away.
+
+    Raises:
+        ValueError: naming the site.
+    """
+
+
+@functools.singledispatch
+def can_sum_out(structure: Structure, program: Program) -> bool:
+    """Whether the latents of a row can be summed over: no site has too many values."""
+    return not is_large(program.sites)
+
+
+@functools.singledispatch
+def component_noise(
+    structure: Structure, params: Params, data: Tensor, generator: Generator, num_draws: int
+) -> NoiseDraws | None:
+    """Draws of the noise of every component given the data (see
+    :mod:`inference.base.component_noise`), or None.
+    """
+    return None
+
+
+@functools.singledispatch
+def refused_rows(structure: Structure, data: Any) -> Tensor | None:
+    """Rows that a fit refuses though the model may draw them, bool (N,): in simulated data they
+    are drawn again.
+
+    None if there are none.
+    """
+    return None
+
+
+@functools.singledispatch
+def numeric_items(structure: Structure, items: Sequence[str]) -> list[str]:
+    """The items that have a predictor, not a table of probabilities, where some have tables."""
+    return []
+
+
+@functools.singledispatch
+def threshold_labels(structure: Structure, items: Sequence[str]) -> list[str]:
+    """Names of what lies between the categories of ordinal items."""
+    return []
+
+
+@functools.singledispatch
+def predictor_names(structure: Structure, items: Sequence[str]) -> list[str]:
+    """Names of the predictors that are linear in latents, where an item of categories has
+    several.
+    """
+    return []
+
+
+@functools.singledispatch
+def category_chances(structure: Structure, params: Params) -> Tensor:
+    """Probabilities of all categories of all items that have some, (K, P), item after item as
+    :meth:`category_names` has them.
+
+    Raises:
+        ValueError: for a model without such items.
+    """
+    raise ValueError(
+        "category_chances: a model with categorical items was expected, got"
+        f" {type(structure.model).__name__}"
+    )
+
+
+@functools.singledispatch
+def as_numbers(structure: Structure, table: Tensor) -> Tensor:
+    """An observed table (..., J) in columns whose means and correlations say something, (...,
+    P): of categories their indicators.
+
+    Args:
+        table: as the model takes it, NaN where missing.
+    """
+    return table
+
+
+@functools.singledispatch
+def normal_scales(structure: Structure, params: Params) -> NormalScales | None:
+    """The variances of normal laws among the parameters, for intervals from few rows; None
+    where there are none.
+    """
+    return None
+
+
+@functools.singledispatch
+def unlisted_sites(structure: Structure) -> tuple[tuple[str, ...], str]:
+    """Sites whose numbers say nothing one by one, such as weights of networks, and in a
+    sentence what they are and where; a summary leaves them out.
+    """
+    return (), ""
+
+
+@functools.singledispatch
+def dispersion_items(structure: Structure, items: Sequence[str]) -> list[str]:
+    """The items whose family has a dispersion, in the order of the dispersion vector; none
+    where that is not described.
+    """
+    return []
+
+
+@functools.singledispatch
+def column_levels(structure: Structure, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Names of the categories of every column that may hold some, those that are given among
+    them, by column.
+    """
+    return structure.category_names(names)
+
+
+@functools.singledispatch
+def num_density_items(structure: Structure, num_items: int) -> int:
+    """How many of the items the model gives a density, as against a probability; 0 where that
+    is not described.
+    """
+    return 0
+
+
+@functools.singledispatch
+def bic_price(structure: Structure, problem: Problem, params: Params) -> float | None:
+    """The sum over free parameters of the log of the observations that each is read from, where
+    these differ between parameters; None where all are read from all rows.
+    """
+    return None
+
+
+@functools.singledispatch
+def num_possible_free(structure: Structure, params: Params) -> int | None:
+    """Out of how many the free parameters were chosen, where a graph is estimated; None where
+    nothing is chosen.
+    """
+    return None
+
+
+@functools.singledispatch
+def num_settled(structure: Structure, params: Params) -> int:
+    """How many of the free parameters are free whatever the graph, and are not counted among
+    those that it is chosen from.
+    """
+    return 0
+
+
+@functools.singledispatch
+def singular_values(structure: Structure, problem: Problem, depth: int, num_values: int) -> Tensor:
+    """Leading singular values of what layer ``depth`` (counted from 0) explains: its children,
+    linearised (but for observed bits) and centred.
+
+    Raises:
+        ValueError: for a model that does not describe its layers.
+    """
+    raise ValueError(
+        "singular values need a model that describes its layers, got"
+        f" {type(structure.model).__name__}"
+    )
+
+
+@functools.singledispatch
+def check_rank(structure: Structure, problem: Problem) -> None:
+    """Refuse more latents than the data could tell apart, where there is such a bound.
+
+    Raises:
+        ValueError: for a layer with more latents than the rank of its centred children.
+    """
+
+
+@functools.singledispatch
+def candidate_families(structure: Structure) -> tuple[Any, ...]:
+    """Models among which law and number of components are chosen together, the first contained
+    in the others; () where no rule counts them.
+    """
+    return ()
+
+
+@functools.singledispatch
+def draw_steps_of(structure: Structure, problem: Problem) -> DrawSteps | None:
+    """Accelerated halves of stochastic-approximation EM, or None."""
+    return None
+
+
+@functools.singledispatch
+def marginal_rows(structure: Structure, program: Program, params: Params) -> Tensor:
+    """Log-likelihood of each row, latents summed out, (N,)."""
+    return program.log_marginal_rows(params).detach()
+
+
+@functools.singledispatch
+def conditional_log_likelihoods(structure: Structure, params: Params, data: Any) -> Tensor:
+    """Log-likelihood of each row given parameters and its local sites, (N,); for models with
+    local sites.
+    """
+    raise NotImplementedError(f"{type(structure).__name__} does not define conditional_rows")

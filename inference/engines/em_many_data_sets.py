@@ -11,6 +11,7 @@ from torch import Tensor
 from inference.base.many_data_sets import SET, without_set
 from inference.base.outcome import Outcome
 from inference.base.progress import NoProgress
+from inference.base.structure import set_steps
 from inference.engines.em import EM
 from inference.programs.program import Params
 
@@ -30,7 +31,8 @@ def fits_sets(problem: Problem, method: object) -> bool:
     ):
         return False
     return (
-        problem.structure.set_steps(
+        set_steps(
+            problem.structure,
             problem,
             problem.data.unsqueeze(0),
             method.elements_at_once(problem.data),
@@ -56,8 +58,8 @@ def fit_sets(problem: Problem, method: EM, sets: Tensor, start: Params) -> Outco
     Raises:
         ValueError: where :func:`fits_sets` says no.
     """
-    steps = problem.structure.set_steps(
-        problem, sets, method.elements_at_once(problem.data), method.num_inner
+    steps = set_steps(
+        problem.structure, problem, sets, method.elements_at_once(problem.data), method.num_inner
     )
     if steps is None:
         raise ValueError(

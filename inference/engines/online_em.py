@@ -19,6 +19,7 @@ from inference.base.steps import Steps
 from inference.base.streaming.flatten import numbers_of, with_numbers
 from inference.base.streaming.processes import Processes
 from inference.base.streaming.row_blocks import BLOCK_ROWS, SAMPLE_ROWS, drawn_rows
+from inference.base.structure import Capability
 from inference.programs.program import Params
 from ppl_models.parts.validation import check_number, check_size, plain_fields
 
@@ -106,7 +107,7 @@ class OnlineEM:
         Raises:
             ValueError: saying what to call instead.
         """
-        if not problem.structure.takes_blocks:
+        if Capability.BLOCKS not in problem.structure.capabilities:
             raise ValueError(
                 "OnlineEM: mixtures, hidden Markov models, encoders, latent attributes, noisy-OR"
                 " models, factor analysis and OptionsHMM can start so, without negative binomial"

@@ -19,7 +19,7 @@ from inference.base.draw_steps import Averages, DrawSteps, GenericDraws
 from inference.base.gibbs import GenericGibbs, Latents, Scan
 from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
-from inference.base.structure import refuse_open_sites
+from inference.base.structure import draw_steps_of, refuse_open_sites
 from inference.engines.gibbs_estimates import log_likelihood_rows
 from inference.programs.devices import seeded
 from inference.programs.program import Params, Program
@@ -136,7 +136,7 @@ class SAEM:
 
     def steps(self, problem: Problem) -> DrawSteps:
         """Statistics of draws: by layers where the model describes them, else by the program."""
-        steps = problem.structure.draw_steps(problem) if self.accelerate else None
+        steps = draw_steps_of(problem.structure, problem) if self.accelerate else None
         if steps is not None:
             return steps
         program = problem.program()

@@ -27,7 +27,19 @@ from inference.base.outcome import (
 from inference.base.progress import NoProgress, RichProgress
 from inference.base.starts import StartSearch
 from inference.base.streaming.row_blocks import RowBlocks
-from inference.base.structure import Method, Problem, Standard, is_method, sampled_sites
+from inference.base.structure import (
+    Method,
+    Problem,
+    Standard,
+    Structure,
+    bic_price,
+    canonical_for_data,
+    check_method,
+    check_start,
+    is_method,
+    more_starts,
+    sampled_sites,
+)
 from inference.engines.em import EM
 from inference.engines.nuts import NUTS
 from inference.engines.saem import SAEM
@@ -181,7 +193,7 @@ def fit(
                 advice.init if init is None else init,
                 num_restarts or advice.num_restarts,
             )
-        problem.structure.check_method(method)
+        check_method(problem.structure, method)
         if problem.weights is not None:
             check_weighing(method)
         if isinstance(method, EM) and method.start is not None:
@@ -310,7 +322,7 @@ def _batches(problem: Problem, init: Any, num_starts: int) -> Callable[[int], Pa
 
     def draw(batch: int) -> Params:
         own = dataclasses.replace(problem, seed=(problem.seed + BATCH_STRIDE * batch) % 2**63)
-        start = own.structure.more_starts(own, init, num_starts, batch)
+        start = more_starts(own.structure, own, init, num_starts, batch)
         if start is not None:
             return start
         half = num_starts // 2
@@ -360,7 +372,7 @@ def _given_start(problem: Problem, init: Params | Fit, num_restarts: int) -> Par
                 f"init: {site.name!r} has values outside its support"
                 f" {_outside(site.support, params[site.name])}"
             )
-    problem.structure.check_start(params)
+    check_start(problem.structure, params)
     like = program.draw_prior(
         1, problem.seed, local=bool(sampled_sites(problem.structure, program))
     )  # for the program's dtype and device
@@ -449,7 +461,7 @@ def assemble(
     inner = problem if standard is None else standard.problem
     if isinstance(method, EM) and not outcome.is_named:
         outcome = dataclasses.replace(
-            outcome, params=inner.structure.canonical_for_data(inner, outcome.params)
+            outcome, params=canonical_for_data(inner.structure, inner, outcome.params)
         )
     spread = method.spread if isinstance(method, SAEM) else None
     is_ranked = isinstance(method, EM) or (spread is not None and bool(inner.structure.labels()))
@@ -475,6 +487,11 @@ def assemble(
     local = {name: params.pop(name) for name in sites if name in params}
     draws = outcome.draws or {}
     kept = {name: value for name, value in outcome.params.items() if name not in sites}
+    estimates = params | local
+    num_free: int | None = problem.structure.num_free(estimates, problem)
+    is_described = type(problem.structure) is not Structure
+    if is_described and num_free == problem.structure.num_free(estimates):
+        num_free = None  # the estimates alone say as much
     iterations, name = int(outcome.num_iterations[best]), outcome.objective_name
     _warn_bounds(at_bound)
     restarts = Restarts(
@@ -522,8 +539,8 @@ def assemble(
         local=local or None,
         sample_stats=outcome.sample_stats,
         num_observations=problem.structure.num_observations(problem),
-        num_free=problem.structure.count_free(problem, params),
-        bic_price=problem.structure.bic_price(problem, params),
+        num_free=num_free,
+        bic_price=bic_price(problem.structure, problem, params),
         choice=outcome.choice,
         latents=_latents(problem, one_row),
         row_weights=problem.every_weight(),

@@ -16,7 +16,12 @@ from torch import Tensor
 from inference.base.checkpoint import usable_path
 from inference.base.streaming.memmap_writer import Written, num_rows_of
 from inference.base.streaming.row_blocks import RowBlocks
-from inference.base.structure import sampled_sites
+from inference.base.structure import (
+    can_sum_out,
+    conditional_log_likelihoods,
+    marginal_rows,
+    sampled_sites,
+)
 from inference.engines import gibbs_estimates
 from inference.fitting.columns import checked_as_fitted
 from inference.fitting.problem import in_blocks
@@ -165,7 +170,7 @@ def sums_out(fit: FitRecord, program: Program) -> bool:
     """
     structure = fit.structure
     settled = {*structure.local_sites, *structure.integrated_sites}
-    return structure.sums_out(program) and set(program.names("local")) <= settled
+    return can_sum_out(structure, program) and set(program.names("local")) <= settled
 
 
 def _latent_means(fit: FitRecord, program: Program, params: Params) -> dict[str, Tensor]:
@@ -254,9 +259,9 @@ def log_likelihood_rows(fit: FitRecord, data: Any, out: str | Path | None = None
     def rows(fit: FitRecord, program: Program, params: Params) -> dict[str, Tensor]:
         structure = fit.structure
         if structure.local_sites:
-            return {OF_ROWS: structure.conditional_rows(params, program.args[0])}
+            return {OF_ROWS: conditional_log_likelihoods(structure, params, program.args[0])}
         if sums_out(fit, program):
-            return {OF_ROWS: structure.marginal_rows(program, params)}
+            return {OF_ROWS: marginal_rows(structure, program, params)}
         _, latents = _sweeps(fit, program, params)
         generator = torch.Generator().manual_seed(fit.seed)
         one = {name: value.unsqueeze(0) for name, value in params.items()}

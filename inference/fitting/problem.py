@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,7 +12,14 @@ from inference.base.hashing import digest_of
 from inference.base.streaming.row_blocks import BLOCK_ROWS, RowBlocks
 from inference.base.streaming.rows import check_rows
 from inference.base.streaming.sources import is_lazy
-from inference.base.structure import Method, Problem, Structure, refuse_open_sites
+from inference.base.structure import (
+    Capability,
+    Method,
+    Problem,
+    Structure,
+    refuse_open_sites,
+    refused_rows,
+)
 from inference.engines.em import EM
 from inference.fitting.weights import check_weighed, row_weights, weights_in_blocks
 from inference.programs.data import checked, checks_data
@@ -50,7 +58,7 @@ def problem_of(
         check_program(own_program)
     structure = structure_of(model)
     own = None if weights is None else row_weights(weights, as_frame(data), tensors, structure)
-    known = structure.measured(tensors, own)
+    known = structure.bind(tensors, own)
     problem = Problem(
         known,
         tensors,
@@ -98,8 +106,8 @@ def problem_of_blocks(
     )  # nothing but the program is known: sums of its log-density and derivatives are what EM wants
     can_sum = not structure.local_sites and structure.covariates is None
     if not (
-        structure.takes_blocks
-        or structure.solves_blocks
+        Capability.BLOCKS in structure.capabilities
+        or Capability.LOCAL_BLOCKS in structure.capabilities
         or is_generic
         or (can_sum and isinstance(method, EM) and not method.accelerate)
     ):
@@ -126,9 +134,11 @@ def problem_of_blocks(
         refuse_open_sites("RowBlocks: EM", structure, program)
         program.check_enumerable()
 
-    rows, sample, names = check_rows(model, blocks, int(seed), look, often, structure.refused_rows)
+    rows, sample, names = check_rows(
+        model, blocks, int(seed), look, often, partial(refused_rows, structure)
+    )
     own = None if rows.weights is None else rows.weights[torch.as_tensor(rows.sampled)]
-    known = structure.measured(sample, own)
+    known = structure.bind(sample, own)
     return Problem(
         known,
         sample,
@@ -159,7 +169,7 @@ def in_blocks(model: Callable[..., Any], data: Any, method: Method | None = None
     is_array = hasattr(data, "dtype")
     structure = structure_of(model)
     goes = _solves(structure, method) or (
-        structure.takes_blocks
+        Capability.BLOCKS in structure.capabilities
         and (method is None or (isinstance(method, EM) and method.accelerate))
     )
     if not goes or (
@@ -174,7 +184,9 @@ def in_blocks(model: Callable[..., Any], data: Any, method: Method | None = None
 
 def _solves(structure: Structure, method: Method | None) -> bool:
     """Whether rows are solved block by block by an engine that is made for it."""
-    return structure.solves_blocks and (method is None or getattr(method, "solves_blocks", False))
+    return Capability.LOCAL_BLOCKS in structure.capabilities and (
+        method is None or getattr(method, "solves_blocks", False)
+    )
 
 
 def check_blocks(
@@ -204,13 +216,13 @@ def check_engine(structure: Structure, method: Method) -> None:
     """Refuse an engine that is not EM by sums over rows, nor one that solves the rows of a
     block.
     """
-    if structure.solves_blocks and not _solves(structure, method):
+    if Capability.LOCAL_BLOCKS in structure.capabilities and not _solves(structure, method):
         raise ValueError(
             f"RowBlocks: this {type(structure.model).__name__} is fitted from rows in blocks by"
             f" Factorize(), and {method!r} wants them in memory: leave method out, or give"
             " blocks.sample(20_000) for some of the rows"
         )
-    if not (structure.solves_blocks or isinstance(method, EM)):
+    if not (Capability.LOCAL_BLOCKS in structure.capabilities or isinstance(method, EM)):
         raise ValueError(
             f"RowBlocks: EM() is fitted from rows in blocks, and {method!r} wants them in memory:"
             " give method=EM() (and a penalty, where the model's is left open), or"

@@ -15,7 +15,7 @@ from torch import Tensor
 from inference.base.outcome import RowsWarning
 from inference.base.streaming.row_blocks import RowBlocks
 from inference.base.streaming.sources import column_apart
-from inference.base.structure import Method, Structure
+from inference.base.structure import Capability, Method, Structure
 from inference.engines.em import EM
 from inference.programs.data import is_frame
 from inference.programs.tables import first_tensor
@@ -76,7 +76,7 @@ def check_weighed(structure: Structure) -> None:
     Raises:
         ValueError: saying which do.
     """
-    if not structure.takes_weights:
+    if Capability.WEIGHTS not in structure.capabilities:
         raise ValueError(
             "weights: mixtures, hidden Markov models (one weight a sequence), noisy-OR models, and"
             " encoders and latent attribute models without negative binomial items take weights of"

@@ -31,7 +31,7 @@ import torch
 from inference.base.drawing import Answer, draw
 from inference.base.outcome import EstimateWarning, RowsWarning, StartsWarning
 from inference.base.progress import NoProgress, RichProgress
-from inference.base.structure import Method
+from inference.base.structure import Method, check_rank, num_possible_free, singular_values
 from inference.engines.em import EM
 from inference.fitting.fit import fit
 from inference.fitting.problem import problem_of
@@ -108,7 +108,7 @@ class Study:
         for size, model in zip(self.sizes, self.models, strict=True):
             try:
                 with quiet():
-                    structure_of(model).check_rank(problem_of(model, data, self.seed))
+                    check_rank(structure_of(model), problem_of(model, data, self.seed))
                 kept.append((size, model))
             except ValueError as error:
                 reason = str(error)
@@ -131,7 +131,7 @@ class Study:
         """Parameters each model of the grid leaves free, its graph not yet chosen."""
         pairs = zip(self.models, fits, strict=True)
         return [
-            structure_of(model).num_possible(own.params) or own.num_parameters
+            num_possible_free(structure_of(model), own.params) or own.num_parameters
             for model, own in pairs
         ]
 
@@ -269,7 +269,7 @@ class SpectralRatio:
         if depth:
             warnings.warn(_above_the_first(depth), EstimateWarning, stacklevel=2)
         problem = problem_of(study.models[0], study.data, study.seed)
-        values = problem.structure.singular_values(problem, depth, max(counts) + 1)
+        values = singular_values(problem.structure, problem, depth, max(counts) + 1)
         kept = [float(values[k - 1]) for k in counts]
         ratios = [float(values[k - 1] / values[k].clamp(min=1e-300)) for k in counts]
         chosen = study.sizes[max(range(len(ratios)), key=ratios.__getitem__)]
@@ -625,7 +625,7 @@ def select_dimension(
             )
     checked = problem_of(models[0], data, seed).data
     for model in models:
-        structure_of(model).check_rank(problem_of(model, data, seed))
+        check_rank(structure_of(model), problem_of(model, data, seed))
     chooser = (
         named
         or NAMED["rule" if len(sizes) > 1 and _counts_components(models, sizes, method) else "ebic"]

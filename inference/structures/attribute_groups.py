@@ -12,7 +12,13 @@ import torch
 from torch import Tensor
 
 from inference.base.steps import EStep, Steps, add_statistics
-from inference.base.structure import Recommendation, Structure
+from inference.base.structure import (
+    Capability,
+    Recommendation,
+    Structure,
+    more_starts,
+    num_density_items,
+)
 from inference.engines.em import EM
 from inference.engines.saem import SAEM
 from inference.programs.program import Params, Program
@@ -132,9 +138,10 @@ class AttributeGroupsStructure(Structure):
         return 1
 
     @property
-    def takes_blocks(self) -> bool:  # type: ignore[override]
-        """Where items are read from sums alone."""
-        return bool(self.model.layer().response.is_canonical)
+    def capabilities(self) -> frozenset[Capability]:  # type: ignore[override]
+        """Blocks where items are read from sums alone."""
+        is_summed = self.model.layer().response.is_canonical
+        return frozenset({Capability.BLOCKS} if is_summed else set())
 
     def observed_sites(self) -> tuple[str, ...]:
         return (str(self.model.layer().child),)
@@ -171,11 +178,6 @@ class AttributeGroupsStructure(Structure):
         return out | {
             name: found[name].unsqueeze(1).repeat_interleave(num_groups, 1) for name in root.sites()
         }
-
-    def more_starts(self, problem: Problem, init: str, num_starts: int, batch: int) -> Params:
-        """The first of the spectral ones is the same in every batch: later batches go without."""
-        found = self.start(problem, init, num_starts + (batch > 0))
-        return {name: value[-num_starts:] for name, value in found.items()}
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps[Any]:
         return GroupedSteps.build(self.model, problem.data, chunk_elements, num_inner)
@@ -255,10 +257,7 @@ class AttributeGroupsStructure(Structure):
         )
         return {site: found[..., :-1] if is_table else self._joined(found)}
 
-    def num_densities(self, num_items: int) -> int:
-        return num_densities(self.model.model.response, self.model.num_items)
-
-    def num_free(self, params: Params) -> int:
+    def num_free(self, params: Params, problem: Problem | None = None) -> int:
         """Loadings that are exactly zero are not counted."""
         layer, root = self.model.layer(), self.model.model.root_law()
         others = [
@@ -277,3 +276,17 @@ class AttributeGroupsStructure(Structure):
         if allowed is None and self.model.layer().num_parents > MAX_ENUMERATED:
             return Recommendation(SAEM(), num_restarts=FEW_STARTS)
         return Recommendation(EM(), num_restarts=FEW_STARTS, search=PRODUCT_SEARCH)
+
+
+@more_starts.register(AttributeGroupsStructure)
+def _(
+    structure: AttributeGroupsStructure, problem: Problem, init: str, num_starts: int, batch: int
+) -> Params:
+    """The first of the spectral ones is the same in every batch: later batches go without."""
+    found = structure.start(problem, init, num_starts + (batch > 0))
+    return {name: value[-num_starts:] for name, value in found.items()}
+
+
+@num_density_items.register(AttributeGroupsStructure)
+def _(structure: AttributeGroupsStructure, num_items: int) -> int:
+    return num_densities(structure.model.model.response, structure.model.num_items)

@@ -49,7 +49,7 @@ from inference import EM, Fit, fit
 from inference.alignment import align
 from inference.base.progress import NoProgress
 from inference.base.steps import GenericSteps, summed_statistics
-from inference.base.structure import Structure
+from inference.base.structure import Capability, Structure
 from inference.fitting import export
 from inference.fitting.problem import problem_of
 from inference.programs.program import Program
@@ -593,7 +593,9 @@ def test_statistics_are_sums_over_rows(row: Row) -> None:
 
 
 @pytest.mark.parametrize(
-    "row", [row for row in ZOO if structure_of(row.model).takes_weights], ids=lambda row: row.name
+    "row",
+    [row for row in ZOO if Capability.WEIGHTS in structure_of(row.model).capabilities],
+    ids=lambda row: row.name,
 )
 def test_whole_weights_are_repeated_rows(row: Row) -> None:
     """Units, floors, both halves of EM, what is degenerate, and the sample size."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from inference.base.streaming.row_blocks import SAMPLE_ROWS, RowBlocks
+from inference.base.structure import Capability
 from ppl_models.parts.repr import shown_settings
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def goes_in_blocks(model: Any, sample: Any, block_rows: int | None) -> bool:
     from inference.structures.registry import structure_of
 
     why = ""
-    if not structure_of(model).takes_blocks:
+    if Capability.BLOCKS not in structure_of(model).capabilities:
         law = getattr(model, "component", getattr(model, "response", None))
         items = "" if law is None else f" of {shown_settings(law).removesuffix('()')} items"
         why = (

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from inference.base.structure import Structure
+from inference.base.structure import Structure, threshold_labels
 from inference.fitting.record import FitRecord
 from inference.identifiability.latent_classes import check_latent_classes
 from inference.identifiability.of_fit import IdentifiabilityText, report_of
@@ -21,6 +21,6 @@ def _(structure: MixtureStructure, fit: FitRecord, data: Any) -> Identifiability
     found = (
         None
         if sizes is None
-        else check_latent_classes(fit, sizes, not structure.threshold_names([""] * len(sizes)))
+        else check_latent_classes(fit, sizes, not threshold_labels(structure, [""] * len(sizes)))
     )
     return found or report_of.dispatch(Structure)(structure, fit, data)

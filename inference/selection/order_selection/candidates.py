@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from inference.base.structure import candidate_families
 from inference.structures.hidden_markov.structure import HiddenMarkovStructure
 from inference.structures.mixture.structure import MixtureStructure
 from inference.structures.options.structure import OptionsStructure
@@ -91,7 +92,7 @@ class Law:
 
 def has_rule(model: Any) -> bool:
     """Whether the rule counts the components of such a model."""
-    return bool(structure_of(model).laws())
+    return bool(candidate_families(structure_of(model)))
 
 
 def law_of(model: Any) -> Law:
@@ -142,4 +143,4 @@ def laws_of(model: Any) -> tuple[Law, ...]:
     Raises:
         ValueError: as :func:`law_of`.
     """
-    return tuple(law_of(one) for one in structure_of(law_of(model).model).laws())
+    return tuple(law_of(one) for one in candidate_families(structure_of(law_of(model).model)))

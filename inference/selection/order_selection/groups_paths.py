@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from inference.base.progress import NoProgress, Progress
+from inference.base.structure import more_starts
 from inference.engines.em import EM
 from inference.fitting.columns import checked_as_fitted
 from inference.fitting.fit import fit_from
@@ -110,7 +111,9 @@ def _best(
 ) -> Fit:
     def starts(problem: Any) -> dict[str, Tensor]:
         structure: MixtureStructure | HiddenMarkovStructure = problem.structure
-        found = [structure.more_starts(problem, "spectral", num_random, 0)]
+        first = more_starts(structure, problem, "spectral", num_random, 0)
+        assert first is not None  # both structures have starts
+        found = [first]
         if shares:
             found.append(structure.start_from(problem, torch.stack(list(shares))))
         if smaller is not None:

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from inference.base.progress import NoProgress, Progress, RichProgress
-from inference.base.structure import Method
+from inference.base.structure import Method, conditional_log_likelihoods
 from inference.engines.em import EM
 from inference.programs.data import checked
 from inference.programs.global_state import quiet
@@ -401,9 +401,9 @@ def _left_out(
     values = {}
     for (_, k), one in fits.items():
         assert one.local is not None
-        whole = one.structure.conditional_rows(
-            one.params | one.local, table
-        ) - one.structure.conditional_rows(one.params | one.local, kept)
+        at = one.params | one.local
+        with_held = conditional_log_likelihoods(one.structure, at, table)
+        whole = with_held - conditional_log_likelihoods(one.structure, at, kept)
         values[k] = float(whole.sum())
     return max(values, key=values.__getitem__)
 

@@ -12,7 +12,14 @@ import torch
 from torch import Tensor
 
 from inference.base.align import Labels
-from inference.base.structure import Recommendation, Structure
+from inference.base.structure import (
+    Recommendation,
+    Structure,
+    check_method,
+    marginal_rows,
+    num_density_items,
+    unlisted_sites,
+)
 from inference.engines.em import EM
 from inference.engines.laplace import Laplace
 from inference.engines.nuts import NUTS
@@ -51,19 +58,6 @@ class ClassifierStructure(Structure):
     @classmethod
     def of(cls, model: Callable[..., Any]) -> ClassifierStructure | None:
         return cls(model) if hasattr(model, "classifiers") else None
-
-    def check_method(self, method: Any) -> None:
-        """Engines that know a program alone would take the statistics of the rows for parameters.
-
-        Raises:
-            ValueError: for one of them.
-        """
-        if isinstance(method, EM | SAEM | SVI | NUTS | Laplace):
-            raise ValueError(
-                f"{type(method).__name__} cannot fit {type(self.model).__name__}: the"
-                " pseudo-weights are means over all rows, which it would take for parameters."
-                " Leave the method out, or give TrainClassifiers()"
-            )
 
     def stand_in(self) -> Params:
         return {
@@ -168,9 +162,6 @@ class ClassifierStructure(Structure):
         entropy = -(log_weights.exp() * log_weights).sum()
         return (divergence.sum(1) / seen.sum(1).clamp(min=1) / entropy).cpu()
 
-    def marginal_rows(self, program: Program, params: Params) -> Tensor:
-        return self._joint(params, program.args[0]).logsumexp(-1)
-
     def latent_means(self, program: Program, params: Params) -> Params:
         """The aggregate classifier: the posterior of the components of each row, (N, C)."""
         return {"components": self._joint(params, program.args[0]).softmax(-1)}
@@ -227,18 +218,6 @@ class ClassifierStructure(Structure):
             " are none in that sense: training that stops early uses few of them. Choose the number"
             " of components by the cost of held-out rows, inference.selection.saturation(...), and"
             " compare two fits by fit.log_likelihood_rows(new_rows)"
-        )
-
-    def unlisted_sites(self) -> tuple[tuple[str, ...], str]:
-        """Weights of networks, and what scales their inputs."""
-        about = self.about
-        return (
-            (*about.network_sites, *about.scaling_sites),
-            (
-                "The weights of the networks say nothing one by one and are left out; they are in"
-                " fit.params. What they say of a row: inference.inspection.read_classifiers(fit,"
-                " data)."
-            ),
         )
 
     def labels(self) -> tuple[Labels, ...]:
@@ -304,7 +283,7 @@ class ClassifierStructure(Structure):
             else params
         )
 
-    def num_free(self, params: Params) -> int:
+    def num_free(self, params: Params, problem: Problem | None = None) -> int:
         """Weights of the networks, and free weights without their sum."""
         about = self.about
         networks = sum(params[site].numel() for site in about.network_sites)
@@ -316,9 +295,6 @@ class ClassifierStructure(Structure):
         )
         return networks - unused + (about.num_components - 1 if about.weights == "free" else 0)
 
-    def num_densities(self, num_items: int) -> int:
-        return num_items
-
     def recommended(self, problem: Problem) -> Recommendation:
         """Mini-batches of a fortieth of the rows, 50 to 500 of them, from four starts side by
         side.
@@ -328,3 +304,42 @@ class ClassifierStructure(Structure):
             "spectral",
             NUM_STARTS,
         )
+
+
+@check_method.register(ClassifierStructure)
+def _(structure: ClassifierStructure, method: Any) -> None:
+    """Engines that know a program alone would take the statistics of the rows for parameters.
+
+    Raises:
+        ValueError: for one of them.
+    """
+    if isinstance(method, EM | SAEM | SVI | NUTS | Laplace):
+        raise ValueError(
+            f"{type(method).__name__} cannot fit {type(structure.model).__name__}: the"
+            " pseudo-weights are means over all rows, which it would take for parameters."
+            " Leave the method out, or give TrainClassifiers()"
+        )
+
+
+@unlisted_sites.register(ClassifierStructure)
+def _(structure: ClassifierStructure) -> tuple[tuple[str, ...], str]:
+    """Weights of networks, and what scales their inputs."""
+    about = structure.about
+    return (
+        (*about.network_sites, *about.scaling_sites),
+        (
+            "The weights of the networks say nothing one by one and are left out; they are in"
+            " fit.params. What they say of a row: inference.inspection.read_classifiers(fit,"
+            " data)."
+        ),
+    )
+
+
+@num_density_items.register(ClassifierStructure)
+def _(structure: ClassifierStructure, num_items: int) -> int:
+    return num_items
+
+
+@marginal_rows.register(ClassifierStructure)
+def _(structure: ClassifierStructure, program: Program, params: Params) -> Tensor:
+    return structure._joint(params, program.args[0]).logsumexp(-1)

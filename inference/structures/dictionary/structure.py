@@ -12,7 +12,12 @@ import torch
 from torch import Tensor
 
 from inference.base.degenerate import listed
-from inference.base.structure import Recommendation, Structure
+from inference.base.structure import (
+    Recommendation,
+    Structure,
+    conditional_log_likelihoods,
+    num_density_items,
+)
 from inference.programs.program import Params
 from inference.structures.dictionary.codes import (
     _span,
@@ -77,9 +82,6 @@ class DictionaryStructure(Structure):
             "dictionary": dictionary,
             "codes": codes_of(self.about, problem.data, dictionary),
         }
-
-    def conditional_rows(self, params: Params, data: Tensor) -> Tensor:
-        return conditional_rows(self.about, params, data)
 
     def solve_local(self, params: Params, data: Tensor) -> Params:
         """Codes of the rows of ``data`` given the parameters, by site."""
@@ -148,10 +150,7 @@ class DictionaryStructure(Structure):
             " need a column for each sign), or their noise is larger: noise=None estimates it"
         ]
 
-    def num_densities(self, num_items: int) -> int:
-        return num_items
-
-    def num_free(self, params: Params) -> int:
+    def num_free(self, params: Params, problem: Problem | None = None) -> int:
         """Columns without their length, codes that are not zero, and the noise where it is
         estimated.
         """
@@ -176,3 +175,13 @@ def _pairs(pairs: list[list[int]]) -> str:
     return ", ".join(f"{i} and {j}" for i, j in pairs[:MOST_PAIRS]) + (
         f" and {len(pairs) - MOST_PAIRS} more pairs" if len(pairs) > MOST_PAIRS else ""
     )
+
+
+@num_density_items.register(DictionaryStructure)
+def _(structure: DictionaryStructure, num_items: int) -> int:
+    return num_items
+
+
+@conditional_log_likelihoods.register(DictionaryStructure)
+def _(structure: DictionaryStructure, params: Params, data: Tensor) -> Tensor:
+    return conditional_rows(structure.about, params, data)

@@ -23,7 +23,7 @@ from inference.base.component_noise import (
 from inference.base.draw_steps import Averages
 from inference.base.gibbs import Latents
 from inference.base.progress import NoProgress
-from inference.base.structure import Recommendation, Structure
+from inference.base.structure import Recommendation, Structure, component_noise, draw_steps_of
 from inference.programs.program import Params, Program
 from inference.structures.factorization.counts import Counts
 from inference.structures.factorization.factorize import Course, Factorize
@@ -145,9 +145,6 @@ class UsageStructure(Structure):
             "amounts": amounts.clamp(1e-3, about.bound),
         }
 
-    def draw_steps(self, problem: Problem) -> UsageDraws:
-        return UsageDraws(UsageGibbs.build(self.about, problem.data))
-
     def gibbs(self, program: Program) -> UsageGibbs:
         return UsageGibbs.build(self.about, program.args[0])
 
@@ -172,7 +169,7 @@ class UsageStructure(Structure):
 
         return (Labels("usage", lambda params: params["signatures"], rename),)
 
-    def num_free(self, params: Params) -> int:
+    def num_free(self, params: Params, problem: Problem | None = None) -> int:
         """Signatures without their normalisation, proportions and amounts."""
         k, j = params["signatures"].shape
         return k * (j + 1)
@@ -188,34 +185,41 @@ class UsageStructure(Structure):
 
         return Recommendation(SAEM(), "spectral", 1)
 
-    def component_noise(
-        self, params: Params, data: Tensor, generator: Generator, num_draws: int
-    ) -> NoiseDraws:
-        """Splits of every entry at posterior draws of usage and activities: a row counts where a
-        draw uses the component.
-        """
-        gibbs, one = (
-            UsageGibbs.build(self.about, data.to(params["signatures"])),
-            {n: v.unsqueeze(0) for n, v in params.items()},
-        )
-        latents = gibbs.begin(one, generator)
-        rng, missing = numpy_generator(generator), data.isnan().numpy()
-        phi, counts = params["signatures"].numpy(), data.nan_to_num().numpy()
-        scores, used, total = [], [], np.zeros(len(phi))
-        for draw in range(num_draws):
-            for _ in range(NUM_BETWEEN if draw else NUM_BURN_IN):
-                latents, chances = gibbs.sweep(one, latents, generator)
-            rates = (latents["usage"] * latents["activities"])[0].mT.numpy()[
-                ..., None
-            ] * phi  # (N, K, J)
-            whole = np.where(missing, rng.poisson(rates.sum(1)), counts)
-            scores.append(poisson_scores(poisson_split(whole, rates, rng), rates, rng))
-            used.append(latents["usage"][0].mT.numpy() > 0)
-            total += chances["activities"][0].sum(-1).numpy()
-        return NoiseDraws(np.stack(scores), np.stack(used), total / total.sum())
-
 
 def _filled(data: Tensor) -> tuple[Tensor, Tensor | None]:
     from ppl_models.parts.responses import Poisson, filled
 
     return filled(Poisson(), data)
+
+
+@component_noise.register(UsageStructure)
+def _(
+    structure: UsageStructure, params: Params, data: Tensor, generator: Generator, num_draws: int
+) -> NoiseDraws:
+    """Splits of every entry at posterior draws of usage and activities: a row counts where a
+    draw uses the component.
+    """
+    gibbs, one = (
+        UsageGibbs.build(structure.about, data.to(params["signatures"])),
+        {n: v.unsqueeze(0) for n, v in params.items()},
+    )
+    latents = gibbs.begin(one, generator)
+    rng, missing = numpy_generator(generator), data.isnan().numpy()
+    phi, counts = params["signatures"].numpy(), data.nan_to_num().numpy()
+    scores, used, total = [], [], np.zeros(len(phi))
+    for draw in range(num_draws):
+        for _ in range(NUM_BETWEEN if draw else NUM_BURN_IN):
+            latents, chances = gibbs.sweep(one, latents, generator)
+        rates = (latents["usage"] * latents["activities"])[0].mT.numpy()[
+            ..., None
+        ] * phi  # (N, K, J)
+        whole = np.where(missing, rng.poisson(rates.sum(1)), counts)
+        scores.append(poisson_scores(poisson_split(whole, rates, rng), rates, rng))
+        used.append(latents["usage"][0].mT.numpy() > 0)
+        total += chances["activities"][0].sum(-1).numpy()
+    return NoiseDraws(np.stack(scores), np.stack(used), total / total.sum())
+
+
+@draw_steps_of.register(UsageStructure)
+def _(structure: UsageStructure, problem: Problem) -> UsageDraws:
+    return UsageDraws(UsageGibbs.build(structure.about, problem.data))

@@ -22,7 +22,23 @@ from inference.base.component_laws.units import measured, mixed_sizes, standard
 from inference.base.component_noise import NoiseDraws
 from inference.base.degenerate import shared_words, value_sums
 from inference.base.starts import StartSearch
-from inference.base.structure import Recommendation, Standard, Structure, num_counted
+from inference.base.structure import (
+    Capability,
+    Recommendation,
+    Standard,
+    Structure,
+    as_numbers,
+    candidate_families,
+    category_chances,
+    component_noise,
+    dispersion_items,
+    drawn_together,
+    more_starts,
+    normal_scales,
+    num_counted,
+    num_density_items,
+    numeric_items,
+)
 from inference.programs.coordinates import NormalScales
 from inference.programs.data import checked
 from inference.programs.posterior_predictive import replicate
@@ -53,7 +69,6 @@ CHUNK = 2**18
 class HiddenMarkovStructure(Structure):
     """A model that offers ``hidden_chain()``."""
 
-    takes_weights = True
     row_columns = ("sequence", "time")
 
     @cached_property
@@ -68,9 +83,10 @@ class HiddenMarkovStructure(Structure):
         return law_of(self.about.emission)
 
     @property
-    def takes_blocks(self) -> bool:  # type: ignore[override]
-        """Where no sizes of negative binomial items are read from the rows once more."""
-        return self.law.of_sums
+    def capabilities(self) -> frozenset[Capability]:  # type: ignore[override]
+        """Blocks where no sizes of negative binomial items are read from the rows once more."""
+        blocks = {Capability.BLOCKS} if self.law.of_sums else set()
+        return frozenset({Capability.WEIGHTS} | blocks)
 
     @classmethod
     def of(cls, model: Callable[..., Any]) -> HiddenMarkovStructure | None:
@@ -85,7 +101,7 @@ class HiddenMarkovStructure(Structure):
 
     # ---------------------------------------------------------------- fitting
 
-    def measured(self, data: Any, weights: Tensor | None = None) -> Any:
+    def bind(self, data: Any, weights: Tensor | None = None) -> Any:
         return measured(
             self.model, self.law, data[data.isfinite().any(-1)], weights_of_steps(data, weights)
         )
@@ -109,15 +125,6 @@ class HiddenMarkovStructure(Structure):
         num = 0 if init != "spectral" else num_restarts // 2
         return self._starts(problem, [num_restarts - num, num], init == "spectral")
 
-    def more_starts(self, problem: Problem, init: str, num_starts: int, batch: int) -> Params:
-        """A third from rows, a third from windows, a third from random rows."""
-        third = num_starts // 3
-        first = self._starts(problem, [num_starts - 2 * third, third], True)
-        if not third:
-            return first
-        second = self._starts(problem, [third, 0], False)
-        return {name: torch.cat([value, second[name]]) for name, value in first.items()}
-
     def _starts(self, problem: Problem, numbers: Sequence[int], spread: bool) -> Params:
         steps, k = self.steps(problem, CHUNK, 1), self.about.num_states
         generator = torch.Generator().manual_seed(problem.seed)
@@ -136,28 +143,6 @@ class HiddenMarkovStructure(Structure):
             for name, value in problem.program_of_one_row().draw_prior(1, 0).items()
         }
         return self.steps(problem, CHUNK, 1).first(share, blank)
-
-    def drawn_together(self, problem: Problem, params: Params, apart: float) -> Params:
-        """Laws of rows from chances of the states that are mixed with even ones; moves mixed with
-        even ones among those that are possible.
-        """
-        share = smoothed_states(self.about, params, problem.data)[problem.data.isfinite().any(-1)]
-        share = apart * share + (1 - apart) / self.about.num_states
-        blank = {name: value.unsqueeze(0) for name, value in mixed_sizes(params, apart).items()}
-        new = {
-            name: value[0]
-            for name, value in (
-                self.steps(problem, CHUNK, 1).first(share.unsqueeze(0), blank).items()
-            )
-        }
-        moves = params["transitions"]
-        even = (
-            torch.ones_like(moves)
-            if self.about.allowed is None
-            else torch.tensor(self.about.allowed).to(moves)
-        )
-        kept = {"transitions": apart * moves + (1 - apart) * even / even.sum(-1, keepdim=True)}
-        return new | kept | {name: params[name] for name in ("initial",) if name in params}
 
     def split_starts(self, problem: Problem, smaller: Params) -> Params:
         """A start for each state of a model with one state less, which is cut in two across the
@@ -281,7 +266,7 @@ class HiddenMarkovStructure(Structure):
 
     # ---------------------------------------------------------------- counts
 
-    def num_free(self, params: Params) -> int:
+    def num_free(self, params: Params, problem: Problem | None = None) -> int:
         """Rows of possible moves and the first state's law without their sums, and what the law of
         a row counts.
         """
@@ -305,26 +290,8 @@ class HiddenMarkovStructure(Structure):
 
         return num_counted(problem.summed(counted))
 
-    def num_densities(self, num_items: int) -> int:
-        return self.law.num_densities(num_items)
-
-    def normal_scales(self, params: Params) -> NormalScales | None:
-        return self.law.normal_scales(params)
-
-    def dispersed_items(self, items: Sequence[str]) -> list[str]:
-        return self.law.dispersed_items(items)
-
     def category_names(self, items: Sequence[str]) -> dict[str, tuple[str, ...]]:
         return self.law.category_names(items) if len(items) == self.about.emission.num_items else {}
-
-    def numeric_items(self, items: Sequence[str]) -> list[str]:
-        return self.law.numeric_items(items) if len(items) == self.about.emission.num_items else []
-
-    def category_chances(self, params: Params) -> Tensor:
-        return self.law.category_chances(emission_of(params))
-
-    def as_numbers(self, table: Tensor) -> Tensor:
-        return self.law.as_numbers(table)
 
     def at_bound(self, params: Params) -> list[str]:
         return self.law.at_bound(emission_of(params))
@@ -352,14 +319,6 @@ class HiddenMarkovStructure(Structure):
         drawn = replicate(Program(self.model, packed), params, seed)["sequences"].to(packed)
         return {"sequences": torch.where(packed.isfinite(), drawn, packed)}
 
-    def laws(self) -> tuple[Any, ...]:
-        return tuple(self.model.laws()) if self.law.knows_noise else ()
-
-    def component_noise(
-        self, params: Params, data: Tensor, generator: Generator, num_draws: int
-    ) -> NoiseDraws:
-        return state_noise(self.about, params, data, generator, num_draws)
-
     def as_tables(self, program: Program, values: Params) -> dict[str, Tensor]:
         """The steps one after the other, and of each item the product of every step and the one
         before it, about the mean of the data: how it goes on.
@@ -367,7 +326,7 @@ class HiddenMarkovStructure(Structure):
         given = program.args[0].double()
         inside = inside_of(given)
         rows, seen = (
-            self.as_numbers(torch.where(part.isfinite(), part, torch.nan))
+            as_numbers(self, torch.where(part.isfinite(), part, torch.nan))
             for part in (values["sequences"], given)
         )
         centre = seen.flatten(0, 1).nanmean(0)
@@ -429,3 +388,90 @@ def _renamings(
         if fits and (initial is None or all(initial[order[k]] == initial[k] for k in same)):
             found.append(order)
     return tuple(found)
+
+
+@more_starts.register(HiddenMarkovStructure)
+def _(
+    structure: HiddenMarkovStructure, problem: Problem, init: str, num_starts: int, batch: int
+) -> Params:
+    """A third from rows, a third from windows, a third from random rows."""
+    third = num_starts // 3
+    first = structure._starts(problem, [num_starts - 2 * third, third], True)
+    if not third:
+        return first
+    second = structure._starts(problem, [third, 0], False)
+    return {name: torch.cat([value, second[name]]) for name, value in first.items()}
+
+
+@drawn_together.register(HiddenMarkovStructure)
+def _(structure: HiddenMarkovStructure, problem: Problem, params: Params, apart: float) -> Params:
+    """Laws of rows from chances of the states that are mixed with even ones; moves mixed with
+    even ones among those that are possible.
+    """
+    share = smoothed_states(structure.about, params, problem.data)[problem.data.isfinite().any(-1)]
+    share = apart * share + (1 - apart) / structure.about.num_states
+    blank = {name: value.unsqueeze(0) for name, value in mixed_sizes(params, apart).items()}
+    new = {
+        name: value[0]
+        for name, value in (
+            structure.steps(problem, CHUNK, 1).first(share.unsqueeze(0), blank).items()
+        )
+    }
+    moves = params["transitions"]
+    even = (
+        torch.ones_like(moves)
+        if structure.about.allowed is None
+        else torch.tensor(structure.about.allowed).to(moves)
+    )
+    kept = {"transitions": apart * moves + (1 - apart) * even / even.sum(-1, keepdim=True)}
+    return new | kept | {name: params[name] for name in ("initial",) if name in params}
+
+
+@num_density_items.register(HiddenMarkovStructure)
+def _(structure: HiddenMarkovStructure, num_items: int) -> int:
+    return structure.law.num_densities(num_items)
+
+
+@normal_scales.register(HiddenMarkovStructure)
+def _(structure: HiddenMarkovStructure, params: Params) -> NormalScales | None:
+    return structure.law.normal_scales(params)
+
+
+@dispersion_items.register(HiddenMarkovStructure)
+def _(structure: HiddenMarkovStructure, items: Sequence[str]) -> list[str]:
+    return structure.law.dispersed_items(items)
+
+
+@numeric_items.register(HiddenMarkovStructure)
+def _(structure: HiddenMarkovStructure, items: Sequence[str]) -> list[str]:
+    return (
+        structure.law.numeric_items(items)
+        if len(items) == structure.about.emission.num_items
+        else []
+    )
+
+
+@category_chances.register(HiddenMarkovStructure)
+def _(structure: HiddenMarkovStructure, params: Params) -> Tensor:
+    return structure.law.category_chances(emission_of(params))
+
+
+@as_numbers.register(HiddenMarkovStructure)
+def _(structure: HiddenMarkovStructure, table: Tensor) -> Tensor:
+    return structure.law.as_numbers(table)
+
+
+@candidate_families.register(HiddenMarkovStructure)
+def _(structure: HiddenMarkovStructure) -> tuple[Any, ...]:
+    return tuple(structure.model.laws()) if structure.law.knows_noise else ()
+
+
+@component_noise.register(HiddenMarkovStructure)
+def _(
+    structure: HiddenMarkovStructure,
+    params: Params,
+    data: Tensor,
+    generator: Generator,
+    num_draws: int,
+) -> NoiseDraws:
+    return state_noise(structure.about, params, data, generator, num_draws)

@@ -30,7 +30,7 @@ from inference.base.checkpoint import Checkpoint
 from inference.base.criteria import extended_bic
 from inference.base.outcome import ConvergenceWarning, Outcome, PenaltyChoice
 from inference.base.progress import Progress
-from inference.base.structure import is_method
+from inference.base.structure import check_method, is_method, num_possible_free, num_settled
 from inference.engines.em import EM
 from inference.engines.saem import SAEM
 from inference.programs.global_state import quiet
@@ -131,7 +131,7 @@ class ChoosePenalty:
 
         A checkpoint is a file a stage: ``checkpoint`` itself, then ``checkpoint.1``, ...
         """
-        problem.structure.check_method(self.engine)
+        check_method(problem.structure, self.engine)
         if not is_open(problem.model):
             return replace(
                 self.engine.run(problem, start, progress, checkpoint), method=self.engine
@@ -292,9 +292,9 @@ class ChoosePenalty:
     def _score(self, plain: Problem, model: Any, params: Params, value: torch.Tensor) -> float:
         """EBIC of an estimate, its log-likelihood (1,)."""
         structure = type(plain.structure)(model)
-        free, settled = structure.num_free(params), structure.num_settled(params)
+        free, settled = structure.num_free(params), num_settled(structure, params)
         price = free * math.log(plain.structure.num_observations(plain))
-        possible = plain.structure.num_possible(params) or free
+        possible = num_possible_free(plain.structure, params) or free
         return extended_bic(float(value), price, free - settled, possible - settled, self.gamma)
 
 

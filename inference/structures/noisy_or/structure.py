@@ -13,7 +13,15 @@ from torch import Tensor
 
 from inference.base.align import Labels
 from inference.base.steps import Steps
-from inference.base.structure import Recommendation, Structure
+from inference.base.structure import (
+    Capability,
+    Recommendation,
+    Structure,
+    can_sum_out,
+    check_start,
+    marginal_rows,
+    num_possible_free,
+)
 from inference.programs.program import Params, Program
 from inference.structures.noisy_or.em_steps import NO_EDGE, CauseRows, CauseSteps
 from inference.structures.noisy_or.grow_and_prune import GrowAndPrune
@@ -45,8 +53,7 @@ def check_enumerable(num_causes: int, num_rows: int) -> None:
 class NoisyOrStructure(Structure):
     """A model that offers ``causes()``."""
 
-    takes_weights = True
-    takes_blocks = True
+    capabilities = frozenset({Capability.WEIGHTS, Capability.BLOCKS})
 
     @classmethod
     def of(cls, model: Callable[..., Any]) -> NoisyOrStructure | None:
@@ -97,26 +104,6 @@ class NoisyOrStructure(Structure):
             )
         }
 
-    def check_start(self, params: Params) -> None:
-        """A probability of exactly zero or one would never move; but a failure of one is no
-        edge.
-        """
-        causes = self.causes
-        for name in (causes.prior, causes.failure, causes.leak):
-            value = params[name]
-            stuck = (value <= 0) if name == causes.failure else (value <= 0) | (value >= 1)
-            if bool(stuck.any()):
-                place = stuck.nonzero()[0].tolist()
-                allowed = (
-                    "in (0, 1], one for no edge,"
-                    if name == causes.failure
-                    else "strictly between 0 and 1"
-                )
-                raise ValueError(
-                    f"init: {name!r} must lie {allowed} but is {float(value[tuple(place)]):g} at"
-                    f" {place}"
-                )
-
     def complete_start(self, problem: Problem, params: Params) -> Params:
         """What came near one on the way to the logit scale and back is no edge again."""
         failure = params[self.causes.failure]
@@ -131,10 +118,6 @@ class NoisyOrStructure(Structure):
             self.causes.num_causes, problem.data.dtype, problem.data.device
         )
         return CauseSteps(self.causes, rows, every, 2 * num_inner, chunk_elements)
-
-    def sums_out(self, program: Program) -> bool:
-        """However many latents there are: see :mod:`inference.structures.noisy_or.likelihood`."""
-        return True
 
     def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor] | None:
         """Also of many latents, where each row's log-likelihood is known: see
@@ -153,9 +136,6 @@ class NoisyOrStructure(Structure):
         if bool(found.isnan().any()):
             return None
         return found, found + problem.program_of_one_row().log_prior(params).detach().double().cpu()
-
-    def marginal_rows(self, program: Program, params: Params) -> Tensor:
-        return log_likelihood_rows(self.causes, program.args[0], params)
 
     def latent_means(self, program: Program, params: Params) -> Params:
         return {self.causes.latent: latent_means(self.causes, program.args[0], params)}
@@ -195,7 +175,7 @@ class NoisyOrStructure(Structure):
             )
         }
 
-    def num_free(self, params: Params) -> int:
+    def num_free(self, params: Params, problem: Problem | None = None) -> int:
         """Priors and edges of latents that are in use, and leaks; a failure at its limit of one is
         no edge.
         """
@@ -203,6 +183,41 @@ class NoisyOrStructure(Structure):
         edges = params[self.causes.failure][used] < 1 - 10 * PROBABILITY_LIMIT
         return int(used.sum()) + int(edges.sum()) + params[self.causes.leak].numel()
 
-    def num_possible(self, params: Params) -> int:
-        """Every edge of every latent."""
-        return sum(value.numel() for value in params.values())
+
+@check_start.register(NoisyOrStructure)
+def _(structure: NoisyOrStructure, params: Params) -> None:
+    """A probability of exactly zero or one would never move; but a failure of one is no
+    edge.
+    """
+    causes = structure.causes
+    for name in (causes.prior, causes.failure, causes.leak):
+        value = params[name]
+        stuck = (value <= 0) if name == causes.failure else (value <= 0) | (value >= 1)
+        if bool(stuck.any()):
+            place = stuck.nonzero()[0].tolist()
+            allowed = (
+                "in (0, 1], one for no edge,"
+                if name == causes.failure
+                else "strictly between 0 and 1"
+            )
+            raise ValueError(
+                f"init: {name!r} must lie {allowed} but is {float(value[tuple(place)]):g} at"
+                f" {place}"
+            )
+
+
+@can_sum_out.register(NoisyOrStructure)
+def _(structure: NoisyOrStructure, program: Program) -> bool:
+    """However many latents there are: see :mod:`inference.structures.noisy_or.likelihood`."""
+    return True
+
+
+@num_possible_free.register(NoisyOrStructure)
+def _(structure: NoisyOrStructure, params: Params) -> int:
+    """Every edge of every latent."""
+    return sum(value.numel() for value in params.values())
+
+
+@marginal_rows.register(NoisyOrStructure)
+def _(structure: NoisyOrStructure, program: Program, params: Params) -> Tensor:
+    return log_likelihood_rows(structure.causes, program.args[0], params)
