@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Generator, Tensor
@@ -33,7 +33,7 @@ def centres(x: Tensor, num: int, spread: bool, generator: Generator) -> Tensor:
 
 
 def _some_rows(x: Tensor) -> tuple[Tensor, ...]:
-    return x.split(max(1, AT_ONCE // max(1, x.shape[-1])))
+    return cast("tuple[Tensor, ...]", x.split(max(1, AT_ONCE // max(1, x.shape[-1]))))
 
 
 def _squares(x: Tensor, centre: Tensor) -> Tensor:

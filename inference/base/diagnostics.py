@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from torch import Tensor
@@ -49,7 +49,9 @@ def _smoothed(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     def one(row: np.ndarray) -> tuple[np.ndarray, float]:
         try:
-            return array_stats.psislw(-row)  # takes log-likelihoods, not ratios
+            return cast(
+                "tuple[np.ndarray, float]", array_stats.psislw(-row)
+            )  # takes log-likelihoods, not ratios
         except ValueError:  # the largest fifth alike
             return row - np.logaddexp.reduce(row), 0.0
 

@@ -233,7 +233,7 @@ class _Digest:
                 self._dict(own, where)
 
     def _object(self, value: Any, where: str) -> None:
-        kind = type(value)
+        kind: Any = type(value)
         self.word("object")
         self.add(kind, f"{where}: its class")
         if (

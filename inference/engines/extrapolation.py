@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -386,7 +387,10 @@ class Extrapolation:
         shares = (vectors * inverse.unsqueeze(1)) @ (
             vectors.mT @ (unit @ step.unsqueeze(2))
         )  # (A, m, 1)
-        return course.image - ((course.points + course.steps) / size).mT.matmul(shares).squeeze(2)
+        return cast(
+            Tensor,
+            course.image - ((course.points + course.steps) / size).mT.matmul(shares).squeeze(2),
+        )
 
 
 def _reaches(course: Course, tried: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 from numpy import ndarray as Array
@@ -45,8 +46,9 @@ class Metric:
 
     def velocity(self, momentum: Array) -> Array:
         """Covariance times momentum, (P,)."""
-        return (
-            self.covariance @ momentum if self.covariance.ndim == 2 else self.covariance * momentum
+        return cast(
+            "Array",
+            self.covariance @ momentum if self.covariance.ndim == 2 else self.covariance * momentum,
         )
 
     def draw(self, rng: np.random.Generator) -> Array:
@@ -58,7 +60,7 @@ class Metric:
         if self.covariance.ndim == 2:
             out: Array = solve_triangular(factor, noise, lower=True, trans=1, check_finite=False)
             return out
-        return noise / factor
+        return cast("Array", noise / factor)
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,6 +18,7 @@ by minimizing Fisher divergence, arXiv:2603.18845.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 from numpy import ndarray as Array
@@ -51,7 +52,9 @@ def adapted(covariance: Array, windows: Sequence[Array]) -> Array:
             (1 - share) * square.sum(0) / count + share
             for square in (points**2 / covariance, slopes**2 * covariance)
         )
-        return covariance * np.clip(np.sqrt(spread / slope), 1 / MOST_CHANGE, MOST_CHANGE)
+        return cast(
+            "Array", covariance * np.clip(np.sqrt(spread / slope), 1 / MOST_CHANGE, MOST_CHANGE)
+        )
     root = np.linalg.cholesky(covariance)
     own = (
         solve_triangular(root, points.T, lower=True, check_finite=False),

@@ -9,7 +9,7 @@ import time
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
@@ -148,7 +148,9 @@ class SAEM:
         ones.
         """
         slow = (max(1, self.num_burn_in) / (1 + min(iteration, lead))) ** self.rate
-        return min(1.0, slow) * (1 + max(0, iteration - lead) / self.window) ** -self.rate
+        return cast(
+            float, min(1.0, slow) * (1 + max(0, iteration - lead) / self.window) ** -self.rate
+        )
 
     def run(
         self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None
@@ -438,9 +440,12 @@ class SAEMState:
             .sqrt()
         )
         still = drift < tolerance * size
-        return (
-            still | ((drift <= noise) & (noise < (2 * num_windows) ** 0.5 * tolerance * size))
-        ).cpu()
+        return cast(
+            Tensor,
+            (
+                still | ((drift <= noise) & (noise < (2 * num_windows) ** 0.5 * tolerance * size))
+            ).cpu(),
+        )
 
     def estimate(self) -> Params:
         """The averaged parameters; one that was zero in most iterations is zero, another its mean

@@ -26,7 +26,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -259,7 +259,7 @@ class Chain:
         """Of the parameters, (R,) or ()."""
 
         def one(own: Params) -> Tensor:
-            return self.first.local_terms(own).log_prior
+            return cast(Tensor, self.first.local_terms(own).log_prior)
 
         return _of_all(one, params) if is_batch else one(params)
 

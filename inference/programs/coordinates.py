@@ -9,6 +9,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -64,7 +65,7 @@ class _SitePart:
             size = center.shape[-1]
             lower = self._moved(center).masked_scatter(self.free, own)
             rows, columns = torch.tril_indices(size, size)
-            return LogCholesky(size)(lower[..., rows, columns])
+            return cast(Tensor, LogCholesky(size)(lower[..., rows, columns]))
         back: dict[str, Callable[[Tensor], Tensor]] = {
             "identity": lambda v: v,
             "logit": torch.sigmoid,
@@ -79,7 +80,9 @@ class _SitePart:
             return (rows - vectors.spread(rows.gather(-1, self.reference))).reshape(value.shape)
         if self.scale == "cholesky":
             factor = torch.linalg.cholesky(value)
-            return factor.tril(-1) + torch.diag_embed(factor.diagonal(dim1=-2, dim2=-1).log())
+            return cast(
+                Tensor, factor.tril(-1) + torch.diag_embed(factor.diagonal(dim1=-2, dim2=-1).log())
+            )
         forth: dict[str, Callable[[Tensor], Tensor]] = {
             "identity": lambda v: v,
             "logit": torch.logit,

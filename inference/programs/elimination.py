@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from pyro.distributions.util import scale_and_mask
@@ -21,6 +21,8 @@ from torch import Tensor
 
 from inference.programs.sites import Site
 from ppl_models.parts.item_response import ItemResponse
+
+Terms = OrderedDict[frozenset[str], list[Tensor]]  # by plate symbols, packed
 
 
 @dataclass(frozen=True)
@@ -143,10 +145,10 @@ class Factors:
 
     terms: dict[str, Tensor]  # site -> log-density, plate dims that only repeat narrowed to 1
     symbols: dict[str, dict[int, str]]  # site -> dim -> symbol
-    ordinals: dict[str, frozenset]  # site -> plate symbols
+    ordinals: dict[str, frozenset[str]]  # site -> plate symbols
     enumerated: dict[str, str]  # latent site -> symbol of its values
     sizes: dict[str, int]  # symbol -> size
-    target: frozenset  # plates that every factor of the rows shares, and restarts
+    target: frozenset[str]  # plates that every factor of the rows shares, and restarts
     prior: SummedPrior
     restarts: str | None  # symbol of the plate over restarts
     run: LocalTerms  # symbols and distributions
@@ -172,20 +174,22 @@ class Factors:
             self, terms={name: term for name, term in self.terms.items() if name in names}
         )
 
-    def packed_terms(self) -> OrderedDict:
-        tree: OrderedDict = OrderedDict()
+    def packed_terms(self) -> Terms:
+        tree: Terms = OrderedDict()
         for name, term in self.terms.items():
             tree.setdefault(self.ordinals[name], []).append(
                 packed.pack(term[...], self.symbols[name])
             )
         return tree
 
-    def contract(self, tree: OrderedDict, target_dims: set[str]) -> Tensor:
+    def contract(self, tree: Terms, target_dims: set[str]) -> Tensor:
         """Sum out every latent but ``target_dims`` and multiply out every plate but ``target``;
         packed dims.
         """
         ring = LogRing(cache={}, dim_to_size=self.sizes)
-        return contract_to_tensor(tree, self.sum_dims, self.target, target_dims, ring=ring)
+        return cast(
+            Tensor, contract_to_tensor(tree, self.sum_dims, self.target, target_dims, ring=ring)
+        )
 
     def unpack(self, value: Tensor, last: str | None = None) -> Tensor:
         """From packed dims to (R, rows...) and, at the end, the values of one latent."""
@@ -282,12 +286,12 @@ class Factors:
             chosen = scoped._packed_index(out[name])
             for terms in tree.values():
                 for i, term in enumerate(terms):
-                    if symbol in term._pyro_dims:
+                    if symbol in term._pyro_dims:  # type: ignore[attr-defined]
                         terms[i] = packed.gather(term, chosen, symbol)
             remaining = {k: v for k, v in remaining.items() if v != symbol}
         return out
 
-    def _log_weights(self, tree: OrderedDict, symbol: str) -> Tensor:
+    def _log_weights(self, tree: Terms, symbol: str) -> Tensor:
         """Log-weight of each value of one latent, the others summed out, (R, plates..., C)."""
         if self.sizes.get(symbol, 1) == 1:  # no factor has a dim for the only value there is
             return torch.zeros_like(self.unpack(self.contract(tree, set()))).unsqueeze(-1)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from pyro import poutine
@@ -73,7 +73,7 @@ def _seen(node: Any) -> Tensor:
             )
         elif mask is False:
             value = torch.full_like(value, torch.nan)
-    return value
+    return cast(Tensor, value)
 
 
 def categories(program: Program, name: str) -> int:

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from contextlib import nullcontext
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pyro
 import torch
@@ -236,8 +236,9 @@ class Program:
         restarts = self._num_restarts(params)
         if restarts is None or (restarts > 1 or self.is_own) and self.broadcasts():
             return ask(params, *others)
-        return stacked(
-            [ask(*(at(value, r) for value in (params, *others))) for r in range(restarts)]
+        return cast(
+            "T",
+            stacked([ask(*(at(value, r) for value in (params, *others))) for r in range(restarts)]),
         )
 
     def _in_program_shape(self, params: Params, restarts: int | None) -> Params:

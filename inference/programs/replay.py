@@ -142,7 +142,7 @@ class _Recorder(TorchDispatchMode):
     """Writes down every operation that depends on the input."""
 
     def __init__(self, point: Tensor) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.words = {id(point): "v0"}
         self.values: dict[str, Tensor] = {
             "v0": point
@@ -153,7 +153,11 @@ class _Recorder(TorchDispatchMode):
         self.lines: list[_Line] = []
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
         depends = any(

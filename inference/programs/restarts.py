@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, cast
 
 import pyro
 import torch
@@ -102,11 +102,14 @@ def inner_points(program: Any) -> dict[str, Tensor]:
     points = program.draw_prior(2, seed=0, local=True)
     try:
         free = program.unconstrained(points)
-        return program.constrained(
-            {name: value.nan_to_num().clamp(-2.0, 2.0) for name, value in free.items()}
+        return cast(
+            "dict[str, Tensor]",
+            program.constrained(
+                {name: value.nan_to_num().clamp(-2.0, 2.0) for name, value in free.items()}
+            ),
         )
     except NotImplementedError:  # a support without a bijection
-        return points
+        return cast("dict[str, Tensor]", points)
 
 
 def _answers(program: Any, points: dict[str, Tensor]) -> list[Tensor]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -310,7 +310,9 @@ def outer_products(weight: Tensor, t: Tensor) -> Tensor:
         products: Tensor = weight.unsqueeze(-2) * t.mT.unsqueeze(1) @ t.unsqueeze(1)
         return products
     j = t.shape[1]
-    return (weight @ (t.unsqueeze(-1) * t.unsqueeze(-2)).flatten(1)).unflatten(-1, (j, j))
+    return cast(
+        Tensor, (weight @ (t.unsqueeze(-1) * t.unsqueeze(-2)).flatten(1)).unflatten(-1, (j, j))
+    )
 
 
 def whitened(factor: Tensor, means: Tensor, data: Tensor) -> Tensor:

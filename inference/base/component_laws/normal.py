@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 import torch
@@ -323,7 +324,7 @@ def posterior_precisions(scatter: Tensor, number: Tensor, ridge: Tensor) -> Tens
         ridge: of the prior, (J,).
     """
     inverse = torch.linalg.inv((scatter + scatter.mT) / 2 + torch.diag(ridge))
-    return number.unsqueeze(-1) * (inverse + inverse.mT) / 2
+    return cast(Tensor, number.unsqueeze(-1) * (inverse + inverse.mT) / 2)
 
 
 def rests_on(few: Tensor, counts: Tensor) -> tuple[str, ...]:

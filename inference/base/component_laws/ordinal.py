@@ -15,6 +15,8 @@ which is Newton's for adjacent categories, and is halved until Q does not fall.
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor
 
@@ -110,7 +112,7 @@ def _halved(value, inside, point: Tensor, step: Tensor) -> Tensor:  # type: igno
     for _ in range(NUM_HALVINGS):
         worse = ~(value(best) >= before)  # also true where it is no number
         if not worse.any():
-            return best
+            return cast(Tensor, best)
         best = torch.where(worse.unsqueeze(-1), (point + best) / 2, best)
     return torch.where((value(best) >= before).unsqueeze(-1), best, point)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 import torch
@@ -73,8 +74,11 @@ class SkewNormalLaw(FullLaw):
             - 0.5 * shrink.log()
             - log_two_pi(self.about.num_items, data)
         )
-        return (constant - distance / 2 + torch.special.log_ndtr(along / shrink.sqrt())).movedim(
-            0, -2
+        return cast(
+            Tensor,
+            (constant - distance / 2 + torch.special.log_ndtr(along / shrink.sqrt())).movedim(
+                0, -2
+            ),
         )
 
     def hidden(self, params: Params, data: Tensor) -> tuple[Tensor, Tensor]:
@@ -189,7 +193,7 @@ class SkewNormalLaw(FullLaw):
         covariance = torch.linalg.inv(params["precisions"]) + (
             1 - HALF_NORMAL**2
         ) * skews.unsqueeze(-1) * skews.unsqueeze(-2)
-        return torch.linalg.inv(covariance)
+        return cast(Tensor, torch.linalg.inv(covariance))
 
     @property
     def num_scores(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -56,7 +56,7 @@ def with_numbers(like: S, numbers: Tensor) -> S:
         raise ValueError(
             f"a message of {len(numbers) - len(rest)} numbers was expected, got {len(numbers)}"
         )
-    return filled
+    return cast("S", filled)
 
 
 def _filled(like: Any, numbers: Tensor) -> tuple[Any, Tensor]:

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -253,7 +253,7 @@ def _mixed(x: np.ndarray) -> np.ndarray:
     """Steele, Lea and Flood's (2014, doi:10.1145/2660193.2660195) finaliser of SplitMix."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    return cast("np.ndarray", x ^ (x >> np.uint64(31)))
 
 
 # ---------------------------------------------------------------- files

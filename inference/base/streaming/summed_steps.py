@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -137,4 +137,4 @@ class SharedCheckpoint(Checkpoint):
         state, error = self.processes.from_first((state, error))
         if error is not None:
             raise ValueError(error)
-        return state
+        return cast("State | None", state)
