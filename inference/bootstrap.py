@@ -24,8 +24,7 @@ from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import NoProgress, Progress
 from inference.base.structure import check_method, is_method
-from inference.engines.em import EM
-from inference.engines.em_many_data_sets import fit_sets, fits_sets
+from inference.engines.em import EM, fit_sets, fits_sets
 from inference.programs.global_state import quiet
 from inference.programs.program import Params, simulate
 from ppl_models.parts.surface import promised as _promised

@@ -71,7 +71,6 @@ ONLY = {  # module -> places that may import it
 # themselves, saved fits
 BY_NAME = {
     "inference/base/drawing.py",
-    "inference/base/plugins.py",
     "inference/fitting/storage.py",
 }
 

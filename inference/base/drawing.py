@@ -4,7 +4,9 @@ opened when they are asked for.
 
 from __future__ import annotations
 
-from importlib import import_module
+import functools
+import importlib
+import pkgutil
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ def ask(module: str, question: str, *args: Any, **settings: Any) -> Any:
     """The answer of a public module to a question by its name, such as ``ask("report",
     "write_report", fit, data, path)``.
     """
-    return getattr(import_module(f"{PACKAGE}.{module}"), question)(*args, **settings)
+    return getattr(importlib.import_module(f"{PACKAGE}.{module}"), question)(*args, **settings)
 
 
 class Answer(Told):
@@ -35,3 +37,10 @@ class Answer(Told):
         """
         page: Path = ask("report", "write_choice_report", self, path)
         return page
+
+
+@functools.cache
+def load_modules(package: str) -> None:
+    """Import every module of a package, once."""
+    for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
+        importlib.import_module(f"{package}.{module.name}")

@@ -287,3 +287,11 @@ def maximise_free(
             )
             for name, value in new.items()
         }
+
+
+SET = "data set"  # entry beside the parameters
+
+
+def without_set(params: Params) -> Params:
+    """The parameters alone."""
+    return {name: value for name, value in params.items() if name != SET}

@@ -607,7 +607,7 @@ def set_steps(
     structure: Structure, problem: Problem, sets: Tensor, chunk_elements: int, num_inner: int
 ) -> Steps[Any] | None:
     """Halves of EM for data sets (S, N, J) side by side, as
-    :mod:`inference.base.many_data_sets` has them; None where there are none.
+    :mod:`inference.base.steps` has them; None where there are none.
     """
     return None
 

@@ -16,10 +16,10 @@ from torch.distributions.constraints import Constraint
 
 from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import ConvergenceWarning, Outcome
-from inference.base.progress import Progress
-from inference.base.steps import GenericSteps, Steps
+from inference.base.progress import NoProgress, Progress
+from inference.base.steps import SET, GenericSteps, Steps, without_set
 from inference.base.streaming.summed_steps import SharedCheckpoint, SummedGenericSteps, SummedSteps
-from inference.base.structure import refuse_open_sites
+from inference.base.structure import refuse_open_sites, set_steps
 from inference.engines.extrapolation import MIXED, PLAIN, Course, Extrapolation
 from inference.engines.natural_scale import NaturalScale
 from inference.engines.online_em import OnlineEM, beside
@@ -545,3 +545,70 @@ def _left_by_steps(history: Tensor) -> Tensor:
     rate = (gains[-1] / gains[0]) ** (1 / AITKEN)
     left = gains[-1] * rate.square() / (1 - rate)
     return torch.where((last > AITKEN) & (gains > 0).all(0) & (rate < 1), left, math.nan)
+
+
+def fits_sets(problem: Problem, method: object) -> bool:
+    """Whether :func:`fit_sets` applies: EM without a start by stepwise EM, on a table, for a model
+    that has the steps for it.
+    """
+    if (
+        not isinstance(method, EM)
+        or not method.accelerate
+        or method.start is not None
+        or not isinstance(problem.data, Tensor)
+    ):
+        return False
+    return (
+        set_steps(
+            problem.structure,
+            problem,
+            problem.data.unsqueeze(0),
+            method.elements_at_once(problem.data),
+            method.num_inner,
+        )
+        is not None
+    )
+
+
+def fit_sets(problem: Problem, method: EM, sets: Tensor, start: Params) -> Outcome:
+    """EM on each data set, as one batch.
+
+    Args:
+        problem: of one data set of the same shape.
+        method: the engine.
+        sets: (S, N, J), NaN where missing.
+        start: parameters, (1, ...) for all of them, or (S R, ...), R starts a data set, those of
+            the first one first.
+
+    Returns:
+        What the engine hands back, restart s R + r that of start r of data set s.
+
+    Raises:
+        ValueError: where :func:`fits_sets` says no.
+    """
+    steps = set_steps(
+        problem.structure, problem, sets, method.elements_at_once(problem.data), method.num_inner
+    )
+    if steps is None:
+        raise ValueError(
+            "fit_sets: a model with steps for many data sets was expected, got"
+            f" {type(problem.model).__name__}"
+        )
+    num = max(len(sets), len(next(iter(start.values()))))
+    every = {
+        name: (
+            value.expand(num, *value.shape[1:]).to(
+                sets if value.is_floating_point() else sets.device, copy=True
+            )
+        )
+        for name, value in start.items()
+    }
+    owner = torch.arange(len(sets), device=sets.device, dtype=sets.dtype)
+    outcome = method.climb(
+        steps,
+        every | {SET: owner.repeat_interleave(num // len(sets))},
+        True,
+        NoProgress(),
+        supports=problem.supports,
+    ).outcome()
+    return replace(outcome, params=without_set(outcome.params))

@@ -16,8 +16,7 @@ from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import StartsWarning
 from inference.base.progress import Progress
 from inference.base.steps import Steps
-from inference.base.streaming.flatten import numbers_of, with_numbers
-from inference.base.streaming.processes import Processes
+from inference.base.streaming.processes import Processes, numbers_of, with_numbers
 from inference.base.streaming.row_blocks import BLOCK_ROWS, SAMPLE_ROWS, drawn_rows
 from inference.base.structure import Capability
 from inference.programs.program import Params
@@ -222,7 +221,7 @@ class OnlineState:
     Args:
         params: (R, ...).
         averages: sums for N rows, in one vector; see
-            :func:`inference.base.streaming.flatten.numbers_of`.
+            :func:`inference.base.streaming.processes.numbers_of`.
         batch: batches done, over all passes.
         objective: of the best restart, as the last batch suggests it for all rows.
     """

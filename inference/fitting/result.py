@@ -4,17 +4,20 @@ of it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from inference.base import drawing
 from inference.fitting import criteria, export, impute, posterior, predict, storage, tabular
 from inference.fitting.names import Names
+from inference.fitting.posterior import posterior_latents
 from inference.fitting.record import FitRecord
 from inference.fitting.repr import facts_of
 from ppl_models.parts.repr import html_table, lines_of
@@ -22,6 +25,8 @@ from ppl_models.parts.repr import html_table, lines_of
 if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
+
+    from inference.fitting.record import FitRecord
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +98,7 @@ class Fit(FitRecord):
 
     def fill_missing(self, data: Any) -> Any:
         """The data with what the fit expects in place of every missing entry; see
-        :func:`inference.fitting.impute.fill_missing`.
+        :func:`inference.fitting.predict.fill_missing`.
         """
         return impute.fill_missing(self, data)
 
@@ -230,7 +235,7 @@ class Fit(FitRecord):
 
     @property
     def sabic(self) -> float:
-        """BIC with the number of rows adjusted; see :func:`inference.fitting.criteria.sabic`."""
+        """BIC with the number of rows adjusted; see :func:`inference.fitting.result.sabic`."""
         return criteria.sabic(self)
 
     @property
@@ -240,13 +245,13 @@ class Fit(FitRecord):
 
     def icl(self, data: Any) -> float:
         """BIC + twice the entropy of the rows' classes; see
-        :func:`inference.fitting.criteria.icl`.
+        :func:`inference.fitting.result.icl`.
         """
         return criteria.icl(self, data)
 
     def entropy_r2(self, data: Any) -> float:
         """How well the rows' classes are told apart, 0 to 1; see
-        :func:`inference.fitting.criteria.entropy_r2`.
+        :func:`inference.fitting.result.entropy_r2`.
         """
         return criteria.entropy_r2(self, data)
 
@@ -275,3 +280,110 @@ class Fit(FitRecord):
             ValueError: if the folder holds no such fit, or its model is unknown and not given.
         """
         return cls(**storage.read_fields(path, model))
+
+
+def aic(fit: FitRecord, price: float = 2.0) -> float:
+    """-2 log-likelihood + ``price`` a free parameter: 2 is AIC, 3 AIC3.
+
+    Raises:
+        ValueError: here and in all criteria below, for a model whose parameters are no price, such
+            as weights of networks.
+    """
+    fit.check_criterion("aic")
+    return -2 * fit.log_likelihood + price * fit.num_parameters
+
+
+def aicc(fit: FitRecord) -> float:
+    """AIC for few rows.
+
+    Raises:
+        ValueError: where there are not at least two rows more than free parameters.
+    """
+    fit.check_criterion("aicc")
+    rows, size = _rows(fit), fit.num_parameters
+    if rows - size < 2:
+        raise ValueError(
+            f"aicc: at least two rows more than free parameters were expected, got {rows:,} rows"
+            f" and {size:,} parameters"
+        )
+    return aic(fit) + 2 * size * (size + 1) / (rows - size - 1)
+
+
+def sabic(fit: FitRecord) -> float:
+    """BIC with the number of rows adjusted.
+
+    Raises:
+        ValueError: where parameters are read from different numbers of rows, for which no such
+            adjustment is known.
+    """
+    fit.check_criterion("sabic")
+    if fit.bic_price is not None:
+        raise ValueError(
+            f"sabic: the parameters of {fit.model_name} are read from different numbers of steps,"
+            " and no adjustment is known for these; use bic"
+        )
+    return -2 * fit.log_likelihood + fit.num_parameters * math.log((_rows(fit) + 2) / 24)
+
+
+def caic(fit: FitRecord) -> float:
+    """BIC and one more for every free parameter."""
+    fit.check_criterion("caic")
+    return fit.bic + fit.num_parameters
+
+
+def icl(fit: FitRecord, data: Any) -> float:
+    """BIC and twice the entropy of the classes of the rows.
+
+    Args:
+        fit: of a model with one latent of several values a row; data: the rows of the fit.
+
+    Raises:
+        ValueError: for any other model, or data of other rows.
+    """
+    fit.check_criterion("icl")
+    return fit.bic + 2 * _entropy("icl", fit, data)[0]
+
+
+def entropy_r2(fit: FitRecord, data: Any) -> float:
+    """How certain the posterior is of the classes of the rows: 1 where every row is certain, 0
+    where no row says anything.
+
+    The posterior takes the estimates for the truth and is too sure where rows are few;
+    ``inference.inspection.class_accuracy`` corrects for that.
+
+    Args, Raises: as :func:`icl`.
+    """
+    entropy, num_classes = _entropy("entropy_r2", fit, data)
+    rows = fit.num_rows if fit.row_weights is None else float(fit.row_weights.sum())
+    return 1 - entropy / (rows * math.log(num_classes))
+
+
+def _rows(fit: FitRecord) -> float:
+    return fit.num_observations or fit.num_rows
+
+
+def _entropy(caller: str, fit: FitRecord, data: Any) -> tuple[float, int]:
+    """E, and the number of classes."""
+    sites = list((fit.latents or {}).items())
+    if len(sites) != 1 or sites[0][1][0] != 1 or sites[0][1][1] < 2 or fit.structure.local_sites:
+        raise ValueError(
+            f"{caller}: it is defined for one latent of several values a row, which"
+            f" {fit.model_name} does not have"
+        )
+    ((name, _),) = sites
+    shares = posterior_latents(fit, data)[name].double()
+    if shares.dim() != 2 or len(shares) != fit.num_rows:
+        raise ValueError(
+            f"{caller}: the {fit.num_rows:,} rows of the fit were expected, got {len(shares):,}"
+        )
+    if shares.shape[1] == 1:  # one bit, whose probability stands alone
+        shares = torch.cat([1 - shares, shares], 1)
+    entropies = -torch.special.xlogy(shares, shares).sum(-1)  # (N,)
+    return (
+        float(
+            entropies.sum()
+            if fit.row_weights is None
+            else fit.row_weights.to(entropies) @ entropies
+        ),
+        shares.shape[1],
+    )

@@ -7,7 +7,7 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import Any, Protocol
 
-from inference.base.plugins import load_modules
+from inference.base.drawing import load_modules
 from inference.base.structure import Structure
 from inference.fitting.columns import as_fitted
 from inference.fitting.record import FitRecord

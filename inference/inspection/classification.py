@@ -79,8 +79,7 @@ from torch import Tensor
 from inference.base.progress import NoProgress
 from inference.base.structure import Problem, drawn_together, marginal_rows
 from inference.bootstrap import replicates, simulated_table
-from inference.engines.em import EM
-from inference.engines.em_many_data_sets import fit_sets, fits_sets
+from inference.engines.em import EM, fit_sets, fits_sets
 from inference.fitting.columns import checked_as_fitted
 from inference.fitting.names import labels_of
 from inference.fitting.posterior import chunks, posterior_latents, sums_out

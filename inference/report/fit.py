@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from inference.base.plugins import load_modules
+from inference.base.drawing import load_modules
 from inference.base.streaming.row_blocks import RowBlocks
 from inference.fitting.columns import as_fitted, sample_of
 from inference.fitting.names import Names, with_names

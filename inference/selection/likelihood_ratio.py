@@ -39,8 +39,7 @@ from inference.base.drawing import Answer
 from inference.base.progress import NoProgress, RichProgress
 from inference.base.structure import Method, Problem, split_start
 from inference.bootstrap import BATCH_ELEMENTS
-from inference.engines.em import EM
-from inference.engines.em_many_data_sets import fit_sets, fits_sets
+from inference.engines.em import EM, fit_sets, fits_sets
 from inference.fitting.columns import as_fitted
 from inference.fitting.fit import fit
 from inference.fitting.problem import problem_of

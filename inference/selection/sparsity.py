@@ -15,13 +15,13 @@ from typing import Any
 
 from torch import Tensor
 
-from inference.base.criteria import extended_bic
 from inference.base.structure import Method, num_possible_free, num_settled
 from inference.engines.em import EM
 from inference.fitting.columns import as_fitted
 from inference.fitting.fit import fit
 from inference.fitting.problem import problem_of
 from inference.fitting.result import Fit
+from inference.structures.layers.choose_penalty import extended_bic
 from inference.structures.layers.sparse_graphs import estimated_graphs, thresholded
 from inference.structures.registry import structure_of
 from ppl_models.parts.repr import shows_briefly

@@ -4,7 +4,10 @@ cannot say found out; then read again and again.
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import hashlib
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -17,10 +20,8 @@ from torch import Tensor
 
 from inference.base.hashing import digest_of
 from inference.base.steps import RunningSum
-from inference.base.streaming.flatten import numbers_of, with_numbers
 from inference.base.streaming.generic import Look, ProgramRows
-from inference.base.streaming.malloc_trim import give_back
-from inference.base.streaming.processes import Processes
+from inference.base.streaming.processes import Processes, numbers_of, with_numbers
 from inference.base.streaming.row_blocks import SAMPLE_ROWS, RowBlocks, drawn_rows
 from inference.base.streaming.sources import joined_rows, num_rows_in, rows_at
 from inference.programs.data import checks_data
@@ -537,3 +538,23 @@ def _assembled(
         tuple(names),
         sampled,
     )  # in one order of memory, so that sums have the same bits whatever the form of the rows
+
+
+def give_back() -> None:
+    """Give the system what nobody uses, of the C library where it can (glibc's heap keeps holes
+    between small objects) and of Arrow where it is at work.
+    """
+    trim = _trim()
+    if trim is not None:
+        trim(0)
+    arrow: Any = sys.modules.get("pyarrow")
+    if arrow is not None:
+        arrow.default_memory_pool().release_unused()
+
+
+@functools.cache
+def _trim() -> Callable[[int], int] | None:
+    try:
+        return ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):  # another C library, or another system
+        return None

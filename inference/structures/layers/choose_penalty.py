@@ -6,7 +6,7 @@ that graph without shrinkage.
    \tau]`.
 3. On each graph the model is fitted again, from there, without a penalty: the penalty's bias leaves
    the estimate.
-4. From the refit with the least extended BIC (:func:`inference.base.criteria.extended_bic`) edges
+4. From the refit with the least extended BIC (:func:`extended_bic`) edges
    are added and taken away while it falls (:mod:`inference.structures.layers.graph_search`; under
    exact EM only, where a refit is cheap and its likelihood known), and the model is fitted once
    more on the graph that is left. That is the answer.
@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from inference.base.checkpoint import Checkpoint
-from inference.base.criteria import extended_bic
 from inference.base.outcome import ConvergenceWarning, Outcome, PenaltyChoice
 from inference.base.progress import Progress
 from inference.base.structure import check_method, is_method, num_possible_free, num_settled
@@ -341,3 +340,24 @@ def _store(
     path: Path | None, problem: Problem, method: ChoosePenalty, start: Params
 ) -> Checkpoint | None:
     return None if path is None else Checkpoint(path, problem.fingerprint(method, start))
+
+
+def extended_bic(
+    value: float, price: float, num_free: int, num_possible: int, gamma: float = 1.0
+) -> float:
+    r"""Extended BIC (Chen and Chen 2008, doi:10.1093/biomet/asn034), :math:`-2 \ell + \nu \log N +
+    2 \gamma \log \binom{P}{\nu}`.
+
+    Args:
+        value: the log-likelihood, or the bound that stands in its place.
+        price: what BIC charges for the parameters, :math:`\nu \log N` where each is charged for all
+            N rows.
+        num_free: :math:`\nu`, parameters that are not zero; num_possible: P, those that could be.
+        gamma: 0 is BIC.
+    """
+    choices = (
+        math.lgamma(num_possible + 1)
+        - math.lgamma(num_free + 1)
+        - math.lgamma(num_possible - num_free + 1)
+    )
+    return -2 * value + price + 2 * (gamma * choices)

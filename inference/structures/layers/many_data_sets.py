@@ -1,5 +1,5 @@
 """Many data sets of one model of layers as one batched EM; see
-:mod:`inference.base.many_data_sets`.
+:mod:`inference.base.steps`.
 """
 
 from __future__ import annotations
@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from inference.base.many_data_sets import SET, without_set
-from inference.base.steps import EStep, Steps
+from inference.base.steps import SET, EStep, Steps, without_set
 from inference.programs.program import Params
 from inference.structures.layers.em_steps import LayeredSteps, TowerStatistics
 

@@ -15,10 +15,9 @@ import torch
 from torch import Tensor
 
 from inference.base.align import Alignment, Labels
+from inference.base.covariates import SITE, listed_terms, open_coefficients, standard_covariates
 from inference.base.draw_steps import DrawSteps
 from inference.base.gibbs import Gibbs
-from inference.base.given.separation import listed_terms, open_coefficients
-from inference.base.given.units import SITE, standard_covariates
 from inference.base.outcome import StartsWarning
 from inference.base.starts import StartSearch
 from inference.base.steps import Steps

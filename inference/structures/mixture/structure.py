@@ -19,9 +19,8 @@ from inference.base.component_laws.law import ComponentLaw
 from inference.base.component_laws.laws import law_of
 from inference.base.component_laws.units import measured, mixed_sizes, standard
 from inference.base.component_noise import NoiseDraws, numpy_generator
+from inference.base.covariates import listed_terms, open_coefficients, standard_covariates
 from inference.base.degenerate import shared_words, value_sums
-from inference.base.given.separation import listed_terms, open_coefficients
-from inference.base.given.units import standard_covariates
 from inference.base.starts import StartSearch
 from inference.base.steps import Steps
 from inference.base.structure import (
