@@ -23,8 +23,7 @@ def standard_covariates(
     known: Covariates,
     structure: Callable[[Any], Structure],
 ) -> Standard:
-    """The problem with standardised items and covariates, of which categories are columns of
-    numbers.
+    """Standardise items and covariates of a problem, categories as columns of numbers.
 
     Args:
         problem: as the user gave it, the covariates in the last columns of its data.
@@ -68,8 +67,7 @@ MOST_TERMS = 6  # that a warning names
 def open_coefficients(
     known: Covariates, coefficients: Tensor, columns: Tensor, weights: Tensor | None, apart: bool
 ) -> list[tuple[int, str, float]]:
-    """Coefficients that the rows leave open (:func:`~ppl_models.descriptions.logit.undetermined`):
-    their line, term and value, the largest first.
+    """Coefficients left open by the rows: line, term and value, the largest first.
 
     Args:
         coefficients: without restarts, (M, Q); columns: covariates of the rows, (N, P); weights:
@@ -92,4 +90,5 @@ def open_coefficients(
 
 
 def listed_terms(texts: list[str]) -> str:
+    """Join the first terms of a list for a message."""
     return ", ".join(texts[:MOST_TERMS]) + (", ..." if len(texts) > MOST_TERMS else "")

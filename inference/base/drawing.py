@@ -1,6 +1,4 @@
-"""The one door from a record up to what stands above it: pictures, tables and pages, known by name,
-opened when they are asked for.
-"""
+"""Lazy imports of pictures, tables and pages by name, and of modules that register themselves."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ def draw(picture: str, *args: Any, **settings: Any) -> Any:
 
 
 def ask(module: str, question: str, *args: Any, **settings: Any) -> Any:
-    """The answer of a public module to a question by its name, such as ``ask("report",
-    "write_report", fit, data, path)``.
-    """
+    """Ask a public module by name, as in ``ask("report", "write_report", fit, data, path)``."""
     return getattr(importlib.import_module(f"{PACKAGE}.{module}"), question)(*args, **settings)
 
 

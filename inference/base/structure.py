@@ -78,9 +78,7 @@ def num_counted(weights: Tensor) -> float:
 
 
 def open_sites(structure: Structure, program: Program) -> tuple[str, ...]:
-    """Continuous latents of the rows that the structure neither solves for nor integrates: an
-    engine must draw them.
-    """
+    """Continuous latents of the rows that an engine must draw."""
     settled = {*structure.local_sites, *structure.integrated_sites}
     return tuple(name for name in program.names("local") if name not in settled)
 
@@ -91,8 +89,7 @@ def sampled_sites(structure: Structure, program: Program) -> tuple[str, ...]:
 
 
 def refuse_open_sites(caller: str, structure: Structure, program: Program) -> None:
-    """Refuse continuous latents of the rows in one sentence, for engines and questions that sum
-    discrete latents out and draw nothing.
+    """Refuse continuous latents of the rows, for engines that sum discrete ones out.
 
     Raises:
         ValueError: naming the first of them, where it stands, and what to use instead.
@@ -152,9 +149,7 @@ class Structure:
 
     @property
     def covariates(self) -> Covariates | None:
-        """Columns at the end of a table on which the latents of its rows depend; None where they
-        depend on none.
-        """
+        """Covariates in the last columns of a table; None without any."""
         return None
 
     @classmethod
@@ -164,9 +159,7 @@ class Structure:
 
     @property
     def layers(self) -> tuple[GeneralizedLinearLayer, ...]:
-        """Layers of binary latents with generalised-linear children, bottom-up; none in most
-        programs.
-        """
+        """Layers of binary latents with generalised-linear children, bottom-up, if any."""
         return ()
 
     @property
@@ -175,14 +168,11 @@ class Structure:
         return None
 
     def observed_sites(self) -> tuple[str, ...]:
-        """Names of the observed sites where the description says them; () where only a run with
-        data can tell.
-        """
+        """Names of the observed sites where the description tells them, else ()."""
         return ()
 
     def bind(self, data: Any, weights: Tensor | None = None) -> Any:
-        """The model with what a fit takes from its data before it begins, such as the units of
-        columns; itself where that is nothing.
+        """Bind the model to its data: units of columns and the like.
 
         Args:
             data: checked; weights: how often each row counts, (N,); None for once.
@@ -194,8 +184,7 @@ class Structure:
         return None
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params | None:
-        """Parameters to start from, (R, ...); None for values drawn near zero on the unconstrained
-        scale.
+        """Parameters to start from, (R, ...); None for values near zero, unconstrained.
 
         Args:
             problem: model and data.
@@ -249,9 +238,7 @@ class Structure:
         )  # a chunk's program holds the shapes of one row
 
     def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor] | None:
-        """Log-likelihood and log-posterior, latents summed out, each (R,); None where that takes
-        too long.
-        """
+        """Log-likelihood and log-posterior (R,), latents summed out; None if too many."""
         if problem.weights is not None and (steps := self.steps(problem, 2**18, 1)) is not None:
             with torch.no_grad():
                 _, log_likelihood, log_prior = steps.e_step(params)
@@ -274,8 +261,7 @@ class Structure:
     def align(
         self, params: Params, reference: Mapping[str, Tensor], signs: bool = True
     ) -> Alignment | None:
-        """Parameters under the names of the latents that bring them nearest to ``reference``; None
-        where no names are known to be exchangeable.
+        """Align parameters with ``reference``; None where no latents are exchangeable.
 
         Args:
             params: by site name, without leading dims; reference: the same sites.
@@ -284,9 +270,7 @@ class Structure:
         return align_labels(params, reference, self.labels(), signs)
 
     def labels(self) -> tuple[Labels, ...]:
-        """Which latents may exchange names without changing the law; in the order they are to be
-        renamed.
-        """
+        """Labels of latents that may be exchanged, in the order of renaming."""
         return ()
 
     def at_bound(self, params: Params) -> list[str]:
@@ -294,15 +278,11 @@ class Structure:
         return []
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
-        """What in these estimates contradicts the names of the parameters or latents, as sentences
-        that name items and a remedy.
-        """
+        """Sentences on estimates that contradict the names of parameters or latents."""
         return []
 
     def stand_in(self) -> Any:
-        """Data of one row to run the program on where it is only asked what sites it has, for
-        programs that can draw no rows; None for all others.
-        """
+        """Data of one row for a program that can draw none; None for all others."""
         return None
 
     def complete_start(self, problem: Problem, params: Params) -> Params:
@@ -310,20 +290,15 @@ class Structure:
         return params
 
     def solve_local(self, params: Params, data: Any) -> Params:
-        """Point estimates of the local sites of the rows of ``data``, by site; nothing where there
-        are none.
-        """
+        """Point estimates of the local sites of ``data``, by site, if any."""
         return {}
 
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params | None:
-        """One draw of the observed sites of the shape of ``data``: its lengths, gaps and
-        covariates; None for any rows.
-        """
+        """Simulate with lengths, gaps and covariates of ``data``; None for any rows."""
         return None
 
     def as_tables(self, program: Program, values: Params) -> dict[str, Tensor]:
-        """Values of the observed sites as tables with one row a unit, (N, P), which a predictive
-        check compares.
+        """Tables (N, P) of the observed sites, one row a unit, for predictive checks.
 
         Args:
             program: with the data; values: by observed site, the data's or simulated.
@@ -331,9 +306,7 @@ class Structure:
         return tables_of(program, values)
 
     def why_no_standard_errors(self, params: Params) -> str | None:
-        """Why the curvature of the log-likelihood gives no standard errors of these estimates; None
-        where it does.
-        """
+        """Reason why the curvature gives no standard errors; None where it does."""
         if self.local_sites:
             return (
                 f"{', '.join(self.local_sites)} of the rows are estimated beside the parameters, so"
@@ -347,21 +320,15 @@ class Structure:
         return None
 
     def why_no_criteria(self, params: Params) -> str | None:
-        """Why AIC, BIC and their like, which charge for every free parameter, do not apply, and
-        what to use instead; None where they do.
-        """
+        """Reason why AIC, BIC and their like do not apply, with a remedy; None where they do."""
         return None
 
     def category_names(self, items: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """Names of the categories of the items that have some, by item; none where that is not
-        described.
-        """
+        """Category names by item, of the items that have some."""
         return {}
 
     def num_observations(self, problem: Problem) -> float:
-        """Sample size in an information criterion: rows, or the sum of their weights; unless rows
-        are sequences.
-        """
+        """Sample size of an information criterion: rows, their weights, or steps."""
         weights = problem.every_weight()
         return problem.num_rows if weights is None else num_counted(weights)
 
@@ -381,15 +348,11 @@ class Structure:
         return sum(value.numel() for value in params.values())
 
     def graphs(self, params: Params) -> dict[str, Tensor]:
-        """Which latents each child depends on, by the site of the loadings: whole numbers 0 and 1,
-        (num_children, num_parents); none where that is not described.
-        """
+        """Graph by the site of the loadings: 0 and 1, (num_children, num_parents), if described."""
         return {}
 
     def latent_means(self, program: Program, params: Params) -> Params:
-        """Posterior mean of every latent's value, by latent site; a categorical latent gives its
-        probabilities.
-        """
+        """Posterior mean of every latent, by site; probabilities of a categorical one."""
         return program.latent_means(params)
 
     def latent_modes(self, program: Program, params: Params) -> Params:
@@ -397,15 +360,11 @@ class Structure:
         return program.latent_modes(params)
 
     def expected_rows(self, program: Program, params: Params) -> Tensor | None:
-        """The program's rows as one expects their entries, latents averaged over their posterior,
-        in the shape of the data; None where the description does not say.
-        """
+        """Expected entries, latents averaged over their posterior, shaped as the data, or None."""
         return None
 
     def recommended(self, problem: Problem) -> Recommendation:
-        """Engine, start and restarts where the user names none; a program with discrete latents may
-        have several optima.
-        """
+        """Recommend engine, start and restarts where the user names none."""
         program = problem.program()
         sites = [site for site in program.sites if site.kind == "latent"]
         if (
@@ -506,15 +465,11 @@ class Problem:
         return len(first_tensor(self.data)) if self.rows is None else self.rows.num_rows
 
     def summed(self, of_rows: Callable[[Any, Tensor | None], S]) -> S:
-        """What a function makes of rows and their weights, a tensor, dict or record of sums over
-        them (:func:`~inference.base.steps.add_statistics`), of all rows.
-        """
+        """Sum a function of rows and weights (a tensor, dict or record) over all rows."""
         return of_rows(self.data, self.weights) if self.rows is None else self.rows.summed(of_rows)
 
     def summed_at(self, of_rows: Callable[[slice, Any], S]) -> S:
-        """As :meth:`summed`, of a function that is told where its rows lie among those in memory,
-        or among this process's.
-        """
+        """Sum a function of rows and of their place in memory or in this process."""
         return (
             of_rows(slice(None), self.data) if self.rows is None else self.rows.summed_at(of_rows)
         )
@@ -577,8 +532,7 @@ class Standard:
 def more_starts(
     structure: Structure, problem: Problem, init: str, num_starts: int, batch: int
 ) -> Params | None:
-    """Starts of one batch of a search, independent of those of other batches; None as in
-    :meth:`start`.
+    """Starts of one batch of a search; None as in :meth:`Structure.start`.
 
     Args:
         problem: model and data; its seed differs from batch to batch.
@@ -590,8 +544,7 @@ def more_starts(
 
 @functools.singledispatch
 def split_start(structure: Structure, problem: Problem, smaller: Params) -> Params | None:
-    """Parameters of this model, (1, ...), from those of the same model with one latent value or
-    latent less: its largest one split in two.
+    """Start (1, ...) from a model of one component less, its largest split; None if unknown.
 
     None where that is not known, or ``smaller`` is not one less.
 
@@ -606,9 +559,7 @@ def split_start(structure: Structure, problem: Problem, smaller: Params) -> Para
 def set_steps(
     structure: Structure, problem: Problem, sets: Tensor, chunk_elements: int, num_inner: int
 ) -> Steps[Any] | None:
-    """Halves of EM for data sets (S, N, J) side by side, as
-    :mod:`inference.base.steps` has them; None where there are none.
-    """
+    """Halves of EM for data sets (S, N, J) side by side; None where there are none."""
     return None
 
 
@@ -616,17 +567,13 @@ def set_steps(
 def drawn_together(
     structure: Structure, problem: Problem, params: Params, apart: float
 ) -> Params | None:
-    """Parameters, without restarts, whose classes lie ``apart`` times as far from one another:
-    1 as in ``params``, 0 all alike; None where unknown.
-    """
+    """Parameters with classes at ``apart`` times their distance: 1 as they are, 0 all alike."""
     return None
 
 
 @functools.singledispatch
 def canonical_for_data(structure: Structure, problem: Problem, params: Params) -> Params:
-    """Of all parameters that fit these data exactly as well by another naming of the latents,
-    those whose names are easiest to read; itself where latents can be renamed as a whole alone,
-    which is what :meth:`canonical` and :meth:`labels` are for.
+    """Equally likely parameters whose latents, renamed within the data, are easiest to read.
 
     Args:
         problem: model and data.
@@ -663,16 +610,13 @@ def can_sum_out(structure: Structure, program: Program) -> bool:
 def component_noise(
     structure: Structure, params: Params, data: Tensor, generator: Generator, num_draws: int
 ) -> NoiseDraws | None:
-    """Draws of the noise of every component given the data (see
-    :mod:`inference.base.component_noise`), or None.
-    """
+    """Draws of the noise of every component given the data, or None."""
     return None
 
 
 @functools.singledispatch
 def refused_rows(structure: Structure, data: Any) -> Tensor | None:
-    """Rows that a fit refuses though the model may draw them, bool (N,): in simulated data they
-    are drawn again.
+    """Rows that a fit refuses and the model may draw, bool (N,), or None.
 
     None if there are none.
     """
@@ -693,16 +637,13 @@ def threshold_labels(structure: Structure, items: Sequence[str]) -> list[str]:
 
 @functools.singledispatch
 def predictor_names(structure: Structure, items: Sequence[str]) -> list[str]:
-    """Names of the predictors that are linear in latents, where an item of categories has
-    several.
-    """
+    """Predictor names, where an item of categories has several."""
     return []
 
 
 @functools.singledispatch
 def category_chances(structure: Structure, params: Params) -> Tensor:
-    """Probabilities of all categories of all items that have some, (K, P), item after item as
-    :meth:`category_names` has them.
+    """Category probabilities of all items that have some, (K, P), item after item.
 
     Raises:
         ValueError: for a model without such items.
@@ -715,8 +656,7 @@ def category_chances(structure: Structure, params: Params) -> Tensor:
 
 @functools.singledispatch
 def as_numbers(structure: Structure, table: Tensor) -> Tensor:
-    """An observed table (..., J) in columns whose means and correlations say something, (...,
-    P): of categories their indicators.
+    """Numeric columns (..., P) of an observed table (..., J), categories as indicators.
 
     Args:
         table: as the model takes it, NaN where missing.
@@ -726,72 +666,55 @@ def as_numbers(structure: Structure, table: Tensor) -> Tensor:
 
 @functools.singledispatch
 def normal_scales(structure: Structure, params: Params) -> NormalScales | None:
-    """The variances of normal laws among the parameters, for intervals from few rows; None
-    where there are none.
-    """
+    """Variances of normal distributions among the parameters, for small-sample intervals."""
     return None
 
 
 @functools.singledispatch
 def unlisted_sites(structure: Structure) -> tuple[tuple[str, ...], str]:
-    """Sites whose numbers say nothing one by one, such as weights of networks, and in a
-    sentence what they are and where; a summary leaves them out.
-    """
+    """Sites left out of a summary, such as weights of networks, and a sentence on them."""
     return (), ""
 
 
 @functools.singledispatch
 def dispersion_items(structure: Structure, items: Sequence[str]) -> list[str]:
-    """The items whose family has a dispersion, in the order of the dispersion vector; none
-    where that is not described.
-    """
+    """Items whose family has a dispersion, in the order of the dispersion vector."""
     return []
 
 
 @functools.singledispatch
 def column_levels(structure: Structure, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Names of the categories of every column that may hold some, those that are given among
-    them, by column.
-    """
+    """Category names of every column that may hold some, covariates among them."""
     return structure.category_names(names)
 
 
 @functools.singledispatch
 def num_density_items(structure: Structure, num_items: int) -> int:
-    """How many of the items the model gives a density, as against a probability; 0 where that
-    is not described.
-    """
+    """Number of items with a density, as against a probability; 0 if not described."""
     return 0
 
 
 @functools.singledispatch
 def bic_price(structure: Structure, problem: Problem, params: Params) -> float | None:
-    """The sum over free parameters of the log of the observations that each is read from, where
-    these differ between parameters; None where all are read from all rows.
-    """
+    """Sum of logs of the observations behind each parameter; None where all rows are."""
     return None
 
 
 @functools.singledispatch
 def num_possible_free(structure: Structure, params: Params) -> int | None:
-    """Out of how many the free parameters were chosen, where a graph is estimated; None where
-    nothing is chosen.
-    """
+    """Number of parameters that the free ones were chosen from; None where nothing is chosen."""
     return None
 
 
 @functools.singledispatch
 def num_settled(structure: Structure, params: Params) -> int:
-    """How many of the free parameters are free whatever the graph, and are not counted among
-    those that it is chosen from.
-    """
+    """Number of parameters outside the graph: free, and not candidates of the selection."""
     return 0
 
 
 @functools.singledispatch
 def singular_values(structure: Structure, problem: Problem, depth: int, num_values: int) -> Tensor:
-    """Leading singular values of what layer ``depth`` (counted from 0) explains: its children,
-    linearised (but for observed bits) and centred.
+    """Leading singular values of the linearised, centred children of layer ``depth``.
 
     Raises:
         ValueError: for a model that does not describe its layers.
@@ -813,9 +736,7 @@ def check_rank(structure: Structure, problem: Problem) -> None:
 
 @functools.singledispatch
 def candidate_families(structure: Structure) -> tuple[Any, ...]:
-    """Models among which law and number of components are chosen together, the first contained
-    in the others; () where no rule counts them.
-    """
+    """Candidate models for order selection, each nested in the next, or ()."""
     return ()
 
 
@@ -833,7 +754,5 @@ def marginal_rows(structure: Structure, program: Program, params: Params) -> Ten
 
 @functools.singledispatch
 def conditional_log_likelihoods(structure: Structure, params: Params, data: Any) -> Tensor:
-    """Log-likelihood of each row given parameters and its local sites, (N,); for models with
-    local sites.
-    """
+    """Log-likelihood of each row given parameters and local sites, (N,)."""
     raise NotImplementedError(f"{type(structure).__name__} does not define conditional_rows")

@@ -1,5 +1,4 @@
-r"""Normal guides for the parameters of a program, as Pyro's automatic guides, in units of the
-posterior's own curvature.
+r"""Normal guides in units of the posterior's curvature, as Pyro's automatic guides.
 
 Pyro's guides measure every coordinate of the unconstrained scale alike; a loading known to 0.1
 inside an interval of length 2,000 and a probability known to 0.1 differ there by a factor of

@@ -80,9 +80,7 @@ class _Point:
 
 @dataclass(frozen=True, eq=False)
 class _Tree:
-    """A stretch of trajectory: its ends in time, a point drawn from it, and whether it must not be
-    continued.
-    """
+    """Stretch of trajectory: its ends in time, a draw from it, and whether it must stop."""
 
     left: _Point
     right: _Point
@@ -227,8 +225,7 @@ def _turns(momentum_sum: Array, left: _Point, right: _Point) -> bool:
 
 @dataclass(frozen=True)
 class DualAveraging:
-    """Step size that brings the acceptance to a target (Hoffman and Gelman 2014, section 3.2, with
-    their constants).
+    """Dual averaging of the step size (Hoffman and Gelman 2014, section 3.2).
 
     Args:
         center: log of ten times the first step size.

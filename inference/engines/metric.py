@@ -1,5 +1,4 @@
-r"""The mass matrix of a Hamiltonian sampler, from the points of its warm-up and the slopes of the
-density at them.
+r"""Mass matrix of a Hamiltonian sampler, from points of the warm-up and slopes there.
 
 With points z of covariance :math:`C_z` and slopes :math:`g = \nabla \log p(z)` of covariance
 :math:`C_g`, the inverse mass matrix :math:`\Sigma` that leaves the density least different from a

@@ -237,9 +237,7 @@ class NUTS:
 
 @dataclasses.dataclass(eq=False)
 class Chain:
-    """All that a chain needs to go on after any transition; its random numbers follow from seed,
-    chain and iteration.
-    """
+    """State of a chain; its random numbers follow from seed, chain and iteration."""
 
     position: Array
     log_density: float
@@ -383,8 +381,7 @@ class Run:
 
 
 def window_ends(num_warmup: int) -> tuple[int, ...]:
-    """Iterations at which the metric is updated; the first one begins the gathering of draws for
-    it.
+    """Iterations at which the metric is updated; the first begins the gathering of draws.
 
     An initial stretch of 75 transitions, windows of 25, 50, 100, ..., and 50 at the end for the
     step size, or 15, 75 and 10 per cent of a warm-up shorter than 150.
@@ -449,8 +446,7 @@ MOST_SETS = 25  # at once: every chain's parameters meet the rows of all of them
 def draws_of_sets(
     method: NUTS, program: Program, num_sets: int, starts: Sequence[Params], seed: int
 ) -> list[Params]:
-    """NUTS on several data sets of equally many rows, all chains in one batch; each data set adapts
-    on its own.
+    """Draw from several data sets of equally many rows by NUTS, all chains in one batch.
 
     Args:
         method: the sampler; ``warm_start`` is not used.

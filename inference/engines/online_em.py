@@ -32,8 +32,7 @@ RANK_STRIDE = 7_368_787  # and of two processes
 
 @dataclass(frozen=True)
 class OnlineEM:
-    r"""Passes of stepwise EM (O. Cappe and E. Moulines 2009, doi:10.1111/j.1467-9868.2009.00698.x)
-    before the iterations of exact EM: ``fit(model, blocks, EM(start=OnlineEM()))``.
+    r"""Stepwise EM (Cappe and Moulines 2009, doi:10.1111/j.1467-9868.2009.00698.x) before EM.
 
     An iteration of EM reads all N rows to renew the parameters once. Where rows are many, far fewer
     say where to go. Let :math:`s(x; \theta)` be the expected complete-data statistics of a row. EM
@@ -182,9 +181,7 @@ class OnlineEM:
     def _batches(
         self, problem: Problem, number: int, per_pass: int
     ) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """This process's rows of one pass and their weights, (n, ...) and (n,) each: as many
-        batches in all processes, whatever their rows.
-        """
+        """Rows of one pass in batches with weights, as many batches in all processes."""
         processes = Processes() if problem.rows is None else problem.rows.processes
         generator = torch.Generator().manual_seed(
             (problem.seed + SEED_STRIDE * number + RANK_STRIDE * processes.rank) % 2**63
@@ -252,9 +249,7 @@ def _of_batch(
     params: Params,
     batches: Iterator[tuple[Tensor, Tensor | None]],
 ) -> tuple[Any, Tensor, Tensor, Tensor]:
-    """Statistics of the next batch, of all processes; and what they make one expect of all N rows,
-    in one vector, and of their log-likelihood (R,); the log-prior (R,).
-    """
+    """Statistics of the next batch, and what they predict of all N rows; log-prior (R,)."""
 
     def sums(rows: Tensor, weights: Tensor | None) -> dict[str, Any]:
         statistics, log_likelihood, log_prior = steps.on(rows, weights).e_step(params)
@@ -284,9 +279,7 @@ def _of_batch(
 
 
 def _finite(new: Params, old: Params) -> Params:
-    """New parameters of the restarts where all are numbers: rows seen so far may say nothing of
-    some of them, such as of a group that has none among them.
-    """
+    """New parameters of restarts where all are finite, else the old ones."""
     fine = torch.stack(
         [value.reshape(len(value), -1).isfinite().all(1) for value in new.values()]
     ).all(0)
@@ -304,9 +297,7 @@ def beside(path: Path) -> Path:
 
 
 def _refuse_rows(problem: Problem, steps: Steps[Any], start: Params) -> None:
-    """Refuse statistics that hold every row, such as those from which degrees of freedom are
-    read.
-    """
+    """Refuse statistics that hold every row, as those of degrees of freedom do."""
     try:
         numbers_of(steps.on(problem.data[:1]).e_step(start)[0])
     except ValueError as error:

@@ -1,6 +1,4 @@
-"""Stochastic-approximation EM: latents drawn by Gibbs sweeps, statistics averaged with falling
-steps.
-"""
+"""Stochastic-approximation EM: Gibbs draws of latents, statistics with falling steps."""
 
 from __future__ import annotations
 
@@ -43,8 +41,7 @@ FIRST_SWEEPS = 4  # from the prior towards the posterior, at the start's paramet
 
 @dataclass(frozen=True)
 class SAEM:
-    r"""Stochastic-approximation EM (Delyon, Lavielle and Moulines 1999, doi:10.1214/aos/1018031103)
-    with Gibbs draws.
+    r"""Stochastic-approximation EM (Delyon et al. 1999, doi:10.1214/aos/1018031103).
 
     Iteration t draws the latents of all rows by ``num_draws`` Gibbs sweeps, averages the
     statistics,
@@ -129,9 +126,7 @@ class SAEM:
 
     @property
     def spread(self) -> float:
-        """How far apart, relative to their length, the estimates of two restarts of one optimum may
-        lie: the stopping rule leaves each a few times ``tolerance`` away from it.
-        """
+        """Largest relative distance between restarts of one optimum."""
         return SPREAD * self.tolerance
 
     def steps(self, problem: Problem) -> DrawSteps:
@@ -144,9 +139,7 @@ class SAEM:
         return GenericDraws(GenericGibbs(program), self.num_kept)
 
     def step(self, iteration: int, lead: int) -> float:
-        """rho of an iteration, counted from 0, when the first ``lead`` are burn-in and relaxed
-        ones.
-        """
+        """Step size rho of an iteration, counted from 0, after ``lead`` burn-in ones."""
         slow = (max(1, self.num_burn_in) / (1 + min(iteration, lead))) ** self.rate
         return cast(
             float, min(1.0, slow) * (1 + max(0, iteration - lead) / self.window) ** -self.rate
@@ -311,8 +304,7 @@ class SAEM:
 
 @dataclass(frozen=True)
 class SAEMState:
-    """Everything a resumed run needs; its size does not depend on the iteration, but for the
-    history.
+    """State of a resumed run, whose size depends on iterations by its history alone.
 
     Args:
         params: (R, ...); latents: (R, K, N) by site; averages: of statistics, empty in the burn-in.
@@ -372,9 +364,7 @@ class SAEMState:
         per_pass: int,
         seconds: float,
     ) -> SAEMState:
-        """Record one iteration; at the end of a window, compare its iterates with those of the
-        window before.
-        """
+        """Record one iteration; at the end of a window, compare it with the one before."""
         state = replace(
             self,
             params=params,
@@ -426,9 +416,7 @@ class SAEMState:
         )
 
     def _settled(self, tolerance: float, num_windows: int) -> Tensor:
-        """Which restarts neither drift nor scatter by more than the tolerance, (R,); see
-        :class:`SAEM`.
-        """
+        """Restarts that neither drift nor scatter beyond the tolerance, (R,); see :class:`SAEM`."""
         size = _norm(list(self.estimate().values()))
         drift = _norm([(m[2] + m[3] - m[0] - m[1]) / 2 for m in self.halves.values()])
         noise = (
@@ -448,9 +436,7 @@ class SAEMState:
         )
 
     def estimate(self) -> Params:
-        """The averaged parameters; one that was zero in most iterations is zero, another its mean
-        where it was not.
-        """
+        """Averaged parameters; zero where zero in most iterations."""
         if not self.mean:
             return self.params
         return {

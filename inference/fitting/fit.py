@@ -263,9 +263,7 @@ def fit(
 def _searched(
     search: StartSearch, method: Method, problem: Problem, init: Any, bar: Any, path: Path | None
 ) -> Params:
-    """Where rows come in blocks: the best estimate (1, ...) for the sample, found as for rows in
-    memory.
-    """
+    """Best estimate (1, ...) for the sample of rows in blocks."""
     assert problem.rows is not None
     sample = dataclasses.replace(problem, rows=None)
     beside = (
@@ -303,9 +301,7 @@ def fit_from(
 
 
 def _standard(problem: Problem, method: Method) -> Standard | None:
-    """The problem in units in which engines work best; None where these are the data's, or where
-    the engine's settings are in units of the data.
-    """
+    """Problem in standard units; None where the engine works in those of the data."""
     return (
         None
         if getattr(method, "in_units_of_the_data", False)
@@ -338,9 +334,7 @@ def _batches(problem: Problem, init: Any, num_starts: int) -> Callable[[int], Pa
 def _start(
     problem: Problem, standard: Standard | None, init: str | Params | Fit, num_restarts: int
 ) -> Params:
-    """Where the engine starts, in the units in which it works; a user's own parameters are in those
-    of the data.
-    """
+    """Start of the engine in its units; a user's parameters are in those of the data."""
     if isinstance(init, str):
         if init not in ("spectral", "random"):
             raise ValueError(
@@ -395,9 +389,7 @@ def _outside(support: Any, value: torch.Tensor) -> str:
 
 
 def _unconstrained_start(problem: Problem, num_restarts: int) -> Params:
-    """Uniform in (-2, 2) on the unconstrained scale, as Pyro's ``init_to_uniform``; continuous
-    latents that must be drawn have a start too.
-    """
+    """Uniform start in (-2, 2), unconstrained, as Pyro's ``init_to_uniform``."""
     program = problem.program()
     draw = program.draw_prior(
         1, problem.seed, local=bool(sampled_sites(problem.structure, program))
@@ -609,9 +601,7 @@ def in_units_of_the_data(outcome: Outcome, problem: Problem, standard: Standard)
     of_priors = of_rows + _log_prior(problem, params) - _log_prior(standard.problem, outcome.params)
 
     def constant(name: str) -> float:
-        """Of a bound, and of a density of coordinates without units, only the rows' part
-        changes.
-        """
+        """Constant of a change of units: rows alone for a bound or an unconstrained density."""
         return (
             of_priors
             if ("log-posterior" in name or "log-prior" in name) and "unconstrained" not in name

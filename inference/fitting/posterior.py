@@ -1,6 +1,4 @@
-"""What a fitted model says of rows: latents, log-likelihoods, reconstructions, and rows drawn from
-it.
-"""
+"""Posterior of rows under a fit: latents, log-likelihoods, reconstructions, draws."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ OF_ROWS = "log_likelihood"
 
 
 def chunks(fit: FitRecord, data: Any) -> Iterator[Program]:
-    """The program on consecutive chunks of rows, or on all of ``data`` where it is no table; rows
-    in blocks go by block after block.
-    """
+    """Run the program on consecutive chunks of rows; block after block where rows come so."""
     data = in_blocks(fit.model, data)
     for part in data if isinstance(data, RowBlocks) else [data]:
         yield from _chunks(fit, part)
@@ -134,8 +130,7 @@ def refuse_open(fit: FitRecord, program: Program) -> None:
 def posterior_latents(
     fit: FitRecord, data: Any, out: str | Path | None = None
 ) -> dict[str, Tensor]:
-    """P(latent = 1 | row), (N, K) by latent site of K bits; for a latent of one value a row
-    (categorical, or one bit) the probability of each value, (N, number of values).
+    """Posterior P(latent = 1 | row), (N, K) by site of bits, or (N, values) of one latent.
 
     Of a latent outside the plates over rows, the probability of each value in the shape of its
     site.
@@ -165,9 +160,7 @@ def posterior_latents(
 
 
 def sums_out(fit: FitRecord, program: Program) -> bool:
-    """Whether the latents can be summed over: few values, and no continuous latents left to
-    integrate.
-    """
+    """Tell whether the latents can be summed out: few values, none continuous."""
     structure = fit.structure
     settled = {*structure.local_sites, *structure.integrated_sites}
     return can_sum_out(structure, program) and set(program.names("local")) <= settled
@@ -191,8 +184,7 @@ def _sweeps(
 
 
 def decode_latents(fit: FitRecord, data: Any) -> dict[str, Tensor]:
-    """The most probable value of each latent site, jointly over a layer's entries, (N, K) by latent
-    site.
+    """Most probable value of each latent site, jointly over a layer's entries, (N, K).
 
     Given the activities, where the model has such local sites: those of the rows in ``data`` are
     solved for. Where the configurations are too many to sum over, entry by entry.
@@ -212,18 +204,14 @@ def decode_latents(fit: FitRecord, data: Any) -> dict[str, Tensor]:
 def _latent_modes(
     fit: FitRecord, program: Program, params: Params, means: dict[str, Tensor]
 ) -> dict[str, Tensor]:
-    """The most probable values, from the posterior means where the configurations are too many to
-    sum over.
-    """
+    """Most probable values, from posterior means where configurations are too many."""
     if sums_out(fit, program):
         return fit.structure.latent_modes(program, params)
     return {name: (means[name] > 0.5).to(means[name]) for name in program.names("latent")}
 
 
 def everything_of_rows(fit: FitRecord, data: Any) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """What :func:`posterior_latents` and :func:`decode_latents` say, in one go, and among the first
-    the continuous latents of the rows.
-    """
+    """Posterior means, with continuous latents of the rows, and modes in one pass."""
 
     def both(fit: FitRecord, program: Program, params: Params) -> dict[str, Tensor]:
         means = _latent_means(fit, program, params)
@@ -244,8 +232,7 @@ def everything_of_rows(fit: FitRecord, data: Any) -> tuple[dict[str, Tensor], di
 
 
 def log_likelihood_rows(fit: FitRecord, data: Any, out: str | Path | None = None) -> Tensor:
-    """Log-likelihood of each row, latents summed out, (N,); () for a program without a plate over
-    rows.
+    """Log-likelihood of each row, latents summed out, (N,); () without a plate over rows.
 
     Given the activities, where the model has such local sites: those of the rows in ``data`` are
     solved for. Where the configurations are too many to sum over, a stochastic lower bound of it:
@@ -279,9 +266,7 @@ def log_likelihood_rows(fit: FitRecord, data: Any, out: str | Path | None = None
 
 @torch.enable_grad()
 def reconstruct(fit: FitRecord, data: Any) -> Tensor:
-    """Every entry as one expects it of the row's latents, averaged over their posterior, (N, J); of
-    an item with categories the code of the most probable one; of a factorization the mean at the
-    activities that suit the row best.
+    """Expected entries given the row's latents, (N, J); the modal code of categories.
 
     Raises:
         ValueError: for a model of which such expectations are not known.

@@ -1,6 +1,4 @@
-"""What a fit predicts of new rows, as plain arrays: latents, their probabilities, and how well the
-rows are described.
-"""
+"""Predictions for new rows as plain arrays: latents, probabilities, score, imputed data."""
 
 from __future__ import annotations
 
@@ -51,8 +49,7 @@ def predicted(fit: FitRecord, data: Any, site: str | None = None) -> np.ndarray:
 
 
 def probabilities(fit: FitRecord, data: Any, site: str | None = None) -> np.ndarray:
-    """The posterior of one latent in each row: of each of its values, or P(latent = 1) of each of
-    its bits.
+    """Posterior of one latent in each row: of each value, or P(latent = 1) of each bit.
 
     Args, Raises: as :func:`predicted`.
     """
@@ -61,8 +58,7 @@ def probabilities(fit: FitRecord, data: Any, site: str | None = None) -> np.ndar
 
 
 def score(fit: FitRecord, data: Any) -> float:
-    """The mean over rows (sequences) of the log-likelihood, latents summed out; given the
-    activities, where the model has such local sites.
+    """Mean log-likelihood of a row (sequence), latents summed out.
 
     Where the configurations are too many to sum over, a stochastic lower bound of it.
 
@@ -107,8 +103,7 @@ def whole_numbers(values: Tensor) -> np.ndarray:
 
 
 def fill_missing(fit: FitRecord, data: Any) -> Any:
-    """The data with what the fit expects of its row in place of every missing entry; all others are
-    as they were.
+    """Impute missing entries by their expectation given the row; all others stay.
 
     A number is its expectation (of a yes-or-no item the probability of yes), a category the most
     probable one. One value stands for what is not known, so that filled columns vary less than

@@ -92,8 +92,7 @@ def problem_of_blocks(
     weights: Any = None,
     method: Method | None = None,
 ) -> Problem:
-    """As :func:`problem_of`, of rows that come in blocks, all of which are read once; for engines
-    that know that its data are a sample.
+    """Problem of rows in blocks, read once; its data are a sample.
 
     Raises:
         ValueError: as there; for a model whose M-step wants its rows in memory.
@@ -152,8 +151,7 @@ def problem_of_blocks(
 
 
 def in_blocks(model: Callable[..., Any], data: Any, method: Method | None = None) -> Any:
-    """Memory maps and Arrow data sets of more than one block as blocks, where they can be fitted
-    so; whatever else as it is, and small Arrow data sets as a frame.
+    """Convert memory maps and Arrow data sets of several blocks to row blocks.
 
     Args:
         model: the program; data: what the user gave.
@@ -192,8 +190,7 @@ def _solves(structure: Structure, method: Method | None) -> bool:
 def check_blocks(
     model: Any, blocks: RowBlocks, method: Method | None, init: Any, num_restarts: int | None
 ) -> None:
-    """Refuse, before any row is read, an engine that needs all rows at once, and processes with
-    other settings.
+    """Refuse engines that need all rows at once, before any row is read.
 
     Args:
         model: the program; blocks: the rows.
@@ -213,9 +210,7 @@ def check_blocks(
 
 
 def check_engine(structure: Structure, method: Method) -> None:
-    """Refuse an engine that is not EM by sums over rows, nor one that solves the rows of a
-    block.
-    """
+    """Refuse engines that are neither EM by sums over rows nor solve a block's rows."""
     if Capability.LOCAL_BLOCKS in structure.capabilities and not _solves(structure, method):
         raise ValueError(
             f"RowBlocks: this {type(structure.model).__name__} is fitted from rows in blocks by"

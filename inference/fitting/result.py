@@ -1,6 +1,4 @@
-"""What a fit is to its user: a record of the estimate, and one-line doors to all that can be asked
-of it.
-"""
+"""Fit of a model: the record of the estimate, and one-line doors to every question."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ import torch
 from torch import Tensor
 
 from inference.base import drawing
-from inference.fitting import criteria, export, impute, posterior, predict, storage, tabular
+from inference.fitting import export, posterior, predict, storage, tabular
 from inference.fitting.names import Names
 from inference.fitting.posterior import posterior_latents
 from inference.fitting.record import FitRecord
@@ -31,9 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Fit(FitRecord):
-    """A fitted model: the fields of :class:`~inference.fitting.record.FitRecord`, and what can be
-    asked of them.
-    """
+    """Fitted model: a :class:`~inference.fitting.record.FitRecord` and its questions."""
 
     def __repr__(self) -> str:
         return f"Fit of {self.model_name}\n{lines_of(facts_of(self))}"
@@ -44,8 +40,7 @@ class Fit(FitRecord):
     # ---------------------------------------------------------------- rows
 
     def posterior_latents(self, data: Any, out: str | Path | None = None) -> dict[str, Tensor]:
-        """P(latent = 1 | row), (N, K) by latent site; for a categorical latent the probability of
-        each value.
+        """Posterior P(latent = 1 | row), (N, K) by site; probabilities of a categorical one.
 
         Given the activities, where the model has such local sites: those of the rows in ``data``
         are solved for. Where the configurations are too many to sum over, the mean of 200 Gibbs
@@ -61,8 +56,7 @@ class Fit(FitRecord):
         return posterior.posterior_latents(self, data, out)
 
     def decode_latents(self, data: Any) -> dict[str, Tensor]:
-        """The most probable value of each latent site, jointly over a layer's entries, (N, K) by
-        latent site.
+        """Most probable value of each latent site, jointly over a layer's entries, (N, K).
 
         Given the activities, where the model has such local sites: those of the rows in ``data``
         are solved for. Where the configurations are too many to sum over, entry by entry.
@@ -70,8 +64,7 @@ class Fit(FitRecord):
         return posterior.decode_latents(self, data)
 
     def log_likelihood_rows(self, data: Any, out: str | Path | None = None) -> Tensor:
-        """Log-likelihood of each row, latents summed out, (N,); () for a program without a plate
-        over rows.
+        """Log-likelihood of each row, latents summed out, (N,); () without a plate over rows.
 
         Given the activities, where the model has such local sites: those of the rows in ``data``
         are solved for. Where the configurations are too many to sum over, a stochastic lower bound
@@ -84,8 +77,7 @@ class Fit(FitRecord):
         return posterior.log_likelihood_rows(self, data, out)
 
     def reconstruct(self, data: Any) -> Tensor:
-        """Every entry as one expects it of its row, latents averaged over their posterior, (N, J);
-        see :func:`inference.fitting.posterior.reconstruct`.
+        """Expected entries given the row's latents, (N, J).
 
         Of a number its mean (of a yes-or-no item the probability of yes), of an item with
         categories the code of the most probable one; entries that are missing have an expectation
@@ -97,10 +89,8 @@ class Fit(FitRecord):
         return posterior.reconstruct(self, data)
 
     def fill_missing(self, data: Any) -> Any:
-        """The data with what the fit expects in place of every missing entry; see
-        :func:`inference.fitting.predict.fill_missing`.
-        """
-        return impute.fill_missing(self, data)
+        """Impute missing entries; see :func:`inference.fitting.predict.fill_missing`."""
+        return predict.fill_missing(self, data)
 
     def simulate(self, num_rows: int, seed: int = 0) -> dict[str, Tensor]:
         """Rows drawn from the fitted program: latents and items, (num_rows, ...) by site.
@@ -130,8 +120,7 @@ class Fit(FitRecord):
         names: Names | None = None,
         always: bool = False,
     ) -> pd.DataFrame:
-        """Every estimate by its name, with its error and interval where there is one: a pandas
-        frame.
+        """Summary of estimates by name, with errors and intervals if any: a pandas frame.
 
         Posterior draws have intervals at hand. A point estimate needs ``data``, the rows of the
         fit, for standard errors; the column ``interval`` says where each interval comes from, or
@@ -150,9 +139,7 @@ class Fit(FitRecord):
         return drawing.ask("estimates", "summary_of", self, data, level, names, always)
 
     def plot(self, data: Any = None, names: Names | None = None) -> Any:
-        """One picture of what was found, a matplotlib figure; see
-        :func:`inference.plots.plot_fit`.
-        """
+        """Plot the fit as one matplotlib figure; see :func:`inference.plots.plot_fit`."""
         return drawing.draw("plot_fit", self, data, names)
 
     def report(
@@ -162,8 +149,7 @@ class Fit(FitRecord):
         image_shape: tuple[int, int] | None = None,
         names: Names | None = None,
     ) -> Path:
-        """One page in HTML with estimates, pictures and checks; see
-        :func:`inference.report.write_report`.
+        """Write one page in HTML; see :func:`inference.report.write_report`.
 
         Args:
             path: the file, or an existing folder, for ``report.html`` in it.
@@ -184,39 +170,27 @@ class Fit(FitRecord):
 
     @property
     def frames(self) -> dict[str, pd.Series | pd.DataFrame]:
-        """The estimates by site, for pandas, under the names of items, latents and categories; see
-        :func:`inference.fitting.tabular.frames_of`.
-        """
+        """Frames of the estimates by site, under the names of items, latents and categories."""
         return tabular.frames_of(self)
 
     def to_xarray(self, names: Names | None = None) -> xr.Dataset:
-        """The estimates as an ``xarray.Dataset`` with named dims; see
-        :func:`inference.fitting.tabular.to_xarray`.
-        """
+        """Estimates as an ``xarray.Dataset`` with named dims."""
         return tabular.to_xarray(self, names)
 
     def posterior_frame(self, data: Any, names: Names | None = None) -> pd.DataFrame:
-        """One line a row under the index of ``data``: probabilities of the latents, and the most
-        probable ones; see :func:`inference.fitting.tabular.posterior_frame`.
-        """
+        """Posterior of each row as a frame: probabilities, and the most probable values."""
         return tabular.posterior_frame(self, data, names)
 
     def predict(self, data: Any, site: str | None = None) -> np.ndarray:
-        """The most probable class of each row, or its bits; see
-        :func:`inference.fitting.predict.predicted`.
-        """
+        """Most probable class of each row, or its bits."""
         return predict.predicted(self, data, site)
 
     def predict_proba(self, data: Any, site: str | None = None) -> np.ndarray:
-        """P(class | row), or P(bit = 1 | row) of each bit; see
-        :func:`inference.fitting.predict.probabilities`.
-        """
+        """Class probabilities of each row, or P(bit = 1 | row)."""
         return predict.probabilities(self, data, site)
 
     def score(self, data: Any) -> float:
-        """The mean log-likelihood of a row, latents summed out; see
-        :func:`inference.fitting.predict.score`.
-        """
+        """Mean log-likelihood of a row, latents summed out."""
         return predict.score(self, data)
 
     # ---------------------------------------------------------------- criteria
@@ -224,42 +198,35 @@ class Fit(FitRecord):
     @property
     def aic(self) -> float:
         """-2 log-likelihood + 2 a free parameter; smaller is better."""
-        return criteria.aic(self)
+        return aic(self)
 
     @property
     def aicc(self) -> float:
-        """AIC for few rows; refused where there are fewer than two rows more than free
-        parameters.
-        """
-        return criteria.aicc(self)
+        """AIC for few rows, which must exceed the free parameters by two."""
+        return aicc(self)
 
     @property
     def sabic(self) -> float:
         """BIC with the number of rows adjusted; see :func:`inference.fitting.result.sabic`."""
-        return criteria.sabic(self)
+        return sabic(self)
 
     @property
     def caic(self) -> float:
         """BIC + the number of free parameters."""
-        return criteria.caic(self)
+        return caic(self)
 
     def icl(self, data: Any) -> float:
-        """BIC + twice the entropy of the rows' classes; see
-        :func:`inference.fitting.result.icl`.
-        """
-        return criteria.icl(self, data)
+        """BIC + twice the entropy of the rows' classes."""
+        return icl(self, data)
 
     def entropy_r2(self, data: Any) -> float:
-        """How well the rows' classes are told apart, 0 to 1; see
-        :func:`inference.fitting.result.entropy_r2`.
-        """
-        return criteria.entropy_r2(self, data)
+        """Separation of the rows' classes, 0 to 1."""
+        return entropy_r2(self, data)
 
     # ---------------------------------------------------------------- files
 
     def save(self, path: str | Path) -> None:
-        """Write the fit as a folder with ``fit.safetensors``, which holds tensors and a JSON record
-        and no code.
+        """Save the fit as a folder with ``fit.safetensors``: tensors, a JSON record, no code.
 
         Raises:
             ValueError: if ``path`` is a file, or the model is not a dataclass of plain fields.
@@ -345,8 +312,7 @@ def icl(fit: FitRecord, data: Any) -> float:
 
 
 def entropy_r2(fit: FitRecord, data: Any) -> float:
-    """How certain the posterior is of the classes of the rows: 1 where every row is certain, 0
-    where no row says anything.
+    """Certainty of the posterior of classes: 1 where every row is certain, 0 where none is.
 
     The posterior takes the estimates for the truth and is too sure where rows are few;
     ``inference.inspection.class_accuracy`` corrects for that.

@@ -1,6 +1,4 @@
-"""Which rows count, and how often: those that a fit leaves out where it is asked to, and weights,
-checked before any work.
-"""
+"""Weights of rows, and rows left out for missing covariates, checked before any work."""
 
 from __future__ import annotations
 
@@ -133,9 +131,7 @@ def _numbers(values: Any) -> np.ndarray:
 
 
 def _check_values(values: np.ndarray, data: Any = None) -> None:
-    """Refuse weights (N,) that count no rows, which are named as ``data`` names them where it is a
-    frame.
-    """
+    """Refuse weights (N,) that count no rows, named as ``data`` names them."""
     wrong = ~(np.isfinite(values) & (values >= 0))
     if wrong.any():
         row = int(wrong.argmax())
@@ -166,8 +162,7 @@ def check_weighing(method: Method) -> None:
 def complete_covariates(
     model: Any, data: Any, weights: Any, covariates_missing: Missing
 ) -> tuple[Any, Any]:
-    """Data and weights without the rows that lack a covariate of the model, where these are to be
-    dropped; else as they are.
+    """Drop rows that lack a covariate from data and weights, where that is asked for.
 
     Args:
         model, data, weights: as ``fit`` takes them.

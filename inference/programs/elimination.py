@@ -1,5 +1,4 @@
-"""Variable elimination over the local factors of one run of a program: marginals, posteriors,
-draws.
+"""Variable elimination over the local factors of a program: marginals, posteriors, draws.
 
 Pyro's plated sum-product contraction does the work; this file holds the factors and says what to
 keep.
@@ -27,8 +26,7 @@ Terms = OrderedDict[frozenset[str], list[Tensor]]  # by plate symbols, packed
 
 @dataclass(frozen=True)
 class FactorPosteriors:
-    """Posterior of each local factor, in the shape of its log-density; 1 where a factor has no
-    latent.
+    """Posterior of each local factor, shaped as its log-density; 1 without latents.
 
     Args:
         weights: site name -> tensor.
@@ -43,8 +41,7 @@ class FactorPosteriors:
 
 @dataclass(frozen=True)
 class FiniteMixture:
-    r"""A program as its rows see it: :math:`p(x) = \sum_c w_c f(x \mid c)`, with c the
-    configurations of one latent site.
+    r"""Finite mixture :math:`p(x) = \sum_c w_c f(x \mid c)` over values of one latent site.
 
     Args:
         latent: the site whose configurations are c.
@@ -63,8 +60,7 @@ class FiniteMixture:
     log_prior: Tensor
 
     def upper_posteriors(self, counts: Tensor) -> dict[str, Tensor]:
-        """Expected configurations of the factors above, given expected ``counts`` of the latent
-        below, in the shape of ``log_weights``.
+        """Expected configurations of the factors above, given ``counts`` of the latent below.
 
         The gradient of ``sum(counts * log_weights)``; no rows are needed.
         """
@@ -183,9 +179,7 @@ class Factors:
         return tree
 
     def contract(self, tree: Terms, target_dims: set[str]) -> Tensor:
-        """Sum out every latent but ``target_dims`` and multiply out every plate but ``target``;
-        packed dims.
-        """
+        """Sum out latents but ``target_dims`` and multiply out plates but ``target``; packed."""
         ring = LogRing(cache={}, dim_to_size=self.sizes)
         return cast(
             Tensor, contract_to_tensor(tree, self.sum_dims, self.target, target_dims, ring=ring)
@@ -232,7 +226,7 @@ class Factors:
         return total
 
     def values(self, name: str) -> Tensor:
-        """The enumerated support of a latent site, (num_values, \\*event)."""
+        """The enumerated support of a latent site, (num_values, `*event`)."""
         return support_of(self.trace.nodes[name])
 
     def expected(self, weights: Mapping[str, Tensor]) -> Tensor:
@@ -263,9 +257,7 @@ class Factors:
         return total
 
     def marginals(self) -> dict[str, Tensor]:
-        """P(latent = each of its values | data), (R, plates..., num_values), for every latent
-        site.
-        """
+        """Marginals P(latent = value | data), (R, plates..., num_values), by latent site."""
         tree, out = self.packed_terms(), {}
         for name, symbol in self.enumerated.items():
             out[name] = torch.softmax(
@@ -274,9 +266,7 @@ class Factors:
         return out
 
     def draw(self) -> dict[str, Tensor]:
-        """One exact joint draw of the latents, site by site given those drawn before; indices into
-        their supports.
-        """
+        """Draw the latents jointly, site by site given those before; support indices."""
         tree = OrderedDict((t, list(terms)) for t, terms in self.packed_terms().items())
         remaining, out = dict(self.enumerated), {}
         for name, symbol in self.enumerated.items():
@@ -376,15 +366,13 @@ def factors_of(
 
 
 def support_of(node: Any) -> Tensor:
-    """The enumerated support of a latent site, (num_values, \\*event)."""
+    """The enumerated support of a latent site, (num_values, `*event`)."""
     support: Tensor = node["fn"].enumerate_support(expand=False)
     return support.reshape(support.shape[:1] + node["fn"].event_shape)
 
 
 def narrow_repeated(term: Tensor, dims: list[int]) -> Tensor:
-    """Narrow plate dims along which ``term`` is one value repeated (stride 0): they need no
-    work.
-    """
+    """Narrow plate dims along which ``term`` repeats one value (stride 0)."""
     for dim in dims:
         if -dim <= term.dim() and term.shape[dim] > 1 and term.stride(dim) == 0:
             term = term.narrow(dim, 0, 1)
@@ -398,8 +386,7 @@ def differing_site(
     nesting: int,
     index: int,
 ) -> str | None:
-    """The first site whose density with all values of the latents at once differs, at one value of
-    each, from that of a run with this value.
+    """First site whose density over all latent values differs from a run with one value.
 
     Args:
         names: of the sites.
@@ -421,8 +408,7 @@ def differing_site(
 
 
 def posteriors_of(factors: Any) -> FactorPosteriors:
-    """Posterior of every factor, by differentiating the log-marginal with respect to its
-    log-density.
+    """Posteriors of all factors, by differentiating the log-marginal.
 
     Args:
         factors: :class:`Factors`, or whatever has its ``terms``, ``log_prior`` and ``log_total``.

@@ -1,6 +1,4 @@
-"""Attributes in several groups: each group's rows by the steps of one group, statistics of the
-items added up, laws apart.
-"""
+"""Attributes in several groups: steps of each group, shared statistics of the items."""
 
 from __future__ import annotations
 
@@ -49,8 +47,7 @@ class GroupedStatistics:
 
 @dataclass(frozen=True, eq=False)
 class GroupedSteps(Steps[GroupedStatistics]):
-    """Both halves of EM: the E-step of one group for each, one M-step of the items for all, and one
-    of the attributes for each.
+    """Halves of EM: E-step by group, one M-step of items, one of attributes by group.
 
     Args:
         model: the model of all groups.
@@ -147,9 +144,7 @@ class AttributeGroupsStructure(Structure):
         return (str(self.model.layer().child),)
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
-        """Of all rows as one group, each version with its item's parameters and each group with the
-        law of all.
-        """
+        """Start from all rows as one group, copied to each version and group."""
         model = self.model.model
         layer, root = model.layers()[0], model.root_law()
         build = spectral_start if init == "spectral" else random_start
@@ -188,9 +183,7 @@ class AttributeGroupsStructure(Structure):
         return log_likelihood.double().cpu(), (log_likelihood + log_prior).double().cpu()
 
     def canonical(self, params: Params) -> Params:
-        """Values of the attributes named so that their effects sum to a positive number, in every
-        group alike.
-        """
+        """Name values of attributes by a positive sum of effects, in every group alike."""
         layer, root = self.model.layer(), self.model.model.root_law()
         laws = []
         for g in range(len(self.model.groups)):
@@ -218,9 +211,7 @@ class AttributeGroupsStructure(Structure):
         return self.model.model, out
 
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params:
-        """A table like the data: rows of the groups that they have, with their gaps, and the number
-        of the group last.
-        """
+        """Simulate a table with the groups and gaps of the data, the group's number last."""
         table = self.model.check_data(data, for_fit=False)[0]
         items, number = self.model.split(table)
         own, out = self.model.of_versions(), torch.full_like(items, torch.nan)
@@ -233,9 +224,7 @@ class AttributeGroupsStructure(Structure):
         return {self.observed_sites()[0]: torch.cat([joined, table[:, -1:].to(joined)], -1)}
 
     def _joined(self, versions: Tensor) -> Tensor:
-        """Answers to the items (N, J) from those to their versions (N, V), of which a row has
-        one.
-        """
+        """Answers to the versions (N, V) from answers to the items (N, J)."""
         columns = [
             [v for v, (item, _) in enumerate(self.model.versions) if item == j]
             for j in range(self.model.num_items)
@@ -247,9 +236,7 @@ class AttributeGroupsStructure(Structure):
         )
 
     def as_tables(self, program: Program, values: Params) -> dict[str, Tensor]:
-        """The items, whether they come as their versions or as a table whose last column is the
-        group's number.
-        """
+        """Tables of the items, from their versions or a table with the group last."""
         site = self.observed_sites()[0]
         found, number = values[site], program.args[0][..., -1]
         is_table = found.shape[-1] == self.model.num_items + 1 and bool(

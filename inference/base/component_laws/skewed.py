@@ -1,5 +1,4 @@
-r"""Skew-normal components: EM by a latent half-normal of every row (S. Pyne et al. 2009,
-doi:10.1073/pnas.0903028106).
+r"""Skew-normal components: EM by half-normal latents (doi:10.1073/pnas.0903028106).
 
 Given its component, :math:`x = \mu + \delta |u| + e`; with :math:`M^2 = 1/(1 + \delta^\top \Lambda
 \delta)`, :math:`m = M^2 \delta^\top \Lambda (x - \mu)` and :math:`h = \phi(m/M) / \Phi(m/M)` one
@@ -82,7 +81,7 @@ class SkewNormalLaw(FullLaw):
         )
 
     def hidden(self, params: Params, data: Tensor) -> tuple[Tensor, Tensor]:
-        """m and M of every row, each ([R], N, K)."""
+        """Location m and scale M of every row, each ([R], N, K)."""
         direction = (params["precisions"] @ params["skews"].unsqueeze(-1)).squeeze(
             -1
         )  # ([R], K, J)

@@ -1,6 +1,4 @@
-"""What processes of one fit tell each other, through ``torch.distributed``; a single process tells
-itself.
-"""
+"""Collective operations of a distributed fit (torch.distributed); no-ops in one process."""
 
 from __future__ import annotations
 
@@ -143,8 +141,7 @@ def _summed(record: Any) -> Iterator[tuple[str, Any]]:
 
 
 def numbers_of(statistics: Any) -> Tensor:
-    """All sums of a record as one vector in double precision; see
-    :func:`inference.base.steps.add_statistics`.
+    """Flatten all sums of a record into one vector in double precision.
 
     Raises:
         ValueError: for a record that holds rows and not only sums.

@@ -1,6 +1,4 @@
-"""Rows in blocks as a model takes them: checked on the first pass, a sample drawn, what a sample
-cannot say found out; then read again and again.
-"""
+"""Rows in blocks, checked and sampled on the first pass, then read again and again."""
 
 from __future__ import annotations
 
@@ -119,8 +117,7 @@ class CheckedRows:
         return replace(self, changes=(*self.changes, change), like=change(self.like), only=[])
 
     def summed(self, of_rows: Callable[[Any, Tensor | None], S]) -> S:
-        """What a function makes of rows, a tensor, dict or record of sums, added up over all rows
-        of all processes.
+        """Sum a function of rows, a tensor, dict or record, over all rows of all processes.
 
         One message goes around. An error in one process is raised in all of them.
 
@@ -135,8 +132,7 @@ class CheckedRows:
         return self.added(self.of_one(of_rows), lambda: self._own_sum(of_rows))
 
     def summed_at(self, of_rows: Callable[[slice, Any], S], layout: Any = None) -> S:
-        """As :meth:`summed`, of a function that is told where among this process's rows its rows
-        lie: what belongs to rows, such as their activities, stays with them.
+        """Sum a function of rows and of their place among this process's rows.
 
         Args:
             of_rows: of places of rows, and the rows.
@@ -157,9 +153,7 @@ class CheckedRows:
         return self.added(of_rows(slice(0, 1), self.like) if layout is None else layout, own_sum)
 
     def of_one(self, of_rows: Callable[[Any, Tensor | None], S]) -> S:
-        """What a function makes of one row: what fails on any row fails here, in all processes
-        alike.
-        """
+        """Apply a function to one row: errors of any row appear here, in all processes."""
         return of_rows(
             self.like, None if self.weights is None else torch.ones_like(self.weights[:1])
         )
@@ -287,8 +281,7 @@ def _refuse_changed(stamps: dict[Path, tuple[int, int]]) -> None:
 
 @dataclass
 class _Found:
-    """What the first pass keeps of one process's rows: those drawn, and for every column a lowest
-    and a highest entry, and a row with a gap.
+    """First pass over one process's rows: those drawn, and the extremes of every column.
 
     Args:
         drawn: of every block, numbers of the rows drawn, and the rows as they came.
@@ -309,9 +302,7 @@ class _Found:
     error: str | None = None
 
     def take_in(self, block: Any, data: Tensor, first: int, picked: np.ndarray) -> None:
-        """A block whose first row has the number ``first``; ``picked`` are numbers of rows to
-        keep.
-        """
+        """Take a block whose first row is number ``first``; ``picked`` are rows to keep."""
         self.draw(block, first, len(data), picked)
         if self.gap is None and bool((missing := data.isnan().flatten(1).any(1)).any()):
             row = int(missing.long().argmax())
@@ -359,8 +350,7 @@ def check_rows(
     weights: np.ndarray | None = None,
     refused: Refused | None = None,
 ) -> tuple[CheckedRows, Any, tuple[str, ...]]:
-    """Read all rows once, and check them by the model's rules; those of a user's program by running
-    it on them.
+    """Read all rows once, and check them by the model's rules or by running the program.
 
     Args:
         model: the program; blocks: this process's rows; seed: of the sample.
@@ -505,9 +495,7 @@ def _is_plain(block: Any, data: Tensor) -> bool:
 def _assembled(
     model: Any, told: list[_Found], num_rows: int
 ) -> tuple[Any, tuple[str, ...], np.ndarray]:
-    """The sample of all processes by the model's whole rules, those about columns among them, and
-    the numbers of its rows.
-    """
+    """Sample of all processes, checked by the model's whole rules, and its row numbers."""
     kept = [part for one in told for part in one.drawn]
     for sign in ("lowest", "highest") if told[0].lowest is not None else ():
         values, rows = (
@@ -541,9 +529,7 @@ def _assembled(
 
 
 def give_back() -> None:
-    """Give the system what nobody uses, of the C library where it can (glibc's heap keeps holes
-    between small objects) and of Arrow where it is at work.
-    """
+    """Return freed memory to the operating system (malloc_trim, Arrow's pool)."""
     trim = _trim()
     if trim is not None:
         trim(0)

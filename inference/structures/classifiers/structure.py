@@ -1,6 +1,4 @@
-"""What fits need of independent classifiers: starts, names of components, rows drawn by
-reweighting, what the numbers are relative to.
-"""
+"""Independent classifiers for engines: starts, names of components, rows by reweighting."""
 
 from __future__ import annotations
 
@@ -69,8 +67,7 @@ class ClassifierStructure(Structure):
         return tuple(f"variate_{v}" for v in range(self.about.num_variates))
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
-        """Random networks; "spectral": with outputs that agree between variates
-        (:mod:`inference.structures.classifiers.starts`) in the first half of the starts.
+        """Random networks; half agree between variates for "spectral".
 
         These are near an optimum at once, but where directions that variates share are weak it need
         not be the best one.
@@ -105,9 +102,7 @@ class ClassifierStructure(Structure):
         return {name: torch.cat([common[name], value[half:]]) for name, value in out.items()}
 
     def complete_start(self, problem: Problem, params: Params) -> Params:
-        """Statistics as they were given, also in the starts nearby; the engine computes the
-        pseudo-weights itself.
-        """
+        """Complete starts with the given statistics; the engine computes the pseudo-weights."""
         out = dict(params)
         for name in (*self.about.scaling_sites, "pseudo_weights", "weights"):
             out[name] = params[name][:1].expand_as(params[name]).clone()
@@ -148,9 +143,7 @@ class ClassifierStructure(Structure):
         return f"{v + 1 if names is None else names[v]} ({share:.1%} of what there is to know)"
 
     def told(self, data: Any, params: Params) -> Tensor:
-        """How much each variate alone says of the component of a row: their mutual information over
-        the entropy of the weights, (V,), between 0 and 1.
-        """
+        """Mutual information of each variate and the component, as a share of entropy, (V,)."""
         log_weights = params["weights"].double().log()
         step = max(1, len(rows_of(data, self.about.shapes)[0]) // TOLD_ROWS)
         rows = {f"variate_{v}": x[::step] for v, x in enumerate(rows_of(data, self.about.shapes))}
@@ -177,10 +170,7 @@ class ClassifierStructure(Structure):
         return joint
 
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params:
-        """As many rows as there are, drawn from the fit: a component for each, then for every
-        variate a row of ``data`` with weights :math:`\\beta / \\phi`; the empirical marginals are
-        those of ``data``.
-        """
+        """Draw as many rows as there are, from the empirical marginals reweighted by the fit."""
         tensors = checked(self.model, data)[0]
         parts = rows_of(tensors, self.about.shapes)
         generator = torch.Generator().manual_seed(seed)
@@ -221,9 +211,7 @@ class ClassifierStructure(Structure):
         )
 
     def labels(self) -> tuple[Labels, ...]:
-        """Components may exchange names, where their networks and weights can; each is recognised
-        by its classifiers at probes of the variates.
-        """
+        """Labels of exchangeable components, recognised by classifiers at probes."""
         if not self._exchangeable:
             return ()
         return (
@@ -242,9 +230,7 @@ class ClassifierStructure(Structure):
         )
 
     def _renamed(self, params: Params, order: Tensor) -> Params:
-        """The same law with new component l the old component ``order[l]``; whatever dims stand in
-        front.
-        """
+        """Rename components so that new l is old ``order[l]``, with any leading dims."""
         dims = {"weights": -1, "pseudo_weights": -1}
         for group in self.about.groups:
             dims |= group.output_dims or {}
@@ -296,9 +282,7 @@ class ClassifierStructure(Structure):
         return networks - unused + (about.num_components - 1 if about.weights == "free" else 0)
 
     def recommended(self, problem: Problem) -> Recommendation:
-        """Mini-batches of a fortieth of the rows, 50 to 500 of them, from four starts side by
-        side.
-        """
+        """Recommend mini-batches of a fortieth of the rows, 50 to 500, from four starts."""
         return Recommendation(
             TrainClassifiers(batch_size=min(500, max(50, problem.num_rows // 40))),
             "spectral",

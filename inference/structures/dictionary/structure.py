@@ -1,6 +1,4 @@
-"""What fits need of a dictionary: a start from fourth moments, codes of rows, densities, an order
-of the columns.
-"""
+"""Dictionaries for engines: fourth-moment starts, codes, densities, order of columns."""
 
 from __future__ import annotations
 
@@ -55,9 +53,7 @@ class DictionaryStructure(Structure):
         return cls(model) if hasattr(model, "dictionary") else None
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
-        """Random columns; "spectral": in the first restart fourth moments, as far as the rank of
-        the data goes.
-        """
+        """Start from random columns; for "spectral" the first from fourth moments."""
         generator = torch.Generator().manual_seed(problem.seed)
         dictionary = random_dictionary(
             problem.data, self.about.num_columns, num_restarts, generator
@@ -104,9 +100,7 @@ class DictionaryStructure(Structure):
         return ["noise[0]"] * noise + [f"codes[..., {i}]" for i in high]
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
-        """Columns that no row uses or that repeat each other, and residuals that the stated noise
-        does not explain.
-        """
+        """Sentences on unused or repeated columns, and residuals above the stated noise."""
         dictionary, codes = unit_columns(params["dictionary"]), params["codes"]
         used = (codes > 0).any(0)
         cosines = (
@@ -151,17 +145,13 @@ class DictionaryStructure(Structure):
         ]
 
     def num_free(self, params: Params, problem: Problem | None = None) -> int:
-        """Columns without their length, codes that are not zero, and the noise where it is
-        estimated.
-        """
+        """Number of free columns without their length, codes that are not zero, and noise."""
         j, m = params["dictionary"].shape
         codes = int((params["codes"] != 0).sum()) if "codes" in params else 0
         return m * (j - 1) + codes + ("noise" in params)
 
     def recommended(self, problem: Problem) -> Recommendation:
-        """One start from moments where the columns can be independent; several where they
-        cannot.
-        """
+        """Recommend one start from moments where columns can be independent, else several."""
         from inference.structures.dictionary.alternating import AlternatingMinimization
 
         rank, _, _ = _span(problem.data)

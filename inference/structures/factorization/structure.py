@@ -1,6 +1,4 @@
-"""Factorizations: multiplicative and alternating updates for many restarts at once, and what fits
-need of the activities.
-"""
+"""Factorizations for engines: updates of many restarts at once, and activities."""
 
 from __future__ import annotations
 
@@ -108,9 +106,7 @@ class FactorizationStructure(Structure):
         }
 
     def complete_start(self, problem: Problem, params: Params) -> Params:
-        """Activities for parameters (R, ...) that came without them; the engine solves for those of
-        rows in blocks.
-        """
+        """Complete parameters (R, ...) with activities; blocks are solved by the engine."""
         if problem.rows is not None:
             return params
         rows = [
@@ -133,9 +129,7 @@ class FactorizationStructure(Structure):
         return own
 
     def canonical(self, params: Params) -> Params:
-        """Components in the order of falling total activity (size, where activities may be
-        negative).
-        """
+        """Order components by falling total activity (size, where activities may be negative)."""
         order = params["activities"].abs().sum(-2).argsort(descending=True)
         return params | {
             "signatures": params["signatures"][order],
@@ -188,9 +182,7 @@ def _noise(
     delta: float | None,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """One split of the counts (N, J), NaN where missing, among components of means ``rates`` (N, K,
-    J), as normal scores.
-    """
+    """Split counts (N, J) among components of means ``rates`` (N, K, J), as normal scores."""
     whole = rates.sum(1)
     if delta is None:
         mean, shares = whole, rates
@@ -227,9 +219,7 @@ def _(
     generator: Generator,
     num_draws: int,
 ) -> NoiseDraws:
-    """Splits of every entry among the components, as normal scores; missing entries are drawn
-    from the model.
-    """
+    """Split every entry among components, as normal scores; missing ones are drawn."""
     about, z, phi = structure.about, params["activities"], params["signatures"]
     expected = z.unsqueeze(-1) * phi  # (N, K, J)
     amount = z.abs().sum(0)

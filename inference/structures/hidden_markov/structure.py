@@ -1,6 +1,4 @@
-"""Hidden Markov models as engines see them: starts, labels by falling share of time, what makes a
-solution no proper optimum.
-"""
+"""Hidden Markov models for engines: starts, labels by share of time, degeneracy."""
 
 from __future__ import annotations
 
@@ -119,9 +117,7 @@ class HiddenMarkovStructure(Structure):
         )
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
-        """Rows near one of K rows that k-means++ picks, and every second time windows of three
-        steps, for "spectral"; else near random rows.
-        """
+        """Start near K rows by k-means++, every second from time windows, or at random."""
         num = 0 if init != "spectral" else num_restarts // 2
         return self._starts(problem, [num_restarts - num, num], init == "spectral")
 
@@ -135,9 +131,7 @@ class HiddenMarkovStructure(Structure):
         return self.start_from(problem, torch.cat(parts))
 
     def start_from(self, problem: Problem, share: Tensor) -> Params:
-        """Parameters (R, ...) where the steps with entries have these chances of each state, (R, N,
-        K).
-        """
+        """Parameters (R, ...) from chances of states at steps with entries, (R, N, K)."""
         blank = {
             name: value.expand(len(share), *value.shape[1:])
             for name, value in problem.program_of_one_row().draw_prior(1, 0).items()
@@ -145,9 +139,7 @@ class HiddenMarkovStructure(Structure):
         return self.steps(problem, CHUNK, 1).first(share, blank)
 
     def split_starts(self, problem: Problem, smaller: Params) -> Params:
-        """A start for each state of a model with one state less, which is cut in two across the
-        direction in which its rows spread most.
-        """
+        """Starts by splitting each state of a smaller model across its largest spread."""
         k, seen = self.about.num_states - 1, problem.data.isfinite().any(-1)
         before = replace(self.about, emission=replace(self.about.emission, num_components=k))
         share = smoothed_states(before, smaller, problem.data)[seen]
@@ -173,9 +165,7 @@ class HiddenMarkovStructure(Structure):
         return Recommendation(EM(), "spectral", 10, SEARCH)
 
     def degenerate(self, problem: Problem, params: Params) -> tuple[str, ...]:
-        """States that are empty, copies of each other, or have shrunk onto a few rows or equal
-        values.
-        """
+        """Degenerate states: empty, copies of each other, or shrunk onto a few rows."""
         steps, often = (
             self.steps(problem, CHUNK, 1),
             weights_of_steps(problem.data, problem.weights),
@@ -198,9 +188,7 @@ class HiddenMarkovStructure(Structure):
         )
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
-        """A chain without memory: the state says nothing of the next one, so that a mixture says as
-        much.
-        """
+        """Sentence on a chain without memory, where a mixture says as much."""
         if self.about.num_states == 1 or self.about.allowed is not None:
             return []
         second = float(torch.linalg.svdvals(params["transitions"])[1])
@@ -216,9 +204,7 @@ class HiddenMarkovStructure(Structure):
     # ---------------------------------------------------------------- labels
 
     def labels(self) -> tuple[Labels, ...]:
-        """Any two states may exchange names where all moves are allowed; where not, see
-        :meth:`align`.
-        """
+        """Labels of states where all moves are allowed; where not, see :meth:`align`."""
         if renamings(self.about) is not None:
             return ()
 
@@ -253,9 +239,7 @@ class HiddenMarkovStructure(Structure):
         )
 
     def canonical(self, params: Params) -> Params:
-        """States in the order of falling share of time in the long run, as far as impossible moves
-        allow it.
-        """
+        """Order states by falling share of time, as far as impossible moves allow it."""
         weights = [round(w, 9) for w in limit_law(params["transitions"]).tolist()]
         orders = renamings(self.about)
         if orders is None:
@@ -267,9 +251,7 @@ class HiddenMarkovStructure(Structure):
     # ---------------------------------------------------------------- counts
 
     def num_free(self, params: Params, problem: Problem | None = None) -> int:
-        """Rows of possible moves and the first state's law without their sums, and what the law of
-        a row counts.
-        """
+        """Number of free rows of possible moves, of the first state, and of the emissions."""
         about = self.about
         rows = (
             [about.num_states] * about.num_states
@@ -320,9 +302,7 @@ class HiddenMarkovStructure(Structure):
         return {"sequences": torch.where(packed.isfinite(), drawn, packed)}
 
     def as_tables(self, program: Program, values: Params) -> dict[str, Tensor]:
-        """The steps one after the other, and of each item the product of every step and the one
-        before it, about the mean of the data: how it goes on.
-        """
+        """Tables of steps, and of products of every step and the one before it, by item."""
         given = program.args[0].double()
         inside = inside_of(given)
         rows, seen = (
@@ -336,9 +316,7 @@ class HiddenMarkovStructure(Structure):
 
 
 def _features(law: ComponentLaw, params: Params) -> Tensor:
-    """What states are recognised by, (D, K, F): where their law lies and how wide it is, and how
-    long they last.
-    """
+    """Features of states (D, K, F): emission locations and widths, and durations."""
     parts = [law.features(params), params["transitions"].diagonal(dim1=-2, dim2=-1).unsqueeze(-1)]
     if "dispersion" in params:
         parts.append(params["dispersion"].sqrt())
@@ -348,9 +326,7 @@ def _features(law: ComponentLaw, params: Params) -> Tensor:
 
 
 def _renamed(params: Params, order: Tensor, with_draws: bool = False) -> Params:
-    """New state l is old state ``order[l]``; parameters (K, ...), or (K, D, ...) with draws, which
-    come back as (D, K, ...).
-    """
+    """Rename states so that new l is old ``order[l]``; (K, ...), or draws (D, K, ...)."""
     if with_draws:
         out = {name: value[order].transpose(0, 1) for name, value in params.items()}
         out["transitions"] = out["transitions"][..., order]
@@ -362,9 +338,7 @@ def _renamed(params: Params, order: Tensor, with_draws: bool = False) -> Params:
 
 
 def renamings(about: HiddenMarkovDescription) -> tuple[tuple[int, ...], ...] | None:
-    """The renamings of states that change neither which moves are possible nor a given first law;
-    None where all are.
-    """
+    """Renamings of states that keep possible moves and a given start; None where all do."""
     return _renamings(
         about.num_states, about.allowed, about.initial if isinstance(about.initial, tuple) else None
     )
@@ -405,9 +379,7 @@ def _(
 
 @drawn_together.register(HiddenMarkovStructure)
 def _(structure: HiddenMarkovStructure, problem: Problem, params: Params, apart: float) -> Params:
-    """Laws of rows from chances of the states that are mixed with even ones; moves mixed with
-    even ones among those that are possible.
-    """
+    """Mix chances of states, and possible moves, with even ones."""
     share = smoothed_states(structure.about, params, problem.data)[problem.data.isfinite().any(-1)]
     share = apart * share + (1 - apart) / structure.about.num_states
     blank = {name: value.unsqueeze(0) for name, value in mixed_sizes(params, apart).items()}

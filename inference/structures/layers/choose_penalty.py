@@ -345,8 +345,7 @@ def _store(
 def extended_bic(
     value: float, price: float, num_free: int, num_possible: int, gamma: float = 1.0
 ) -> float:
-    r"""Extended BIC (Chen and Chen 2008, doi:10.1093/biomet/asn034), :math:`-2 \ell + \nu \log N +
-    2 \gamma \log \binom{P}{\nu}`.
+    r"""Extended BIC (Chen and Chen 2008, doi:10.1093/biomet/asn034).
 
     Args:
         value: the log-likelihood, or the bound that stands in its place.

@@ -254,9 +254,7 @@ class LayeredStructure(Structure):
 
     @property
     def capabilities(self) -> frozenset[Capability]:  # type: ignore[override]
-        """Weights and blocks unless sizes of negative binomial items are read from the rows once
-        more; no blocks where coefficients of covariates are.
-        """
+        """Capabilities: none with sizes read from rows; no blocks with covariates."""
         if not self.layers[0].response.is_canonical:
             return frozenset()
         blocks = {Capability.BLOCKS} if self.covariates is None else set()
@@ -289,9 +287,7 @@ class LayeredStructure(Structure):
         return log_likelihood.double().cpu(), (log_likelihood + log_prior).double().cpu()
 
     def canonical(self, params: Params) -> Params:
-        """Latents named so that their loadings sum to a positive number: the same law, one of its
-        2^K descriptions.
-        """
+        """Name values of latents by a positive sum of loadings, one of 2^K descriptions."""
         return signed_inside(params, self.layers, self.root)
 
     def align(
@@ -397,10 +393,7 @@ class LayeredStructure(Structure):
         return found
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
-        """0/1 items whose slip and guess add up to more than one, latents that the model holds to
-        be independent though they go together, covariates that separate the values of a latent, and
-        categories that no row has.
-        """
+        """Sentences on slips, dependent latents, separating covariates, empty categories."""
         return [
             *self._upside_down(problem, params),
             *self._go_together(problem, params),
@@ -460,9 +453,7 @@ class LayeredStructure(Structure):
         return f"latent {k} of the deepest layer" if names is None else str(names[k])
 
     def _go_together(self, problem: Problem, params: Params) -> list[str]:
-        """One layer of independent latents under a graph that was given, where the data say that
-        some depend on each other.
-        """
+        """Sentences on dependent latents of one layer under a given graph."""
         (layer, *deeper), size = self.layers, self.layers[0].num_parents
         if (
             deeper
@@ -496,9 +487,7 @@ class LayeredStructure(Structure):
         ]
 
     def _upside_down(self, problem: Problem, params: Params) -> list[str]:
-        """0/1 items that are answered less often by those who have what the item asks for: slip
-        plus guess above one.
-        """
+        """Sentences on 0/1 items with slip plus guess above one."""
         layer = self.layers[0]
         if (
             layer.terms is None or layer.graph is None or bool((layer.graph.sum(-1) != 1).any())
@@ -548,8 +537,7 @@ class LayeredStructure(Structure):
         return out
 
     def recommended(self, problem: Problem) -> Recommendation:
-        """Exact EM up to 2^14 configurations of a layer, from as many starts as it takes to find
-        the best optimum again; SAEM beyond, from a few.
+        """Recommend exact EM up to 2^14 configurations of a layer, SAEM beyond.
 
         Where the penalty is left open, it chooses one and fits on the graph that it left.
         """
@@ -603,8 +591,7 @@ def _(structure: LayeredStructure, names: Sequence[str]) -> dict[str, tuple[str,
 def _(
     structure: LayeredStructure, problem: Problem, init: str, num_starts: int, batch: int
 ) -> Params:
-    """The first start of the spectral ones is the same in every batch: later batches go
-    without.
+    """Later batches go without the first spectral start, which is always the same.
 
     Where no graph is given, half of the starts are random.
     """

@@ -1,6 +1,4 @@
-"""Mixtures as engines see them: starts, labels by falling weight, what makes a solution no proper
-optimum, noise of the components.
-"""
+"""Mixtures for engines: starts, labels by falling weight, degeneracy, noise."""
 
 from __future__ import annotations
 
@@ -69,9 +67,7 @@ class MixtureStructure(Structure):
 
     @property
     def capabilities(self) -> frozenset[Capability]:  # type: ignore[override]
-        """Blocks where neither sizes of negative binomial items nor coefficients of covariates are
-        read from the rows once more.
-        """
+        """Capabilities: no blocks where sizes or coefficients are read from rows."""
         is_summed = self.about.covariates is None and self.law.of_sums
         return frozenset({Capability.WEIGHTS} | ({Capability.BLOCKS} if is_summed else set()))
 
@@ -122,9 +118,7 @@ class MixtureStructure(Structure):
         )
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
-        """Centres by k-means++ (Arthur and Vassilvitskii 2007) on standardised columns for
-        "spectral", else random rows.
-        """
+        """Start from k-means++ centres (Arthur and Vassilvitskii 2007), or random rows."""
         about = self.about
         generator = torch.Generator().manual_seed(problem.seed)
         statistic, mask = self.law.statistic(items_of(about, problem.data))
@@ -151,9 +145,7 @@ class MixtureStructure(Structure):
         )
 
     def start_from(self, problem: Problem, share: Tensor) -> Params:
-        """Parameters (R, ...) where every row has these chances of being of each component, (R, N,
-        K).
-        """
+        """Parameters (R, ...) from chances of the components of every row, (R, N, K)."""
         program = problem.program_of_one_row()
         blank = {
             name: value.expand(len(share), *value.shape[1:])
@@ -172,9 +164,7 @@ class MixtureStructure(Structure):
         return problem.once("floor", lambda: self.steps(problem, 2**18, 1).floor)
 
     def degenerate(self, problem: Problem, params: Params) -> tuple[str, ...]:
-        """Components that are empty, copies of each other, or have shrunk onto a few rows or equal
-        values.
-        """
+        """Degenerate components: empty, copies of each other, or shrunk onto a few rows."""
         about = self.about
         size = max(1, 2**22 // (about.num_components * about.num_items))
 
@@ -201,9 +191,7 @@ class MixtureStructure(Structure):
         return (*spikes, *shared_words(found, "component"))
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
-        """Classes of answers in a table with too few cells for them, and covariates that separate
-        components.
-        """
+        """Sentences on classes with too few cells, and covariates that separate components."""
         sizes = self.law.answers()
         if self.regresses:
             return self._on_separation(problem, params)
@@ -310,9 +298,7 @@ class MixtureStructure(Structure):
     def split_starts(
         self, problem: Problem, smaller: Params, which: Sequence[int] | None = None
     ) -> Params:
-        """As :meth:`split_start`, from one start for each of these components of the smaller
-        mixture, of all if None.
-        """
+        """Starts by splitting each given component of a smaller mixture, of all if None."""
         k = self.about.num_components - 1
         before, items = replace(self.about, num_components=k), items_of(self.about, problem.data)
         share = (
@@ -344,9 +330,7 @@ class MixtureStructure(Structure):
         return (Labels("assignments", self.law.features, rename),)
 
     def canonical(self, params: Params) -> Params:
-        """Components in the order of falling weight, or of falling chance where all covariates are
-        at their means.
-        """
+        """Order components by falling weight, or chance at the means of the covariates."""
         if "weights" in params:
             weights = params["weights"]
         else:
@@ -430,9 +414,7 @@ def mixture_noise(
 
 @drawn_together.register(MixtureStructure)
 def _(structure: MixtureStructure, problem: Problem, params: Params, apart: float) -> Params:
-    """An M-step from chances of the components that are mixed with even ones, which leaves the
-    moments of all rows together as they are.
-    """
+    """M-step from chances mixed with even ones, which keeps the moments of all rows."""
     share = (
         apart * structure.shares(params, problem.data)
         + (1 - apart) / structure.about.num_components
@@ -450,9 +432,7 @@ def _(structure: MixtureStructure, problem: Problem, params: Params, apart: floa
 def _(
     structure: MixtureStructure, problem: Problem, init: str, num_starts: int, batch: int
 ) -> Params:
-    """Every other start from random rows: k-means++ spreads the centres, and misses components
-    that lie inside another.
-    """
+    """Half of the starts from random rows, for components that lie inside another."""
     first, second = (
         structure.start(problem, init, num_starts),
         structure.start(problem, "random", num_starts),
@@ -476,9 +456,7 @@ def _(
 
 @split_start.register(MixtureStructure)
 def _(structure: MixtureStructure, problem: Problem, smaller: Params) -> Params | None:
-    """The component of the largest weight cut in two across the direction in which its rows
-    spread most, and an M-step from there.
-    """
+    """M-step from the largest component cut across the direction of its largest spread."""
     before = replace(structure.about, num_components=structure.about.num_components - 1)
     if len(smaller[structure.law.site]) != before.num_components:
         return None

@@ -1,6 +1,4 @@
-"""Models of independent binary causes joined by noisy ORs: starts, steps, labels, and the
-recommended engine.
-"""
+"""Noisy-OR models for engines: starts, steps, labels, the recommended engine."""
 
 from __future__ import annotations
 
@@ -70,9 +68,7 @@ class NoisyOrStructure(Structure):
         return described
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
-        """Large priors, large failures, small leak: 0.88 to 0.98 and 0.02 to 0.12 (Buhai et al.
-        2020), every other restart spread wider; there is no spectral start.
-        """
+        """Start from large failures 0.88 to 0.98 and small leaks (Buhai et al. 2020), at random."""
         generator = torch.Generator().manual_seed(problem.seed)
         like = (
             problem.data
@@ -120,9 +116,7 @@ class NoisyOrStructure(Structure):
         return CauseSteps(self.causes, rows, every, 2 * num_inner, chunk_elements)
 
     def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor] | None:
-        """Also of many latents, where each row's log-likelihood is known: see
-        :mod:`inference.structures.noisy_or.likelihood`.
-        """
+        """Exact objective, also of many latents where each row's log-likelihood is known."""
         if problem.weights is not None:
             return super().exact_objective(problem, params)
         one_each = (
@@ -144,9 +138,7 @@ class NoisyOrStructure(Structure):
         return {self.causes.latent: latent_modes(self.causes, program.args[0], params)}
 
     def recommended(self, problem: Problem) -> Recommendation:
-        """One search: a single run of EM from a random start finds every latent less than half of
-        the time.
-        """
+        """Recommend one search: EM alone finds every latent less than half of the time."""
         return Recommendation(GrowAndPrune(), "random", 1)
 
     def labels(self) -> tuple[Labels, ...]:
@@ -166,9 +158,7 @@ class NoisyOrStructure(Structure):
         return {**params, **moved}
 
     def graphs(self, params: Params) -> dict[str, Tensor]:
-        """By the site of the failures, (items, latents): a failure at its limit of one is no
-        edge.
-        """
+        """Graph by the site of the failures, (items, latents): a failure of one is no edge."""
         return {
             self.causes.failure: (
                 (params[self.causes.failure] < 1 - 10 * PROBABILITY_LIMIT).mT.long()
@@ -176,9 +166,7 @@ class NoisyOrStructure(Structure):
         }
 
     def num_free(self, params: Params, problem: Problem | None = None) -> int:
-        """Priors and edges of latents that are in use, and leaks; a failure at its limit of one is
-        no edge.
-        """
+        """Number of free priors and edges in use, and leaks; a failure of one is no edge."""
         used = params[self.causes.prior] > 10 * PROBABILITY_LIMIT
         edges = params[self.causes.failure][used] < 1 - 10 * PROBABILITY_LIMIT
         return int(used.sum()) + int(edges.sum()) + params[self.causes.leak].numel()
@@ -186,9 +174,7 @@ class NoisyOrStructure(Structure):
 
 @check_start.register(NoisyOrStructure)
 def _(structure: NoisyOrStructure, params: Params) -> None:
-    """A probability of exactly zero or one would never move; but a failure of one is no
-    edge.
-    """
+    """Refuse probabilities of exactly zero or one, which never move, but failures of one."""
     causes = structure.causes
     for name in (causes.prior, causes.failure, causes.leak):
         value = params[name]

@@ -1,6 +1,4 @@
-"""Models of hidden options: expected counts by differentiation, tabular M-step, starts and
-labels.
-"""
+"""Hidden options for engines: expected counts, tabular M-step, starts and labels."""
 
 from __future__ import annotations
 
@@ -75,8 +73,7 @@ class OptionsStructure(Structure):
         return cls(model) if hasattr(model, "chain") else None
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
-        """Random policies; or "spectral": the first start from moments
-        (:mod:`inference.structures.options.moments`), the others at random.
+        """Start from random policies; for "spectral" the first from moments.
 
         Beside a start from moments, three times as many random ones as asked for run for 30
         iterations, and the best go on from there: a random start may sit on a plateau for thousands
@@ -125,9 +122,7 @@ class OptionsStructure(Structure):
         return OptionSteps(self.model.chain(), self._plan(problem), elsewhere)
 
     def canonical(self, params: Params) -> Params:
-        """Options in falling order of their probability of the first action (then the second, ...),
-        averaged over states.
-        """
+        """Order options by falling probability of the first action, averaged over states."""
         chain = self.model.chain()
         mean = params[chain.low].mean(0)  # (O, A)
         order = sorted(
@@ -150,8 +145,7 @@ class OptionsStructure(Structure):
         return chain.num_options > 1 and chain.termination is None and chain.stickiness == 0
 
     def unlike_names(self, data: Tensor, states: Sequence[Any]) -> str:
-        """Which groups of states have options without names in common, in words; "" where there are
-        none.
+        """Groups of states whose options have no names in common, in words, or "".
 
         Args:
             data: packed, (B, T, 2); states: their names, S of them.
@@ -176,9 +170,7 @@ class OptionsStructure(Structure):
         return s * o * (a - 1) + upper + s * o - 1 + a * s * (s - 1)
 
     def _read(self, problem: Problem) -> list[tuple[int, int, Tensor]]:
-        """For actions, switches and first options: free entries of a state, states that are
-        visited, and their visits.
-        """
+        """Free entries of a state, visited states and their visits, by kind of parameter."""
         c = self.model.chain()
         a, o = c.num_actions, c.num_options
         switches = o * (o - 1) if c.termination is None else min(o * (o - 1), 2 * o - 1)
@@ -206,9 +198,7 @@ class OptionsStructure(Structure):
         return out
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
-        """Options without names in common in all states; options that the state alone decides:
-        nothing is hidden then, and nothing was learnt of switching.
-        """
+        """Sentences on options without common names, or decided by the state alone."""
         if self.about.num_options == 1:
             return []
         groups = self._label_groups(problem)
@@ -295,8 +285,7 @@ class OptionsStructure(Structure):
         )
 
     def recommended(self, problem: Problem) -> Recommendation:
-        """EM from a start by moments and three at random: a start by moments alone says little
-        below 10,000 steps.
+        """Recommend EM from a start by moments and three at random.
 
         One start for one option.
 
@@ -351,9 +340,7 @@ def _shares(values: Tensor, num_values: int) -> Tensor:
 
 @drawn_together.register(OptionsStructure)
 def _(structure: OptionsStructure, problem: Problem, params: Params, apart: float) -> Params:
-    """Probabilities mixed with those of options that are all alike, which one M-step makes as
-    likely as they can be.
-    """
+    """Mix probabilities with the most likely ones of options that are all alike."""
     steps = OptionSteps(structure.about, structure._plan(problem))
     alike = alike_policies(structure.about, structure._plan(problem), 1)
     alike = steps.m_step(steps.e_step(alike)[0], alike)
@@ -367,9 +354,7 @@ def _(structure: OptionsStructure) -> tuple[Any, ...]:
 
 @canonical_for_data.register(OptionsStructure)
 def _(structure: OptionsStructure, problem: Problem, params: Params) -> Params:
-    """Options under the names by which they last longest, where groups of states have names of
-    their own (:mod:`inference.structures.options.label_groups`).
-    """
+    """Options under the names that last longest, in groups of states with own names."""
     groups = structure._label_groups(problem)
     if groups is None or not groups.group.any():
         return params
@@ -384,8 +369,7 @@ def _(structure: OptionsStructure, problem: Problem, params: Params) -> Params:
 
 @bic_price.register(OptionsStructure)
 def _(structure: OptionsStructure, problem: Problem, params: Params) -> float:
-    r"""BIC of a model of options, from its derivation (Schwarz 1978,
-    doi:10.1214/aos/1176344136).
+    r"""BIC of options, from its derivation (Schwarz 1978, doi:10.1214/aos/1176344136).
 
     With actions seen the likelihood is a product of three factors with parameters of their own,
 
