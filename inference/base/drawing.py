@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
-import pkgutil
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +11,25 @@ from ppl_models.parts.repr import Told
 PACKAGE = __name__.partition(".")[0]
 
 
+PICTURES = {  # picture of a record -> module of inference.plots that draws it
+    "plot_causal_graph": "causal",
+    "plot_choice": "components",
+    "plot_comparison": "comparison",
+    "plot_fit": "overview",
+    "plot_group_mastery": "attribute_groups",
+    "plot_how_many": "selection",
+    "plot_how_many_groups": "selection",
+    "plot_item_scores": "attribute_groups",
+    "plot_mesa": "q_validation",
+    "plot_ranks": "comparison",
+    "plot_saturation": "classifiers",
+    "plot_selection": "selection",
+}
+
+
 def draw(picture: str, *args: Any, **settings: Any) -> Any:
-    """A picture of :mod:`inference.plots` by its name, such as ``plot_comparison``."""
-    return ask("plots", picture, *args, **settings)
+    """Draw a record as a picture of :mod:`inference.plots`, such as ``plot_comparison``."""
+    return ask(f"plots.{PICTURES[picture]}", picture, *args, **settings)
 
 
 def ask(module: str, question: str, *args: Any, **settings: Any) -> Any:
@@ -33,10 +47,3 @@ class Answer(Told):
         """
         page: Path = ask("report", "write_choice_report", self, path)
         return page
-
-
-@functools.cache
-def load_modules(package: str) -> None:
-    """Import every module of a package, once."""
-    for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
-        importlib.import_module(f"{package}.{module.name}")

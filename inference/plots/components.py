@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from inference.acdc.choice import discrepancy_left
 from inference.plots._common import short_name
-from inference.selection.reproducibility import RETURNS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,6 +42,8 @@ def plot_choice(result: AcdcResult) -> Figure:
 
 
 def _draw_steps(axes: Axes, result: AcdcResult) -> None:
+    from inference.acdc.choice import discrepancy_left
+
     left, shares, choice = result.left, result.shares, result.select()
     sizes = np.array(sorted(left))
     axes.plot(sizes, list(left.values()), "o-", color="0.5", label="left by K components")
@@ -160,11 +160,18 @@ def plot_discrepancies(
     return figure
 
 
-def plot_return(halves: Reproducibility, threshold: float = RETURNS) -> Figure:
-    """Cosine error of every component fitted to halves of the rows, one dot a component, by number
-    of components.
+def plot_return(halves: Reproducibility, threshold: float | None = None) -> Figure:
+    """Cosine error of every component fitted to halves of the rows, by number of components.
+
+    Args:
+        halves: of :func:`inference.selection.reproducibility.reproducibility`.
+        threshold: error from which a component does not return; that of the record if None.
     """
     from matplotlib.figure import Figure
+
+    from inference.selection.reproducibility import RETURNS
+
+    threshold = RETURNS if threshold is None else threshold
 
     figure = Figure(figsize=(6.5, 3.8), layout="constrained")
     axes = figure.subplots()

@@ -1,6 +1,4 @@
-"""A graph of causes among attributes on a page: what is firm, what is left open in words, and what
-such a graph cannot say.
-"""
+"""Answer on causes among attributes: a graph, what is firm in it, and what it cannot say."""
 
 from __future__ import annotations
 
@@ -12,10 +10,10 @@ import numpy as np
 
 from inference.causal.graphs import Cpdag
 from inference.causal.of_fit import NOT_DETERMINED, AttributeReport
+from inference.report.answers import Answer, answer_of
 from inference.report.page import number, picture, write_page
 from inference.report.parts import (
     Bullets,
-    Finding,
     Heading,
     Note,
     Paragraph,
@@ -25,204 +23,101 @@ from inference.report.parts import (
     Verdict,
 )
 from inference.report.sections import cut_table
-from inference.report.verdicts import verdict_of
+from inference.report.words import finding, say, verdict_of
 from ppl_models.parts.repr import counted
 
 MOST_DOUBTS, FEW_DOUBTS, MOST_PAIRS = 8, 3, 24  # that a page lists, and its verdict
 # probability of being joined, below which a pair that the graph does not join is not listed
 LEAST_SHOWN = 0.25
 RARE = 0.2  # probability of the most probable graph, below which no single graph is to be read
-NONE_EXPLAINS = (
-    "No graph explains the answers as well as a free table does: some dependence is left out of all"
-    " of them."
-)
-TAKEN_FOR_GRANTED = (
-    "An arrow is a cause only if no common cause of two attributes was left out, if independences"
-    " in the table are no accident, and if the items measure the attributes that they are said to"
-    " measure. A line means that both directions fit alike."
-)
-PICTURE = (
-    "the graph: wide edges are strong, dashed ones have no firm direction, dotted ones may not be"
-    " there"
-)
 
 
 def verdict_in_words(report: AttributeReport) -> list[str]:
-    """What stands and what does not, in a few sentences."""
+    """Return what stands and what does not, in a few sentences."""
     if not report.determined:
         return [NOT_DETERMINED]
     causal = report.causal
     names, edges = causal.graph.names, len(causal.edges)
     if not edges:
-        return [
-            "No two attributes are joined: given what the answers tell, they look independent of"
-            " each other."
-        ]
-    doubtful = int(causal.open_edges.sum()) // 2
+        return [say("causal.independent")]
+    doubtful, missing = int(causal.open_edges.sum()) // 2, len(causal.may_be_joined)
     arrows = [
-        (i, j)
+        f"{names[i]} → {names[j]}"
         for i, j in causal.graph.arrows
         if not causal.open_arrows[i, j] and not causal.open_edges[i, j]
     ]
-    joined = (
-        "1 pair of attributes is joined"
-        if edges == 1
-        else f"{edges} pairs of attributes are joined"
-    )
-    missing = len(causal.may_be_joined)
-    more = f"; {missing} more may be" if missing else ""
-    words = [
-        f"{joined} directly"
-        + (
-            f", {doubtful} of them with some doubt{more}."
-            if doubtful
-            else f", none of them in doubt{more}."
-        )
-    ]
-    if arrows:
-        shown = "; ".join(f"{names[i]} → {names[j]}" for i, j in arrows)
-        words.append(
-            f"Firm directions: {shown}."
-            + (
-                " The other edges have none that such data could decide."
-                if len(arrows) < edges
-                else ""
-            )
-        )
-    else:
-        words.append(
-            "No direction is firm: the graph says which attributes go together directly, and not"
-            " which comes first."
-        )
-    if causal.ties:
-        words.append(
-            f"{len(causal.ties)} other graph(s) fit exactly as well, so where they differ nothing"
-            " is claimed."
-        )
-    if causal.nearly_unfaithful:
-        pairs = ", ".join(
-            f"{names[i]} and {names[k]}"
-            for i, k in (edge.pair for edge in causal.nearly_unfaithful)
-        )
-        words.append(
-            f"Take care with {pairs}: their dependence all but vanishes in part of the data"
-            " (near-broken faithfulness)."
-        )
-    if causal.searched != causal.graph:
-        words.append(
-            "The table by itself has its largest score with another graph, which is less probable"
-            " over all tables that might be the true one."
-        )
+    joined = f"{edges} pair{' of attributes is' if edges == 1 else 's of attributes are'} joined"
+    doubt = f", {doubtful} of them with some doubt" if doubtful else ", none of them in doubt"
+    words = [f"{joined} directly{doubt}{f'; {missing} more may be' if missing else ''}."]
     if causal.probabilities is not None:
-        rivals = (
-            ", so many graphs explain the answers about as well: read the probabilities of single"
-            " edges, and not one graph"
-            if causal.probability < RARE
-            else ""
-        )
-        words.insert(
-            1,
-            f"This graph as a whole has probability {causal.probability:.2f}, and none is more"
-            f" probable{rivals}.",
-        )
-    return words
+        rivals = say("causal.rivals") if causal.probability < RARE else ""
+        words.append(say("causal.probability", probability=causal.probability, rivals=rivals))
+    if arrows:
+        more = say("causal.others") if len(arrows) < edges else ""
+        words.append(say("causal.firm", arrows="; ".join(arrows)) + more)
+    else:
+        words.append(say("causal.no_direction"))
+    if causal.ties:
+        words.append(say("causal.ties", ties=len(causal.ties)))
+    if causal.nearly_unfaithful:
+        pairs = (edge.pair for edge in causal.nearly_unfaithful)
+        shown = ", ".join(f"{names[i]} and {names[k]}" for i, k in pairs)
+        words.append(say("causal.unfaithful", pairs=shown))
+    return words + ([say("causal.searched")] if causal.searched != causal.graph else [])
 
 
 def causal_verdict(report: AttributeReport) -> Verdict:
-    """What was asked, what is joined, how sure that is, whether the graph explains the answers, and
-    what no such graph can say.
-    """
+    """Return what is joined, how sure that is, and whether the graph explains the answers."""
     causal = report.causal
-    asked = Finding(
-        "",
-        "What was asked?",
-        f"Which of {counted(len(causal.graph.names), 'attribute')} may cause which, as far as their"
-        " dependences in the rows tell?",
-    )
+    asked = finding("causal.asked.all", attributes=counted(len(causal.graph.names), "attribute"))
     first, *rest = verdict_in_words(report)
     if not report.determined:
-        step = (
-            "Ask for no causes before the answers determine the attributes: give every attribute"
-            " items that ask for it alone, and fit again."
-        )
-        return verdict_of(
-            [asked, Finding("bad", "Can a graph be found?", first, step)], about="graph"
-        )
+        return verdict_of([asked, finding("causal.found.no", words=first)], about="graph")
     is_open = causal.probability < RARE or bool(
         causal.doubts or causal.ties or causal.nearly_unfaithful
     )
-    step = (
-        "Read the edges one by one, with their probabilities and doubts below, and no single graph."
-        if is_open
-        else ""
-    )
-    sure = Finding(
-        "care" if is_open else "good",
-        "How sure is that?",
-        " ".join(rest) or _not_firm(causal.doubts),
-        step,
-    )
-    explained = None
-    if causal.edges:
-        fails = report.on_rows.best.graph is None
-        words = (
-            NONE_EXPLAINS
-            if fails
-            else (
-                "Yes: held against the answers themselves, a graph does better than a table of"
-                " profiles without any, for its number of probabilities."
-            )
-        )
-        explained = Finding("care" if fails else "good", "Does a graph explain the answers?", words)
-    held = (
-        "Take an arrow as a conjecture: what came first in time, or an intervention, can confirm"
-        " it; this table cannot."
-        if causal.edges
-        else ""
-    )
+    kind, words = "open" if is_open else "firm", " ".join(rest) or _not_firm(causal.doubts)
+    fails = report.on_rows.best.graph is None
+    held = say("causal.held") if causal.edges else ""
     return verdict_of(
         [
             asked,
-            sure,
-            explained,
-            Finding("", "What could not have been seen?", TAKEN_FOR_GRANTED, held),
+            finding(f"causal.sure.{kind}", words=words),
+            finding(f"causal.explains.{'no' if fails else 'yes'}") if causal.edges else None,
+            finding("causal.unseen.all", granted=say("causal.granted"), step=held),
         ],
-        nothing="Nothing follows from this page alone.",
+        nothing=say("causal.next"),
         answer=first,
         about="graph",
     )
 
 
 def _not_firm(doubts: Sequence[str]) -> str:
-    """The first doubts, in one sentence."""
+    """Return the first doubts in one sentence."""
     if not doubts:
-        return "Nothing that was looked at leaves it open."
+        return say("causal.no_doubt")
     more = f"; and {len(doubts) - FEW_DOUBTS} more, below" if len(doubts) > FEW_DOUBTS else ""
-    return (
-        "Not all of it is firm:"
-        f" {'; '.join(doubt.rstrip('.') for doubt in doubts[:FEW_DOUBTS])}{more}."
-    )
+    shown = "; ".join(doubt.rstrip(".") for doubt in doubts[:FEW_DOUBTS])
+    return say("causal.doubts", doubts=shown, more=more)
 
 
 def causal_parts(report: AttributeReport) -> Iterator[Part]:
-    """The graph in words, with all that stands behind them."""
+    """Yield the graph in words, with all that stands behind them."""
     yield from map(Paragraph, verdict_in_words(report))
     yield from graph_parts(report)
     if report.determined:
-        yield Paragraph(TAKEN_FOR_GRANTED)
+        yield Paragraph(say("causal.granted"))
 
 
 def graph_parts(report: AttributeReport) -> Iterator[Part]:
-    """The graph, its edges with probabilities, what is in doubt, and how well it explains the
-    rows.
-    """
+    """Yield the graph, its edges with probabilities, doubts, and how well it explains the rows."""
     if not report.determined:
         return
     if report.rows is not None:
         yield Paragraph(" ".join(report.rows.text().split("\n")))
     causal = report.causal
     if causal.edges:
-        yield picture(report.plot, PICTURE)
+        yield picture(report.plot, say("causal.picture"))
     yield from _edges(report)
     doubts = causal.doubts
     if doubts:
@@ -231,11 +126,7 @@ def graph_parts(report: AttributeReport) -> Iterator[Part]:
         if len(doubts) > MOST_DOUBTS:
             yield Note(f"The first {MOST_DOUBTS} of {len(doubts)}.")
     yield Heading("The graph against the answers themselves")
-    yield Paragraph(
-        "The search sees the table of profiles only. Here each graph is refitted to the answers,"
-        " the items held; a BIC below zero means that the graph explains them better than a table"
-        " without any graph, for its number of probabilities."
-    )
+    yield Paragraph(say("causal.against"))
     lines = [
         [
             _named(found.graph, causal.graph),
@@ -249,11 +140,11 @@ def graph_parts(report: AttributeReport) -> Iterator[Part]:
         ("graph", "BIC against no graph", "probabilities", "log-likelihood against no graph"), lines
     )
     if report.on_rows.best.graph is None:
-        yield Paragraph(NONE_EXPLAINS)
+        yield Paragraph(say("causal.none_explains"))
 
 
 def _named(graph: Cpdag | None, drawn: Cpdag) -> str:
-    """A graph in one line, and whether it is the one that the page is about."""
+    """Return a graph in one line, and whether it is the one that the page is about."""
     if graph is None:
         return "no graph (free table)"
     return "; ".join(graph.text().splitlines()) + (" (the graph above)" if graph == drawn else "")
@@ -312,9 +203,7 @@ def _edges(report: AttributeReport) -> Iterator[Part]:
 
 
 def causal_record(report: AttributeReport) -> dict[str, Any]:
-    """All of it for ``graph.json``: arrows and lines with their strength, probabilities, ties and
-    doubts.
-    """
+    """Return all of it for ``graph.json``: edges with strength, probabilities, ties, doubts."""
     causal = report.causal
     names = causal.graph.names
 
@@ -379,17 +268,18 @@ def causal_record(report: AttributeReport) -> dict[str, Any]:
     }
 
 
+@answer_of.register
+def _(report: AttributeReport) -> Answer:
+    size = len(report.causal.graph.names)
+    more = [Section("graph", "The graph", graph_parts(report))]
+    return Answer(f"What may cause what among {size} attributes", causal_verdict(report), more=more)
+
+
 def write_causal_report(report: AttributeReport, path: str | Path) -> Path:
-    """Write the page: one file, the picture inside, nothing fetched from elsewhere, every text
-    escaped.
+    """Write the page: one file, the picture inside, every text escaped.
 
     Args:
         report: of :func:`inference.causal.discover_attributes`.
         path: the file, replaced if it exists.
     """
-    names = report.causal.graph.names
-    sections = [
-        Section("verdict", "Verdict", [causal_verdict(report)]),
-        Section("graph", "The graph", graph_parts(report)),
-    ]
-    return write_page(Path(path), f"What may cause what among {len(names)} attributes", sections)
+    return write_page(answer_of(report), path)

@@ -1,162 +1,70 @@
-"""What pages of choices say: a size by one criterion, components of classifiers, a law of
-attributes, a penalty, rows of a Q-matrix; the verdict first.
-
-A record of another kind registers with :func:`choice`, as those below and in ``differences.py`` do.
-"""
+"""Answers on sizes, penalties, tests of groups, items and classes, and rows of a Q-matrix."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
+
+import numpy as np
 
 from inference.base.outcome import PenaltyChoice
 from inference.inspection.q_validation import QValidation
-from inference.report.how_many import how_many_sections
-from inference.report.parts import Finding, Section, Verdict
-from inference.report.verdicts import listed, verdict_of
+from inference.relations.outcomes import ClassOutcomes
+from inference.relations.regression import ClassRegression
+from inference.report import how_many as how_many  # registers its record
+from inference.report.answers import Answer, answer_of
+from inference.report.parts import Finding
+from inference.report.words import entry, finding, listed, say, verdict_of
+from inference.selection.attribute_groups import DifferentialItems, GroupComparison, ItemScores
 from inference.selection.attribute_laws import RootComparison
 from inference.selection.dimension import Selection
+from inference.selection.likelihood_ratio import RatioTest
 from inference.selection.saturation import Saturation
 from inference.selection.sparsity import Path
 from ppl_models.parts.repr import counted
 from ppl_models.parts.validation import is_integer
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-
 CLEAR = 10.0  # of an information criterion: strong evidence
 LIKELY = 0.05  # level of tests
-CRITERIA = {
-    "ebic": "the extended BIC, which also counts how many graphs there are of a size",
-    "bic": "BIC",
-    "aic": "AIC, which aims at prediction and takes too many rather than too few",
-    "p_value": "likelihood-ratio tests of each size against the next, from the smallest up",
-    "held_out": "the log-likelihood of rows that no fit has seen",
-    "ratio": "the largest gap between singular values of the data; nothing was fitted",
-    "left": "clear steps of the components' noise (ACDC)",
-    "lenient": "laws and numbers together",
-    "singular_value": "singular values",
-}
-COLUMNS = {
-    "log_likelihood": "grows with every size, so it chooses nothing by itself",
-    "num_parameters": "free numbers of the fit",
-    "seconds": "that the fit took",
-    "ebic": (
-        "deviance with a price for each parameter and for how many "
-        "graphs there are of a size; smaller is better"
-    ),
-    "bic": "deviance with a price for each parameter; smaller is better",
-    "aic": "the same with a lower price, which takes too many rather than too few",
-    "held_out": "log-likelihood of a row that no fit has seen; larger is better",
-    "p_value": "of the test of this size against the next",
-    "optimum_missed": "yes where a smaller size, which this one contains, has a larger likelihood",
-}
-OF_SATURATION = {
-    "components": "their number",
-    "held_out_cost": (
-        "what a row that no fit has seen costs, in nats, beside 0 for "
-        "variates that have nothing in common; smaller is better"
-    ),
-    "standard_error": "of the cost, by the held-out rows",
-    "behind_best": "by how many nats a row the cost is above the smallest",
-    "behind_error": "its standard error, row by row",
-}
-OF_Q_MATRIX = {
-    "given": "attributes that the item asks for by your Q-matrix",
-    "suggested": "by the answers",
-    "changed": "whether the two differ",
-    "pvaf_given": (
-        "share of the variance of the item's expected answers that the "
-        "given attributes account for (PVAF); near 1, none is lacking"
-    ),
-    "pvaf_suggested": "the same of the suggested attributes",
-    "gain": "by how much BIC falls with the suggestion; above 10 is strong evidence",
-    "stability": (
-        "share of the replicates that agree with the suggestion in its least certain entry"
-    ),
-}
-BEYOND = (
-    "Sizes and models that were not compared, and whether the chosen one is right: its own report"
-    " looks at that."
-)
+LEAST_SEPARATED = 0.6  # entropy R2
+MOST_MISSED = 0.1  # share of replicates
 
 
-@dataclass(frozen=True)
-class Choice:
-    """What a page of a choice is made of: its title, sections with the verdict first, the record's
-    table, and its picture where it has one.
-
-    Columns of the table have their ``meanings`` in words; ``others`` are further tables, each with
-    a title and the meanings of its columns.
-    """
-
-    title: str
-    verdict: Verdict
-    table: pd.DataFrame
-    draw: Callable[[], Any] | None = None
-    more: Sequence[Section] = ()
-    meanings: Mapping[str, str] = field(default_factory=dict)
-    others: Sequence[tuple[str, pd.DataFrame, Mapping[str, str]]] = ()
-
-
-@functools.singledispatch
-def choice(record: Any) -> Choice:
-    """What the page of a record says."""
-    kinds = ", ".join(kind.__name__ for kind in choice.registry if kind is not object)
-    raise ValueError(
-        f"write_choice_report: a record of a choice was expected ({kinds}), got"
-        f" {type(record).__name__}"
-    )
-
-
-@choice.register
-def _(record: Selection) -> Choice:
+@answer_of.register
+def _(record: Selection) -> Answer:
+    title, table = f"How many? {record.chosen}", ("Numbers", record.table)
     if record.answer is not None:
-        first, *more = how_many_sections(record.answer)
-        verdict = next(part for part in first.parts if isinstance(part, Verdict))
-        return Choice(f"How many? {record.chosen}", verdict, record.table, None, more)
-    asked = (
-        f"Which of the sizes {', '.join(map(str, record.sizes))}? Decided by"
-        f" {CRITERIA.get(record.score, record.score)}."
+        own = answer_of(record.answer)
+        return Answer(title, own.verdict, more=own.more, tables={table[0]: (table[1], "")})
+    criterion = entry("criteria").get(record.score, record.score)
+    sizes = ", ".join(map(str, record.sizes))
+    verdict = verdict_of(
+        [
+            finding("size.asked.all", sizes=sizes, criterion=criterion),
+            _on_size(record),
+            _on_fits(record),
+            finding("size.unseen.all"),
+        ],
+        nothing=say("size.nothing_fitted" if record.fits else "size.nothing_unfitted"),
+        answer=f"{_chosen(record)}, by {criterion.split(',')[0].split(';')[0]}.",
+        about="choice",
     )
-    findings = [
-        Finding("", "What was asked?", asked),
-        _on_size(record),
-        _on_fits(record),
-        Finding("", "What could not have been seen?", BEYOND),
-    ]
-    answer = (
-        f"{_chosen(record)}, by"
-        f" {CRITERIA.get(record.score, record.score).split(',')[0].split(';')[0]}."
-    )
-    nothing = (
-        "Read the report of the chosen fit before you build on it."
-        if record.fits
-        else "Fit the chosen size, and read its report."
-    )
-    verdict = verdict_of(findings, nothing=nothing, answer=answer, about="choice")
-    return Choice(
-        f"How many? {record.chosen}", verdict, record.table, record.plot, meanings=COLUMNS
-    )
+    return Answer(title, verdict, record.plot, {table[0]: (table[1], "sizes")})
 
 
 def _chosen(record: Selection) -> str:
-    """The size in words: the setting in which the models that were compared differ."""
-    if record.study is not None:
-        models = record.study.models
+    """Return the size in words: the setting in which the models that were compared differ."""
+    models = () if record.study is None else record.study.models
+    if record.study is not None and is_dataclass(models[0]):
         model = models[record.study.sizes.index(record.chosen)]
-        settings = [setting.name for setting in fields(model)] if is_dataclass(model) else []
         varied = [
-            name for name in settings if len({repr(getattr(one, name)) for one in models}) > 1
+            name
+            for name in (setting.name for setting in fields(model))
+            if len({repr(getattr(other, name)) for other in models}) > 1
         ]
         if len(varied) == 1:
-            value, words = (
-                getattr(model, varied[0]),
-                varied[0].removeprefix("num_").replace("_", " "),
-            )
+            value = getattr(model, varied[0])
+            words = varied[0].removeprefix("num_").replace("_", " ")
             if is_integer(value):
                 return counted(value, words.removesuffix("s"), words)
             if isinstance(value, tuple):
@@ -165,31 +73,19 @@ def _chosen(record: Selection) -> str:
 
 
 def _on_size(record: Selection) -> Finding:
-    doubts, steps = (
-        list(record.sentences),
-        ["Choose the number by EBIC as well."] if record.sentences else [],
-    )
+    doubts = list(record.sentences)
+    steps = ["Choose the number by EBIC as well."] if doubts else []
+    ends = {record.sizes[-1]: "largest", record.sizes[0]: "smallest"}
     if len(record.sizes) == 1:
         doubts.append("It is the only size compared.")
         steps.append("Compare several sizes.")
-    elif record.chosen in (record.sizes[0], record.sizes[-1]) and not (
-        is_integer(record.chosen) and record.chosen == 1
-    ):
-        doubts.append(
-            f"It is the {'smallest' if record.chosen == record.sizes[0] else 'largest'} size"
-            " compared, so that the best may lie beyond."
-        )
+    elif record.chosen in ends and not (is_integer(record.chosen) and record.chosen == 1):
+        doubts.append(say("size.edge", end=ends[record.chosen]))
         steps.append("Compare a wider range of sizes.")
-    left_out = (
-        []
-        if record.study is None
-        else [str(size) for size in record.study.sizes if size not in record.sizes]
-    )
+    tried = () if record.study is None else record.study.sizes
+    left_out = [str(size) for size in tried if size not in record.sizes]
     if left_out:
-        doubts.append(
-            f"Size {listed(left_out)} was left out, for the rows that were fitted are too few for "
-            "it."
-        )
+        doubts.append(say("size.left_out", left_out=listed(left_out)))
     chances = {
         name: record.columns[name] for name in ("ebic", "bic", "aic") if name in record.columns
     }
@@ -201,313 +97,299 @@ def _on_size(record: Selection) -> Finding:
             if size != record.chosen and value - min(values) < CLEAR
         ]
         if near:
-            doubts.append(
-                f"Too close to call against {listed(near)}: a difference of less than {CLEAR:g} is"
-                " no strong evidence."
-            )
+            doubts.append(say("size.close", near=listed(near), clear=CLEAR))
         others = {
-            name.upper(): record.sizes[own.index(min(own))]
-            for name, own in chances.items()
-            if name not in (record.score, "aic")
-        }  # AIC takes more as a rule
+            name.upper(): record.sizes[column.index(min(column))]
+            for name, column in chances.items()
+            if name not in (record.score, "aic")  # AIC takes more as a rule
+        }
         other = [
             f"{name} would take {size}" for name, size in others.items() if size != record.chosen
         ]
-        if other:
-            doubts.append(f"{' and '.join(other)}.")
+        doubts += [f"{' and '.join(other)}."] if other else []
         steps += ["Report what holds in all of these sizes."] if near or other else []
-    question = "How sure is the size?"
     if doubts:
-        return Finding("care", question, " ".join(doubts), " ".join(dict.fromkeys(steps)))
-    if record.score in chances:
-        return Finding(
-            "good",
-            question,
-            f"It lies inside the range compared, and every other size is at least {CLEAR:g}"
-            " behind.",
-        )
-    return Finding(
-        "",
-        question,
-        "It lies inside the range compared; how much of the figures is chance was not looked at.",
+        words = " ".join(dict.fromkeys(steps))
+        return finding("size.sure.doubts", doubts=" ".join(doubts), steps=words)
+    return finding(
+        "size.sure.clear" if record.score in chances else "size.sure.chance", clear=CLEAR
     )
 
 
 def _on_fits(record: Selection) -> Finding | None:
     if not record.fits:
         return None
-    table, question = record.table, "Can the fits be compared?"
-    missed = (
-        [str(size) for size, own in table["optimum_missed"].items() if own]
-        if "optimum_missed" in table
-        else []
-    )
     if not record.best.converged:
-        return Finding(
-            "bad",
-            question,
-            "The fit of the chosen size did not converge, so that its figures may still change.",
-            "Let the fits run on (more iterations), and choose again.",
-        )
-    if missed:
-        words = (
-            f"Size {listed(missed)} stays below the likelihood of a smaller size that it contains,"
-            " so its best fit was missed."
-        )
-        return Finding("care", question, words, "Choose again with more starts (num_restarts=...).")
-    return Finding("good", question, "Yes: the fit of the chosen size converged.")
+        return finding("size.fits.restless")
+    missed = record.table.get("optimum_missed", {})
+    names = [str(size) for size, is_missed in missed.items() if is_missed]
+    return finding("size.fits.missed" if names else "size.fits.fine", missed=listed(names))
 
 
-@choice.register
-def _(record: Saturation) -> Choice:
+@answer_of.register
+def _(record: Saturation) -> Answer:
     at_end = record.chosen == record.sizes[-1] and len(record.sizes) > 1
-    is_open = at_end or record.is_saturated is False
-    bound = (
-        "A discriminator bounds what any mixture could reach."
-        if record.bound is not None
-        else "No bound on what any mixture could reach was worked out."
-    )
-    asked = (
-        f"How many components, {record.sizes[0]} to {record.sizes[-1]}, predict"
-        f" {counted(record.num_held_out, 'held-out row')} as well as more would? {bound}"
-    )
     steps = ["Try more components than the largest number compared."] if at_end else []
     steps += ["Try larger networks or more starts."] if record.is_saturated is False else []
-    unseen = (
-        "A continuous latent looks like ever more components; and components that differ in no"
-        " variate alone cannot be told apart."
+    bound = say("saturation.unbounded" if record.bound is None else "saturation.bounded")
+    size, rows = counted(record.chosen, "component"), counted(record.num_held_out, "held-out row")
+    first, last = record.sizes[0], record.sizes[-1]
+    mark, text = "care" if steps else "good", record.text()
+    verdict = verdict_of(
+        [
+            finding("saturation.asked.all", first=first, last=last, rows=rows, bound=bound),
+            finding("saturation.sure.all", mark=mark, text=text, steps=" ".join(steps)),
+            finding("saturation.unseen.all"),
+        ],
+        nothing=say("saturation.nothing"),
+        answer=f"At least {size}."
+        if at_end
+        else f"{size}: more do not predict held-out rows better.",
+        about="number",
     )
-    findings = [
-        Finding("", "What was asked?", asked),
-        Finding(
-            "care" if is_open else "good", "How sure is the number?", record.text(), " ".join(steps)
-        ),
-        Finding("", "What could not have been seen?", unseen),
-    ]
-    answer = (
-        f"{counted(record.chosen, 'component')}: more do not predict held-out rows better."
-        if not at_end
-        else f"At least {counted(record.chosen, 'component')}."
-    )
-    step = "Fit the chosen number to all rows, and read its report."
-    return Choice(
-        f"How many components? {record.chosen}",
-        verdict_of(findings, nothing=step, answer=answer, about="number"),
-        record.table.reset_index(),
-        record.plot,
-        meanings=OF_SATURATION,
-    )
+    tables = {"Numbers": (record.table.reset_index(), "saturation")}
+    return Answer(f"How many components? {record.chosen}", verdict, record.plot, tables)
 
 
-@choice.register
-def _(record: QValidation) -> Choice:
+@answer_of.register
+def _(record: QValidation) -> Answer:
     clear = [change.item for change in record.changes if change.gain > CLEAR]
-    asked = (
-        f"Do the answers speak against rows of the Q-matrix of {counted(len(record.items), 'item')}"
-        f" and {counted(len(record.attributes), 'attribute')}?"
+    items = counted(len(record.items), "item")
+    kind, step = ("clear", say("q_matrix.step", clear=listed(clear))) if clear else ("none", "")
+    asked = {"items": items, "attributes": counted(len(record.attributes), "attribute")}
+    rounds = counted(record.num_rounds, "round")
+    verdict = verdict_of(
+        [
+            finding("q_matrix.asked.all", **asked),
+            finding(f"q_matrix.suggested.{kind}", text=_sentences(record.text()), step=step),
+            None if record.settled else finding("q_matrix.settled.no", rounds=rounds),
+            finding("q_matrix.unseen.all"),
+        ],
+        nothing="Keep the Q-matrix.",
+        answer=say(f"q_matrix.against_{kind}", count=len(clear), items=len(record.items)),
+        about="matrix",
     )
-    answer = (
-        f"The answers speak clearly against {len(clear)} of {len(record.items)} rows of the"
-        " Q-matrix."
-        if clear
-        else "The answers speak clearly against no row of the Q-matrix."
-    )
-    step = (
-        f"Hold the suggested rows of {listed(clear)} against the wording of these items; change a"
-        " row only if it makes sense for its item."
-        if clear
-        else ""
-    )
-    unseen = (
-        "Attributes that no item of the matrix names, and whether a change makes sense: the answers"
-        " know nothing of the wording."
-    )
-    findings = [
-        Finding("", "What was asked?", asked),
-        Finding(
-            "care" if clear else "good",
-            "What do the answers suggest?",
-            _sentences(record.text()),
-            step,
-        ),
-        None
-        if record.settled
-        else Finding(
-            "care",
-            "Did the suggestions settle?",
-            f"No, they still changed after {counted(record.num_rounds, 'round')}.",
-            "Take the suggestions with care, or allow more rounds (max_rounds).",
-        ),
-        Finding("", "What could not have been seen?", unseen),
-    ]
     drawn = record.plot if record.changes else None
-    return Choice(
-        "Does the Q-matrix hold?",
-        verdict_of(findings, nothing="Keep the Q-matrix.", answer=answer, about="matrix"),
-        record.table.reset_index(),
-        drawn,
-        meanings=OF_Q_MATRIX,
-    )
+    tables = {"Numbers": (record.table.reset_index(), "q_matrix")}
+    return Answer("Does the Q-matrix hold?", verdict, drawn, tables)
 
 
 def _sentences(text: str) -> str:
-    """A text whose list stands on indented lines, as one paragraph."""
+    """Return a text whose list stands on indented lines as one paragraph."""
     first, *others = text.split("\n")
-    items, rest = (
-        [part.strip() for part in others if part.startswith("  ")],
-        [part for part in others if not part.startswith("  ")],
-    )
+    items = [part.strip() for part in others if part.startswith("  ")]
+    rest = [part for part in others if not part.startswith("  ")]
     return " ".join([first, *([f"{'; '.join(items)}."] if items else []), *rest])
 
 
-@choice.register
-def _(record: RootComparison) -> Choice:
-    best, bic = record.best, {name: one.bic for name, one in record.fits.items()}
+@answer_of.register
+def _(record: RootComparison) -> Answer:
+    best, bic = record.best, {name: fit.bic for name, fit in record.fits.items()}
     near = [name for name in bic if name != best and bic[name] - bic[best] < CLEAR]
-    against = [test for test in record.tests if test.small == best and test.p_value < LIKELY]
     doubts = [f"BIC is within {CLEAR:g} for {listed(near)}."] if near else []
     doubts += [
-        f"A test rejects it against the {test.large} law (p = {test.p_value:.2g}), which BIC does"
-        " not find worth its numbers."
-        for test in against
+        say("roots.rejected", large=test.large, p=test.p_value)
+        for test in record.tests
+        if test.small == best and test.p_value < LIKELY
     ]
-    restless = [name for name, one in record.fits.items() if not one.converged]
-    findings = [
-        Finding(
-            "",
-            "What was asked?",
-            f"Which law of the attributes: {listed(list(record.fits))}? Items are the same in all.",
-        ),
-        Finding(
-            "care" if doubts else "good",
-            "How sure is that?",
-            " ".join([*doubts, record.text()]),
-            "Report what holds under each law that is close." if doubts else "",
-        ),
-        (
-            Finding(
-                "care",
-                "Can the fits be compared?",
-                f"Not fully; not converged: {listed(restless)}.",
-                "Let these fits run on, and compare again.",
-            )
-            if restless
-            else None
-        ),
-        Finding(
-            "",
-            "What could not have been seen?",
-            "Laws that were not compared, and an error in the items or the Q-matrix, which any law"
-            " of the attributes takes over.",
-        ),
-    ]
+    restless = [name for name, fit in record.fits.items() if not fit.converged]
+    sure, words = "doubts" if doubts else "clear", " ".join([*doubts, record.text()])
     verdict = verdict_of(
-        findings,
-        nothing=f"Go on with the {best} law.",
-        answer=f"The {best} law, by BIC.",
+        [
+            finding("roots.asked.all", names=listed(list(record.fits))),
+            finding(f"roots.sure.{sure}", words=words),
+            finding("roots.fits.restless", restless=listed(restless)) if restless else None,
+            finding("roots.unseen.all"),
+        ],
+        nothing=f"Go on with the {best} distribution.",
+        answer=f"The {best} distribution, by BIC.",
         about="choice",
     )
-    return Choice("Which law of the attributes?", verdict, record.table.reset_index())
+    tables = {"Numbers": (record.table.reset_index(), "")}
+    return Answer("Which distribution of the attributes?", verdict, tables=tables)
 
 
-@choice.register
-def _(record: Path) -> Choice:
-    at_end = len(record.penalties) > 1 and record.chosen in (0, len(record.penalties) - 1)
+@answer_of.register
+def _(record: Path) -> Answer:
     near = sum(
         i != record.chosen and value - min(record.scores) < CLEAR
         for i, value in enumerate(record.scores)
     )
-    words = (
-        "It lies at an end of the grid, so that a better one may lie beyond. "
-        if at_end
-        else "It lies inside the grid. "
+    words = ("grid", "inside the grid", " of the grid")
+    chosen = f"{record.penalty}, by EBIC."
+    return _penalty(record, "path", record.chosen, near, words, chosen)
+
+
+@answer_of.register
+def _(record: PenaltyChoice) -> Answer:
+    best_by_penalty: dict[int, float] = {}
+    for penalty, score in zip(record.penalty.tolist(), record.ebic.tolist(), strict=True):
+        best_by_penalty[penalty] = min(score, best_by_penalty.get(penalty, score))
+    place = int(record.penalty[record.best])
+    near = sum(
+        other != place and score - best_by_penalty[place] < CLEAR
+        for other, score in best_by_penalty.items()
     )
-    words += (
-        f"{counted(near, 'other penalty', 'other penalties')} of the grid within {CLEAR:g} of its"
-        " EBIC."
-        if near
-        else "No other penalty comes near."
-    )
-    findings = [
-        Finding(
-            "",
-            "What was asked?",
-            f"Which of {counted(len(record.penalties), 'penalty', 'penalties')} gives the graph of"
-            " the smallest EBIC, once thresholded and fitted anew?",
-        ),
-        Finding(
-            "care" if at_end else "good",
-            "How sure is that?",
-            words,
-            "Widen the grid of penalties." if at_end else "",
-        ),
-        Finding(
-            "",
-            "What could not have been seen?",
-            "Edges too weak for any penalty of the grid to keep; intervals of the chosen fit take"
-            " its graph as known.",
-        ),
-    ]
+    words = ("penalties that were tried", "among the penalties that were tried", "")
+    return _penalty(record, "fit", place, near, words, f"{record.chosen}, by EBIC.")
+
+
+def _penalty(
+    record: Path | PenaltyChoice,
+    kind: str,
+    place: int,
+    near: int,
+    grid: tuple[str, str, str],
+    answer: str,
+) -> Answer:
+    """Return the answer of a penalty at a place of its grid, with others that fit as well.
+
+    Args:
+        record: of the choice; kind: of its sentences.
+        place: of the penalty; near: number of penalties near it.
+        grid: name of the grid, inside of it, and part of it, in words.
+        answer: in a sentence.
+    """
+    size, (name, inside, part) = len(record.penalties), grid
+    at_end = size > 1 and place in (0, size - 1)
+    many = counted(near, "other penalty", "other penalties")
+    words = say("penalty.at_end" if at_end else "penalty.inside", grid=name, inside=inside)
+    words += say("penalty.near" if near else "penalty.alone", many=many, of=part, clear=CLEAR)
     verdict = verdict_of(
-        findings,
-        nothing="Read the report of the chosen fit before you build on its graph.",
-        answer=f"{record.penalty}, by EBIC.",
+        [
+            finding(f"penalty.asked.{kind}", many=counted(size, "penalty", "penalties")),
+            finding(f"penalty.sure.{kind if at_end else 'inside'}", words=words),
+            finding(f"penalty.unseen.{kind}"),
+        ],
+        nothing=say(f"penalty.next_{kind}"),
+        answer=answer,
         about="choice",
     )
-    return Choice("How sparse a graph?", verdict, record.table)
+    return Answer("How sparse a graph?", verdict, tables={"Numbers": (record.table, "")})
 
 
-@choice.register
-def _(record: PenaltyChoice) -> Choice:
-    scores = record.ebic.tolist()
-    own, by_penalty = (
-        int(record.penalty[record.best]),
-        {
-            int(which): min(
-                scores[i] for i, each in enumerate(record.penalty.tolist()) if each == which
-            )
-            for which in record.penalty.unique()
-        },
+@answer_of.register
+def _(record: GroupComparison) -> Answer:
+    sizes = ", ".join(
+        f"{group} ({size:,} rows)"
+        for group, size in zip(record.groups, record.sizes.tolist(), strict=True)
     )
-    at_end = len(record.penalties) > 1 and own in (0, len(record.penalties) - 1)
-    near = sum(
-        which != own and value - by_penalty[own] < CLEAR for which, value in by_penalty.items()
+    better = "distributions of their own" if record.bic_gain > 0 else "one distribution for all"
+    agrees = (record.bic_gain > 0) == record.differs
+    words = say("groups.prefers", better=better, gain=abs(record.bic_gain))
+    words += "." if agrees else say("groups.small")
+    finite = np.isfinite(record.errors).all(0)
+    unknown = [name for name, known in zip(record.attributes, finite, strict=True) if not known]
+    sentences = " ".join(record.sentences)
+    verdict = verdict_of(
+        [
+            finding("groups.asked.all", sizes=sizes),
+            finding("groups.differ.all", sentences=sentences) if sentences else None,
+            finding(f"groups.sure.{'agrees' if agrees else 'against'}", words=words),
+            finding("groups.determined.no", names=listed(unknown)) if unknown else None,
+            finding("groups.unseen.all"),
+        ],
+        say("groups.next"),
+        answer=record.headline,
+        about="comparison",
     )
-    words = (
-        "It lies at an end of the penalties that were tried, so that a better one may lie beyond. "
-        if at_end
-        else "It lies among the penalties that were tried. "
+    tables = {"Numbers": (record.table.reset_index(), "groups")}
+    return Answer("Do the groups differ?", verdict, record.plot, tables)
+
+
+@answer_of.register(ItemScores)
+@answer_of.register(DifferentialItems)
+def _(record: ItemScores | DifferentialItems) -> Answer:
+    finite = np.isfinite(record.p_value)
+    untested = [name for name, known in zip(record.items, finite, strict=True) if not known]
+    some, size = len(record.different), len(record.items)
+    kind = "some" if some else "none"
+    step = say("items.step", first=record.different[0]) if some else ""
+    words = " ".join((record.headline, *record.sentences))
+    count, s = counted(some, "item"), "s" * (some == 1)
+    verdict = verdict_of(
+        [
+            finding("items.asked.all", items=counted(size, "item")),
+            finding(f"items.differ.{kind}", words=words, step=step),
+            finding("items.tested.no", names=listed(untested)) if untested else None,
+            finding("items.unseen.all"),
+        ],
+        nothing="Go on with the items as they are.",
+        answer=say(f"items.count_{kind}", items=count, all=size, s=s),
+        about="test",
     )
-    words += (
-        f"{counted(near, 'other penalty', 'other penalties')} within {CLEAR:g} of its EBIC."
-        if near
-        else "No other penalty comes near."
+    is_scores = isinstance(record, ItemScores)
+    tables = {"Numbers": (record.table.reset_index(), "items" if is_scores else "differential")}
+    drawn = record.plot if isinstance(record, ItemScores) else None
+    return Answer("Do items mean the same in all groups?", verdict, drawn, tables)
+
+
+@answer_of.register
+def _(record: RatioTest) -> Answer:
+    drawn = counted(len(record.null), "data set")
+    missed = record.num_negative > MOST_MISSED * len(record.null)
+    step = say("ratio.larger" if record.p_value < LIKELY else "ratio.smaller")
+    verdict = verdict_of(
+        [
+            finding("ratio.asked.all"),
+            finding("ratio.found.all", text=record.text()),
+            finding(f"ratio.sure.{'open' if record.is_open else 'clear'}", drawn=drawn),
+            finding("ratio.fits.missed") if missed else None,
+            finding("ratio.unseen.all"),
+        ],
+        nothing="" if record.is_open else step,
+        answer=record.headline,
+        about="test",
     )
-    asked = (
-        f"Which of {counted(len(record.penalties), 'penalty', 'penalties')} leaves the graph of the"
-        " smallest EBIC, once the model is fitted on it without shrinkage?"
+    return Answer(
+        "Is the larger size needed?", verdict, tables={"Numbers": (record.table, "ratio")}
     )
-    findings = [
-        Finding("", "What was asked?", asked),
-        Finding(
-            "care" if at_end else "good",
-            "How sure is that?",
-            words,
-            "Try penalties beyond that end: ChoosePenalty(penalties=...)." if at_end else "",
-        ),
-        Finding(
-            "",
-            "What could not have been seen?",
-            "Edges too weak for any of the penalties to keep; intervals of the chosen fit take its"
-            " graph as known.",
-        ),
-    ]
-    nothing = (
-        "Read the report of the fit before you build on its graph: edges were added and taken away"
-        " after this choice as long as EBIC fell."
+
+
+def _on_classes(record: ClassRegression | ClassOutcomes) -> Sequence[Finding | None]:
+    """Return how well the classes are separated, and whether that was corrected for."""
+    r2 = record.entropy_r2
+    kind = "badly" if r2 < LEAST_SEPARATED else "well"
+    separated = None if np.isnan(r2) else finding(f"classes.separated.{kind}", r2=r2)
+    return [separated, finding("classes.corrected.no") if record.method == "none" else None]
+
+
+@answer_of.register
+def _(record: ClassRegression) -> Answer:
+    caption, *odds = record.sentences
+    rows = counted(record.num_rows, "row")
+    verdict = verdict_of(
+        [
+            finding("classes.asked.regression", rows=rows, caption=caption),
+            finding("classes.much.all", words=" ".join(odds)) if odds else None,
+            *_on_classes(record),
+            finding("classes.unseen.regression"),
+        ],
+        nothing=say("classes.next_regression"),
+        answer=record.headline,
+        about="regression",
     )
-    return Choice(
-        "How sparse a graph?",
-        verdict_of(findings, nothing=nothing, answer=f"{record.chosen}, by EBIC.", about="choice"),
-        record.table,
+    tables = {"Numbers": (record.table.reset_index(), "regression")}
+    return Answer("What do the classes depend on?", verdict, tables=tables)
+
+
+@answer_of.register
+def _(record: ClassOutcomes) -> Answer:
+    caption, *apart = record.sentences
+    verdict = verdict_of(
+        [
+            finding("classes.asked.outcome", outcome=record.outcome, caption=caption),
+            finding("classes.which.all", words=" ".join(apart)) if apart else None,
+            *_on_classes(record),
+            finding("classes.unseen.outcome"),
+        ],
+        nothing=say("classes.next_outcome"),
+        answer=record.headline,
+        about="comparison",
     )
+    pairs = record.pairs().rename_axis("classes").reset_index()
+    tables = {
+        "Numbers": (record.table.reset_index(), "outcome"),
+        "Pairs of classes": (pairs, "pairs"),
+    }
+    return Answer(f"Do the classes differ in {record.outcome}?", verdict, tables=tables)

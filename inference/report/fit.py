@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from inference.base.drawing import load_modules
+from inference.base.plugins import load_kind
 from inference.base.streaming.row_blocks import RowBlocks
 from inference.fitting.columns import as_fitted, sample_of
 from inference.fitting.names import Names, with_names
@@ -24,6 +24,7 @@ from inference.fitting.result import Fit
 from inference.plots._common import check_image_shape
 from inference.plots.fit import plot_restarts, plot_trace
 from inference.programs.data import checked
+from inference.report.answers import Answer
 from inference.report.latent_use import latents
 from inference.report.page import number, picture, write_page
 from inference.report.parts import Details, Note, Paragraph, Part, Section, Table, Verbatim, Warned
@@ -73,7 +74,7 @@ def write_report(
     """
     blocks = data if isinstance(data, RowBlocks) else None
     data = data if blocks is None else sample_of(fit, blocks)
-    load_modules(f"{__package__}.kinds")
+    load_kind("inference.report.kinds", type(fit.structure))
     file = Path(path)
     file = file / "report.html" if file.is_dir() else file
     if data is not None:
@@ -89,7 +90,6 @@ def write_report(
         fit.structure,
     )
     sections = [
-        Section("verdict", "Verdict", [verdict(structure, subject)]),
         Section("warnings", "Warnings", _warnings(fit)),
         Section("fitted", "What was fitted", [*_what(subject), *fitted(structure, subject)]),
         Section("numbers", "Numbers", _numbers(subject)),
@@ -106,7 +106,8 @@ def write_report(
             ],
         ),
     ]
-    return write_page(file, f"{fit.model_name}: fit report", sections)
+    title = f"{fit.model_name}: fit report"
+    return write_page(Answer(title, verdict(structure, subject), more=sections), file)
 
 
 def _what(subject: Subject) -> Iterator[Part]:

@@ -10,10 +10,10 @@ import io
 import math
 import platform
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -34,21 +34,29 @@ INVISIBLE = re.compile(
 )
 
 
-def write_page(file: Path, title: str, sections: Iterable[Section]) -> Path:
-    """Write a page.
+class HasSections(Protocol):
+    """Content of a page, such as :class:`inference.report.answers.Answer`."""
+
+    @property
+    def title(self) -> str:
+        """Title of the page."""
+
+    @property
+    def sections(self) -> Sequence[Section]:
+        """Sections, of which those without parts are left out."""
+
+
+def write_page(answer: HasSections, path: str | Path) -> Path:
+    """Write a page: one file, pictures inside, nothing fetched from elsewhere.
 
     Args:
-        file: replaced if it exists; its folder is made if need be.
-        title: of the page; sections: those without parts are left out.
+        answer: its title and sections.
+        path: the file, replaced if it exists; its folder is made if need be.
     """
-    shown = [section for section in sections if section.parts]
-    write_whole(
-        file,
-        _templates()
-        .get_template("page.html")
-        .render(title=title, sections=shown, foot=_versions()),
-    )
-    return file
+    shown = [section for section in answer.sections if section.parts]
+    page = _templates().get_template("page.html")
+    write_whole(Path(path), page.render(title=answer.title, sections=shown, foot=_versions()))
+    return Path(path)
 
 
 def html_of(parts: Iterable[Part]) -> str:

@@ -20,9 +20,9 @@ from inference.report.latent_use import LatentUse, certainty, classified_in_word
 from inference.report.parts import Finding, Verdict
 from inference.report.predictive_words import column_names, departures_in_words, remedy_of
 from inference.report.sections import HasRecord, Subject, checks_of, determined, locally
+from inference.report.words import entry, listed, verdict_of
 from ppl_models.parts.repr import counted
 
-MOST_LISTED = 8
 LIMITS = (
     "max_iterations",
     "max_sweeps",
@@ -42,26 +42,6 @@ NEAR = 0.1  # standard errors to the optimum, within which an estimate is as goo
 # hardly determined
 FAINT = 1e-6
 
-# mark, answer, and what is said in its place beside rows that do not determine the estimate
-CONDITIONS = {
-    "strict": (
-        "good",
-        "Yes: the data of a large sample would determine every parameter.",
-        "A large sample from another point of the model would.",
-    ),
-    "generic": (
-        "good",
-        "Yes, but for special values of the parameters (generic identifiability).",
-        "Almost all other values of the parameters would be determined by a large sample.",
-    ),
-    "not established": (
-        "care",
-        "That is not shown: no known condition holds.",
-        "No known condition says that more rows would.",
-    ),
-    "not identified": ("bad", "No: different parameters give the same data.", ""),
-}
-
 
 @functools.singledispatch
 def verdict(structure: Structure, subject: Subject) -> Verdict:
@@ -76,32 +56,6 @@ def verdict(structure: Structure, subject: Subject) -> Verdict:
         " same data (inference.compare)."
     )
     return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
-
-
-def verdict_of(
-    asked: Iterable[Finding | None],
-    *always: str,
-    nothing: str = "",
-    answer: str = "",
-    about: str = "fit",
-) -> Verdict:
-    """Findings, and what to do next.
-
-    Args:
-        asked: None for a question that does not arise.
-        always: steps that follow those of the findings; nothing: the step where there is no other.
-        answer, about: of :class:`inference.report.parts.Verdict`.
-    """
-    findings = tuple(found for found in asked if found is not None)
-    steps = tuple(dict.fromkeys(found.step for found in findings if found.step)) + always
-    return Verdict(findings, steps or (nothing,), answer, about)
-
-
-def listed(names: Sequence[str]) -> str:
-    """Names, the first few of many."""
-    return ", ".join(names[:MOST_LISTED]) + (
-        f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
-    )
 
 
 def what_was_fitted(words: str) -> Finding:
@@ -244,8 +198,8 @@ def on_determination(subject: Subject) -> Finding:
             f" {'is' if local.num_held == 1 else 'are'} held there."
         )
     )
-    if record.get("verdict") in CONDITIONS:
-        mark, words, theory = CONDITIONS[record["verdict"]]
+    if record.get("verdict") in entry("conditions"):
+        mark, words, theory = entry("conditions")[record["verdict"]]
         step = (
             ""
             if mark == "good"

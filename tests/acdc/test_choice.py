@@ -103,8 +103,8 @@ def test_a_slow_descent_beyond_the_choice_is_told():
     plain = result_of(
         {2: np.array([9.0, 9.0]), 3: np.array([2.0, 2.0, 2.0]), 4: np.array([2.0, 2.0, 1.5, 0.1])}
     )
-    assert "until then nothing is said of the law" in " ".join(why(plain, 3))
-    assert "it contradicts this law with this number" in " ".join(
+    assert "until then nothing is said of the distribution" in " ".join(why(plain, 3))
+    assert "it contradicts this distribution with this number" in " ".join(
         why(dataclasses.replace(plain, refitted=True), 3)
     )
 
@@ -191,7 +191,7 @@ def test_words_claim_nothing_of_the_law_on_an_exactly_poisson_table():
         words = " ".join(why(table, k))
         assert "not quite right" not in words
         assert "would only mend it" not in words
-    assert "a right law can look like this" in " ".join(why(table, 3))
+    assert "a right distribution can look like this" in " ".join(why(table, 3))
     again = acdc({3: fits[3]}, counts, num_draws=2, max_draws=2, calibrate=Bootstrap(6, refit=True))
     assert again.refitted
     assert not ((again.raw[3] - again.null_mean[3]) > 3 * again.null_sd[3]).any()

@@ -17,7 +17,7 @@ from zoo.row import Row
 from zoo.table import WITH_LOCAL, data_of, quick_fit, simulated
 
 from inference import EM, Fit, fit
-from inference.base.drawing import load_modules
+from inference.base.plugins import load_modules
 from inference.report.fit import _identifiability, _numbers
 from inference.report.parts import Note, Paragraph, Table, Verbatim
 from inference.report.sections import Subject, identified, locally

@@ -16,7 +16,7 @@ import torch
 from inference import PenaltyChoice
 from inference.inspection import QValidation
 from inference.report import write_choice_report
-from inference.report.choices import choice
+from inference.report.answers import answer_of
 from inference.selection import HeldOut, InformationCriterion, Saturation, Selection
 from inference.selection.attribute_laws import RootComparison, RootTest
 from inference.selection.sparsity import Path
@@ -41,7 +41,7 @@ def sized(
 
 
 def said(record):
-    verdict = choice(record).verdict
+    verdict = answer_of(record).verdict
     return " ".join(
         [verdict.headline, *(found.answer for found in verdict.findings), *verdict.steps]
     )
@@ -73,7 +73,7 @@ def said(record):
 )
 def test_a_size(own, mark, words):
     record = sized(**own)
-    assert choice(record).verdict.mark == mark
+    assert answer_of(record).verdict.mark == mark
     assert words in said(record)
     if own:
         assert words not in said(sized())
@@ -90,17 +90,17 @@ def test_a_size(own, mark, words):
 )
 def test_a_size_says_of_what(models, words):
     record = replace(sized(), study=SimpleNamespace(models=models, sizes=(1, 2, 3), below=[]))
-    assert choice(record).verdict.headline.startswith(words)
+    assert answer_of(record).verdict.headline.startswith(words)
 
 
 def test_one_is_not_called_the_smallest_of_those_compared():
     record = sized(chosen=1, bic=(300.0, 350.0, 400.0), aic=(280.0, 330.0, 390.0))
-    assert choice(record).verdict.mark == "good"
+    assert answer_of(record).verdict.mark == "good"
     assert "smallest" not in said(record)  # nothing lies beyond
 
 
 def test_aic_that_takes_more_is_no_alarm():
-    assert choice(sized(aic=(390.0, 280.0, 270.0))).verdict.mark == "good"
+    assert answer_of(sized(aic=(390.0, 280.0, 270.0))).verdict.mark == "good"
 
 
 def test_a_size_without_known_chance_is_not_called_sure():
@@ -108,7 +108,7 @@ def test_a_size_without_known_chance_is_not_called_sure():
         2, HeldOut(), (1, 2, 3), {"held_out": [-4.0, -3.0, -3.5]}, "held_out", True, (FIT, FIT, FIT)
     )
     assert "how much of the figures is chance was not looked at" in said(record)
-    assert [found.mark for found in choice(record).verdict.findings] == ["", "", "good", ""]
+    assert [found.mark for found in answer_of(record).verdict.findings] == ["", "", "good", ""]
 
 
 def test_components_of_classifiers(tmp_path):
@@ -122,11 +122,11 @@ def test_components_of_classifiers(tmp_path):
         None,
         100,
     )
-    assert choice(record).verdict.mark == "good"
+    assert answer_of(record).verdict.mark == "good"
     assert "2 components: more do not predict held-out rows better." in said(record)
     assert "At least" not in said(record)
     last = replace(record, chosen=3)
-    assert choice(last).verdict.mark == "care"
+    assert answer_of(last).verdict.mark == "care"
     assert "At least 3 components." in said(last)
     assert (
         "what a row that no fit has seen costs, in nats"
@@ -153,10 +153,10 @@ def test_rows_of_a_q_matrix(tmp_path):
         1,
         True,
     )
-    assert choice(record).verdict.mark == "good"
+    assert answer_of(record).verdict.mark == "good"
     assert "Keep the Q-matrix." in said(record)
     changed = replace(record, suggested=np.array([[1], [0]]), gain=np.array([0.0, 25.0]))
-    assert choice(changed).verdict.mark == "care"
+    assert answer_of(changed).verdict.mark == "care"
     assert "speak clearly against 1 of 2 rows" in said(changed)
     assert "suggested rows of b" in said(changed)
     assert "speak clearly against no row" in said(replace(changed, gain=np.array([0.0, 3.0])))
@@ -183,12 +183,12 @@ def test_a_law_of_attributes():
         )
 
     clear = RootComparison({"independent": law(100.0), "free": law(150.0)}, (), None)
-    assert choice(clear).verdict.mark == "good"
+    assert answer_of(clear).verdict.mark == "good"
     near = RootComparison({"independent": law(100.0), "free": law(105.0)}, (), None)
     assert "BIC is within 10 for free." in said(near)
     assert "BIC is within" not in said(clear)
     test = RootTest("independent", "free", 30.0, 4, 0.001, "chi-square", "", None)
-    assert "A test rejects it against the free law" in said(replace(clear, tests=(test,)))
+    assert "A test rejects it against the free distribution" in said(replace(clear, tests=(test,)))
     assert "A test rejects it" not in said(replace(clear, tests=(replace(test, p_value=0.4),)))
     assert "not converged: free" in said(
         RootComparison({"independent": law(100.0), "free": law(150.0, False)}, (), None)
@@ -197,7 +197,7 @@ def test_a_law_of_attributes():
 
 def test_a_penalty():
     record = Path(("weak", "middle", "strong"), (FITTED,) * 3, (), (200.0, 100.0, 150.0), 1)
-    assert choice(record).verdict.mark == "good"
+    assert answer_of(record).verdict.mark == "good"
     assert "No other penalty comes near." in said(record)
     assert "1 other penalty of the grid within 10 of its EBIC" in said(
         replace(record, scores=(200.0, 100.0, 105.0))
@@ -215,7 +215,7 @@ def test_the_penalty_of_a_fit(tmp_path):
         torch.tensor([200.0, 100.0, 101.0, 150.0]),
         1,
     )
-    assert choice(record).verdict.mark == "good"
+    assert answer_of(record).verdict.mark == "good"
     assert "middle, by EBIC." in said(record)
     assert "No other penalty comes near." in said(record)
     assert "1 other penalty within 10 of its EBIC" in said(

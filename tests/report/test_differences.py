@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from inference.relations import ClassOutcomes, ClassRegression
-from inference.report.choices import choice
+from inference.report.answers import answer_of
 from inference.selection import DifferentialItems
 from inference.selection.attribute_groups import GroupComparison, ItemScores
 from inference.selection.likelihood_ratio import RatioTest
@@ -81,7 +81,7 @@ EVERY = (GROUPS, ITEMS, FREED, RATIO, DEPENDS, OUTCOME)
 
 
 def said(record):
-    verdict = choice(record).verdict
+    verdict = answer_of(record).verdict
     return " ".join(
         [verdict.headline, *(found.answer for found in verdict.findings), *verdict.steps]
     )
@@ -100,7 +100,7 @@ def said(record):
             replace(GROUPS, bic_gain=-9.0),
             GROUPS,
             "care",
-            "BIC prefers one law for all, by 9.0, against the test",
+            "BIC prefers one distribution for all, by 9.0, against the test",
         ),
         (
             replace(GROUPS, errors=np.array([[0.1, np.nan], [0.1, 0.1]])),
@@ -158,14 +158,14 @@ def said(record):
             replace(DEPENDS, entropy_r2=0.4),
             DEPENDS,
             "care",
-            "The rows tell their classes badly (entropy R2 0.40",
+            "The classes are poorly separated (entropy R2 0.40",
         ),
         (replace(DEPENDS, method="none"), DEPENDS, "care", "differences are too small"),
         (OUTCOME, replace(OUTCOME, covariance=np.eye(2)), "good", "The classes differ in grade."),
     ],
 )
 def test_words_stand_where_the_numbers_say_so(record, other, mark, words):
-    assert choice(record).verdict.mark == mark
+    assert answer_of(record).verdict.mark == mark
     assert words in said(record)
     assert words not in said(other)
 

@@ -19,7 +19,7 @@ import torch
 from support import own_programs
 
 from inference import EM, NUTS, SAEM, Fit, Laplace, fit
-from inference.base.drawing import load_modules
+from inference.base.plugins import load_modules
 from inference.estimates import estimates_of
 from inference.identifiability import identifiability_of
 from inference.predictive import predictive_checks
@@ -49,6 +49,8 @@ from ppl_models import (
     SparseCoding,
     UsageFactorization,
 )
+
+pytestmark = pytest.mark.usefixtures("few_refits")
 
 RNG = np.random.default_rng(0)
 BITS = (

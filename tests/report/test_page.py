@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from importlib import resources
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -58,9 +59,9 @@ def test_every_part_writes_them_out_and_escapes_the_rest(tmp_path: Path) -> None
         Verbatim(text),
         Details(text, [Paragraph(text)]),
     ]
-    page = write_page(
-        tmp_path / "page.html", text, [Section("all", text, parts), Section("none", "left out", ())]
-    ).read_text(encoding="utf-8")
+    sections = [Section("all", text, parts), Section("none", "left out", ())]
+    answer = SimpleNamespace(title=text, sections=sections)
+    page = write_page(answer, tmp_path / "page.html").read_text(encoding="utf-8")
     assert not re.search("[\u202a-\u202e]", page)
     assert (
         page.count("pass[U+202E]liaf[U+202C] &lt;b&gt; &amp; שלום")
@@ -85,4 +86,4 @@ def test_what_is_laid_out_lies_in_the_templates() -> None:
         ), file
     assert {
         path.name for path in resources.files("inference.report").joinpath("templates").iterdir()
-    } == {"page.html", "page.css", "parts.html"}
+    } == {"page.html", "page.css", "parts.html", "words.toml"}

@@ -14,7 +14,7 @@ from support.counts import counts
 from inference import EM
 from inference.acdc import acdc
 from inference.base.progress import NoProgress
-from inference.report.choices import choice
+from inference.report.answers import answer_of
 from inference.report.components import selection_verdict, why, write_selection_report
 from inference.report.how_many import _how_sure
 from inference.selection import HeldOut, Selection, compare_criteria, fit_grid
@@ -167,7 +167,7 @@ def test_of_one_criterion(score):
         larger = score in ("held_out", "ratio")
         columns = {score: [-value for value in values] if larger else values}
         record = Selection(chosen, HeldOut(), sizes, columns, score, larger, (fitted,) * len(sizes))
-        verdict = choice(record).verdict
+        verdict = answer_of(record).verdict
         words = " ".join(
             [verdict.headline, *(found.answer for found in verdict.findings), *verdict.steps]
         )

@@ -13,7 +13,7 @@ from support.command_line import run
 
 from inference import EM
 from inference.base.outcome import RowsWarning
-from inference.report.choices import choice
+from inference.report.answers import answer_of
 from inference.selection import (
     HeldOut,
     LikelihoodRatio,
@@ -86,7 +86,7 @@ def test_a_criterion_answers_or_refuses_before_any_fit(name, criterion, made):
             if found is None:
                 continue
             assert found.table["chosen"].sum() == 1
-            assert choice(found).verdict.headline
+            assert answer_of(found).verdict.headline
 
 
 def test_sizes_that_the_kept_rows_cannot_hold_are_left_out_and_said(made):
@@ -103,7 +103,7 @@ def test_sizes_that_the_kept_rows_cannot_hold_are_left_out_and_said(made):
         )
     assert found.sizes == (1, 2, 3)
     assert [fit.model.num_components for fit in found.fits] == [1, 2, 3]
-    words = " ".join(finding.answer for finding in choice(found).verdict.findings)
+    words = " ".join(finding.answer for finding in answer_of(found).verdict.findings)
     assert "Size 4 was left out, for the rows that were fitted are too few for it." in words
     assert found.by("bic").sizes == (1, 2, 3, 4)  # to all rows
     made.clear()

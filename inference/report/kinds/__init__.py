@@ -1,3 +1,1 @@
-"""What kinds of description say of themselves on a page: every file here registers its sections,
-and is found by itself.
-"""
+"""Sections of a page that a kind of description says better, each file named after its kind."""

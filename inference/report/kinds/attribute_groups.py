@@ -25,17 +25,16 @@ from inference.report.parts import (
     Verdict,
 )
 from inference.report.sections import Subject, cut_table, estimates, fitted, middle
-from inference.report.verdicts import listed, on_convergence, on_determination, verdict, verdict_of
+from inference.report.verdicts import on_convergence, on_determination, verdict
+from inference.report.words import listed, verdict_of
 from inference.selection.attribute_groups import (
+    DifferentialItems,
     GroupComparison,
     ItemScores,
     compare_groups,
-    item_scores,
-)
-from inference.selection.differential_items import (
-    DifferentialItems,
     differential_items,
     groups_of_fit,
+    item_scores,
 )
 from inference.structures.attribute_groups import AttributeGroupsStructure
 from ppl_models.parts.repr import counted

@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from inference.fitting.columns import checked_as_fitted
-from inference.inspection.local_dependence import LocalDependence
+from inference.inspection.item_fit import LocalDependence
 from inference.report.attribute_findings import (
     Refused,
     absolute,
@@ -28,15 +28,8 @@ from inference.report.attribute_findings import (
 from inference.report.causal import verdict_in_words
 from inference.report.parts import Finding, Verdict
 from inference.report.sections import Subject
-from inference.report.verdicts import (
-    CONDITIONS,
-    beside_rows,
-    listed,
-    on_convergence,
-    record_of,
-    verdict,
-    verdict_of,
-)
+from inference.report.verdicts import beside_rows, on_convergence, record_of, verdict
+from inference.report.words import entry, listed, verdict_of
 from inference.structures.layers.attributes import AttributeStructure
 from ppl_models.parts.repr import counted
 
@@ -101,9 +94,9 @@ def _missing(subject: Subject) -> str:
 def _on_identifiability(subject: Subject) -> Finding | None:
     record = record_of(subject)
     said = record.get("verdict")
-    if said not in CONDITIONS:
+    if said not in entry("conditions"):
         return Finding("", "Do the answers determine the model?", "That was not decided.")
-    mark, words, theory = CONDITIONS[said]
+    mark, words, theory = entry("conditions")[said]
     question = "Do the answers determine the model?"
     if said in ("strict", "generic"):
         return beside_rows(subject, Finding(mark, question, words), theory)

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from inference.inspection.classification import Classification
-from inference.inspection.item_fit import ItemFit
+from inference.inspection.item_fit import ItemFit, LocalDependence
 from inference.inspection.item_rules import ItemRules
-from inference.inspection.local_dependence import LocalDependence
 from inference.plots.attributes import plot_profiles, plot_q_matrix
 from inference.plots.item_curves import plot_item_curves
 from inference.report.attribute_findings import (
@@ -40,7 +39,7 @@ from inference.report.odds_ratios import odds_ratios
 from inference.report.page import number, picture
 from inference.report.parts import Note, Paragraph, Part, Section, Table
 from inference.report.sections import NEEDS_DATA, Subject, cut_table, estimates, fitted, middle
-from inference.report.verdicts import listed
+from inference.report.words import listed
 from inference.structures.layers.attributes import AttributeStructure
 from inference.structures.layers.structure import LayeredStructure
 from ppl_models.parts.distributions import binary_configurations

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from inference.identifiability.classifiers import ClassifierIdentifiability
-from inference.inspection.classifier_curves import variate_names
-from inference.inspection.classifiers import read_classifiers
+from inference.inspection.classifiers import read_classifiers, variate_names
 from inference.plots.classifiers import plot_certainty, plot_classifiers, plot_component_densities
 from inference.report.page import number, picture
 from inference.report.parts import (
@@ -24,7 +23,8 @@ from inference.report.parts import (
     Verdict,
 )
 from inference.report.sections import Subject, determined, fitted, middle, predictive, shape_text
-from inference.report.verdicts import on_convergence, verdict, verdict_of, what_was_fitted
+from inference.report.verdicts import on_convergence, verdict, what_was_fitted
+from inference.report.words import verdict_of
 from inference.structures.classifiers.structure import ClassifierStructure
 from ppl_models.parts.repr import counted
 

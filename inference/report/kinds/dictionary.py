@@ -13,14 +13,8 @@ from inference.plots.layers import plot_loadings
 from inference.report.page import number, picture
 from inference.report.parts import Equations, Finding, Paragraph, Part, Section, Table, Verdict
 from inference.report.sections import Subject, estimates, fitted, middle, sizes
-from inference.report.verdicts import (
-    listed,
-    on_convergence,
-    on_prediction,
-    verdict,
-    verdict_of,
-    what_was_fitted,
-)
+from inference.report.verdicts import on_convergence, on_prediction, verdict, what_was_fitted
+from inference.report.words import listed, verdict_of
 from inference.structures.dictionary.structure import DictionaryStructure
 from ppl_models.parts.repr import counted
 

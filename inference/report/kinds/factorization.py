@@ -17,15 +17,14 @@ from inference.report.page import number, picture
 from inference.report.parts import Equations, Finding, Paragraph, Part, Section, Table, Verdict
 from inference.report.sections import Subject, estimates, fitted, middle, sizes
 from inference.report.verdicts import (
-    listed,
     on_convergence,
     on_determination,
     on_latents,
     on_prediction,
     verdict,
-    verdict_of,
     what_was_fitted,
 )
+from inference.report.words import listed, verdict_of
 from inference.structures.factorization.factor_analysis import FactorAnalysisStructure
 from inference.structures.factorization.structure import FactorizationStructure
 from inference.structures.factorization.usage import UsageStructure

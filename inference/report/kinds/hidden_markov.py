@@ -47,9 +47,9 @@ from inference.report.verdicts import (
     on_latents,
     on_prediction,
     verdict,
-    verdict_of,
     what_was_fitted,
 )
+from inference.report.words import verdict_of
 from inference.structures.hidden_markov.structure import HiddenMarkovStructure
 from ppl_models.parts.repr import counted
 

@@ -38,16 +38,15 @@ from inference.report.sections import (
     shape_text,
 )
 from inference.report.verdicts import (
-    listed,
     on_convergence,
     on_determination,
     on_latents,
     on_prediction,
     record_of,
     verdict,
-    verdict_of,
     what_was_fitted,
 )
+from inference.report.words import listed, verdict_of
 from inference.structures.layers.structure import LayeredStructure
 from ppl_models.descriptions.layers import GeneralizedLinearLayer
 from ppl_models.parts.categorical import Categorical, Ordinal

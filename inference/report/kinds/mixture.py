@@ -23,14 +23,8 @@ from inference.report.odds_ratios import odds_ratios
 from inference.report.page import picture
 from inference.report.parts import Equations, Finding, Paragraph, Part, Section, Table, Verdict
 from inference.report.sections import Subject, estimates, fitted, middle, parameters, predictive
-from inference.report.verdicts import (
-    listed,
-    on_convergence,
-    on_determination,
-    on_prediction,
-    verdict,
-    verdict_of,
-)
+from inference.report.verdicts import on_convergence, on_determination, on_prediction, verdict
+from inference.report.words import listed, verdict_of
 from inference.structures.mixture.structure import MixtureStructure
 from ppl_models.parts.repr import counted, few_digits
 from ppl_models.parts.responses import ResponseFamily

@@ -10,15 +10,14 @@ from inference.report.page import number, picture
 from inference.report.parts import Equations, Finding, Paragraph, Part, Section, Table, Verdict
 from inference.report.sections import Subject, estimates, fitted, middle, shape_text
 from inference.report.verdicts import (
-    listed,
     on_convergence,
     on_determination,
     on_latents,
     on_prediction,
     verdict,
-    verdict_of,
     what_was_fitted,
 )
+from inference.report.words import listed, verdict_of
 from inference.structures.noisy_or.structure import NoisyOrStructure
 from ppl_models.descriptions.noisy_or import IndependentCauses
 from ppl_models.parts.repr import counted

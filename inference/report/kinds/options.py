@@ -20,9 +20,9 @@ from inference.report.verdicts import (
     on_prediction,
     record_of,
     verdict,
-    verdict_of,
     what_was_fitted,
 )
+from inference.report.words import verdict_of
 from inference.structures.options.continuous import ContinuousOptionsStructure
 from inference.structures.options.structure import OptionsStructure
 from ppl_models.parts.repr import counted

@@ -17,7 +17,7 @@ from inference.base.structure import (
     num_density_items,
 )
 from inference.programs.program import Params
-from inference.structures.dictionary.codes import (
+from inference.structures.dictionary.decoders import (
     _span,
     codes_of,
     conditional_rows,

@@ -32,8 +32,13 @@ from inference.base.structure import (
     refused_rows,
 )
 from inference.programs.program import Params, Program
-from inference.structures.factorization.factorize import Course, Factorize
-from inference.structures.factorization.objective import SCALE_RANGE, conditional_rows, with_scales
+from inference.structures.factorization.factorize import (
+    SCALE_RANGE,
+    Course,
+    Factorize,
+    conditional_rows,
+    with_scales,
+)
 from inference.structures.factorization.starts import nndsvd, random_factors
 from inference.structures.factorization.updates import polished, updates_of
 

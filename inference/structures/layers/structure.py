@@ -48,11 +48,10 @@ from inference.programs.program import Params, Program
 from inference.structures.layers.align import align_layers, relabel, signed_inside
 from inference.structures.layers.choose_penalty import ChoosePenalty, is_open
 from inference.structures.layers.draw_steps import LayeredDraws
-from inference.structures.layers.em_steps import LayeredSteps
+from inference.structures.layers.em_steps import LayeredSteps, SetSteps
 from inference.structures.layers.free_table import table_gain
 from inference.structures.layers.gibbs import LayeredGibbs
 from inference.structures.layers.glm import DISPERSION_LIMITS
-from inference.structures.layers.many_data_sets import SetSteps
 from inference.structures.layers.sparse_graphs import estimated_graphs
 from inference.structures.layers.spectral import (
     CUTS,
@@ -63,8 +62,8 @@ from inference.structures.layers.spectral import (
     missing_gap,
     random_start,
     spectral_start,
+    split_latent,
 )
-from inference.structures.layers.split import split_latent
 from ppl_models.descriptions.covariate_root import CovariateRoot, root_of_rows
 from ppl_models.descriptions.covariates import Covariates
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root

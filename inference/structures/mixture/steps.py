@@ -1,4 +1,4 @@
-"""Closed-form EM steps of mixtures for many restarts at once, of one data set or of many."""
+"""EM steps of mixtures with closed-form components; weights or a logit of covariates."""
 
 from __future__ import annotations
 
@@ -12,14 +12,61 @@ from inference.base.component_laws.law import ComponentLaw, MixtureStatistics
 from inference.base.component_laws.laws import law_of
 from inference.base.steps import SET, EStep, RunningSum, Steps, without_set
 from inference.programs.program import Params, Program
-from inference.structures.mixture.chances import (
-    covariates_of,
-    cross_products,
-    items_of,
-    log_chances,
-)
 from ppl_models.descriptions.components import MixtureComponents
-from ppl_models.descriptions.logit import distinct_rows, maximise_coefficients
+from ppl_models.descriptions.covariates import Covariates
+from ppl_models.descriptions.logit import chances_of_design, distinct_rows, maximise_coefficients
+
+
+def items_of(about: MixtureComponents, data: Tensor) -> Tensor:
+    """The columns that are drawn, (..., J)."""
+    return data if about.covariates is None else data[..., : about.num_items]
+
+
+def joined(about: MixtureComponents, items: Tensor, data: Tensor) -> Tensor:
+    """Items with the covariates of ``data`` behind them, where there are some."""
+    if about.covariates is None:
+        return items
+    return torch.cat([items, data[..., about.num_items :].to(items)], -1)
+
+
+def log_chances(about: MixtureComponents, params: Params, data: Tensor) -> Tensor:
+    """Log-chances of the components of every row, ([R], N, K), or ([R], 1, K) for all.
+
+    ``params``: ([R], ...); ``data``: (N, J + P) or (R, N, J + P).
+    """
+    if "coefficients" not in params:
+        return params["weights"].log().unsqueeze(-2)
+    return chances_of_design(
+        design_of(about, data), covariates_of(about).standardised(params["coefficients"])
+    )
+
+
+def design_of(about: MixtureComponents, data: Tensor) -> Tensor:
+    """The terms of every row in their widths from their centres, (..., N, Q)."""
+    return covariates_of(about).standardised_design(data[..., about.num_items :])
+
+
+def covariates_of(about: MixtureComponents) -> Covariates:
+    """Covariates of the components; raises where there are none."""
+    if about.covariates is None:
+        raise ValueError("a mixture with covariates was expected")
+    return about.covariates
+
+
+def cross_products(about: MixtureComponents, share: Tensor, data: Tensor) -> Tensor | None:
+    """Sums S of the rows' slopes times their terms, (R, K - 1, Q), or None.
+
+    ``share``: (R, N, K), times weights; ``data``: (N, J + P) or (R, N, J + P).
+    """
+    if about.covariates is None or about.num_components == 1:
+        return None
+    return share[..., 1:].mT @ design_of(about, data)
+
+
+def renamed_coefficients(coefficients: Tensor, order: Tensor) -> Tensor:
+    """Log-odds (..., K - 1, Q) in a new order, against the new component 0."""
+    full = torch.cat([torch.zeros_like(coefficients[..., :1, :]), coefficients], -2)[..., order, :]
+    return full[..., 1:, :] - full[..., :1, :]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +99,7 @@ class MixtureSteps(Steps[MixtureStatistics]):
 
     @cached_property
     def law(self) -> ComponentLaw:
-        """Of the components."""
+        """Distribution of the components."""
         return law_of(self.about)
 
     @cached_property
@@ -73,9 +120,7 @@ class MixtureSteps(Steps[MixtureStatistics]):
 
     @cached_property
     def _rows(self) -> tuple[Tensor, Tensor | None]:
-        """Rows that differ, (n, J), and how often each is there, (n,); all rows, and their weights,
-        where little can be merged.
-        """
+        """Distinct rows (n, J) and their weights (n,); all rows where few are alike."""
         merged = self.law.patterns(self._items, self.weights)
         if merged is None or self.about.covariates is None:
             return merged or (self.data, self.weights)
@@ -87,6 +132,7 @@ class MixtureSteps(Steps[MixtureStatistics]):
         return distinct_rows(self.data[:, self.about.num_items :], self.weights)
 
     def e_step(self, params: Params) -> EStep[MixtureStatistics]:
+        """Responsibilities and statistics of the components, streaming over rows."""
         restarts = len(params[self.law.site])
         rows = max(
             1, self.chunk_elements // max(restarts * self.about.num_components, self.law.width)
@@ -108,6 +154,7 @@ class MixtureSteps(Steps[MixtureStatistics]):
         return EStep(parts.total(), total, self.program.log_prior(params))
 
     def m_step(self, statistics: MixtureStatistics, params: Params) -> Params:
+        """Weights or log-odds, and the components."""
         own = self.law.m_step(statistics.of_law, statistics.counts, params, self.floor)
         if statistics.cross is None:
             return params | self._weights(statistics.counts) | own
@@ -136,9 +183,8 @@ class MixtureSteps(Steps[MixtureStatistics]):
         if "coefficients" in blank:
             shares = first["weights"].log()
             beta = torch.zeros_like(blank["coefficients"])
-            beta[..., 0] = (
-                shares[..., 1:] - shares[..., :1]
-            )  # from components that depend on nothing
+            # from components that depend on nothing
+            beta[..., 0] = shares[..., 1:] - shares[..., :1]
             first = {
                 "coefficients": (
                     beta if self.about.covariates is None else self.about.covariates.plain(beta)
@@ -190,6 +236,7 @@ class MixtureSetSteps(Steps[MixtureStatistics]):
         return torch.stack([steps.floor for steps in self._each]).unsqueeze(1)  # (S, 1, D)
 
     def e_step(self, params: Params) -> EStep[MixtureStatistics]:
+        """E-step of every restart on its own data set."""
         index, own, law = params[SET].long(), without_set(params), self.base.law
         rows = max(1, self.base.chunk_elements // (len(index) * self.base.about.num_components))
         parts, total = RunningSum[MixtureStatistics](), self.sets.new_zeros(len(index))
@@ -205,6 +252,7 @@ class MixtureSetSteps(Steps[MixtureStatistics]):
         return EStep(parts.total(), total, self.base.program.log_prior(own))
 
     def m_step(self, statistics: MixtureStatistics, params: Params) -> Params:
+        """M-step of every data set at once."""
         own = replace(self.base, given_floor=self._floors[params[SET].long()])
         return own.m_step(statistics, without_set(params)) | {SET: params[SET]}
 
@@ -212,13 +260,11 @@ class MixtureSetSteps(Steps[MixtureStatistics]):
 def responsibilities(
     law: ComponentLaw, params: Params, items: Tensor, before: Tensor, often: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Chances of the components of every row, times how often it is there, (R, n, K), and the
-    log-likelihood of all rows, (R,).
+    """Weighted posteriors of the rows, (R, n, K), and their log-likelihood, (R,).
 
-    Args:
-        params: (R, ...); items: (n, J) or (R, n, J).
-        before: log-chances of the components before the items are seen, (R, n, K) or (R, 1, K).
-        often: how many rows are like each, (n,); None for one.
+    ``params``: (R, ...); ``items``: (n, J) or (R, n, J); ``before``: log-chances of the components
+    before the items are seen, (R, n, K) or (R, 1, K); ``often``: how many rows are like each, (n,);
+    None for one.
     """
     joint = law.log_densities(params, items) + before
     peak = joint.logsumexp(-1, keepdim=True)

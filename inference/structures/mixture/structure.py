@@ -43,13 +43,14 @@ from inference.base.structure import (
 )
 from inference.programs.coordinates import NormalScales
 from inference.programs.program import Params, Program
-from inference.structures.mixture.chances import (
+from inference.structures.mixture.steps import (
+    MixtureSetSteps,
+    MixtureSteps,
     items_of,
     joined,
     log_chances,
     renamed_coefficients,
 )
-from inference.structures.mixture.steps import MixtureSetSteps, MixtureSteps
 from inference.structures.mixture.tables import most_classes, table_too_small
 from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.covariates import Covariates

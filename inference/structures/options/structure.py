@@ -23,11 +23,15 @@ from inference.base.structure import (
 from inference.programs.data import checked
 from inference.programs.global_state import isolated
 from inference.programs.program import Params, Program
-from inference.structures.options.align import align_options, permute_options
+from inference.structures.options.align import (
+    LabelGroups,
+    align_options,
+    label_groups,
+    permute_options,
+    under_lasting_names,
+)
 from inference.structures.options.em_steps import OptionSteps
-from inference.structures.options.forward_backward import parts_of, steps_of
-from inference.structures.options.label_groups import LabelGroups, label_groups, under_lasting_names
-from inference.structures.options.paths import smooth, viterbi
+from inference.structures.options.forward_backward import parts_of, smooth, steps_of, viterbi
 from inference.structures.options.starts import (
     alike_policies,
     random_policies,

@@ -1,0 +1,69 @@
+"""Sentences of pages by key, from ``templates/words.toml``, their placeholders filled in."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from inference.report.parts import Finding, Verdict
+
+MOST_LISTED = 8
+
+
+@functools.cache
+def _catalogue() -> dict[str, Any]:
+    file = Path(__file__).parent / "templates" / "words.toml"
+    return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+def entry(key: str) -> Any:
+    """Return what the catalogue has under a dotted key: a sentence, a finding or a table."""
+    return functools.reduce(lambda table, part: table[part], key.split("."), _catalogue())
+
+
+def say(key: str, **values: Any) -> str:
+    """Return the sentence under a key, with ``values`` in its placeholders."""
+    return str(entry(key)).format(**values)
+
+
+def finding(key: str, **values: Any) -> Finding:
+    """Return the finding under a key: ``[mark, answer, step]`` beside the table's ``question``.
+
+    Args:
+        key: dotted; values: of the placeholders.
+    """
+    mark, answer, *step = (text.format(**values) for text in entry(key))
+    return Finding(mark, say(f"{key.rpartition('.')[0]}.question", **values), answer, *step)
+
+
+def verdict_of(
+    asked: Iterable[Finding | None],
+    *always: str,
+    nothing: str = "",
+    answer: str = "",
+    about: str = "fit",
+) -> Verdict:
+    """Return findings, and what to do next.
+
+    Args:
+        asked: None for a question that does not arise.
+        always: steps that follow those of the findings; nothing: the step where there is no other.
+        answer, about: of :class:`inference.report.parts.Verdict`.
+    """
+    findings = tuple(found for found in asked if found is not None)
+    steps = tuple(dict.fromkeys(found.step for found in findings if found.step)) + always
+    return Verdict(findings, steps or (nothing,), answer, about)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names in a row, the first few of many."""
+    more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
+    return ", ".join(names[:MOST_LISTED]) + more
+
+
+def percent(share: float) -> str:
+    """Return a share in whole per cent."""
+    return f"{100 * share:.0f} %"
