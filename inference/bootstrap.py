@@ -23,9 +23,8 @@ from inference.base.align import relabel_draws
 from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import NoProgress, Progress
-from inference.base.structure import is_method
-from inference.engines.em import EM
-from inference.engines.em_many_data_sets import fit_sets, fits_sets
+from inference.base.structure import check_method, is_method
+from inference.engines.em import EM, fit_sets, fits_sets
 from inference.programs.global_state import quiet
 from inference.programs.program import Params, simulate
 from ppl_models.parts.surface import promised as _promised
@@ -75,7 +74,7 @@ class Bootstrap:
         self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None
     ) -> Outcome:
         """See :class:`inference.base.structure.Method`; a checkpoint holds the replicates done."""
-        problem.structure.check_method(self.engine)  # both refused before any work
+        check_method(problem.structure, self.engine)  # both refused before any work
         simulated_table(problem, {name: value[0] for name, value in start.items()}, 0)
         outcome = self.engine.run(problem, start, NoProgress(), None)
         best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax())

@@ -27,8 +27,7 @@ from torch import Tensor
 
 from inference.base.drawing import draw
 from inference.base.structure import Method
-from inference.engines.nuts import NUTS
-from inference.engines.nuts_many_data_sets import MOST_SETS, draws_of_sets
+from inference.engines.nuts import MOST_SETS, NUTS, draws_of_sets
 from inference.fitting.fit import fit as fit_one
 from inference.programs.program import Params, Program, simulate
 from inference.structures.registry import structure_of

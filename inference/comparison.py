@@ -27,6 +27,7 @@ import torch
 from inference.acdc.criterion import acdc
 from inference.base.diagnostics import pareto_k
 from inference.base.drawing import ask, draw
+from inference.base.structure import num_density_items
 from inference.engines.importance import GOOD_K
 from inference.fitting.result import Fit
 from inference.identifiability.of_fit import identifiability_of
@@ -319,8 +320,7 @@ def _predict(member: Fit, data: Any, num_folds: int, refit: bool, seed: int) -> 
 def _notes(fits: Mapping[str, Fit], predictions: Mapping[str, Prediction | None]) -> list[str]:
     notes = []
     continuous = {
-        name: member.structure.num_densities(len(member.item_names))
-        for name, member in fits.items()
+        name: num_density_items(one.structure, len(one.item_names)) for name, one in fits.items()
     }
     if len(set(continuous.values())) > 1:
         notes.append(

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from inference.base.streaming.row_blocks import RowBlocks
+from inference.base.structure import unlisted_sites
 from inference.fitting.columns import checked_as_fitted
 from inference.fitting.names import Names, dims_of, labels_of
 from inference.fitting.record import FitRecord
@@ -277,7 +278,7 @@ def summary_of(
         else reason or "intervals need the data of the fit: pass them, as summary(data)"
     )
     nothing = "needs the data" if data is None and reason is None else "none, see note"
-    note = " ".join(text for text in (note, fit.structure.unlisted_sites()[1]) if text)
+    note = " ".join(text for text in (note, unlisted_sites(fit.structure)[1]) if text)
     held = "held at this value"
     lines = [
         [
@@ -385,7 +386,7 @@ def _rows(
     limits: Limits,
 ) -> tuple[Estimate, ...]:
     out = []
-    unlisted = fit.structure.unlisted_sites()[0]
+    unlisted = unlisted_sites(fit.structure)[0]
     for site, value in values.items():
         if site in unlisted:
             continue

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from scipy import stats
 
+from inference.base.structure import as_numbers
 from inference.fitting.columns import as_fitted
 from inference.fitting.observed import as_matrix, can_simulate, observed_sites, replicated_tables
 from inference.fitting.posterior import simulate_rows
@@ -285,7 +286,7 @@ def predictive_checks(
         ]
         simulated = [draw.detach().cpu().numpy().astype(np.float64) for draw in draws]
         numbers = [
-            fit.structure.as_numbers(torch.from_numpy(part)).numpy()
+            as_numbers(fit.structure, torch.from_numpy(part)).numpy()
             for part in (values[chosen], *simulated)
         ]
         return {site: _check(numbers[0], numbers[1:], len(values))}

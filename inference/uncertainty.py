@@ -44,6 +44,7 @@ from torch import Tensor
 
 from inference.base.hashing import digest_of
 from inference.base.streaming.row_blocks import RowBlocks
+from inference.base.structure import normal_scales
 from inference.fitting.record import FitRecord
 from inference.identifiability.fisher import InformationReport, information_from_scores
 from inference.identifiability.scores import (
@@ -232,7 +233,7 @@ def standard_errors(
         covariance,
         kind,
         num_rows,
-        fit.structure.normal_scales(fit.params),
+        normal_scales(fit.structure, fit.params),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -303,6 +304,10 @@ class DeepDiscreteEncoder:
 
     def layers(self) -> tuple[GeneralizedLinearLayer, ...]:
         """The layers, bottom-up, as engines see them."""
+        return self._layers
+
+    @cached_property
+    def _layers(self) -> tuple[GeneralizedLinearLayer, ...]:
         out, products = [], self._layout()
         for d in range(len(self.latent_sizes)):
             num_children, num_parents = self._child_parent(d)

@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -440,7 +441,11 @@ class LatentAttributeModel:
         return layout_of_items(self.rules, self.q_matrix, f"{OWNER}: q_matrix", profiles)
 
     def layers(self) -> tuple[GeneralizedLinearLayer, ...]:
-        """Description of the one layer."""
+        """The one layer, as engines see it."""
+        return self._layers
+
+    @cached_property
+    def _layers(self) -> tuple[GeneralizedLinearLayer, ...]:
         num_items, num_attributes = self._sizes
         terms, graph, disjunctive = self._layout() or (None, None, None)
         curved, graph = self._curved(terms, graph)

@@ -6,6 +6,7 @@ Components come from a response family, or are a distribution of the whole row.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import pyro
@@ -152,6 +153,10 @@ class Mixture:
 
     def components(self) -> MixtureComponents:
         """The components, as engines see them."""
+        return self._components
+
+    @cached_property
+    def _components(self) -> MixtureComponents:
         return MixtureComponents(
             self.num_components,
             self.num_items,

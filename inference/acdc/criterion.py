@@ -45,6 +45,7 @@ from inference.acdc.discrepancy import (
 )
 from inference.base.component_noise import NoiseDraws
 from inference.base.drawing import draw
+from inference.base.structure import component_noise, refused_rows
 from inference.fitting.columns import checked_as_fitted
 from inference.fitting.fit import fit as refit
 from inference.fitting.result import Fit
@@ -487,8 +488,8 @@ def _noise(
     generator: torch.Generator,
     num_draws: int,
 ) -> NoiseDraws:
-    noise = structure_of(fit.model).component_noise(
-        fit.params | (local or {}), table, generator, num_draws
+    noise = component_noise(
+        structure_of(fit.model), fit.params | (local or {}), table, generator, num_draws
     )
     if noise is None:
         raise ValueError(
@@ -598,7 +599,7 @@ def drawn_like(fit: Fit, table: torch.Tensor, seed: int) -> torch.Tensor:
 
     rows = drawn(seed)
     for again in range(1, MOST_REDRAWS):
-        refused = structure.refused_rows(rows)
+        refused = refused_rows(structure, rows)
         if refused is None or not bool(refused.any()):
             break
         rows = torch.where(refused.unsqueeze(-1), drawn(seed + again), rows)

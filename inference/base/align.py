@@ -1,5 +1,4 @@
-r"""Draws whose latents carry the same names throughout: without it R-hat, ESS and means speak of
-nothing.
+r"""Alignment of latents between draws, without which R-hat, ESS and means mean nothing.
 
 The posterior of interchangeable latents repeats itself under every renaming, and a sampler may
 wander from one copy to another, within a chain or between chains. Each draw is renamed like a
@@ -114,9 +113,7 @@ def _differs(permutations: Tensor, flips: Tensor) -> Tensor:
 def match_all(
     features: Tensor, target: Tensor, signs: bool, kinds: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """The assignment of least squared difference of every draw: permutations (D, K) and flips (D,
-    K).
-    """
+    """Match every draw by least squares: permutations (D, K) and flips (D, K)."""
     from scipy.optimize import linear_sum_assignment
 
     features, target = features.detach().cpu().double(), target.detach().cpu().double()
@@ -232,8 +229,7 @@ def align_labels(
     labels: Sequence[Labels],
     signs: bool = True,
 ) -> Alignment | None:
-    """One set of parameters renamed like another, by what its latents are recognised by; None where
-    nothing has other names.
+    """Align parameters by what latents are recognised by; None where none may change names.
 
     Args:
         params: without leading dims; reference: the same sites.

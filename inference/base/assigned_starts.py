@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Generator, Tensor
@@ -33,7 +33,7 @@ def centres(x: Tensor, num: int, spread: bool, generator: Generator) -> Tensor:
 
 
 def _some_rows(x: Tensor) -> tuple[Tensor, ...]:
-    return x.split(max(1, AT_ONCE // max(1, x.shape[-1])))
+    return cast("tuple[Tensor, ...]", x.split(max(1, AT_ONCE // max(1, x.shape[-1]))))
 
 
 def _squares(x: Tensor, centre: Tensor) -> Tensor:
@@ -47,8 +47,7 @@ def nearest(x: Tensor, picked: Tensor) -> Tensor:
 
 
 def split_share(share: Tensor, which: int, statistic: Tensor, mask: Tensor | None) -> Tensor:
-    """Chances of K + 1 components: one of K cut in two across the direction in which its rows
-    spread most.
+    """Split one of K components across the direction of its largest spread: K + 1 chances.
 
     Args:
         share: (N, K); which: of them; statistic: of the rows, (N, S); mask: which of its entries
@@ -66,8 +65,7 @@ def split_share(share: Tensor, which: int, statistic: Tensor, mask: Tensor | Non
 
 
 def assigned_start(problem: Problem, num_starts: int) -> Params | None:
-    r"""Parameters that are most probable when every row belongs to the nearest of K rows picked by
-    k-means++.
+    r"""Parameters most probable when rows belong to the nearest of K k-means++ rows.
 
     For programs with one categorical latent in one plate over the rows of a table:
     :math:`\arg\max_\theta \log p(x, z, \theta)` with z the row's nearest centre on standardised

@@ -22,8 +22,7 @@ State = TypeVar("State")
 
 
 def usable_path(owner: str, path: Any, is_folder: bool = False) -> Path:
-    """A path at which a file (or folder) can be made, or a ValueError that says why not; nothing is
-    left behind but folders.
+    """Return a path that can be written, making its folders only; refuse any other.
 
     Args:
         owner: the argument, for the message.
@@ -61,8 +60,7 @@ def usable_path(owner: str, path: Any, is_folder: bool = False) -> Path:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A file to write, which takes the place of ``path`` once it is whole; what could not be
-    written is removed.
+    """Open a file to write that replaces ``path`` once it is whole.
 
     Raises:
         OSError: where the disk is full, or does not take the file; the old one is as it was.
@@ -87,9 +85,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def _error_number(error: BaseException) -> int | None:
-    """The number of the system's error that another error stands for, None where it stands for
-    none.
-    """
+    """Number of the system's error that another error stands for, None for none."""
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno
     found = (
@@ -101,8 +97,7 @@ def _error_number(error: BaseException) -> int | None:
 
 
 def write_whole(path: Path, content: str) -> None:
-    """Write a text file; the old file stays whole until the new one is, and what could not be
-    written is removed.
+    """Write a text file, replacing the old one once the new one is whole.
 
     Raises:
         OSError: where the disk is full, or does not take the file; the old one is as it was.
@@ -112,8 +107,7 @@ def write_whole(path: Path, content: str) -> None:
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], record: dict[str, Any]) -> None:
-    """Write tensors and a JSON record as one safetensors file, with a checksum of both among its
-    metadata.
+    """Write tensors and a JSON record as one safetensors file, with a checksum of both.
 
     The old file stays whole until the new one is, and what could not be written is removed.
 

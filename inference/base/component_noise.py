@@ -73,8 +73,7 @@ def numpy_generator(generator: torch.Generator) -> np.random.Generator:
 def duration_noise(
     stay: np.ndarray, lengths: np.ndarray, paths: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """The transform of the length of every visit under the chances of staying; a visit cut off by
-    the end of its sequence is completed by the model.
+    """Transform visit lengths under the chances of staying; cut visits are completed by the model.
 
     Args:
         stay: the chance of going on into step t, (B, T, K); lengths: of sequences, (B,).
@@ -99,8 +98,7 @@ def duration_noise(
 
 
 def poisson_split(counts: np.ndarray, rates: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Multinomial split of every count in proportion to its components' rates, by conditional
-    binomials.
+    """Split counts multinomially by the components' rates, by conditional binomials.
 
     Args:
         counts: (N, J); rates: (N, K, J), not negative.
@@ -166,9 +164,7 @@ def _scores(
     laws: tuple[np.ndarray, ...],
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Normal scores of counts, each by the tail that it lies in; ``at_most(k, *laws)`` and
-    ``above`` are the chances of the two tails, the first of ``laws`` the mean.
-    """
+    """Normal scores of counts, each by the tail that it lies in."""
     from scipy.special import ndtri
 
     u, tiny = (

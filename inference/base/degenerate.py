@@ -82,8 +82,7 @@ def listed(words: Sequence[str]) -> str:
 def useless_values(
     program: Program, params: Params, num_rows: int, often: float = 1.0
 ) -> tuple[str, ...]:
-    """Values of a categorical latent of a program that no row uses, or that no row tells apart, in
-    words.
+    """Unused and indistinguishable values of a categorical latent, in words.
 
     Args:
         program: on its rows; params: by site name, without leading dims.

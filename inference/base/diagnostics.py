@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from torch import Tensor
@@ -12,9 +12,7 @@ from inference.programs.global_state import quiet
 
 
 def rhat_of_draws(draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """R-hat entry by entry of draws (chain, draw, ...) by name; NaN where an entry never
-    changes.
-    """
+    """R-hat by entry of draws (chain, draw, ...) by name; NaN where an entry never changes."""
     return _by_entry(load_arviz().rhat, draws)
 
 
@@ -24,8 +22,7 @@ def ess_of_draws(draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def psis(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Pareto-smoothed importance weights of rows of log ratios (N, D): normalised logs (N, D), and
-    k-hats (N,).
+    """Pareto-smoothed importance weights of log ratios (N, D): logs (N, D) and k-hats (N,).
 
     Where no weight is more than twice the mean, every draw counts alike and a k-hat above 0.5 is
     reported as 0.5: the shape of a tail that is not there says nothing.
@@ -49,7 +46,9 @@ def _smoothed(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     def one(row: np.ndarray) -> tuple[np.ndarray, float]:
         try:
-            return array_stats.psislw(-row)  # takes log-likelihoods, not ratios
+            return cast(
+                "tuple[np.ndarray, float]", array_stats.psislw(-row)
+            )  # takes log-likelihoods, not ratios
         except ValueError:  # the largest fifth alike
             return row - np.logaddexp.reduce(row), 0.0
 
@@ -58,9 +57,7 @@ def _smoothed(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def pareto_k(log_ratios: Tensor) -> float:
-    """Shape of the generalised Pareto law of the largest importance ratios (D,); 0.7 and above
-    cannot be trusted.
-    """
+    """Pareto shape of the largest importance ratios (D,); from 0.7 on not to be trusted."""
     finite = as_array(log_ratios)
     finite = np.where(
         np.isfinite(finite), finite, finite[np.isfinite(finite)].min(initial=0.0) - 50.0
@@ -82,14 +79,17 @@ def _by_entry(diagnostic: Any, draws: Mapping[str, Tensor]) -> dict[str, Tensor]
 
 
 def as_array(value: Any) -> np.ndarray:
+    """Convert a tensor, or anything array-like, to an array."""
     return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
 
 
 def load_arviz() -> Any:
+    """Import ArviZ without its announcements."""
     with quiet(FutureWarning):  # 0.23 says on import that 1.x is coming
         import arviz
     return arviz
 
 
 def has_datatree() -> bool:
+    """Tell whether ArviZ is 1.x, whose groups are a DataTree."""
     return int(str(load_arviz().__version__).split(".", maxsplit=1)[0]) >= 1

@@ -1,6 +1,4 @@
-"""What stochastic-approximation EM needs of a model: statistics of one draw of the latents, and
-their maximiser.
-"""
+"""Steps of stochastic-approximation EM: statistics of one draw, and their maximiser."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ class DrawSteps(Protocol):
         ...
 
     def log_joint(self, params: Params, latents: Latents) -> Tensor:
-        """log p(rows, latents), (R,); where the rows are very many, of some of them, scaled up."""
+        """Log p(rows, latents), (R,); where the rows are very many, of some of them, scaled up."""
         ...
 
     def average(self, old: Averages | None, new: Averages, rate: float) -> Averages:
@@ -61,8 +59,7 @@ class DrawSteps(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class GenericDraws:
-    """SAEM for any program of binary latents: the last draws are kept, with their weights, and
-    maximised over by L-BFGS.
+    """SAEM for any program of binary latents, by L-BFGS over weighted last draws.
 
     Args:
         gibbs: the sampler, which holds the program.

@@ -1,10 +1,8 @@
-"""The one door from a record up to what stands above it: pictures, tables and pages, known by name,
-opened when they are asked for.
-"""
+"""Lazy imports of pictures, tables and pages by name, and of modules that register themselves."""
 
 from __future__ import annotations
 
-from importlib import import_module
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +33,8 @@ def draw(picture: str, *args: Any, **settings: Any) -> Any:
 
 
 def ask(module: str, question: str, *args: Any, **settings: Any) -> Any:
-    """Call a function of a module above, as in ``ask("report.fit", "write_report", fit, path)``."""
-    return getattr(import_module(f"{PACKAGE}.{module}"), question)(*args, **settings)
+    """Ask a public module by name, as in ``ask("report", "write_report", fit, data, path)``."""
+    return getattr(importlib.import_module(f"{PACKAGE}.{module}"), question)(*args, **settings)
 
 
 class Answer(Told):

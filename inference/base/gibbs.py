@@ -30,8 +30,7 @@ CHUNK_ELEMENTS = (
 
 @dataclass(frozen=True, eq=False)
 class Scan:
-    """How a sweep goes: every latent in turn, bottom to top, given the newest values of all others,
-    unless said otherwise.
+    """Order of a sweep: every latent in turn, bottom to top, given the newest values.
 
     Args:
         synchronous: draw every latent given the *previous* values of all others. Not a Gibbs
@@ -50,9 +49,7 @@ class Scan:
         return reversed(list(latents)) if self.backwards else latents
 
     def uniform(self, name: str, like: Tensor, generator: torch.Generator) -> Tensor:
-        """Numbers that decide the draws of a site: uniform, or below or above every chance where
-        the draw is forced.
-        """
+        """Uniform numbers that decide draws of a site; extreme where a draw is forced."""
         return (
             uniform_like(like, generator)
             if self.forced is None
@@ -64,9 +61,7 @@ FORWARD = Scan()
 
 
 class Gibbs(Protocol):
-    """A Markov chain on the latents of all rows, for R parameter values at once; latents are (R, K,
-    N) by site.
-    """
+    """Gibbs chain on the latents of all rows for R parameter values; latents (R, K, N) by site."""
 
     def begin(self, params: Params, generator: torch.Generator) -> Latents:
         """A state to start from: a draw from the prior."""
@@ -75,8 +70,7 @@ class Gibbs(Protocol):
     def sweep(
         self, params: Params, latents: Latents, generator: torch.Generator, scan: Scan = FORWARD
     ) -> tuple[Latents, Latents]:
-        """One update of every latent of every row: the new state, and P(latent = 1 | all else) as
-        each was drawn.
+        """Update every latent once: the new state, and P(latent = 1 | all else) of each draw.
 
         Args:
             params: (R, ...).
@@ -86,24 +80,25 @@ class Gibbs(Protocol):
         ...
 
     def log_joint_rows(self, params: Params, latents: Latents) -> Tensor:
-        """log p(row, its latents), (R, N)."""
+        """Log p(row, its latents), (R, N)."""
         ...
 
 
 def uniform_like(like: Tensor, generator: torch.Generator) -> Tensor:
+    """Uniform random numbers of a tensor's shape, drawn on the generator's device."""
     return torch.rand(
         like.shape, generator=generator, dtype=like.dtype, device=generator.device
     ).to(like.device)
 
 
 def drawn_bits(chances: Tensor, generator: torch.Generator) -> Tensor:
+    """Bernoulli draws by these chances."""
     return (uniform_like(chances, generator) < chances).to(chances.dtype)
 
 
 @dataclass(frozen=True, eq=False)
 class GenericGibbs:
-    """Sweeps for any program whose latents are bits inside one plate over rows: two evaluations of
-    the program a latent.
+    """Gibbs sweeps for any program of bits in one plate, two evaluations a latent.
 
     Args:
         program: the program with its data.

@@ -233,7 +233,7 @@ class _Digest:
                 self._dict(own, where)
 
     def _object(self, value: Any, where: str) -> None:
-        kind = type(value)
+        kind: Any = type(value)
         self.word("object")
         self.add(kind, f"{where}: its class")
         if (
@@ -404,9 +404,7 @@ def _holds(kind: type) -> bool:
 
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
-    """Names and values of an object's own attributes, without what was computed from the others and
-    kept.
-    """
+    """Names and values of an object's own attributes, cached ones left out."""
     kind = type(value)
     for base in kind.__mro__:
         slots = base.__dict__.get("__slots__", ())

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from inference.base.streaming.summed_steps import SummedGenericSteps, SummedSteps
+from inference.base.structure import Capability
 from inference.programs.program import Params
 
 if TYPE_CHECKING:
@@ -79,9 +80,7 @@ def rank_restarts(
 
 
 def degenerate_restarts(problem: Problem, params: Params) -> tuple[tuple[str, ...], ...]:
-    """What is wrong with the solution of each restart; see
-    :meth:`~inference.base.structure.Structure.degenerate`.
-    """
+    """Faults of the solution of each restart; see ``Structure.degenerate``."""
     num = len(next(iter(params.values())))
     found = []
     for r in range(num):
@@ -98,8 +97,7 @@ def degenerate_restarts(problem: Problem, params: Params) -> tuple[tuple[str, ..
 def distinct_optima(
     problem: Problem, params: Params, objective: Tensor, spread: float | None = None
 ) -> Tensor:
-    """The optimum that each restart reached, (R,): 0 the best, then falling; -1 where the objective
-    is minus infinity.
+    """Optimum reached by each restart, (R,): 0 the best; -1 where the objective is -inf.
 
     See :func:`rank_restarts`.
     """
@@ -135,9 +133,7 @@ def distinct_optima(
 
 
 def _same_value(params: Params) -> float:
-    """The relative difference of objectives that says nothing, in the precision of the
-    parameters.
-    """
+    """Relative difference of objectives within the precision of the parameters."""
     return max(
         [
             SAME_VALUE,
@@ -151,9 +147,7 @@ def _same_value(params: Params) -> float:
 
 
 def _like(problem: Problem, params: Params, r: int, head: int) -> tuple[Params, Params] | None:
-    """The parameters of one restart under the names of another's, and the other's; None where names
-    are not known.
-    """
+    """Parameters of one restart aligned with another's, and the other's, or None."""
     own, other = ({name: value[i] for name, value in params.items()} for i in (r, head))
     aligned = problem.structure.align(own, other)
     return None if aligned is None else (aligned.params, other)
@@ -187,12 +181,14 @@ def _apart(problem: Problem, params: Params, r: int, head: int) -> float:
 
 
 def objective_of(problem: Problem, params: Params) -> tuple[Tensor, Tensor] | None:
-    """As :meth:`~inference.base.structure.Structure.exact_objective`, of all rows where they come
-    in blocks.
-    """
+    """Exact objective of all rows, also where they come in blocks."""
     if problem.rows is None:
         return problem.structure.exact_objective(problem, params)
-    steps = problem.structure.steps(problem, 2**18, 1) if problem.structure.takes_blocks else None
+    steps = (
+        problem.structure.steps(problem, 2**18, 1)
+        if Capability.BLOCKS in problem.structure.capabilities
+        else None
+    )
     summed = (
         SummedGenericSteps(problem.program(), problem.rows, 1)
         if steps is None

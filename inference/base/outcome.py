@@ -16,8 +16,7 @@ from ppl_models.parts.repr import shows_briefly
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class PenaltyChoice:
-    """What a penalty, and with it a graph, was chosen among: C refits without shrinkage, each on a
-    graph that a penalised fit left.
+    """Penalties that a choice was made among: C unshrunken refits of penalised graphs.
 
     Args:
         penalties: the candidates.
@@ -121,15 +120,11 @@ class ConvergenceWarning(UserWarning):
 
 
 class BoundWarning(UserWarning):
-    """Estimates lie on the bound of their interval: the likelihood may have no maximum inside
-    it.
-    """
+    """Warning: estimates lie on the bound of their interval."""
 
 
 class DegenerateWarning(UserWarning):
-    """Every start ended in a solution that is no proper optimum: a spike, an empty component, or
-    copies of one component.
-    """
+    """Warning: every start ended in a degenerate solution."""
 
 
 class RowsWarning(UserWarning):
@@ -137,14 +132,11 @@ class RowsWarning(UserWarning):
 
 
 class StartsWarning(UserWarning):
-    """Starts say too little: only one of several reached the best optimum, a larger size ended
-    below a smaller one, or a spectral start found no gap to go by.
+    """Warning: starts do not confirm the optimum, or show no gap to go by.
 
     A better optimum may exist.
     """
 
 
 class EstimateWarning(UserWarning):
-    """Estimates mean something else than their names say; the text names items or latents, and what
-    to do.
-    """
+    """Warning: estimates contradict their names; the text names items or latents."""

@@ -79,9 +79,7 @@ class TimeLeft:
         )
 
     def last_iteration(self) -> tuple[int | None, bool]:
-        """The iteration at which the run ends, None if unknown; and whether that was foreseen, and
-        is not only the largest number there can be.
-        """
+        """Last iteration of the run, None if unknown, and whether it was foreseen."""
         points = [
             (float(iteration), gap) for iteration, gap, _ in self._seen if not math.isnan(gap)
         ]

@@ -9,8 +9,7 @@ from ppl_models.parts.validation import check_size
 
 @dataclass(frozen=True)
 class StartSearch:
-    r"""Batches of short runs, of which the best go on, until the best optimum has been found again
-    and again.
+    r"""Batches of short runs, the best of which go on, until the best optimum is replicated.
 
     Of each batch of starts, run for a few iterations, the best go on to convergence (C. Biernacki,
     G. Celeux and G. Govaert 2003, doi:10.1016/S0167-9473(02)00163-9). The search ends when at least

@@ -1,6 +1,4 @@
-"""The two halves of EM for a model: a generic pair for any program, and an accelerated one for
-generalised-linear layers.
-"""
+"""Halves of EM for a model: the generic pair for any program, and sums of statistics."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ class Steps(Protocol[S]):
 
     @property
     def known_sites(self) -> frozenset[str]:
-        """Parameters whose estimates the data give whatever the others are: one M-step is all they
-        need, and nothing looks ahead of it.
-        """
+        """Parameters that the data give whatever the others are, which one M-step settles."""
         return frozenset()
 
     def e_step(self, params: Params) -> EStep[S]:
@@ -80,8 +76,7 @@ class Steps(Protocol[S]):
 
 @dataclass(frozen=True)
 class GenericSteps(Steps[FactorPosteriors]):
-    """EM for any program: posteriors by differentiation, M-step by Newton's method or L-BFGS on
-    unconstrained parameters, the program replayed and not run.
+    """EM for any program: posteriors by differentiation, M-step by Newton's method or L-BFGS.
 
     Its cost grows with the rows in both halves, for it knows nothing of the program but its
     log-density. Where the prior has kinks (the penalties), the gradient method comes near a kink
@@ -216,8 +211,7 @@ def _same(value: Any, other: Any) -> bool:
 
 
 def summed_statistics(steps: Steps[S], params: Params, parts: Iterable[Any]) -> tuple[S, Tensor]:
-    """Statistics and log-likelihood (R,) of rows that come in parts, of which one is held at a
-    time.
+    """Sum statistics and log-likelihood (R,) over parts of the rows, one held at a time.
 
     Args:
         steps: of any rows of the model.
@@ -287,3 +281,11 @@ def maximise_free(
             )
             for name, value in new.items()
         }
+
+
+SET = "data set"  # entry beside the parameters
+
+
+def without_set(params: Params) -> Params:
+    """The parameters alone."""
+    return {name: value for name, value in params.items() if name != SET}

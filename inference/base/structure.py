@@ -9,6 +9,7 @@ everything generic.
 from __future__ import annotations
 
 import dataclasses
+import enum
 import functools
 import hashlib
 import operator
@@ -77,9 +78,7 @@ def num_counted(weights: Tensor) -> float:
 
 
 def open_sites(structure: Structure, program: Program) -> tuple[str, ...]:
-    """Continuous latents of the rows that the structure neither solves for nor integrates: an
-    engine must draw them.
-    """
+    """Continuous latents of the rows that an engine must draw."""
     settled = {*structure.local_sites, *structure.integrated_sites}
     return tuple(name for name in program.names("local") if name not in settled)
 
@@ -90,8 +89,7 @@ def sampled_sites(structure: Structure, program: Program) -> tuple[str, ...]:
 
 
 def refuse_open_sites(caller: str, structure: Structure, program: Program) -> None:
-    """Refuse continuous latents of the rows in one sentence, for engines and questions that sum
-    discrete latents out and draw nothing.
+    """Refuse continuous latents of the rows, for engines that sum discrete ones out.
 
     Raises:
         ValueError: naming the first of them, where it stands, and what to use instead.
@@ -103,6 +101,14 @@ def refuse_open_sites(caller: str, structure: Structure, program: Program) -> No
             f" {name!r}{f' ({line})' if line else ''}, a continuous latent of the rows: fit(model,"
             " data, NUTS()) or SVI() draws it"
         )
+
+
+class Capability(enum.Enum):
+    """Rows that the engines of a model can do with."""
+
+    WEIGHTS = "steps of EM count rows by weights"
+    BLOCKS = "EM needs no more than sums over rows, so that they may come block by block"
+    LOCAL_BLOCKS = "an engine of its own solves the local sites of the rows of a block"
 
 
 class Structure:
@@ -123,12 +129,7 @@ class Structure:
         # the data
         None
     )
-    takes_weights = False  # whether the steps of EM count rows by weights
-    # whether sums over rows are all that EM wants of them, so that they may come block by block
-    takes_blocks = False
-    # whether an engine of its own solves the local sites of rows block by block, and adds up the
-    # rest
-    solves_blocks = False
+    capabilities: frozenset[Capability] = frozenset()
     row_columns: tuple[
         str, ...
     ] = ()  # of a data frame: what says where a line belongs, where a row is more than one line
@@ -148,9 +149,7 @@ class Structure:
 
     @property
     def covariates(self) -> Covariates | None:
-        """Columns at the end of a table on which the latents of its rows depend; None where they
-        depend on none.
-        """
+        """Covariates in the last columns of a table; None without any."""
         return None
 
     @classmethod
@@ -160,9 +159,7 @@ class Structure:
 
     @property
     def layers(self) -> tuple[GeneralizedLinearLayer, ...]:
-        """Layers of binary latents with generalised-linear children, bottom-up; none in most
-        programs.
-        """
+        """Layers of binary latents with generalised-linear children, bottom-up, if any."""
         return ()
 
     @property
@@ -171,14 +168,11 @@ class Structure:
         return None
 
     def observed_sites(self) -> tuple[str, ...]:
-        """Names of the observed sites where the description says them; () where only a run with
-        data can tell.
-        """
+        """Names of the observed sites where the description tells them, else ()."""
         return ()
 
-    def measured(self, data: Any, weights: Tensor | None = None) -> Any:
-        """The model with what a fit takes from its data before it begins, such as the units of
-        columns; itself where that is nothing.
+    def bind(self, data: Any, weights: Tensor | None = None) -> Any:
+        """Bind the model to its data: units of columns and the like.
 
         Args:
             data: checked; weights: how often each row counts, (N,); None for once.
@@ -190,8 +184,7 @@ class Structure:
         return None
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params | None:
-        """Parameters to start from, (R, ...); None for values drawn near zero on the unconstrained
-        scale.
+        """Parameters to start from, (R, ...); None for values near zero, unconstrained.
 
         Args:
             problem: model and data.
@@ -199,19 +192,6 @@ class Structure:
             num_restarts: R.
         """
         return None
-
-    def more_starts(
-        self, problem: Problem, init: str, num_starts: int, batch: int
-    ) -> Params | None:
-        """Starts of one batch of a search, independent of those of other batches; None as in
-        :meth:`start`.
-
-        Args:
-            problem: model and data; its seed differs from batch to batch.
-            init: "spectral" or "random"; num_starts: R.
-            batch: 0 for the first.
-        """
-        return self.start(problem, init if batch == 0 else "random", num_starts)
 
     def degenerate(self, problem: Problem, params: Params) -> tuple[str, ...]:
         """What makes a solution no proper optimum, in words; () where nothing does.
@@ -237,18 +217,6 @@ class Structure:
             1.0 if problem.rows is None else problem.num_rows / held,
         )
 
-    def split_start(self, problem: Problem, smaller: Params) -> Params | None:
-        """Parameters of this model, (1, ...), from those of the same model with one latent value or
-        latent less: its largest one split in two.
-
-        None where that is not known, or ``smaller`` is not one less.
-
-        Args:
-            problem: this model and data.
-            smaller: by site name, without leading dims.
-        """
-        return None
-
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps[Any] | None:
         """Accelerated halves of EM, or None.
 
@@ -257,18 +225,6 @@ class Structure:
             chunk_elements: rows times configurations times restarts in memory at once.
             num_inner: inner steps of one M-step.
         """
-        return None
-
-    def set_steps(
-        self, problem: Problem, sets: Tensor, chunk_elements: int, num_inner: int
-    ) -> Steps[Any] | None:
-        """Halves of EM for data sets (S, N, J) side by side, as
-        :mod:`inference.base.many_data_sets` has them; None where there are none.
-        """
-        return None
-
-    def draw_steps(self, problem: Problem) -> DrawSteps | None:
-        """Accelerated halves of stochastic-approximation EM, or None."""
         return None
 
     def gibbs(self, program: Program) -> Gibbs:
@@ -282,9 +238,7 @@ class Structure:
         )  # a chunk's program holds the shapes of one row
 
     def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor] | None:
-        """Log-likelihood and log-posterior, latents summed out, each (R,); None where that takes
-        too long.
-        """
+        """Log-likelihood and log-posterior (R,), latents summed out; None if too many."""
         if problem.weights is not None and (steps := self.steps(problem, 2**18, 1)) is not None:
             with torch.no_grad():
                 _, log_likelihood, log_prior = steps.e_step(params)
@@ -300,32 +254,14 @@ class Structure:
             log_likelihood = program.log_marginal(params).double().cpu()
             return log_likelihood, log_likelihood + program.log_prior(params).double().cpu()
 
-    def drawn_together(self, problem: Problem, params: Params, apart: float) -> Params | None:
-        """Parameters, without restarts, whose classes lie ``apart`` times as far from one another:
-        1 as in ``params``, 0 all alike; None where unknown.
-        """
-        return None
-
     def canonical(self, params: Params) -> Params:
         """The same law under the library's convention for labels and signs."""
-        return params
-
-    def canonical_for_data(self, problem: Problem, params: Params) -> Params:
-        """Of all parameters that fit these data exactly as well by another naming of the latents,
-        those whose names are easiest to read; itself where latents can be renamed as a whole alone,
-        which is what :meth:`canonical` and :meth:`labels` are for.
-
-        Args:
-            problem: model and data.
-            params: of restarts, (R, ...).
-        """
         return params
 
     def align(
         self, params: Params, reference: Mapping[str, Tensor], signs: bool = True
     ) -> Alignment | None:
-        """Parameters under the names of the latents that bring them nearest to ``reference``; None
-        where no names are known to be exchangeable.
+        """Align parameters with ``reference``; None where no latents are exchangeable.
 
         Args:
             params: by site name, without leading dims; reference: the same sites.
@@ -334,9 +270,7 @@ class Structure:
         return align_labels(params, reference, self.labels(), signs)
 
     def labels(self) -> tuple[Labels, ...]:
-        """Which latents may exchange names without changing the law; in the order they are to be
-        renamed.
-        """
+        """Labels of latents that may be exchanged, in the order of renaming."""
         return ()
 
     def at_bound(self, params: Params) -> list[str]:
@@ -344,131 +278,35 @@ class Structure:
         return []
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
-        """What in these estimates contradicts the names of the parameters or latents, as sentences
-        that name items and a remedy.
-        """
+        """Sentences on estimates that contradict the names of parameters or latents."""
         return []
 
-    def check_method(self, method: Any) -> None:
-        """Refuse an engine that cannot fit this kind of model.
-
-        Raises:
-            ValueError: saying which can.
-        """
-
     def stand_in(self) -> Any:
-        """Data of one row to run the program on where it is only asked what sites it has, for
-        programs that can draw no rows; None for all others.
-        """
+        """Data of one row for a program that can draw none; None for all others."""
         return None
-
-    def check_start(self, params: Params) -> None:
-        """Refuse a user's parameters, inside their supports, from which no engine gets away.
-
-        Raises:
-            ValueError: naming the site.
-        """
 
     def complete_start(self, problem: Problem, params: Params) -> Params:
         """A user's parameters (R, ...) with the local sites' values beside them."""
         return params
 
     def solve_local(self, params: Params, data: Any) -> Params:
-        """Point estimates of the local sites of the rows of ``data``, by site; nothing where there
-        are none.
-        """
+        """Point estimates of the local sites of ``data``, by site, if any."""
         return {}
 
-    def sums_out(self, program: Program) -> bool:
-        """Whether the latents of a row can be summed over: no site has too many values."""
-        return not is_large(program.sites)
-
-    def marginal_rows(self, program: Program, params: Params) -> Tensor:
-        """Log-likelihood of each row, latents summed out, (N,)."""
-        return program.log_marginal_rows(params).detach()
-
-    def conditional_rows(self, params: Params, data: Any) -> Tensor:
-        """Log-likelihood of each row given parameters and its local sites, (N,); for models with
-        local sites.
-        """
-        raise NotImplementedError(f"{type(self).__name__} does not define conditional_rows")
-
-    def component_noise(
-        self, params: Params, data: Tensor, generator: Generator, num_draws: int
-    ) -> NoiseDraws | None:
-        """Draws of the noise of every component given the data (see
-        :mod:`inference.base.component_noise`), or None.
-        """
-        return None
-
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params | None:
-        """One draw of the observed sites of the shape of ``data``: its lengths, gaps and
-        covariates; None for any rows.
-        """
-        return None
-
-    def refused_rows(self, data: Any) -> Tensor | None:
-        """Rows that a fit refuses though the model may draw them, bool (N,): in simulated data they
-        are drawn again.
-
-        None if there are none.
-        """
+        """Simulate with lengths, gaps and covariates of ``data``; None for any rows."""
         return None
 
     def as_tables(self, program: Program, values: Params) -> dict[str, Tensor]:
-        """Values of the observed sites as tables with one row a unit, (N, P), which a predictive
-        check compares.
+        """Tables (N, P) of the observed sites, one row a unit, for predictive checks.
 
         Args:
             program: with the data; values: by observed site, the data's or simulated.
         """
         return tables_of(program, values)
 
-    def numeric_items(self, items: Sequence[str]) -> list[str]:
-        """The items that have a predictor, not a table of probabilities, where some have tables."""
-        return []
-
-    def threshold_names(self, items: Sequence[str]) -> list[str]:
-        """Names of what lies between the categories of ordinal items."""
-        return []
-
-    def predictor_names(self, items: Sequence[str]) -> list[str]:
-        """Names of the predictors that are linear in latents, where an item of categories has
-        several.
-        """
-        return []
-
-    def category_chances(self, params: Params) -> Tensor:
-        """Probabilities of all categories of all items that have some, (K, P), item after item as
-        :meth:`category_names` has them.
-
-        Raises:
-            ValueError: for a model without such items.
-        """
-        raise ValueError(
-            "category_chances: a model with categorical items was expected, got"
-            f" {type(self.model).__name__}"
-        )
-
-    def as_numbers(self, table: Tensor) -> Tensor:
-        """An observed table (..., J) in columns whose means and correlations say something, (...,
-        P): of categories their indicators.
-
-        Args:
-            table: as the model takes it, NaN where missing.
-        """
-        return table
-
-    def normal_scales(self, params: Params) -> NormalScales | None:
-        """The variances of normal laws among the parameters, for intervals from few rows; None
-        where there are none.
-        """
-        return None
-
     def why_no_standard_errors(self, params: Params) -> str | None:
-        """Why the curvature of the log-likelihood gives no standard errors of these estimates; None
-        where it does.
-        """
+        """Reason why the curvature gives no standard errors; None where it does."""
         if self.local_sites:
             return (
                 f"{', '.join(self.local_sites)} of the rows are estimated beside the parameters, so"
@@ -482,110 +320,39 @@ class Structure:
         return None
 
     def why_no_criteria(self, params: Params) -> str | None:
-        """Why AIC, BIC and their like, which charge for every free parameter, do not apply, and
-        what to use instead; None where they do.
-        """
+        """Reason why AIC, BIC and their like do not apply, with a remedy; None where they do."""
         return None
 
-    def unlisted_sites(self) -> tuple[tuple[str, ...], str]:
-        """Sites whose numbers say nothing one by one, such as weights of networks, and in a
-        sentence what they are and where; a summary leaves them out.
-        """
-        return (), ""
-
-    def dispersed_items(self, items: Sequence[str]) -> list[str]:
-        """The items whose family has a dispersion, in the order of the dispersion vector; none
-        where that is not described.
-        """
-        return []
-
     def category_names(self, items: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """Names of the categories of the items that have some, by item; none where that is not
-        described.
-        """
+        """Category names by item, of the items that have some."""
         return {}
 
-    def column_levels(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """Names of the categories of every column that may hold some, those that are given among
-        them, by column.
-        """
-        return self.category_names(names)
-
-    def num_densities(self, num_items: int) -> int:
-        """How many of the items the model gives a density, as against a probability; 0 where that
-        is not described.
-        """
-        return 0
-
     def num_observations(self, problem: Problem) -> float:
-        """Sample size in an information criterion: rows, or the sum of their weights; unless rows
-        are sequences.
-        """
+        """Sample size of an information criterion: rows, their weights, or steps."""
         weights = problem.every_weight()
         return problem.num_rows if weights is None else num_counted(weights)
 
-    def num_free(self, params: Params) -> int:
-        """Free parameters at the estimate."""
+    def num_free(self, params: Params, problem: Problem | None = None) -> int:
+        """Number of free parameters at the estimate.
+
+        Args:
+            params: by site name, without leading dims.
+            problem: model and data, where the count depends on them: of a program without a
+                description, numbers on the unconstrained scale, where a probability vector has one
+                less.
+        """
+        if problem is not None:
+            program = problem.program_of_one_row()
+            kept = {name: params[name] for name in program.names("parameter") if name in params}
+            params = program.unconstrained(kept)
         return sum(value.numel() for value in params.values())
 
-    def count_free(self, problem: Problem, params: Params) -> int | None:
-        """Free parameters, counted with the data at hand: of a program that says nothing of itself
-        the numbers on the unconstrained scale, where a probability vector has one less; None where
-        :meth:`num_free` knows.
-        """
-        if type(self).num_free is not Structure.num_free:
-            return None
-        return sum(
-            value.numel() for value in problem.program_of_one_row().unconstrained(params).values()
-        )
-
-    def bic_price(self, problem: Problem, params: Params) -> float | None:
-        """The sum over free parameters of the log of the observations that each is read from, where
-        these differ between parameters; None where all are read from all rows.
-        """
-        return None
-
-    def num_possible(self, params: Params) -> int | None:
-        """Out of how many the free parameters were chosen, where a graph is estimated; None where
-        nothing is chosen.
-        """
-        return None
-
-    def num_settled(self, params: Params) -> int:
-        """How many of the free parameters are free whatever the graph, and are not counted among
-        those that it is chosen from.
-        """
-        return 0
-
     def graphs(self, params: Params) -> dict[str, Tensor]:
-        """Which latents each child depends on, by the site of the loadings: whole numbers 0 and 1,
-        (num_children, num_parents); none where that is not described.
-        """
+        """Graph by the site of the loadings: 0 and 1, (num_children, num_parents), if described."""
         return {}
 
-    def singular_values(self, problem: Problem, depth: int, num_values: int) -> Tensor:
-        """Leading singular values of what layer ``depth`` (counted from 0) explains: its children,
-        linearised (but for observed bits) and centred.
-
-        Raises:
-            ValueError: for a model that does not describe its layers.
-        """
-        raise ValueError(
-            "singular values need a model that describes its layers, got"
-            f" {type(self.model).__name__}"
-        )
-
-    def check_rank(self, problem: Problem) -> None:
-        """Refuse more latents than the data could tell apart, where there is such a bound.
-
-        Raises:
-            ValueError: for a layer with more latents than the rank of its centred children.
-        """
-
     def latent_means(self, program: Program, params: Params) -> Params:
-        """Posterior mean of every latent's value, by latent site; a categorical latent gives its
-        probabilities.
-        """
+        """Posterior mean of every latent, by site; probabilities of a categorical one."""
         return program.latent_means(params)
 
     def latent_modes(self, program: Program, params: Params) -> Params:
@@ -593,21 +360,11 @@ class Structure:
         return program.latent_modes(params)
 
     def expected_rows(self, program: Program, params: Params) -> Tensor | None:
-        """The program's rows as one expects their entries, latents averaged over their posterior,
-        in the shape of the data; None where the description does not say.
-        """
+        """Expected entries, latents averaged over their posterior, shaped as the data, or None."""
         return None
 
-    def laws(self) -> tuple[Any, ...]:
-        """Models among which law and number of components are chosen together, the first contained
-        in the others; () where no rule counts them.
-        """
-        return ()
-
     def recommended(self, problem: Problem) -> Recommendation:
-        """Engine, start and restarts where the user names none; a program with discrete latents may
-        have several optima.
-        """
+        """Recommend engine, start and restarts where the user names none."""
         program = problem.program()
         sites = [site for site in program.sites if site.kind == "latent"]
         if (
@@ -644,10 +401,9 @@ class Problem:
         item_names: column names, () where data is not a table.
         seed: of everything random in the fit.
         start_given: whether the user gave the parameters to start from.
-        structure: what the model says of itself.
-        trial: what a trial of the program found out, kept so that there is one.
-        looked_at: the program with these data, kept so that it is looked at once; nothing before
-            that.
+        structure: of the model, for engines.
+        trial_results: of the trial whether the program broadcasts, so that there is one trial.
+        cache: values made of model, data and weights, by name; see :meth:`once`.
         weights: how often each row of ``data`` counts, (N,); None for once.
         rows: all rows, where they come in blocks and ``data`` is a sample of them; None where
             ``data`` are all.
@@ -659,28 +415,44 @@ class Problem:
     seed: int
     start_given: bool
     structure: Structure
-    trial: dict[str, bool] = dataclasses.field(default_factory=dict, repr=False)
-    looked_at: list[Program] = dataclasses.field(default_factory=list, repr=False)
+    trial_results: dict[str, bool] = dataclasses.field(default_factory=dict, repr=False)
+    cache: dict[str, tuple[tuple[Any, ...], Any]] = dataclasses.field(
+        default_factory=dict, repr=False
+    )
     weights: Tensor | None = None
     rows: CheckedRows | None = None
 
     def program(self) -> Program:
         """The program with all the data."""
-        for known in self.looked_at:
-            if known.is_of(self.model, self.data):
-                return known
-        program = Program(self.model, self.data)
-        program.share_trial(self.trial)
-        self.looked_at[:] = [program]
-        return program
+
+        def traced() -> Program:
+            program = Program(self.model, self.data)
+            program.share_trial(self.trial_results)
+            return program
+
+        return self.once("program", traced)
+
+    def once(self, name: str, make: Callable[[], S]) -> S:
+        """A value made of model, data and weights, the same for copies that share all three.
+
+        Args:
+            name: of the value; make: called where it is not there yet.
+        """
+        sources = (self.model, self.data, self.weights)
+        cached = self.cache.get(name)
+        if cached is None or any(a is not b for a, b in zip(cached[0], sources, strict=True)):
+            cached = self.cache[name] = (sources, make())
+        value: S = cached[1]
+        return value
 
     def program_of_one_row(self) -> Program:
         """The program with the first row of the data, where only its parameters matter."""
-        return self._of_one_row if checks_data(self.model) else self.program()
-
-    @functools.cached_property
-    def _of_one_row(self) -> Program:
-        return Program(self.model, map_tensors(operator.itemgetter(slice(1)), self.data))
+        if not checks_data(self.model):
+            return self.program()
+        first = operator.itemgetter(slice(1))
+        return self.once(
+            "program of one row", lambda: Program(self.model, map_tensors(first, self.data))
+        )
 
     def supports(self) -> dict[str, Constraint]:
         """Of the parameters, by site."""
@@ -693,15 +465,11 @@ class Problem:
         return len(first_tensor(self.data)) if self.rows is None else self.rows.num_rows
 
     def summed(self, of_rows: Callable[[Any, Tensor | None], S]) -> S:
-        """What a function makes of rows and their weights, a tensor, dict or record of sums over
-        them (:func:`~inference.base.steps.add_statistics`), of all rows.
-        """
+        """Sum a function of rows and weights (a tensor, dict or record) over all rows."""
         return of_rows(self.data, self.weights) if self.rows is None else self.rows.summed(of_rows)
 
     def summed_at(self, of_rows: Callable[[slice, Any], S]) -> S:
-        """As :meth:`summed`, of a function that is told where its rows lie among those in memory,
-        or among this process's.
-        """
+        """Sum a function of rows and of their place in memory or in this process."""
         return (
             of_rows(slice(None), self.data) if self.rows is None else self.rows.summed_at(of_rows)
         )
@@ -716,7 +484,13 @@ class Problem:
         """The problem of another model whose data are these, changed row by row."""
         rows = None if self.rows is None else self.rows.changed(change)
         return dataclasses.replace(
-            self, model=model, data=change(self.data), rows=rows, structure=structure, trial={}
+            self,
+            model=model,
+            data=change(self.data),
+            rows=rows,
+            structure=structure,
+            trial_results={},
+            cache={},
         )
 
     def fingerprint(self, method: Any, start: Params) -> str:
@@ -752,3 +526,233 @@ class Standard:
     inward: Callable[[Params], Params]
     outward: Callable[[Params], Params]
     log_volume: float
+
+
+@functools.singledispatch
+def more_starts(
+    structure: Structure, problem: Problem, init: str, num_starts: int, batch: int
+) -> Params | None:
+    """Starts of one batch of a search; None as in :meth:`Structure.start`.
+
+    Args:
+        problem: model and data; its seed differs from batch to batch.
+        init: "spectral" or "random"; num_starts: R.
+        batch: 0 for the first.
+    """
+    return structure.start(problem, init if batch == 0 else "random", num_starts)
+
+
+@functools.singledispatch
+def split_start(structure: Structure, problem: Problem, smaller: Params) -> Params | None:
+    """Start (1, ...) from a model of one component less, its largest split; None if unknown.
+
+    None where that is not known, or ``smaller`` is not one less.
+
+    Args:
+        problem: this model and data.
+        smaller: by site name, without leading dims.
+    """
+    return None
+
+
+@functools.singledispatch
+def set_steps(
+    structure: Structure, problem: Problem, sets: Tensor, chunk_elements: int, num_inner: int
+) -> Steps[Any] | None:
+    """Halves of EM for data sets (S, N, J) side by side; None where there are none."""
+    return None
+
+
+@functools.singledispatch
+def drawn_together(
+    structure: Structure, problem: Problem, params: Params, apart: float
+) -> Params | None:
+    """Parameters with classes at ``apart`` times their distance: 1 as they are, 0 all alike."""
+    return None
+
+
+@functools.singledispatch
+def canonical_for_data(structure: Structure, problem: Problem, params: Params) -> Params:
+    """Equally likely parameters whose latents, renamed within the data, are easiest to read.
+
+    Args:
+        problem: model and data.
+        params: of restarts, (R, ...).
+    """
+    return params
+
+
+@functools.singledispatch
+def check_method(structure: Structure, method: Any) -> None:
+    """Refuse an engine that cannot fit this kind of model.
+
+    Raises:
+        ValueError: saying which can.
+    """
+
+
+@functools.singledispatch
+def check_start(structure: Structure, params: Params) -> None:
+    """Refuse a user's parameters, inside their supports, from which no engine gets away.
+
+    Raises:
+        ValueError: naming the site.
+    """
+
+
+@functools.singledispatch
+def can_sum_out(structure: Structure, program: Program) -> bool:
+    """Whether the latents of a row can be summed over: no site has too many values."""
+    return not is_large(program.sites)
+
+
+@functools.singledispatch
+def component_noise(
+    structure: Structure, params: Params, data: Tensor, generator: Generator, num_draws: int
+) -> NoiseDraws | None:
+    """Draws of the noise of every component given the data, or None."""
+    return None
+
+
+@functools.singledispatch
+def refused_rows(structure: Structure, data: Any) -> Tensor | None:
+    """Rows that a fit refuses and the model may draw, bool (N,), or None.
+
+    None if there are none.
+    """
+    return None
+
+
+@functools.singledispatch
+def numeric_items(structure: Structure, items: Sequence[str]) -> list[str]:
+    """The items that have a predictor, not a table of probabilities, where some have tables."""
+    return []
+
+
+@functools.singledispatch
+def threshold_labels(structure: Structure, items: Sequence[str]) -> list[str]:
+    """Names of what lies between the categories of ordinal items."""
+    return []
+
+
+@functools.singledispatch
+def predictor_names(structure: Structure, items: Sequence[str]) -> list[str]:
+    """Predictor names, where an item of categories has several."""
+    return []
+
+
+@functools.singledispatch
+def category_chances(structure: Structure, params: Params) -> Tensor:
+    """Category probabilities of all items that have some, (K, P), item after item.
+
+    Raises:
+        ValueError: for a model without such items.
+    """
+    raise ValueError(
+        "category_chances: a model with categorical items was expected, got"
+        f" {type(structure.model).__name__}"
+    )
+
+
+@functools.singledispatch
+def as_numbers(structure: Structure, table: Tensor) -> Tensor:
+    """Numeric columns (..., P) of an observed table (..., J), categories as indicators.
+
+    Args:
+        table: as the model takes it, NaN where missing.
+    """
+    return table
+
+
+@functools.singledispatch
+def normal_scales(structure: Structure, params: Params) -> NormalScales | None:
+    """Variances of normal distributions among the parameters, for small-sample intervals."""
+    return None
+
+
+@functools.singledispatch
+def unlisted_sites(structure: Structure) -> tuple[tuple[str, ...], str]:
+    """Sites left out of a summary, such as weights of networks, and a sentence on them."""
+    return (), ""
+
+
+@functools.singledispatch
+def dispersion_items(structure: Structure, items: Sequence[str]) -> list[str]:
+    """Items whose family has a dispersion, in the order of the dispersion vector."""
+    return []
+
+
+@functools.singledispatch
+def column_levels(structure: Structure, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Category names of every column that may hold some, covariates among them."""
+    return structure.category_names(names)
+
+
+@functools.singledispatch
+def num_density_items(structure: Structure, num_items: int) -> int:
+    """Number of items with a density, as against a probability; 0 if not described."""
+    return 0
+
+
+@functools.singledispatch
+def bic_price(structure: Structure, problem: Problem, params: Params) -> float | None:
+    """Sum of logs of the observations behind each parameter; None where all rows are."""
+    return None
+
+
+@functools.singledispatch
+def num_possible_free(structure: Structure, params: Params) -> int | None:
+    """Number of parameters that the free ones were chosen from; None where nothing is chosen."""
+    return None
+
+
+@functools.singledispatch
+def num_settled(structure: Structure, params: Params) -> int:
+    """Number of parameters outside the graph: free, and not candidates of the selection."""
+    return 0
+
+
+@functools.singledispatch
+def singular_values(structure: Structure, problem: Problem, depth: int, num_values: int) -> Tensor:
+    """Leading singular values of the linearised, centred children of layer ``depth``.
+
+    Raises:
+        ValueError: for a model that does not describe its layers.
+    """
+    raise ValueError(
+        "singular values need a model that describes its layers, got"
+        f" {type(structure.model).__name__}"
+    )
+
+
+@functools.singledispatch
+def check_rank(structure: Structure, problem: Problem) -> None:
+    """Refuse more latents than the data could tell apart, where there is such a bound.
+
+    Raises:
+        ValueError: for a layer with more latents than the rank of its centred children.
+    """
+
+
+@functools.singledispatch
+def candidate_families(structure: Structure) -> tuple[Any, ...]:
+    """Candidate models for order selection, each nested in the next, or ()."""
+    return ()
+
+
+@functools.singledispatch
+def draw_steps_of(structure: Structure, problem: Problem) -> DrawSteps | None:
+    """Accelerated halves of stochastic-approximation EM, or None."""
+    return None
+
+
+@functools.singledispatch
+def marginal_rows(structure: Structure, program: Program, params: Params) -> Tensor:
+    """Log-likelihood of each row, latents summed out, (N,)."""
+    return program.log_marginal_rows(params).detach()
+
+
+@functools.singledispatch
+def conditional_log_likelihoods(structure: Structure, params: Params, data: Any) -> Tensor:
+    """Log-likelihood of each row given parameters and local sites, (N,)."""
+    raise NotImplementedError(f"{type(structure).__name__} does not define conditional_rows")

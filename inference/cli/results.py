@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from inference.base.structure import column_levels
 from inference.cli.app import (
     ROWS,
     Call,
@@ -110,8 +111,8 @@ def _rows(fit: Fit, data: str, read_as: dict[str, Any]) -> pd.DataFrame:
     are_numbers = named == [str(j) for j in range(len(named))]
     has_names = Path(data.rpartition(":")[0] or data).suffix.lower() not in (".npy", ".npz")
     if has_names and not are_numbers:
-        levels = fit.structure.column_levels(
-            fit.item_names
+        levels = column_levels(
+            fit.structure, fit.item_names
         )  # whole numbers are read as numbers: a column with gaps may hold 1.0 for 1
         return read_mixed(
             data,

@@ -12,6 +12,7 @@ import numpy as np
 import typer
 
 from inference.base.streaming.row_blocks import BLOCK_ROWS, SAMPLE_ROWS, RowBlocks, drawn_rows
+from inference.base.structure import Capability
 from ppl_models.parts.frames import holds_texts, misread_numbers
 from ppl_models.parts.repr import counted, shown_settings
 
@@ -256,7 +257,7 @@ def goes_in_blocks(model: Any, sample: Any, block_rows: int | None) -> bool:
     from inference.structures.registry import structure_of
 
     why = ""
-    if not structure_of(model).takes_blocks:
+    if Capability.BLOCKS not in structure_of(model).capabilities:
         law = getattr(model, "component", getattr(model, "response", None))
         items = "" if law is None else f" of {shown_settings(law).removesuffix('()')} items"
         why = (

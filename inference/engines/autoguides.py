@@ -1,5 +1,4 @@
-r"""Normal guides for the parameters of a program, as Pyro's automatic guides, in units of the
-posterior's own curvature.
+r"""Normal guides in units of the posterior's curvature, as Pyro's automatic guides.
 
 Pyro's guides measure every coordinate of the unconstrained scale alike; a loading known to 0.1
 inside an interval of length 2,000 and a probability known to 0.1 differ there by a factor of
@@ -16,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from pyro.distributions import (
@@ -59,8 +58,11 @@ class _Whitened(transforms.Transform):
         shift = y - self.center
         if self.factor.dim() == 1:
             return shift / self.factor
-        return torch.linalg.solve_triangular(self.factor, shift.unsqueeze(-1), upper=False).squeeze(
-            -1
+        return cast(
+            Tensor,
+            torch.linalg.solve_triangular(self.factor, shift.unsqueeze(-1), upper=False).squeeze(
+                -1
+            ),
         )
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
@@ -78,10 +80,10 @@ class _NormalGuide(AutoContinuous):
         self, model: Callable[..., Any], values: Params, center: Tensor, factor: Tensor
     ) -> None:
         self._whitened = _Whitened(center, factor)
-        super().__init__(model, init_loc_fn=init_to_value(values=values))
+        super().__init__(model, init_loc_fn=init_to_value(values=values))  # type: ignore[no-untyped-call]
 
     def _setup_prototype(self, *args: Any, **kwargs: Any) -> None:
-        super()._setup_prototype(*args, **kwargs)
+        super()._setup_prototype(*args, **kwargs)  # type: ignore[no-untyped-call]
         self.loc = nn.Parameter(torch.zeros_like(self._whitened.center))
         self.scale = PyroParam(
             torch.ones_like(self._whitened.center), constraints.softplus_positive
@@ -89,10 +91,10 @@ class _NormalGuide(AutoContinuous):
 
     def base(self) -> TorchDistribution:
         """The law of u."""
-        return Normal(self.loc, self.scale).to_event(1)
+        return cast("TorchDistribution", Normal(self.loc, self.scale).to_event(1))
 
     def get_posterior(self, *args: Any, **kwargs: Any) -> TorchDistribution:
-        return TransformedDistribution(self.base(), [self._whitened])
+        return cast("TorchDistribution", TransformedDistribution(self.base(), [self._whitened]))
 
 
 class _FullGuide(_NormalGuide):

@@ -16,10 +16,10 @@ from torch.distributions.constraints import Constraint
 
 from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import ConvergenceWarning, Outcome
-from inference.base.progress import Progress
-from inference.base.steps import GenericSteps, Steps
+from inference.base.progress import NoProgress, Progress
+from inference.base.steps import SET, GenericSteps, Steps, without_set
 from inference.base.streaming.summed_steps import SharedCheckpoint, SummedGenericSteps, SummedSteps
-from inference.base.structure import refuse_open_sites
+from inference.base.structure import refuse_open_sites, set_steps
 from inference.engines.extrapolation import MIXED, PLAIN, Course, Extrapolation
 from inference.engines.natural_scale import NaturalScale
 from inference.engines.online_em import OnlineEM, beside
@@ -46,8 +46,7 @@ AITKEN = 5  # steps over which gains are seen to shrink
 
 @dataclass(frozen=True)
 class EM:
-    r"""Exact expectation-maximisation (Dempster, Laird and Rubin 1977,
-    doi:10.1111/j.2517-6161.1977.tb01600.x).
+    r"""Exact EM (Dempster, Laird and Rubin 1977, doi:10.1111/j.2517-6161.1977.tb01600.x).
 
     Maximises :math:`\log p(x \mid \theta) + \log p(\theta)`, latents summed out; with a flat prior
     that is maximum likelihood, with a penalty prior it is penalised maximum likelihood. Steps are
@@ -131,9 +130,7 @@ class EM:
         )
 
     def steps(self, problem: Problem) -> Steps[Any]:
-        """The pair of steps for a model: accelerated where its description of itself allows, else
-        generic.
-        """
+        """Steps of EM for a model: accelerated where its structure allows, else generic."""
         accelerated = (
             problem.structure.steps(
                 problem, self.elements_at_once(first_tensor(problem.data)), self.num_inner
@@ -196,8 +193,7 @@ class EM:
         store: Checkpoint | None = None,
         supports: Callable[[], Mapping[str, Constraint]] | None = None,
     ) -> EMState:
-        """The run from a start to convergence, under the easier objective first where the start is
-        our own.
+        """Run EM from a start to convergence, under the easier objective first if allowed.
 
         Steps are extrapolated in the sites whose ``supports`` are given, and asked for where that
         is wanted; None: in none.
@@ -253,8 +249,7 @@ class EM:
         objective: Tensor,
         extrapolated: bool = False,
     ) -> Tensor:
-        """The stopping rule of each running restart as a ratio, of its changes to those at which it
-        stops, (A,): it stops below 1.
+        """Stopping rule of each running restart as a ratio, (A,): it stops below 1.
 
         Args:
             old, new: parameters before and after a step of EM.
@@ -324,9 +319,7 @@ class EM:
     def _step_ahead(
         self, steps: Steps[Any], state: EMState, ahead: Extrapolation, began: float
     ) -> EMState:
-        """One evaluation of every running restart, of the image of its last point or of one on
-        trial, and what to evaluate next.
-        """
+        """Evaluate every running restart at its image or trial, and choose the next point."""
         params, before = state.running(state.params), state.objective[state.active]
         safe = state.running(state.safe or state.params)
         course = Course(**state.course) if state.course else ahead.begin(params)
@@ -360,9 +353,7 @@ class EM:
 
 
 def _grain(params: Params) -> float:
-    """The relative gain that rounding hides in an objective of parameters in single precision; 0 in
-    double precision.
-    """
+    """Relative gain below rounding in single precision; 0 in double precision."""
     return max(
         (torch.finfo(value.dtype).eps for value in params.values() if value.dtype == torch.float32),
         default=0.0,
@@ -370,9 +361,7 @@ def _grain(params: Params) -> float:
 
 
 def _evaluated(steps: Steps[Any], params: Params, like: Tensor) -> tuple[Any, Tensor, Tensor]:
-    """Expected statistics, and objective and log-likelihood of every running restart, both as
-    ``like``, (A,).
-    """
+    """Expected statistics, objective and log-likelihood of running restarts, (A,)."""
     statistics, log_likelihood, log_prior = steps.e_step(params)
     log_likelihood = log_likelihood.double().cpu().expand_as(like)
     return statistics, log_likelihood + log_prior.double().cpu(), log_likelihood
@@ -447,9 +436,7 @@ class EMState:
         seconds: float,
         safe: Params | None = None,
     ) -> EMState:
-        """Record one iteration: ``objective`` belongs to the old parameters, ``new`` replaces them,
-        and restarts whose ``gap`` is below 1 stop.
-        """
+        """Record one iteration, and stop restarts whose ``gap`` is below 1."""
         active, done = self.active, gap < 1.0
         params = self._with(self.params, new)
         if safe is not None:
@@ -477,9 +464,7 @@ class EMState:
         )
 
     def _with(self, params: Params, new: Params) -> Params:
-        """Parameters of all restarts, (R, ...), with those of the running ones in their places;
-        tables that are handed on as they are, are not copied.
-        """
+        """Parameters of all restarts, (R, ...), with the running ones in their places."""
         if len(self.active) == len(self.objective):
             return {name: new[name].to(value.dtype) for name, value in params.items()}
         there = self.active.to(
@@ -502,9 +487,7 @@ class EMState:
         return replace(self, params=self.safe or self.params, safe={}, course={})
 
     def finish(self, steps: Steps[Any]) -> EMState:
-        """Objective and log-likelihood at the final parameters, where a run recorded those of the
-        step before.
-        """
+        """Compute objective and log-likelihood at the final parameters."""
         _, log_likelihood, log_prior = steps.e_step(self.params)
         objective = (log_likelihood + log_prior).double().cpu()
         left = torch.where(
@@ -534,9 +517,7 @@ class EMState:
 
 
 def _left_by_steps(history: Tensor) -> Tensor:
-    """What plain steps would still gain after the last of each restart, (R,), if gains go on
-    shrinking as they did (Aitken); NaN where they do not shrink.
-    """
+    """Gain left to plain steps after the last, (R,), by Aitken's rule; NaN if none shrinks."""
     last = history.isfinite().sum(0) - 1
     if len(history) < AITKEN + 2:
         return torch.full_like(history.sum(0), math.nan)
@@ -545,3 +526,68 @@ def _left_by_steps(history: Tensor) -> Tensor:
     rate = (gains[-1] / gains[0]) ** (1 / AITKEN)
     left = gains[-1] * rate.square() / (1 - rate)
     return torch.where((last > AITKEN) & (gains > 0).all(0) & (rate < 1), left, math.nan)
+
+
+def fits_sets(problem: Problem, method: object) -> bool:
+    """Tell whether :func:`fit_sets` applies: EM of a table, with steps for many data sets."""
+    if (
+        not isinstance(method, EM)
+        or not method.accelerate
+        or method.start is not None
+        or not isinstance(problem.data, Tensor)
+    ):
+        return False
+    return (
+        set_steps(
+            problem.structure,
+            problem,
+            problem.data.unsqueeze(0),
+            method.elements_at_once(problem.data),
+            method.num_inner,
+        )
+        is not None
+    )
+
+
+def fit_sets(problem: Problem, method: EM, sets: Tensor, start: Params) -> Outcome:
+    """EM on each data set, as one batch.
+
+    Args:
+        problem: of one data set of the same shape.
+        method: the engine.
+        sets: (S, N, J), NaN where missing.
+        start: parameters, (1, ...) for all of them, or (S R, ...), R starts a data set, those of
+            the first one first.
+
+    Returns:
+        What the engine hands back, restart s R + r that of start r of data set s.
+
+    Raises:
+        ValueError: where :func:`fits_sets` says no.
+    """
+    steps = set_steps(
+        problem.structure, problem, sets, method.elements_at_once(problem.data), method.num_inner
+    )
+    if steps is None:
+        raise ValueError(
+            "fit_sets: a model with steps for many data sets was expected, got"
+            f" {type(problem.model).__name__}"
+        )
+    num = max(len(sets), len(next(iter(start.values()))))
+    every = {
+        name: (
+            value.expand(num, *value.shape[1:]).to(
+                sets if value.is_floating_point() else sets.device, copy=True
+            )
+        )
+        for name, value in start.items()
+    }
+    owner = torch.arange(len(sets), device=sets.device, dtype=sets.dtype)
+    outcome = method.climb(
+        steps,
+        every | {SET: owner.repeat_interleave(num // len(sets))},
+        True,
+        NoProgress(),
+        supports=problem.supports,
+    ).outcome()
+    return replace(outcome, params=without_set(outcome.params))

@@ -1,5 +1,4 @@
-r"""Extrapolated steps of EM: where the next steps would lead is tried at once, and taken if the
-objective says so.
+r"""Extrapolated steps of EM, tried at once and kept if the objective rises.
 
 EM is a map M whose fixed points are wanted. On a scale z on which its steps are nearly linear
 (:mod:`inference.engines.natural_scale`) two ways of looking ahead are used, each restart on its
@@ -28,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -127,8 +127,7 @@ class Course:
 
     @property
     def left(self) -> Tensor:
-        r"""What plain steps would still gain from the image of the last accepted point on, (A,), an
-        order of magnitude; NaN before the first trial.
+        r"""Gain that plain steps would still make from the last accepted point, (A,), roughly.
 
         In the slowest direction a step goes :math:`1 - q = 1 / A` of the way, A the longest reach
         of the last trials, and gains the share :math:`1 - q^2` of what is left; so after a gain of
@@ -193,9 +192,7 @@ class Extrapolation:
         return (course.kind == PLAIN) | (objective.isfinite() & (objective >= needed))
 
     def within(self, course: Course, accepted: Tensor, point: Params, image: Params) -> Tensor:
-        """Which of the ``accepted`` points, (A,), do not lie beyond a bound: where an M-step brings
-        a coordinate back to exactly where it had put it before.
-        """
+        """Accepted points (A,) inside their bounds, by the way back of the M-step."""
         if not bool((accepted & (course.kind != PLAIN)).any()):
             return accepted
         at, new = self.scale.of(point).cpu(), self.scale.of(image).cpu()
@@ -386,13 +383,14 @@ class Extrapolation:
         shares = (vectors * inverse.unsqueeze(1)) @ (
             vectors.mT @ (unit @ step.unsqueeze(2))
         )  # (A, m, 1)
-        return course.image - ((course.points + course.steps) / size).mT.matmul(shares).squeeze(2)
+        return cast(
+            Tensor,
+            course.image - ((course.points + course.steps) / size).mT.matmul(shares).squeeze(2),
+        )
 
 
 def _reaches(course: Course, tried: Tensor) -> Tensor:
-    """With those of the trials just made, but where steps are so short that rounding to the grain
-    hides how far they lead.
-    """
+    """Reaches with those of the trials just made, short steps left out for rounding."""
     step = _squared(course.image - course.at)
     reach = (_squared(course.trial - course.at) / step.clamp(min=GRAIN**2)).sqrt().clamp(min=1.0)
     told = tried & (step > (COARSE * GRAIN) ** 2)

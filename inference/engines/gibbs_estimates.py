@@ -18,9 +18,7 @@ def posterior_means(
     num_sweeps: int = 200,
     num_burn_in: int = 50,
 ) -> tuple[Latents, Latents]:
-    """P(latent = 1 | row) as the mean of the chances it was drawn with, (R, K, N) by site, and the
-    last state.
-    """
+    """Posterior means P(latent = 1 | row), (R, K, N) by site, from draws, and the last state."""
     latents = gibbs.begin(params, generator)
     for _ in range(num_burn_in):
         latents, _ = gibbs.sweep(params, latents, generator)
@@ -34,8 +32,7 @@ def posterior_means(
 def log_likelihood_rows(
     gibbs: Gibbs, params: Params, latents: Latents, generator: torch.Generator, num_sweeps: int = 20
 ) -> Tensor:
-    r"""log of an unbiased estimate of p(row), (R, N): in expectation a lower bound of the
-    log-likelihood.
+    r"""Log of an unbiased estimate of p(row), (R, N): a lower bound in expectation.
 
     With T the law of a sweep and :math:`a^*` any configuration, :math:`p(a^* \mid x)` is the mean
     of :math:`T(a^* \mid a)` over posterior draws a, and :math:`p(x) = p(x, a^*) / p(a^* \mid x)`. A
@@ -73,7 +70,7 @@ def log_likelihood_rows(
 def _log_move(
     gibbs: Gibbs, params: Params, state: Latents, target: Latents, generator: torch.Generator
 ) -> Tensor:
-    """log T(target | state), (R, N)."""
+    """Log T(target | state), (R, N)."""
     _, chances = gibbs.sweep(params, state, generator, Scan(forced=target))
     total = torch.zeros(())
     for name, chance in chances.items():

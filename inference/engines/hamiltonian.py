@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 from numpy import ndarray as Array
@@ -45,8 +46,9 @@ class Metric:
 
     def velocity(self, momentum: Array) -> Array:
         """Covariance times momentum, (P,)."""
-        return (
-            self.covariance @ momentum if self.covariance.ndim == 2 else self.covariance * momentum
+        return cast(
+            "Array",
+            self.covariance @ momentum if self.covariance.ndim == 2 else self.covariance * momentum,
         )
 
     def draw(self, rng: np.random.Generator) -> Array:
@@ -58,7 +60,7 @@ class Metric:
         if self.covariance.ndim == 2:
             out: Array = solve_triangular(factor, noise, lower=True, trans=1, check_finite=False)
             return out
-        return noise / factor
+        return cast("Array", noise / factor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,9 +80,7 @@ class _Point:
 
 @dataclass(frozen=True, eq=False)
 class _Tree:
-    """A stretch of trajectory: its ends in time, a point drawn from it, and whether it must not be
-    continued.
-    """
+    """Stretch of trajectory: its ends in time, a draw from it, and whether it must stop."""
 
     left: _Point
     right: _Point
@@ -225,8 +225,7 @@ def _turns(momentum_sum: Array, left: _Point, right: _Point) -> bool:
 
 @dataclass(frozen=True)
 class DualAveraging:
-    """Step size that brings the acceptance to a target (Hoffman and Gelman 2014, section 3.2, with
-    their constants).
+    """Dual averaging of the step size (Hoffman and Gelman 2014, section 3.2).
 
     Args:
         center: log of ten times the first step size.

@@ -1,6 +1,4 @@
-"""Draws from an approximation of the posterior: their importance ratios, and whether those can be
-trusted.
-"""
+"""Importance draws from an approximate posterior, and diagnostics of their ratios."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ CHUNK = 32
 
 
 def log_posteriors(program: Program, params: Params) -> Tensor:
-    """log p(data, parameters), latents summed out, at draws (D, ...), as a batch, (D,)."""
+    """Log p(data, parameters), latents summed out, at draws (D, ...), as a batch, (D,)."""
     parts = []
     count = len(next(iter(params.values())))
     with torch.no_grad():

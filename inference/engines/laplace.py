@@ -73,9 +73,7 @@ class Laplace:
     def run(
         self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None
     ) -> Outcome:
-        """See :class:`inference.base.structure.Method`; a checkpoint holds the search for the
-        optimum.
-        """
+        """Run Laplace; a checkpoint holds the search for the optimum."""
         program = problem.program()
         refuse_open_sites("Laplace", problem.structure, program)
         program.check_enumerable()

@@ -1,5 +1,4 @@
-r"""The mass matrix of a Hamiltonian sampler, from the points of its warm-up and the slopes of the
-density at them.
+r"""Mass matrix of a Hamiltonian sampler, from points of the warm-up and slopes there.
 
 With points z of covariance :math:`C_z` and slopes :math:`g = \nabla \log p(z)` of covariance
 :math:`C_g`, the inverse mass matrix :math:`\Sigma` that leaves the density least different from a
@@ -18,6 +17,7 @@ by minimizing Fisher divergence, arXiv:2603.18845.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 from numpy import ndarray as Array
@@ -51,7 +51,9 @@ def adapted(covariance: Array, windows: Sequence[Array]) -> Array:
             (1 - share) * square.sum(0) / count + share
             for square in (points**2 / covariance, slopes**2 * covariance)
         )
-        return covariance * np.clip(np.sqrt(spread / slope), 1 / MOST_CHANGE, MOST_CHANGE)
+        return cast(
+            "Array", covariance * np.clip(np.sqrt(spread / slope), 1 / MOST_CHANGE, MOST_CHANGE)
+        )
     root = np.linalg.cholesky(covariance)
     own = (
         solve_triangular(root, points.T, lower=True, check_finite=False),

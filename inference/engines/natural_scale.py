@@ -1,5 +1,4 @@
-r"""The scale on which steps of EM are extrapolated: every estimate as a vector of coordinates, by
-the support of its site.
+r"""Scales of extrapolation: every estimate as a vector of coordinates, by its support.
 
 Probabilities become log-odds, probability vectors logs of their shares, positive numbers logs,
 positive definite matrices the Cholesky factor with the log of its diagonal; all else stays as it
@@ -47,15 +46,11 @@ class Coordinates(Protocol):
     def of(self, value: Tensor) -> Tensor: ...
 
     def back(self, z: Tensor, image: Tensor, same: Tensor) -> Tensor:
-        """The value at coordinates z; ``image`` where they are the ``same``, (A, p) bool, as the
-        image's.
-        """
+        """Value at coordinates z, the image's where they are the ``same``, (A, p) bool."""
         ...
 
     def weight(self, z: Tensor) -> Tensor:
-        """How much a step in a coordinate matters, between 0 and 1: the root of the information of
-        one observation, in units of its maximum.
-        """
+        """Weight of a step in a coordinate, 0 to 1: root of the information of one observation."""
         ...
 
 
@@ -250,9 +245,7 @@ class NaturalScale:
         return torch.cat([own.of(params[name]) for name, (own, _) in self.sites.items()], 1)
 
     def back(self, z: Tensor, image: Params, image_z: Tensor) -> Params:
-        """Parameters at coordinates z (A, P), from the ``image`` of the M-step, whose coordinates
-        are ``image_z``; a site whose value would leave its support is the image's.
-        """
+        """Parameters at coordinates z (A, P); a site that leaves its support is the image's."""
         same, new = z == image_z, dict(image)
         for name, (own, part) in self.sites.items():
             value = own.back(z[:, part], image[name], same[:, part])

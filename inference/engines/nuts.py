@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,11 +27,11 @@ import torch
 from numpy import ndarray as Array
 from torch import Tensor
 
+from inference.base.align import relabel_draws
 from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import ConvergenceWarning, Outcome
-from inference.base.progress import Progress
+from inference.base.progress import NoProgress, Progress
 from inference.base.structure import is_method, open_sites
-from inference.engines.chains import posterior_outcome
 from inference.engines.em import EM
 from inference.engines.hamiltonian import (
     DualAveraging,
@@ -42,7 +42,7 @@ from inference.engines.hamiltonian import (
 )
 from inference.engines.metric import adapted
 from inference.programs.global_state import quiet
-from inference.programs.potential import Potential
+from inference.programs.potential import Potential, PotentialOfSets
 from inference.programs.program import Params, Program
 from ppl_models.parts.validation import check_flag, check_number, check_size, plain_fields
 
@@ -237,9 +237,7 @@ class NUTS:
 
 @dataclasses.dataclass(eq=False)
 class Chain:
-    """All that a chain needs to go on after any transition; its random numbers follow from seed,
-    chain and iteration.
-    """
+    """State of a chain; its random numbers follow from seed, chain and iteration."""
 
     position: Array
     log_density: float
@@ -383,8 +381,7 @@ class Run:
 
 
 def window_ends(num_warmup: int) -> tuple[int, ...]:
-    """Iterations at which the metric is updated; the first one begins the gathering of draws for
-    it.
+    """Iterations at which the metric is updated; the first begins the gathering of draws.
 
     An initial stretch of 75 transitions, windows of 25, 50, 100, ..., and 50 at the end for the
     step size, or 15, 75 and 10 per cent of a warm-up shorter than 150.
@@ -441,3 +438,138 @@ class _Saved:
             )
             out.append(Chain(**own, **{**record, "averaging": averaging}, window=window))
         return out
+
+
+MOST_SETS = 25  # at once: every chain's parameters meet the rows of all of them
+
+
+def draws_of_sets(
+    method: NUTS, program: Program, num_sets: int, starts: Sequence[Params], seed: int
+) -> list[Params]:
+    """Draw from several data sets of equally many rows by NUTS, all chains in one batch.
+
+    Args:
+        method: the sampler; ``warm_start`` is not used.
+        program: the model with the rows of all sets one after the other.
+        num_sets: S.
+        starts: where the chains of each set start, S dicts of (C, ...).
+        seed: one seed, one answer.
+
+    Returns:
+        Draws of each set, S dicts of (C, D, ...); latents are named as they come.
+    """
+    program.check_enumerable()
+    joined = {name: torch.cat([start[name] for start in starts]) for name in starts[0]}
+    potential = PotentialOfSets(program, joined, num_sets)
+    dense = potential.size <= MOST_DENSE if method.dense is None else method.dense
+    points = potential.vector(joined)
+    values, gradients = (value.cpu().double().numpy() for value in potential(points))
+    if not np.isfinite(values).all():
+        raise ValueError("draws_of_sets: the log-posterior is not finite at a start")
+    chains = [
+        Chain(
+            position=points[c].cpu().double().numpy(),
+            log_density=float(values[c]),
+            gradient=gradients[c],
+            covariance=np.eye(potential.size) if dense else np.ones(potential.size),
+            draws=np.zeros((method.num_draws, potential.size)),
+            stats=np.zeros((method.num_draws, len(STATS))),
+            group=c // method.num_chains,
+        )
+        for c in range(num_sets * method.num_chains)
+    ]
+    run = Run(method, potential, chains, seed)
+    run.sample(NoProgress(), None)
+    draws = torch.from_numpy(np.stack([chain.draws for chain in run.chains])).to(potential.like)
+    params = {n: v.detach() for n, v in potential.params(draws.reshape(-1, potential.size)).items()}
+
+    def own(value: Tensor, s: int) -> Tensor:
+        by_set = value.reshape(num_sets, method.num_chains, method.num_draws, *value.shape[1:])
+        return by_set[s]
+
+    return [{name: own(value, s) for name, value in params.items()} for s in range(num_sets)]
+
+
+GOOD_RHAT = 1.01  # Vehtari et al. 2021, doi:10.1214/20-BA1221
+
+
+def posterior_outcome(
+    problem: Problem, params: Params, sample_stats: Params, log_density: Tensor, relabel: bool
+) -> Outcome:
+    """An outcome from draws.
+
+    Args:
+        problem: model and data.
+        params: draws by site name, (C, D, ...).
+        sample_stats: (C, D) each; whether a draw was renamed is added.
+        log_density: (C, D), what the names of latents are taken from the best of, and the history.
+        relabel: whether to rename latents.
+
+    Warns:
+        ConvergenceWarning: where R-hat of some parameter is above 1.01.
+    """
+    from inference.base.diagnostics import rhat_of_draws
+
+    num_chains, num_draws = log_density.shape
+    flat = {name: value.reshape(-1, *value.shape[2:]) for name, value in params.items()}
+    labels = problem.structure.labels() if relabel else ()
+    best = int(log_density.reshape(-1).nan_to_num(nan=-torch.inf).argmax())
+    reference = problem.structure.canonical({name: value[best] for name, value in flat.items()})
+    program = problem.program()
+    flat, changed = relabel_draws(flat, labels, reference, program.inside)
+    sample_stats = dict(sample_stats)
+    if labels:
+        sample_stats["relabelled"] = changed.reshape(num_chains, num_draws)
+    draws = {
+        name: value.reshape(num_chains, num_draws, *value.shape[1:]) for name, value in flat.items()
+    }
+    local = problem.structure.local_sites
+    rhats = (
+        rhat_of_draws({name: value for name, value in draws.items() if name not in local})
+        if num_chains > 1
+        else {}
+    )
+    worst = max(
+        ((float(v.nan_to_num(nan=0.0).max()), name) for name, v in rhats.items()),
+        default=(torch.inf, ""),
+    )
+    if rhats and worst[0] > GOOD_RHAT:
+        warnings.warn(
+            f"R-hat of {worst[1]} is {worst[0]:.3f}, above {GOOD_RHAT}: the chains do not agree;"
+            " more draws or warm-up, informative priors, or a model whose parameters the data"
+            " determine",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+    mean = {name: value.mean(0, keepdim=True) for name, value in flat.items()}
+    with torch.no_grad():
+        log_likelihood = program.log_marginal(mean).double().cpu().reshape(1)
+        objective = log_likelihood + program.log_prior(mean).double().cpu()
+    drawn = tuple(
+        name for name in program.names("local") if name not in problem.structure.local_sites
+    )
+    if drawn:  # it would be the likelihood at one value of what should be integrated
+        exact = None
+        if not open_sites(problem.structure, program):
+            exact = problem.structure.exact_objective(
+                problem, {name: mean[name] for name in program.names("parameter")}
+            )
+        log_likelihood = torch.full_like(log_likelihood, torch.nan)
+        if exact is not None:
+            (log_likelihood, objective), drawn = exact, ()
+    history = log_density.double().cpu().mean(0).unsqueeze(-1)
+    return Outcome(
+        params=mean,
+        objective=objective,
+        objective_name=(
+            f"log-posterior of parameters and {', '.join(drawn)}" if drawn else "log-posterior"
+        ),
+        log_likelihood=log_likelihood,
+        history=history,
+        history_log_likelihood=torch.full_like(history, torch.nan),
+        converged=torch.tensor([worst[0] <= GOOD_RHAT]),
+        num_iterations=torch.tensor([num_draws]),
+        draws={name: value for name, value in draws.items() if name not in local},
+        trace_name="log-posterior density on the unconstrained scale, mean over chains",
+        sample_stats=sample_stats,
+    )

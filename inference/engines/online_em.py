@@ -16,9 +16,9 @@ from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import StartsWarning
 from inference.base.progress import Progress
 from inference.base.steps import Steps
-from inference.base.streaming.flatten import numbers_of, with_numbers
-from inference.base.streaming.processes import Processes
+from inference.base.streaming.processes import Processes, numbers_of, with_numbers
 from inference.base.streaming.row_blocks import BLOCK_ROWS, SAMPLE_ROWS, drawn_rows
+from inference.base.structure import Capability
 from inference.programs.program import Params
 from ppl_models.parts.validation import check_number, check_size, plain_fields
 
@@ -32,8 +32,7 @@ RANK_STRIDE = 7_368_787  # and of two processes
 
 @dataclass(frozen=True)
 class OnlineEM:
-    r"""Passes of stepwise EM (O. Cappe and E. Moulines 2009, doi:10.1111/j.1467-9868.2009.00698.x)
-    before the iterations of exact EM: ``fit(model, blocks, EM(start=OnlineEM()))``.
+    r"""Stepwise EM (Cappe and Moulines 2009, doi:10.1111/j.1467-9868.2009.00698.x) before EM.
 
     An iteration of EM reads all N rows to renew the parameters once. Where rows are many, far fewer
     say where to go. Let :math:`s(x; \theta)` be the expected complete-data statistics of a row. EM
@@ -106,7 +105,7 @@ class OnlineEM:
         Raises:
             ValueError: saying what to call instead.
         """
-        if not problem.structure.takes_blocks:
+        if Capability.BLOCKS not in problem.structure.capabilities:
             raise ValueError(
                 "OnlineEM: mixtures, hidden Markov models, encoders, latent attributes, noisy-OR"
                 " models, factor analysis and OptionsHMM can start so, without negative binomial"
@@ -182,9 +181,7 @@ class OnlineEM:
     def _batches(
         self, problem: Problem, number: int, per_pass: int
     ) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """This process's rows of one pass and their weights, (n, ...) and (n,) each: as many
-        batches in all processes, whatever their rows.
-        """
+        """Rows of one pass in batches with weights, as many batches in all processes."""
         processes = Processes() if problem.rows is None else problem.rows.processes
         generator = torch.Generator().manual_seed(
             (problem.seed + SEED_STRIDE * number + RANK_STRIDE * processes.rank) % 2**63
@@ -221,7 +218,7 @@ class OnlineState:
     Args:
         params: (R, ...).
         averages: sums for N rows, in one vector; see
-            :func:`inference.base.streaming.flatten.numbers_of`.
+            :func:`inference.base.streaming.processes.numbers_of`.
         batch: batches done, over all passes.
         objective: of the best restart, as the last batch suggests it for all rows.
     """
@@ -252,9 +249,7 @@ def _of_batch(
     params: Params,
     batches: Iterator[tuple[Tensor, Tensor | None]],
 ) -> tuple[Any, Tensor, Tensor, Tensor]:
-    """Statistics of the next batch, of all processes; and what they make one expect of all N rows,
-    in one vector, and of their log-likelihood (R,); the log-prior (R,).
-    """
+    """Statistics of the next batch, and what they predict of all N rows; log-prior (R,)."""
 
     def sums(rows: Tensor, weights: Tensor | None) -> dict[str, Any]:
         statistics, log_likelihood, log_prior = steps.on(rows, weights).e_step(params)
@@ -284,9 +279,7 @@ def _of_batch(
 
 
 def _finite(new: Params, old: Params) -> Params:
-    """New parameters of the restarts where all are numbers: rows seen so far may say nothing of
-    some of them, such as of a group that has none among them.
-    """
+    """New parameters of restarts where all are finite, else the old ones."""
     fine = torch.stack(
         [value.reshape(len(value), -1).isfinite().all(1) for value in new.values()]
     ).all(0)
@@ -304,9 +297,7 @@ def beside(path: Path) -> Path:
 
 
 def _refuse_rows(problem: Problem, steps: Steps[Any], start: Params) -> None:
-    """Refuse statistics that hold every row, such as those from which degrees of freedom are
-    read.
-    """
+    """Refuse statistics that hold every row, as those of degrees of freedom do."""
     try:
         numbers_of(steps.on(problem.data[:1]).e_step(start)[0])
     except ValueError as error:

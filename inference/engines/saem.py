@@ -1,6 +1,4 @@
-"""Stochastic-approximation EM: latents drawn by Gibbs sweeps, statistics averaged with falling
-steps.
-"""
+"""Stochastic-approximation EM: Gibbs draws of latents, statistics with falling steps."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ import time
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
@@ -19,7 +17,7 @@ from inference.base.draw_steps import Averages, DrawSteps, GenericDraws
 from inference.base.gibbs import GenericGibbs, Latents, Scan
 from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
-from inference.base.structure import refuse_open_sites
+from inference.base.structure import draw_steps_of, refuse_open_sites
 from inference.engines.gibbs_estimates import log_likelihood_rows
 from inference.programs.devices import seeded
 from inference.programs.program import Params, Program
@@ -43,8 +41,7 @@ FIRST_SWEEPS = 4  # from the prior towards the posterior, at the start's paramet
 
 @dataclass(frozen=True)
 class SAEM:
-    r"""Stochastic-approximation EM (Delyon, Lavielle and Moulines 1999, doi:10.1214/aos/1018031103)
-    with Gibbs draws.
+    r"""Stochastic-approximation EM (Delyon et al. 1999, doi:10.1214/aos/1018031103).
 
     Iteration t draws the latents of all rows by ``num_draws`` Gibbs sweeps, averages the
     statistics,
@@ -129,14 +126,12 @@ class SAEM:
 
     @property
     def spread(self) -> float:
-        """How far apart, relative to their length, the estimates of two restarts of one optimum may
-        lie: the stopping rule leaves each a few times ``tolerance`` away from it.
-        """
+        """Largest relative distance between restarts of one optimum."""
         return SPREAD * self.tolerance
 
     def steps(self, problem: Problem) -> DrawSteps:
         """Statistics of draws: by layers where the model describes them, else by the program."""
-        steps = problem.structure.draw_steps(problem) if self.accelerate else None
+        steps = draw_steps_of(problem.structure, problem) if self.accelerate else None
         if steps is not None:
             return steps
         program = problem.program()
@@ -144,11 +139,11 @@ class SAEM:
         return GenericDraws(GenericGibbs(program), self.num_kept)
 
     def step(self, iteration: int, lead: int) -> float:
-        """rho of an iteration, counted from 0, when the first ``lead`` are burn-in and relaxed
-        ones.
-        """
+        """Step size rho of an iteration, counted from 0, after ``lead`` burn-in ones."""
         slow = (max(1, self.num_burn_in) / (1 + min(iteration, lead))) ** self.rate
-        return min(1.0, slow) * (1 + max(0, iteration - lead) / self.window) ** -self.rate
+        return cast(
+            float, min(1.0, slow) * (1 + max(0, iteration - lead) / self.window) ** -self.rate
+        )
 
     def run(
         self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None
@@ -309,8 +304,7 @@ class SAEM:
 
 @dataclass(frozen=True)
 class SAEMState:
-    """Everything a resumed run needs; its size does not depend on the iteration, but for the
-    history.
+    """State of a resumed run, whose size depends on iterations by its history alone.
 
     Args:
         params: (R, ...); latents: (R, K, N) by site; averages: of statistics, empty in the burn-in.
@@ -370,9 +364,7 @@ class SAEMState:
         per_pass: int,
         seconds: float,
     ) -> SAEMState:
-        """Record one iteration; at the end of a window, compare its iterates with those of the
-        window before.
-        """
+        """Record one iteration; at the end of a window, compare it with the one before."""
         state = replace(
             self,
             params=params,
@@ -424,9 +416,7 @@ class SAEMState:
         )
 
     def _settled(self, tolerance: float, num_windows: int) -> Tensor:
-        """Which restarts neither drift nor scatter by more than the tolerance, (R,); see
-        :class:`SAEM`.
-        """
+        """Restarts that neither drift nor scatter beyond the tolerance, (R,); see :class:`SAEM`."""
         size = _norm(list(self.estimate().values()))
         drift = _norm([(m[2] + m[3] - m[0] - m[1]) / 2 for m in self.halves.values()])
         noise = (
@@ -438,14 +428,15 @@ class SAEMState:
             .sqrt()
         )
         still = drift < tolerance * size
-        return (
-            still | ((drift <= noise) & (noise < (2 * num_windows) ** 0.5 * tolerance * size))
-        ).cpu()
+        return cast(
+            Tensor,
+            (
+                still | ((drift <= noise) & (noise < (2 * num_windows) ** 0.5 * tolerance * size))
+            ).cpu(),
+        )
 
     def estimate(self) -> Params:
-        """The averaged parameters; one that was zero in most iterations is zero, another its mean
-        where it was not.
-        """
+        """Averaged parameters; zero where zero in most iterations."""
         if not self.mean:
             return self.params
         return {

@@ -1,6 +1,4 @@
-"""The search over starts: short runs of many, long runs of the best, until the best optimum is
-found again and again.
-"""
+"""Search over starts: short runs of many, long runs of the best."""
 
 from __future__ import annotations
 
@@ -142,9 +140,7 @@ class SearchState:
         )
 
     def take_in(self, short: Outcome | None, chosen: Tensor, long: Outcome) -> SearchState:
-        """With the starts that were run to the end: those ``chosen`` after a ``short`` run, if
-        there was one.
-        """
+        """Add starts that were run to the end: the ``chosen`` after a ``short`` run."""
         second = long.num_iterations
         first = torch.zeros_like(second) if short is None else short.num_iterations[chosen]
         blank = long.history.new_zeros(0, int(chosen.max()) + 1)
@@ -283,9 +279,7 @@ class _Run:
         return self.engine(self.method, replace(self.problem, start_given=True), start, name)
 
     def nudge(self, state: SearchState, draw: Draw) -> SearchState:
-        """The best estimate moved a little towards another start and run again; if that gains, it
-        was a saddle.
-        """
+        """Move the best estimate towards another start and run again; a gain shows a saddle."""
         best = _ranked(self.problem, state).best
         old = {name: value[best : best + 1] for name, value in state.params.items()}
         other = draw(state.batch + state.nudged)

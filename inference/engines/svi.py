@@ -1,5 +1,4 @@
-r"""Stochastic variational inference by Pyro's own ``SVI``: a guide for the parameters, latents
-summed out or guided too.
+r"""Stochastic variational inference by Pyro's ``SVI``, latents summed out or guided.
 
 Maximised is the evidence lower bound :math:`E_q[\log p(x, \theta) - \log q(\theta)]`, with the
 discrete latents enumerated inside it unless the guide draws them. Draws from the guide are handed
@@ -106,9 +105,7 @@ class SVI:
 
     @property
     def in_units_of_the_data(self) -> bool:
-        """Whether the settings speak of parameters in units of the data: a guide of the user's own
-        does.
-        """
+        """Tell whether the settings are in units of the data, as a guide of the user's own is."""
         return not hasattr(self.guide, "build")
 
     @property
@@ -119,9 +116,7 @@ class SVI:
     def run(
         self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None
     ) -> Outcome:
-        """See :class:`inference.base.structure.Method`; a checkpoint holds the guide, its optimiser
-        and the random states.
-        """
+        """Run SVI; a checkpoint holds the guide, its optimiser and the random states."""
         program = problem.program()
         if self.batch_size is not None and not (
             isinstance(problem.data, Tensor) and checks_data(problem.model)

@@ -51,8 +51,7 @@ def log_likelihood_of_draws(fit: FitRecord, draws: Mapping[str, Tensor], data: A
 
 
 def latents_of_draws(fit: FitRecord, draws: Mapping[str, Tensor], data: Any) -> dict[str, Tensor]:
-    """Posterior of the latents of each row, averaged over the draws (at most 200, evenly spaced),
-    by latent site.
+    """Posterior of the latents of each row, averaged over at most 200 draws, by site.
 
     Where continuous latents of the rows were drawn, their draws must be among them.
     """
@@ -90,9 +89,7 @@ def latents_of_draws(fit: FitRecord, draws: Mapping[str, Tensor], data: Any) -> 
 
 
 def _batches(fit: FitRecord, data: Any, num_draws: int) -> bool:
-    """Whether there are several draws, and the rows stand in one plate whose latents can be summed
-    out, so that draws run as one batch.
-    """
+    """Tell whether draws run as one batch: several, of latents summed out in one plate."""
     program = next(chunks(fit, data))
     drawn = set(sampled_sites(fit.structure, program))
     summed = (

@@ -1,5 +1,4 @@
-"""A fit as an ArviZ object: InferenceData (ArviZ 0.23) or DataTree (ArviZ 1), and to and from
-netCDF.
+"""Export of a fit as ArviZ's InferenceData (0.23) or DataTree (1), and netCDF.
 
 With :mod:`inference.base.diagnostics` the only file that knows ArviZ. Every group is an xarray data
 set of its own, so a dim name has one size a group.
@@ -178,8 +177,7 @@ def rhat(idata: Any) -> Any:
 
 
 def summary(idata: Any) -> Any:
-    """A data frame with one line a parameter: ArviZ's summary of draws, or for a point fit the
-    values only.
+    """Summary of parameters as a frame: ArviZ's of draws, or values of a point fit.
 
     Args:
         idata: what :func:`to_arviz` returned.

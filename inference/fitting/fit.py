@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from inference.base.assigned_starts import assigned_start
 from inference.base.checkpoint import usable_path
@@ -27,7 +28,19 @@ from inference.base.outcome import (
 from inference.base.progress import NoProgress, RichProgress
 from inference.base.starts import StartSearch
 from inference.base.streaming.row_blocks import RowBlocks
-from inference.base.structure import Method, Problem, Standard, is_method, sampled_sites
+from inference.base.structure import (
+    Method,
+    Problem,
+    Standard,
+    Structure,
+    bic_price,
+    canonical_for_data,
+    check_method,
+    check_start,
+    is_method,
+    more_starts,
+    sampled_sites,
+)
 from inference.engines.em import EM
 from inference.engines.nuts import NUTS
 from inference.engines.saem import SAEM
@@ -41,7 +54,6 @@ from inference.fitting.problem import (
 )
 from inference.fitting.record import Restarts, Trace
 from inference.fitting.result import Fit
-from inference.fitting.standardize import in_units_of_the_data
 from inference.fitting.weights import Missing, check_weighing, complete_covariates
 from inference.programs.data import checks_data
 from inference.programs.global_state import isolated, listening
@@ -181,7 +193,7 @@ def fit(
                 advice.init if init is None else init,
                 num_restarts or advice.num_restarts,
             )
-        problem.structure.check_method(method)
+        check_method(problem.structure, method)
         if problem.weights is not None:
             check_weighing(method)
         if isinstance(method, EM) and method.start is not None:
@@ -251,9 +263,7 @@ def fit(
 def _searched(
     search: StartSearch, method: Method, problem: Problem, init: Any, bar: Any, path: Path | None
 ) -> Params:
-    """Where rows come in blocks: the best estimate (1, ...) for the sample, found as for rows in
-    memory.
-    """
+    """Best estimate (1, ...) for the sample of rows in blocks."""
     assert problem.rows is not None
     sample = dataclasses.replace(problem, rows=None)
     beside = (
@@ -291,9 +301,7 @@ def fit_from(
 
 
 def _standard(problem: Problem, method: Method) -> Standard | None:
-    """The problem in units in which engines work best; None where these are the data's, or where
-    the engine's settings are in units of the data.
-    """
+    """Problem in standard units; None where the engine works in those of the data."""
     return (
         None
         if getattr(method, "in_units_of_the_data", False)
@@ -310,7 +318,7 @@ def _batches(problem: Problem, init: Any, num_starts: int) -> Callable[[int], Pa
 
     def draw(batch: int) -> Params:
         own = dataclasses.replace(problem, seed=(problem.seed + BATCH_STRIDE * batch) % 2**63)
-        start = own.structure.more_starts(own, init, num_starts, batch)
+        start = more_starts(own.structure, own, init, num_starts, batch)
         if start is not None:
             return start
         half = num_starts // 2
@@ -326,9 +334,7 @@ def _batches(problem: Problem, init: Any, num_starts: int) -> Callable[[int], Pa
 def _start(
     problem: Problem, standard: Standard | None, init: str | Params | Fit, num_restarts: int
 ) -> Params:
-    """Where the engine starts, in the units in which it works; a user's own parameters are in those
-    of the data.
-    """
+    """Start of the engine in its units; a user's parameters are in those of the data."""
     if isinstance(init, str):
         if init not in ("spectral", "random"):
             raise ValueError(
@@ -360,7 +366,7 @@ def _given_start(problem: Problem, init: Params | Fit, num_restarts: int) -> Par
                 f"init: {site.name!r} has values outside its support"
                 f" {_outside(site.support, params[site.name])}"
             )
-    problem.structure.check_start(params)
+    check_start(problem.structure, params)
     like = program.draw_prior(
         1, problem.seed, local=bool(sampled_sites(problem.structure, program))
     )  # for the program's dtype and device
@@ -383,9 +389,7 @@ def _outside(support: Any, value: torch.Tensor) -> str:
 
 
 def _unconstrained_start(problem: Problem, num_restarts: int) -> Params:
-    """Uniform in (-2, 2) on the unconstrained scale, as Pyro's ``init_to_uniform``; continuous
-    latents that must be drawn have a start too.
-    """
+    """Uniform start in (-2, 2), unconstrained, as Pyro's ``init_to_uniform``."""
     program = problem.program()
     draw = program.draw_prior(
         1, problem.seed, local=bool(sampled_sites(problem.structure, program))
@@ -449,7 +453,7 @@ def assemble(
     inner = problem if standard is None else standard.problem
     if isinstance(method, EM) and not outcome.is_named:
         outcome = dataclasses.replace(
-            outcome, params=inner.structure.canonical_for_data(inner, outcome.params)
+            outcome, params=canonical_for_data(inner.structure, inner, outcome.params)
         )
     spread = method.spread if isinstance(method, SAEM) else None
     is_ranked = isinstance(method, EM) or (spread is not None and bool(inner.structure.labels()))
@@ -475,6 +479,11 @@ def assemble(
     local = {name: params.pop(name) for name in sites if name in params}
     draws = outcome.draws or {}
     kept = {name: value for name, value in outcome.params.items() if name not in sites}
+    estimates = params | local
+    num_free: int | None = problem.structure.num_free(estimates, problem)
+    is_described = type(problem.structure) is not Structure
+    if is_described and num_free == problem.structure.num_free(estimates):
+        num_free = None  # the estimates alone say as much
     iterations, name = int(outcome.num_iterations[best]), outcome.objective_name
     _warn_bounds(at_bound)
     restarts = Restarts(
@@ -522,8 +531,8 @@ def assemble(
         local=local or None,
         sample_stats=outcome.sample_stats,
         num_observations=problem.structure.num_observations(problem),
-        num_free=problem.structure.count_free(problem, params),
-        bic_price=problem.structure.bic_price(problem, params),
+        num_free=num_free,
+        bic_price=bic_price(problem.structure, problem, params),
         choice=outcome.choice,
         latents=_latents(problem, one_row),
         row_weights=problem.every_weight(),
@@ -583,3 +592,43 @@ def _warn_starts(restarts: Restarts, method: Method, is_plain: bool) -> None:
             StartsWarning,
             stacklevel=4,
         )
+
+
+def in_units_of_the_data(outcome: Outcome, problem: Problem, standard: Standard) -> Outcome:
+    """What an engine found for the standardised problem, as of the problem that the user gave."""
+    params = standard.outward(outcome.params)
+    of_rows = -standard.log_volume
+    of_priors = of_rows + _log_prior(problem, params) - _log_prior(standard.problem, outcome.params)
+
+    def constant(name: str) -> float:
+        """Constant of a change of units: rows alone for a bound or an unconstrained density."""
+        return (
+            of_priors
+            if ("log-posterior" in name or "log-prior" in name) and "unconstrained" not in name
+            else of_rows
+        )
+
+    name, stats = outcome.objective_name, outcome.sample_stats
+    if stats is not None and "lp" in stats:
+        stats = stats | {
+            "lp": stats["lp"] + (of_priors if name == "ELBO" else of_rows)
+        }  # chains and Laplace's say it of coordinates without units
+    return dataclasses.replace(
+        outcome,
+        params=params,
+        objective=outcome.objective + constant(name),
+        log_likelihood=outcome.log_likelihood + of_rows,
+        history=outcome.history + constant(outcome.trace_name or name),
+        history_log_likelihood=outcome.history_log_likelihood + of_rows,
+        draws=None if outcome.draws is None else standard.outward(outcome.draws),
+        elbo=None if outcome.elbo is None else outcome.elbo + of_rows,
+        sample_stats=stats,
+    )
+
+
+def _log_prior(problem: Problem, params: Params) -> float:
+    with torch.no_grad():
+        value: Tensor = problem.program_of_one_row().log_prior(
+            {name: own[:1] for name, own in params.items()}
+        )
+    return float(value.double()[0])

@@ -6,8 +6,23 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from inference.base.structure import (
+    dispersion_items,
+    numeric_items,
+    predictor_names,
+    threshold_labels,
+)
+
 if TYPE_CHECKING:
     from inference.fitting.record import FitRecord
+
+
+NAMED_DIMS = {
+    "numeric_item": numeric_items,
+    "threshold": threshold_labels,
+    "predictor": predictor_names,
+    "dispersed_item": dispersion_items,
+}
 
 
 Names = Mapping[str, Sequence[str]]
@@ -76,16 +91,9 @@ def labels_of(
     categories = fit.structure.category_names(items)
     if dim == "category" and sum(map(len, categories.values())) == size:
         return [f"{item}={name}" for item, own in categories.items() for name in own]
-    for own, known in (
-        ("numeric_item", fit.structure.numeric_items),
-        ("threshold", fit.structure.threshold_names),
-        ("predictor", fit.structure.predictor_names),
-    ):
-        if dim == own and len(found := known(items)) == size:
-            return found
-    dispersed = fit.structure.dispersed_items(items)
-    if dim == "dispersed_item" and len(dispersed) == size:
-        return dispersed
+    names_of = NAMED_DIMS.get(dim)
+    if names_of is not None and len(entries := names_of(fit.structure, items)) == size:
+        return entries
     return list(range(size))
 
 

@@ -1,6 +1,4 @@
-"""What a fitted model says of rows: latents, log-likelihoods, reconstructions, and rows drawn from
-it.
-"""
+"""Posterior of rows under a fit: latents, log-likelihoods, reconstructions, draws."""
 
 from __future__ import annotations
 
@@ -10,13 +8,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from inference.base.checkpoint import usable_path
-from inference.base.streaming.memmap_writer import Written, num_rows_of
 from inference.base.streaming.row_blocks import RowBlocks
-from inference.base.structure import sampled_sites
+from inference.base.structure import (
+    can_sum_out,
+    conditional_log_likelihoods,
+    marginal_rows,
+    sampled_sites,
+)
 from inference.engines import gibbs_estimates
 from inference.fitting.columns import checked_as_fitted
 from inference.fitting.problem import in_blocks
@@ -32,9 +35,7 @@ OF_ROWS = "log_likelihood"
 
 
 def chunks(fit: FitRecord, data: Any) -> Iterator[Program]:
-    """The program on consecutive chunks of rows, or on all of ``data`` where it is no table; rows
-    in blocks go by block after block.
-    """
+    """Run the program on consecutive chunks of rows; block after block where rows come so."""
     data = in_blocks(fit.model, data)
     for part in data if isinstance(data, RowBlocks) else [data]:
         yield from _chunks(fit, part)
@@ -129,8 +130,7 @@ def refuse_open(fit: FitRecord, program: Program) -> None:
 def posterior_latents(
     fit: FitRecord, data: Any, out: str | Path | None = None
 ) -> dict[str, Tensor]:
-    """P(latent = 1 | row), (N, K) by latent site of K bits; for a latent of one value a row
-    (categorical, or one bit) the probability of each value, (N, number of values).
+    """Posterior P(latent = 1 | row), (N, K) by site of bits, or (N, values) of one latent.
 
     Of a latent outside the plates over rows, the probability of each value in the shape of its
     site.
@@ -160,12 +160,10 @@ def posterior_latents(
 
 
 def sums_out(fit: FitRecord, program: Program) -> bool:
-    """Whether the latents can be summed over: few values, and no continuous latents left to
-    integrate.
-    """
+    """Tell whether the latents can be summed out: few values, none continuous."""
     structure = fit.structure
     settled = {*structure.local_sites, *structure.integrated_sites}
-    return structure.sums_out(program) and set(program.names("local")) <= settled
+    return can_sum_out(structure, program) and set(program.names("local")) <= settled
 
 
 def _latent_means(fit: FitRecord, program: Program, params: Params) -> dict[str, Tensor]:
@@ -186,8 +184,7 @@ def _sweeps(
 
 
 def decode_latents(fit: FitRecord, data: Any) -> dict[str, Tensor]:
-    """The most probable value of each latent site, jointly over a layer's entries, (N, K) by latent
-    site.
+    """Most probable value of each latent site, jointly over a layer's entries, (N, K).
 
     Given the activities, where the model has such local sites: those of the rows in ``data`` are
     solved for. Where the configurations are too many to sum over, entry by entry.
@@ -207,18 +204,14 @@ def decode_latents(fit: FitRecord, data: Any) -> dict[str, Tensor]:
 def _latent_modes(
     fit: FitRecord, program: Program, params: Params, means: dict[str, Tensor]
 ) -> dict[str, Tensor]:
-    """The most probable values, from the posterior means where the configurations are too many to
-    sum over.
-    """
+    """Most probable values, from posterior means where configurations are too many."""
     if sums_out(fit, program):
         return fit.structure.latent_modes(program, params)
     return {name: (means[name] > 0.5).to(means[name]) for name in program.names("latent")}
 
 
 def everything_of_rows(fit: FitRecord, data: Any) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """What :func:`posterior_latents` and :func:`decode_latents` say, in one go, and among the first
-    the continuous latents of the rows.
-    """
+    """Posterior means, with continuous latents of the rows, and modes in one pass."""
 
     def both(fit: FitRecord, program: Program, params: Params) -> dict[str, Tensor]:
         means = _latent_means(fit, program, params)
@@ -239,8 +232,7 @@ def everything_of_rows(fit: FitRecord, data: Any) -> tuple[dict[str, Tensor], di
 
 
 def log_likelihood_rows(fit: FitRecord, data: Any, out: str | Path | None = None) -> Tensor:
-    """Log-likelihood of each row, latents summed out, (N,); () for a program without a plate over
-    rows.
+    """Log-likelihood of each row, latents summed out, (N,); () without a plate over rows.
 
     Given the activities, where the model has such local sites: those of the rows in ``data`` are
     solved for. Where the configurations are too many to sum over, a stochastic lower bound of it:
@@ -254,9 +246,9 @@ def log_likelihood_rows(fit: FitRecord, data: Any, out: str | Path | None = None
     def rows(fit: FitRecord, program: Program, params: Params) -> dict[str, Tensor]:
         structure = fit.structure
         if structure.local_sites:
-            return {OF_ROWS: structure.conditional_rows(params, program.args[0])}
+            return {OF_ROWS: conditional_log_likelihoods(structure, params, program.args[0])}
         if sums_out(fit, program):
-            return {OF_ROWS: structure.marginal_rows(program, params)}
+            return {OF_ROWS: marginal_rows(structure, program, params)}
         _, latents = _sweeps(fit, program, params)
         generator = torch.Generator().manual_seed(fit.seed)
         one = {name: value.unsqueeze(0) for name, value in params.items()}
@@ -274,9 +266,7 @@ def log_likelihood_rows(fit: FitRecord, data: Any, out: str | Path | None = None
 
 @torch.enable_grad()
 def reconstruct(fit: FitRecord, data: Any) -> Tensor:
-    """Every entry as one expects it of the row's latents, averaged over their posterior, (N, J); of
-    an item with categories the code of the most probable one; of a factorization the mean at the
-    activities that suit the row best.
+    """Expected entries given the row's latents, (N, J); the modal code of categories.
 
     Raises:
         ValueError: for a model of which such expectations are not known.
@@ -329,3 +319,70 @@ def simulate_rows(fit: FitRecord, num_rows: int, seed: int = 0) -> dict[str, Ten
         return simulate(fit.model, fit.params | local, seed, None, num_rows)
     except ValueError as error:  # to which Pyro appends the shapes of its trace
         raise ValueError(str(error).partition("\nTrace Shapes")[0]) from error
+
+
+def num_rows_of(data: Any) -> int:
+    """How many rows ``data`` are.
+
+    Raises:
+        ValueError: for what has no length.
+    """
+    if hasattr(data, "count_rows"):
+        return int(data.count_rows())
+    if not hasattr(data, "__len__"):
+        raise ValueError(f"out: rows with a length were expected, got {type(data).__name__}")
+    return len(data)
+
+
+class Written:
+    """Tables with one line a row, each a ``.npy`` file of a folder, filled block by block.
+
+    Args:
+        folder: made if it is not there; files of the same names in it are replaced.
+        num_rows: of each table.
+    """
+
+    def __init__(self, folder: Path, num_rows: int) -> None:
+        self.folder, self.num_rows = folder, num_rows
+        self._arrays: dict[str, np.memmap] = {}
+        self._done = 0
+
+    def take_in(self, found: dict[str, Tensor]) -> None:
+        """The next rows, by table.
+
+        Raises:
+            ValueError: for an answer that is not one line a row, or no answer.
+        """
+        if not found:
+            raise ValueError(
+                "out: a model whose rows have latents to write was expected, and this one has none;"
+                " what a fit estimates for each of its rows is fit.local"
+            )
+        for name, value in found.items():
+            array = value.detach().cpu().numpy()
+            if name not in self._arrays:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                self._arrays[name] = np.lib.format.open_memmap(
+                    self.folder / f"{name}.npy",
+                    "w+",
+                    array.dtype,
+                    (self.num_rows, *array.shape[1:]),
+                )
+            whole = self._arrays[name]
+            if (
+                array.ndim == 0
+                or array.shape[1:] != whole.shape[1:]
+                or self._done + len(array) > self.num_rows
+            ):
+                raise ValueError(
+                    f"out: one line a row of shape {whole.shape[1:]} was expected of {name!r}, got"
+                    f" shape {array.shape}"
+                )
+            whole[self._done : self._done + len(array)] = array
+        self._done += len(next(iter(found.values())))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The tables, as maps of their files."""
+        for array in self._arrays.values():
+            array.flush()
+        return {name: torch.from_numpy(np.asarray(array)) for name, array in self._arrays.items()}

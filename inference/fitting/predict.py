@@ -1,6 +1,4 @@
-"""What a fit predicts of new rows, as plain arrays: latents, their probabilities, and how well the
-rows are described.
-"""
+"""Predictions for new rows as plain arrays: latents, probabilities, score, imputed data."""
 
 from __future__ import annotations
 
@@ -8,10 +6,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from inference.base.diagnostics import as_array
-from inference.fitting.posterior import decode_latents, everything_of_rows, log_likelihood_rows
+from inference.fitting.columns import as_fitted, checked_as_fitted
+from inference.fitting.posterior import (
+    decode_latents,
+    everything_of_rows,
+    log_likelihood_rows,
+    reconstruct,
+)
+from inference.fitting.record import FitRecord
+from inference.programs.data import is_frame
+from ppl_models.parts.frames import as_frame
 
 if TYPE_CHECKING:
     from inference.fitting.record import FitRecord
@@ -41,8 +49,7 @@ def predicted(fit: FitRecord, data: Any, site: str | None = None) -> np.ndarray:
 
 
 def probabilities(fit: FitRecord, data: Any, site: str | None = None) -> np.ndarray:
-    """The posterior of one latent in each row: of each of its values, or P(latent = 1) of each of
-    its bits.
+    """Posterior of one latent in each row: of each value, or P(latent = 1) of each bit.
 
     Args, Raises: as :func:`predicted`.
     """
@@ -51,8 +58,7 @@ def probabilities(fit: FitRecord, data: Any, site: str | None = None) -> np.ndar
 
 
 def score(fit: FitRecord, data: Any) -> float:
-    """The mean over rows (sequences) of the log-likelihood, latents summed out; given the
-    activities, where the model has such local sites.
+    """Mean log-likelihood of a row (sequence), latents summed out.
 
     Where the configurations are too many to sum over, a stochastic lower bound of it.
 
@@ -94,3 +100,51 @@ def whole_numbers(values: Tensor) -> np.ndarray:
     """Whole numbers as such; a latent may have other values."""
     array = as_array(values)
     return array.astype(np.int64) if np.array_equal(array, np.round(array)) else array
+
+
+def fill_missing(fit: FitRecord, data: Any) -> Any:
+    """Impute missing entries by their expectation given the row; all others stay.
+
+    A number is its expectation (of a yes-or-no item the probability of yes), a category the most
+    probable one. One value stands for what is not known, so that filled columns vary less than
+    complete ones would: for errors and intervals, fit the data with their gaps.
+
+    Returns:
+        A pandas frame under the columns and index of the given one; an array where something else
+        was given.
+
+    Raises:
+        ValueError: as :func:`inference.fitting.posterior.reconstruct`, and for
+            sequences that are not one array.
+    """
+    data = as_frame(data)
+    if fit.structure.row_columns and not isinstance(data, Tensor | np.ndarray):
+        raise ValueError(
+            "fill_missing: sequences as one array (sequences, steps, items) were expected;"
+            " fit.reconstruct(data) takes every form"
+        )
+    given, expected = checked_as_fitted(fit, data)[0], reconstruct(fit, data)
+    if not is_frame(data):
+        return as_array(torch.where(given.isnan(), expected.to(given), given))
+    out, codes, values = data.copy(), as_array(given), as_array(expected)
+    levels = fit.structure.category_names(fit.item_names)
+    for j, (name, column) in enumerate(
+        zip(fit.item_names, as_fitted(fit, data).columns, strict=True)
+    ):
+        lost = np.isnan(codes[:, j])
+        if not lost.any():
+            continue
+        if name in levels:
+            out.loc[lost, column] = [
+                _value(data[column], codes[:, j], code, levels[name])
+                for code in values[lost, j].astype(int)
+            ]
+        else:
+            out[column] = np.where(lost, values[:, j], codes[:, j])
+    return out
+
+
+def _value(column: Any, codes: np.ndarray, code: int, levels: tuple[str, ...]) -> Any:
+    """A category as the column itself writes it."""
+    found = np.flatnonzero(codes == code)
+    return column.iloc[int(found[0])] if len(found) else levels[code]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,7 +12,14 @@ from inference.base.hashing import digest_of
 from inference.base.streaming.row_blocks import BLOCK_ROWS, RowBlocks
 from inference.base.streaming.rows import check_rows
 from inference.base.streaming.sources import is_lazy
-from inference.base.structure import Method, Problem, Structure, refuse_open_sites
+from inference.base.structure import (
+    Capability,
+    Method,
+    Problem,
+    Structure,
+    refuse_open_sites,
+    refused_rows,
+)
 from inference.engines.em import EM
 from inference.fitting.weights import check_weighed, row_weights, weights_in_blocks
 from inference.programs.data import checked, checks_data
@@ -50,7 +58,7 @@ def problem_of(
         check_program(own_program)
     structure = structure_of(model)
     own = None if weights is None else row_weights(weights, as_frame(data), tensors, structure)
-    known = structure.measured(tensors, own)
+    known = structure.bind(tensors, own)
     problem = Problem(
         known,
         tensors,
@@ -61,8 +69,9 @@ def problem_of(
         weights=own,
     )
     if own_program is not None:
-        own_program.share_trial(problem.trial)
-        problem.looked_at.append(own_program)
+        own_program.share_trial(problem.trial_results)
+        if own_program.is_of(known, tensors):
+            problem.once("program", lambda: own_program)
     return problem
 
 
@@ -83,8 +92,7 @@ def problem_of_blocks(
     weights: Any = None,
     method: Method | None = None,
 ) -> Problem:
-    """As :func:`problem_of`, of rows that come in blocks, all of which are read once; for engines
-    that know that its data are a sample.
+    """Problem of rows in blocks, read once; its data are a sample.
 
     Raises:
         ValueError: as there; for a model whose M-step wants its rows in memory.
@@ -97,8 +105,8 @@ def problem_of_blocks(
     )  # nothing but the program is known: sums of its log-density and derivatives are what EM wants
     can_sum = not structure.local_sites and structure.covariates is None
     if not (
-        structure.takes_blocks
-        or structure.solves_blocks
+        Capability.BLOCKS in structure.capabilities
+        or Capability.LOCAL_BLOCKS in structure.capabilities
         or is_generic
         or (can_sum and isinstance(method, EM) and not method.accelerate)
     ):
@@ -125,9 +133,11 @@ def problem_of_blocks(
         refuse_open_sites("RowBlocks: EM", structure, program)
         program.check_enumerable()
 
-    rows, sample, names = check_rows(model, blocks, int(seed), look, often, structure.refused_rows)
+    rows, sample, names = check_rows(
+        model, blocks, int(seed), look, often, partial(refused_rows, structure)
+    )
     own = None if rows.weights is None else rows.weights[torch.as_tensor(rows.sampled)]
-    known = structure.measured(sample, own)
+    known = structure.bind(sample, own)
     return Problem(
         known,
         sample,
@@ -141,8 +151,7 @@ def problem_of_blocks(
 
 
 def in_blocks(model: Callable[..., Any], data: Any, method: Method | None = None) -> Any:
-    """Memory maps and Arrow data sets of more than one block as blocks, where they can be fitted
-    so; whatever else as it is, and small Arrow data sets as a frame.
+    """Convert memory maps and Arrow data sets of several blocks to row blocks.
 
     Args:
         model: the program; data: what the user gave.
@@ -158,7 +167,7 @@ def in_blocks(model: Callable[..., Any], data: Any, method: Method | None = None
     is_array = hasattr(data, "dtype")
     structure = structure_of(model)
     goes = _solves(structure, method) or (
-        structure.takes_blocks
+        Capability.BLOCKS in structure.capabilities
         and (method is None or (isinstance(method, EM) and method.accelerate))
     )
     if not goes or (
@@ -173,14 +182,15 @@ def in_blocks(model: Callable[..., Any], data: Any, method: Method | None = None
 
 def _solves(structure: Structure, method: Method | None) -> bool:
     """Whether rows are solved block by block by an engine that is made for it."""
-    return structure.solves_blocks and (method is None or getattr(method, "solves_blocks", False))
+    return Capability.LOCAL_BLOCKS in structure.capabilities and (
+        method is None or getattr(method, "solves_blocks", False)
+    )
 
 
 def check_blocks(
     model: Any, blocks: RowBlocks, method: Method | None, init: Any, num_restarts: int | None
 ) -> None:
-    """Refuse, before any row is read, an engine that needs all rows at once, and processes with
-    other settings.
+    """Refuse engines that need all rows at once, before any row is read.
 
     Args:
         model: the program; blocks: the rows.
@@ -200,16 +210,14 @@ def check_blocks(
 
 
 def check_engine(structure: Structure, method: Method) -> None:
-    """Refuse an engine that is not EM by sums over rows, nor one that solves the rows of a
-    block.
-    """
-    if structure.solves_blocks and not _solves(structure, method):
+    """Refuse engines that are neither EM by sums over rows nor solve a block's rows."""
+    if Capability.LOCAL_BLOCKS in structure.capabilities and not _solves(structure, method):
         raise ValueError(
             f"RowBlocks: this {type(structure.model).__name__} is fitted from rows in blocks by"
             f" Factorize(), and {method!r} wants them in memory: leave method out, or give"
             " blocks.sample(20_000) for some of the rows"
         )
-    if not (structure.solves_blocks or isinstance(method, EM)):
+    if not (Capability.LOCAL_BLOCKS in structure.capabilities or isinstance(method, EM)):
         raise ValueError(
             f"RowBlocks: EM() is fitted from rows in blocks, and {method!r} wants them in memory:"
             " give method=EM() (and a penalty, where the model's is left open), or"

@@ -101,9 +101,7 @@ class Restarts:
         return self.degenerate[self.best] if self.degenerate else ()
 
     def text(self) -> str:
-        """What the starts say of the estimate, in whole sentences; empty where they were not
-        compared.
-        """
+        """Sentences on the starts; empty where they were not compared."""
         if self.optimum is None:
             return ""
         words = []
@@ -220,8 +218,7 @@ class FitRecord:
 
     @functools.cached_property
     def remembered(self) -> dict[str, tuple[str, Any]]:
-        """What others ask for again, by its kind: of which estimate and rows, and the answer
-        (:mod:`inference.uncertainty`).
+        """Cached answers by kind: the estimate, the rows, and the answer.
 
         Not saved with the fit.
         """
@@ -229,9 +226,7 @@ class FitRecord:
 
     @property
     def graphs(self) -> dict[str, Tensor]:
-        """Which latents each item, or latent further down, depends on, by the site of the loadings
-        (``"loadings_1"``, ...; ``"failure"`` of a noisy-OR network): whole numbers 0 and 1,
-        (num_children, num_parents).
+        """Graph by the site of the loadings: whole numbers 0 and 1, (num_children, num_parents).
 
         The graph that was given, or that was chosen in the fit (``choice``); under a penalty,
         loadings of at least its threshold; else loadings that are not zero, which after a fit
@@ -241,9 +236,7 @@ class FitRecord:
 
     @property
     def category_names(self) -> dict[str, tuple[str, ...]]:
-        """Names of the categories of each item that has some, in the order of their codes 0, 1,
-        ...; empty where no item has.
-        """
+        """Category names of each item that has some, in the order of their codes."""
         return self.structure.category_names(self.item_names)
 
     @property
@@ -258,8 +251,7 @@ class FitRecord:
 
     @property
     def log_likelihood_ratio(self) -> float:
-        """``log_likelihood`` of a model whose likelihood is a ratio to that of another one, such as
-        independence of the variates.
+        """Log-likelihood relative to that of another model, where the model's is a ratio.
 
         Raises:
             ValueError: for a model whose likelihood is a density or probability of the data.
@@ -272,8 +264,7 @@ class FitRecord:
         return self.log_likelihood
 
     def refuse_weights(self, caller: str) -> None:
-        """Refuse a question over rows, each of which would count once, to a fit whose rows were
-        weighted.
+        """Refuse a question over rows, each counted once, to a fit of weighted rows.
 
         Raises:
             ValueError: saying what to do instead.
@@ -292,23 +283,18 @@ class FitRecord:
 
     @property
     def num_parameters(self) -> int:
-        """Free parameters as the model is written: loadings that are exactly zero are not counted.
-        Where the data determine fewer, see :attr:`bic`.
-        """
+        """Number of free parameters as written, without zero loadings; see :attr:`bic`."""
         if self.num_free is not None:
             return self.num_free
         return self.structure.num_free(self.params | (self.local or {}))
 
     @property
     def why_no_criteria(self) -> str | None:
-        """Why AIC, BIC and their like do not apply to this kind of model, and what to use instead;
-        None where they do.
-        """
+        """Reason why AIC, BIC and their like do not apply, with a remedy; None where they do."""
         return self.structure.why_no_criteria(self.params)
 
     def check_criterion(self, name: str) -> None:
-        """Refuse a criterion that charges for free parameters where these are no price of the
-        model.
+        """Refuse a criterion that charges for free parameters where these are no price.
 
         Raises:
             ValueError: saying why, and what to use instead.
@@ -318,9 +304,7 @@ class FitRecord:
 
     @property
     def price(self) -> float:
-        """What the parameters cost in BIC: (number of free parameters) log N, N rows or steps of
-        sequences; where the model's kind knows from how many observations each parameter is read,
-        the sum of the logs of these numbers.
+        """Price of the parameters in BIC: (number of free parameters) log N, or a sum of logs.
 
         Raises:
             ValueError: for a model whose parameters are no price (:attr:`why_no_criteria`).

@@ -1,20 +1,21 @@
-"""What a fit is to its user: a record of the estimate, and one-line doors to all that can be asked
-of it.
-"""
+"""Fit of a model: the record of the estimate, and one-line doors to every question."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from inference.base import drawing
-from inference.fitting import criteria, export, impute, posterior, predict, storage, tabular
+from inference.fitting import export, posterior, predict, storage, tabular
 from inference.fitting.names import Names
+from inference.fitting.posterior import posterior_latents
 from inference.fitting.record import FitRecord
 from inference.fitting.repr import facts_of
 from ppl_models.parts.repr import html_table, lines_of
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
+    from inference.fitting.record import FitRecord
+
 
 @dataclass(frozen=True, eq=False)
 class Fit(FitRecord):
-    """A fitted model: the fields of :class:`~inference.fitting.record.FitRecord`, and what can be
-    asked of them.
-    """
+    """Fitted model: a :class:`~inference.fitting.record.FitRecord` and its questions."""
 
     def __repr__(self) -> str:
         return f"Fit of {self.model_name}\n{lines_of(facts_of(self))}"
@@ -39,8 +40,7 @@ class Fit(FitRecord):
     # ---------------------------------------------------------------- rows
 
     def posterior_latents(self, data: Any, out: str | Path | None = None) -> dict[str, Tensor]:
-        """P(latent = 1 | row), (N, K) by latent site; for a categorical latent the probability of
-        each value.
+        """Posterior P(latent = 1 | row), (N, K) by site; probabilities of a categorical one.
 
         Given the activities, where the model has such local sites: those of the rows in ``data``
         are solved for. Where the configurations are too many to sum over, the mean of 200 Gibbs
@@ -56,8 +56,7 @@ class Fit(FitRecord):
         return posterior.posterior_latents(self, data, out)
 
     def decode_latents(self, data: Any) -> dict[str, Tensor]:
-        """The most probable value of each latent site, jointly over a layer's entries, (N, K) by
-        latent site.
+        """Most probable value of each latent site, jointly over a layer's entries, (N, K).
 
         Given the activities, where the model has such local sites: those of the rows in ``data``
         are solved for. Where the configurations are too many to sum over, entry by entry.
@@ -65,8 +64,7 @@ class Fit(FitRecord):
         return posterior.decode_latents(self, data)
 
     def log_likelihood_rows(self, data: Any, out: str | Path | None = None) -> Tensor:
-        """Log-likelihood of each row, latents summed out, (N,); () for a program without a plate
-        over rows.
+        """Log-likelihood of each row, latents summed out, (N,); () without a plate over rows.
 
         Given the activities, where the model has such local sites: those of the rows in ``data``
         are solved for. Where the configurations are too many to sum over, a stochastic lower bound
@@ -79,8 +77,7 @@ class Fit(FitRecord):
         return posterior.log_likelihood_rows(self, data, out)
 
     def reconstruct(self, data: Any) -> Tensor:
-        """Every entry as one expects it of its row, latents averaged over their posterior, (N, J);
-        see :func:`inference.fitting.posterior.reconstruct`.
+        """Expected entries given the row's latents, (N, J).
 
         Of a number its mean (of a yes-or-no item the probability of yes), of an item with
         categories the code of the most probable one; entries that are missing have an expectation
@@ -92,10 +89,8 @@ class Fit(FitRecord):
         return posterior.reconstruct(self, data)
 
     def fill_missing(self, data: Any) -> Any:
-        """The data with what the fit expects in place of every missing entry; see
-        :func:`inference.fitting.impute.fill_missing`.
-        """
-        return impute.fill_missing(self, data)
+        """Impute missing entries; see :func:`inference.fitting.predict.fill_missing`."""
+        return predict.fill_missing(self, data)
 
     def simulate(self, num_rows: int, seed: int = 0) -> dict[str, Tensor]:
         """Rows drawn from the fitted program: latents and items, (num_rows, ...) by site.
@@ -125,8 +120,7 @@ class Fit(FitRecord):
         names: Names | None = None,
         always: bool = False,
     ) -> pd.DataFrame:
-        """Every estimate by its name, with its error and interval where there is one: a pandas
-        frame.
+        """Summary of estimates by name, with errors and intervals if any: a pandas frame.
 
         Posterior draws have intervals at hand. A point estimate needs ``data``, the rows of the
         fit, for standard errors; the column ``interval`` says where each interval comes from, or
@@ -145,9 +139,7 @@ class Fit(FitRecord):
         return drawing.ask("estimates", "summary_of", self, data, level, names, always)
 
     def plot(self, data: Any = None, names: Names | None = None) -> Any:
-        """One picture of what was found, a matplotlib figure; see
-        :func:`inference.plots.plot_fit`.
-        """
+        """Plot the fit as one matplotlib figure; see :func:`inference.plots.plot_fit`."""
         return drawing.draw("plot_fit", self, data, names)
 
     def report(
@@ -157,8 +149,7 @@ class Fit(FitRecord):
         image_shape: tuple[int, int] | None = None,
         names: Names | None = None,
     ) -> Path:
-        """One page in HTML with estimates, pictures and checks; see
-        :func:`inference.report.write_report`.
+        """Write one page in HTML; see :func:`inference.report.write_report`.
 
         Args:
             path: the file, or an existing folder, for ``report.html`` in it.
@@ -179,39 +170,27 @@ class Fit(FitRecord):
 
     @property
     def frames(self) -> dict[str, pd.Series | pd.DataFrame]:
-        """The estimates by site, for pandas, under the names of items, latents and categories; see
-        :func:`inference.fitting.tabular.frames_of`.
-        """
+        """Frames of the estimates by site, under the names of items, latents and categories."""
         return tabular.frames_of(self)
 
     def to_xarray(self, names: Names | None = None) -> xr.Dataset:
-        """The estimates as an ``xarray.Dataset`` with named dims; see
-        :func:`inference.fitting.tabular.to_xarray`.
-        """
+        """Estimates as an ``xarray.Dataset`` with named dims."""
         return tabular.to_xarray(self, names)
 
     def posterior_frame(self, data: Any, names: Names | None = None) -> pd.DataFrame:
-        """One line a row under the index of ``data``: probabilities of the latents, and the most
-        probable ones; see :func:`inference.fitting.tabular.posterior_frame`.
-        """
+        """Posterior of each row as a frame: probabilities, and the most probable values."""
         return tabular.posterior_frame(self, data, names)
 
     def predict(self, data: Any, site: str | None = None) -> np.ndarray:
-        """The most probable class of each row, or its bits; see
-        :func:`inference.fitting.predict.predicted`.
-        """
+        """Most probable class of each row, or its bits."""
         return predict.predicted(self, data, site)
 
     def predict_proba(self, data: Any, site: str | None = None) -> np.ndarray:
-        """P(class | row), or P(bit = 1 | row) of each bit; see
-        :func:`inference.fitting.predict.probabilities`.
-        """
+        """Class probabilities of each row, or P(bit = 1 | row)."""
         return predict.probabilities(self, data, site)
 
     def score(self, data: Any) -> float:
-        """The mean log-likelihood of a row, latents summed out; see
-        :func:`inference.fitting.predict.score`.
-        """
+        """Mean log-likelihood of a row, latents summed out."""
         return predict.score(self, data)
 
     # ---------------------------------------------------------------- criteria
@@ -219,42 +198,35 @@ class Fit(FitRecord):
     @property
     def aic(self) -> float:
         """-2 log-likelihood + 2 a free parameter; smaller is better."""
-        return criteria.aic(self)
+        return aic(self)
 
     @property
     def aicc(self) -> float:
-        """AIC for few rows; refused where there are fewer than two rows more than free
-        parameters.
-        """
-        return criteria.aicc(self)
+        """AIC for few rows, which must exceed the free parameters by two."""
+        return aicc(self)
 
     @property
     def sabic(self) -> float:
-        """BIC with the number of rows adjusted; see :func:`inference.fitting.criteria.sabic`."""
-        return criteria.sabic(self)
+        """BIC with the number of rows adjusted; see :func:`inference.fitting.result.sabic`."""
+        return sabic(self)
 
     @property
     def caic(self) -> float:
         """BIC + the number of free parameters."""
-        return criteria.caic(self)
+        return caic(self)
 
     def icl(self, data: Any) -> float:
-        """BIC + twice the entropy of the rows' classes; see
-        :func:`inference.fitting.criteria.icl`.
-        """
-        return criteria.icl(self, data)
+        """BIC + twice the entropy of the rows' classes."""
+        return icl(self, data)
 
     def entropy_r2(self, data: Any) -> float:
-        """How well the rows' classes are told apart, 0 to 1; see
-        :func:`inference.fitting.criteria.entropy_r2`.
-        """
-        return criteria.entropy_r2(self, data)
+        """Separation of the rows' classes, 0 to 1."""
+        return entropy_r2(self, data)
 
     # ---------------------------------------------------------------- files
 
     def save(self, path: str | Path) -> None:
-        """Write the fit as a folder with ``fit.safetensors``, which holds tensors and a JSON record
-        and no code.
+        """Save the fit as a folder with ``fit.safetensors``: tensors, a JSON record, no code.
 
         Raises:
             ValueError: if ``path`` is a file, or the model is not a dataclass of plain fields.
@@ -275,3 +247,109 @@ class Fit(FitRecord):
             ValueError: if the folder holds no such fit, or its model is unknown and not given.
         """
         return cls(**storage.read_fields(path, model))
+
+
+def aic(fit: FitRecord, price: float = 2.0) -> float:
+    """-2 log-likelihood + ``price`` a free parameter: 2 is AIC, 3 AIC3.
+
+    Raises:
+        ValueError: here and in all criteria below, for a model whose parameters are no price, such
+            as weights of networks.
+    """
+    fit.check_criterion("aic")
+    return -2 * fit.log_likelihood + price * fit.num_parameters
+
+
+def aicc(fit: FitRecord) -> float:
+    """AIC for few rows.
+
+    Raises:
+        ValueError: where there are not at least two rows more than free parameters.
+    """
+    fit.check_criterion("aicc")
+    rows, size = _rows(fit), fit.num_parameters
+    if rows - size < 2:
+        raise ValueError(
+            f"aicc: at least two rows more than free parameters were expected, got {rows:,} rows"
+            f" and {size:,} parameters"
+        )
+    return aic(fit) + 2 * size * (size + 1) / (rows - size - 1)
+
+
+def sabic(fit: FitRecord) -> float:
+    """BIC with the number of rows adjusted.
+
+    Raises:
+        ValueError: where parameters are read from different numbers of rows, for which no such
+            adjustment is known.
+    """
+    fit.check_criterion("sabic")
+    if fit.bic_price is not None:
+        raise ValueError(
+            f"sabic: the parameters of {fit.model_name} are read from different numbers of steps,"
+            " and no adjustment is known for these; use bic"
+        )
+    return -2 * fit.log_likelihood + fit.num_parameters * math.log((_rows(fit) + 2) / 24)
+
+
+def caic(fit: FitRecord) -> float:
+    """BIC and one more for every free parameter."""
+    fit.check_criterion("caic")
+    return fit.bic + fit.num_parameters
+
+
+def icl(fit: FitRecord, data: Any) -> float:
+    """BIC and twice the entropy of the classes of the rows.
+
+    Args:
+        fit: of a model with one latent of several values a row; data: the rows of the fit.
+
+    Raises:
+        ValueError: for any other model, or data of other rows.
+    """
+    fit.check_criterion("icl")
+    return fit.bic + 2 * _entropy("icl", fit, data)[0]
+
+
+def entropy_r2(fit: FitRecord, data: Any) -> float:
+    """Certainty of the posterior of classes: 1 where every row is certain, 0 where none is.
+
+    The posterior takes the estimates for the truth and is too sure where rows are few;
+    ``inference.inspection.class_accuracy`` corrects for that.
+
+    Args, Raises: as :func:`icl`.
+    """
+    entropy, num_classes = _entropy("entropy_r2", fit, data)
+    rows = fit.num_rows if fit.row_weights is None else float(fit.row_weights.sum())
+    return 1 - entropy / (rows * math.log(num_classes))
+
+
+def _rows(fit: FitRecord) -> float:
+    return fit.num_observations or fit.num_rows
+
+
+def _entropy(caller: str, fit: FitRecord, data: Any) -> tuple[float, int]:
+    """E, and the number of classes."""
+    sites = list((fit.latents or {}).items())
+    if len(sites) != 1 or sites[0][1][0] != 1 or sites[0][1][1] < 2 or fit.structure.local_sites:
+        raise ValueError(
+            f"{caller}: it is defined for one latent of several values a row, which"
+            f" {fit.model_name} does not have"
+        )
+    ((name, _),) = sites
+    shares = posterior_latents(fit, data)[name].double()
+    if shares.dim() != 2 or len(shares) != fit.num_rows:
+        raise ValueError(
+            f"{caller}: the {fit.num_rows:,} rows of the fit were expected, got {len(shares):,}"
+        )
+    if shares.shape[1] == 1:  # one bit, whose probability stands alone
+        shares = torch.cat([1 - shares, shares], 1)
+    entropies = -torch.special.xlogy(shares, shares).sum(-1)  # (N,)
+    return (
+        float(
+            entropies.sum()
+            if fit.row_weights is None
+            else fit.row_weights.to(entropies) @ entropies
+        ),
+        shares.shape[1],
+    )

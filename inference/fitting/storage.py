@@ -1,6 +1,4 @@
-"""A fit as files: tensors and a JSON record that names public classes; nothing in them can
-execute.
-"""
+"""Storage of a fit: tensors and a JSON record of public class names; nothing executes."""
 
 from __future__ import annotations
 
@@ -63,8 +61,7 @@ FORMAT_1 = {
 
 
 def save(fit: FitRecord, path: str | Path) -> None:
-    """Write the fit as a folder with ``fit.safetensors``, which holds tensors and a JSON record and
-    no code.
+    """Save the fit as a folder with ``fit.safetensors``: tensors, a JSON record, no code.
 
     Raises:
         ValueError: if ``path`` is a file, or the model is not a dataclass of plain fields.
@@ -124,8 +121,7 @@ def read_fields(path: str | Path, model: Callable[..., Any] | None = None) -> di
 
 @dataclasses.dataclass(frozen=True)
 class SavedFunction:
-    """Stands in a loaded fit for a function of the user's, such as a guide, of which a file without
-    code keeps the name.
+    """Placeholder of a user's function in a loaded fit: a file without code keeps its name.
 
     Args:
         name: of the function.
@@ -140,9 +136,7 @@ class SavedFunction:
 
 
 def _holds_code(model: Any) -> bool:
-    """Whether a part of a model of this library is the user's own code, such as a torch module: the
-    model is then given again at load.
-    """
+    """Tell whether a part of a library model is the user's own code, given again at load."""
     parts = (
         [getattr(model, field.name) for field in dataclasses.fields(model)]
         if dataclasses.is_dataclass(model)
@@ -198,9 +192,7 @@ def pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
 
 
 def public_name(kind: type) -> str | None:
-    """``package:Name`` of a record that a package offers under its public names, such as
-    ``inference:EM``, else None.
-    """
+    """Public name of a record, as ``inference:EM``, else None."""
     for package in PACKAGES:
         if dataclasses.is_dataclass(kind) and _public(package, kind.__name__) is kind:
             return f"{package}:{kind.__name__}"

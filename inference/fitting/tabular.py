@@ -1,6 +1,4 @@
-"""A fit as tables with names: its parameters for pandas and xarray, and what it says of each
-row.
-"""
+"""Tables of a fit with names: parameters for pandas and xarray, posteriors of rows."""
 
 from __future__ import annotations
 
@@ -25,8 +23,7 @@ if TYPE_CHECKING:
 
 
 def to_xarray(fit: FitRecord, names: Names | None = None) -> xr.Dataset:
-    """The estimates as an ``xarray.Dataset``: one variable a site, with the names of its dims and
-    of their entries.
+    """Estimates as an ``xarray.Dataset``, one variable a site, with named dims and entries.
 
     Continuous latents of the rows that were fitted (activities) have the dim ``unit``. Draws are in
     :func:`inference.fitting.export.to_arviz`.
@@ -62,8 +59,7 @@ def to_xarray(fit: FitRecord, names: Names | None = None) -> xr.Dataset:
 
 
 def frames_of(fit: FitRecord, names: Names | None = None) -> dict[str, pd.Series | pd.DataFrame]:
-    """The estimates by site: a series for a number or a vector, a frame for a matrix, and for more
-    dims a frame whose index holds all but the last.
+    """Estimates by site: a series for a vector, a frame for a matrix or more dims.
 
     Args, Raises: as :func:`to_xarray`.
     """
@@ -120,8 +116,7 @@ def posterior_frame(fit: FitRecord, data: Any, names: Names | None = None) -> pd
 
 
 def latent_features(fit: FitRecord, data: Any) -> dict[str, np.ndarray]:
-    """The columns of :func:`posterior_frame` that hold no most probable values: probabilities and
-    continuous latents, each (N,), by name.
+    """Probability and continuous columns of :func:`posterior_frame`, each (N,), by name.
 
     Raises:
         ValueError: as :func:`posterior_frame`.
@@ -139,9 +134,7 @@ Named = dict[str, np.ndarray]
 def _columns(
     fit: FitRecord, data: Any, names: Names | None
 ) -> tuple[dict[str, Named], dict[str, Named], Tensor | None]:
-    """By site the probabilities (or the continuous latent) and the most probable values, each (N,)
-    by name; and where sequences have steps.
-    """
+    """Probabilities and modes by site, each (N,) by name, and the sites with steps."""
     means, modes = everything_of_rows(fit, data)
     chances: dict[str, Named] = {}
     values: dict[str, Named] = {}

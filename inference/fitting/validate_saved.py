@@ -1,6 +1,4 @@
-"""Whether what a file holds can be a fit: fields of their types, numbers of the model's shapes
-inside their supports.
-"""
+"""Validation of saved fits: types of fields, shapes and supports of parameters."""
 
 from __future__ import annotations
 
@@ -67,9 +65,7 @@ def check_loaded(fields: Mapping[str, Any]) -> None:
 
 
 def _check_log_likelihood(fields: Mapping[str, Any]) -> None:
-    """It is a number, but where a lower bound stands for it, or where latents of the rows were
-    drawn and nothing sums them out.
-    """
+    """Check that the log-likelihood is a number, unless a bound or draws stand for it."""
     log_likelihood, elbo = fields["log_likelihood"], fields.get("elbo")
     if elbo is not None and math.isnan(elbo):
         raise ValueError("elbo must be a number, got nan")
@@ -97,9 +93,7 @@ def _check_types(kind: type, values: Mapping[str, Any], prefix: str) -> None:
 
 
 def _conforms(value: Any, hint: Any) -> bool:
-    """Whether a value is what an annotation says; of annotations that are not known here, any value
-    is.
-    """
+    """Tell whether a value conforms to an annotation; unknown annotations always do."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return any(_conforms(value, one) for one in inner)
@@ -130,9 +124,7 @@ def _shown(value: Any) -> str:
 
 
 def _check_sites(fields: Mapping[str, Any], num_restarts: int) -> None:
-    """Shapes and supports, by a run of the model without data; a user's program cannot be run
-    so.
-    """
+    """Check shapes and supports by a run of the model without data."""
     model = fields["model"]
     if not checks_data(model):
         return

@@ -1,6 +1,4 @@
-"""Which rows count, and how often: those that a fit leaves out where it is asked to, and weights,
-checked before any work.
-"""
+"""Weights of rows, and rows left out for missing covariates, checked before any work."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from torch import Tensor
 from inference.base.outcome import RowsWarning
 from inference.base.streaming.row_blocks import RowBlocks
 from inference.base.streaming.sources import column_apart
-from inference.base.structure import Method, Structure
+from inference.base.structure import Capability, Method, Structure
 from inference.engines.em import EM
 from inference.programs.data import is_frame
 from inference.programs.tables import first_tensor
@@ -76,7 +74,7 @@ def check_weighed(structure: Structure) -> None:
     Raises:
         ValueError: saying which do.
     """
-    if not structure.takes_weights:
+    if Capability.WEIGHTS not in structure.capabilities:
         raise ValueError(
             "weights: mixtures, hidden Markov models (one weight a sequence), noisy-OR models, and"
             " encoders and latent attribute models without negative binomial items take weights of"
@@ -133,9 +131,7 @@ def _numbers(values: Any) -> np.ndarray:
 
 
 def _check_values(values: np.ndarray, data: Any = None) -> None:
-    """Refuse weights (N,) that count no rows, which are named as ``data`` names them where it is a
-    frame.
-    """
+    """Refuse weights (N,) that count no rows, named as ``data`` names them."""
     wrong = ~(np.isfinite(values) & (values >= 0))
     if wrong.any():
         row = int(wrong.argmax())
@@ -166,8 +162,7 @@ def check_weighing(method: Method) -> None:
 def complete_covariates(
     model: Any, data: Any, weights: Any, covariates_missing: Missing
 ) -> tuple[Any, Any]:
-    """Data and weights without the rows that lack a covariate of the model, where these are to be
-    dropped; else as they are.
+    """Drop rows that lack a covariate from data and weights, where that is asked for.
 
     Args:
         model, data, weights: as ``fit`` takes them.

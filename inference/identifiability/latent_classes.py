@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from inference.base.structure import Structure
+from inference.base.structure import Structure, threshold_labels
 from inference.fitting.names import dims_of, labels_of
 from inference.fitting.posterior import log_likelihood_rows
 from inference.fitting.record import FitRecord
@@ -228,6 +228,6 @@ def _(structure: MixtureStructure, fit: FitRecord, data: Any) -> Identifiability
     found = (
         None
         if sizes is None
-        else check_latent_classes(fit, sizes, not structure.threshold_names([""] * len(sizes)))
+        else check_latent_classes(fit, sizes, not threshold_labels(structure, [""] * len(sizes)))
     )
     return found or report_of.dispatch(Structure)(structure, fit, data)

@@ -44,7 +44,7 @@ but for where data are simulated. Few rows make classes of chance that lie far a
 simulated from these have real ones: on independent noise the first order takes 4 of 96 per cent
 off, where half of the rows are right. So parameters :math:`\theta(s)` are sought whose classes lie
 s times as far apart as in the fit, and alike at s = 0
-(:meth:`inference.base.structure.Structure.drawn_together`), such that fits to data simulated there
+(:func:`inference.base.structure.drawn_together`), such that fits to data simulated there
 gain as much as the fit itself over classes that are all alike,
 
 .. math::
@@ -77,10 +77,9 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from inference.base.progress import NoProgress
-from inference.base.structure import Problem, Structure
+from inference.base.structure import Problem, drawn_together, marginal_rows
 from inference.bootstrap import replicates, simulated_table
-from inference.engines.em import EM
-from inference.engines.em_many_data_sets import fit_sets, fits_sets
+from inference.engines.em import EM, fit_sets, fits_sets
 from inference.fitting.columns import checked_as_fitted
 from inference.fitting.names import labels_of
 from inference.fitting.posterior import chunks, posterior_latents, sums_out
@@ -317,7 +316,7 @@ def _other_rows(fit: FitRecord, num_rows: int) -> str:
 
 def _refused(fit: FitRecord, data: Any) -> str:
     """Why no data sets are simulated; "" where they may be."""
-    if type(fit.structure).drawn_together is Structure.drawn_together:
+    if drawn_together.dispatch(type(fit.structure)) is drawn_together.dispatch(object):
         return f"no way is known to draw the classes of {fit.model_name} together"
     num_rows = len(first_tensor(checked_as_fitted(fit, data)[0]))
     if fit.draws is not None:
@@ -372,12 +371,12 @@ def _judged(said: Tensor, true: Tensor) -> np.ndarray:
 
 def _log_likelihood(problem: Problem, params: Params) -> float:
     with torch.no_grad():
-        return float(problem.structure.marginal_rows(problem.program(), params).sum())
+        return float(marginal_rows(problem.structure, problem.program(), params).sum())
 
 
 def _gain(problem: Problem, params: Params) -> float:
     """Log-likelihood gain over identical classes, in nats."""
-    alike = problem.structure.drawn_together(problem, params, 0.0)
+    alike = drawn_together(problem.structure, problem, params, 0.0)
     if alike is None:
         raise RuntimeError("classes that can be drawn together were expected")
     return _log_likelihood(problem, params) - _log_likelihood(problem, alike)
@@ -443,7 +442,7 @@ def _replicated(
 ) -> _Replicated:
     """Refits to data simulated where classes lie so far apart."""
     structure = problem.structure
-    truth = params if apart == 1 else structure.drawn_together(problem, params, apart)
+    truth = params if apart == 1 else drawn_together(structure, problem, params, apart)
     if truth is None:
         raise RuntimeError("classes that can be drawn together were expected")
     sets = torch.stack([simulated_table(problem, truth, seed + b) for b in range(num_sets)])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from inference.base.structure import category_chances
 from inference.fitting.names import Names, labels_of
 from inference.plots._common import short_name
 
@@ -42,7 +43,7 @@ def plot_categories(fit: Fit, names: Names | None = None) -> Figure:
             "plot_categories: a fit with categorical items was expected, got one of"
             f" {fit.model_name}"
         )
-    tables = fit.structure.category_chances(fit.params).detach().cpu().numpy()  # (K, P)
+    tables = category_chances(fit.structure, fit.params).detach().cpu().numpy()  # (K, P)
     classes = [str(label) for label in labels_of(fit, "component", len(tables), names)]
     weights = fit.params.get("weights")  # none where classes depend on covariates
     shares = (

@@ -26,7 +26,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -72,8 +72,7 @@ def _of_all(ask: Callable[[Params], T], params: Params) -> T:
 
 @dataclass(frozen=True, eq=False)
 class ChainFactors:
-    """What is needed of a chain at some parameters, R of them: the interface of
-    :class:`inference.programs.elimination.Factors`.
+    """Factors of a chain at R parameters, as :class:`inference.programs.elimination.Factors`.
 
     Args:
         chain: whose.
@@ -96,7 +95,7 @@ class ChainFactors:
         return {name: place for step in self.chain.latents for place, name in enumerate(step)}
 
     def values(self, name: str) -> Tensor:
-        """The support of a latent site, (num_values, \\*event)."""
+        """The support of a latent site, (num_values, `*event`)."""
         return self.chain.supports[self.enumerated[name]]
 
     def log_rows(self) -> Tensor:
@@ -145,9 +144,7 @@ class ChainFactors:
         }
 
     def draw(self) -> dict[str, Tensor]:
-        """One exact joint draw of the latents, forward filtering and backward sampling; indices
-        into their supports.
-        """
+        """Draw the latents jointly: forward filtering, backward sampling; support indices."""
         moves = self.terms["moves"][0]
         path = [torch.distributions.Categorical(logits=self._filtered[-1]).sample()]
         for alpha in reversed(self._filtered[:-1]):
@@ -192,7 +189,7 @@ class Chain:
         layout: of its data.
         latents: names of the latent sites of every step.
         sizes: values of each latent of a step.
-        supports: of each of them, (num_values, \\*event).
+        supports: of each of them, (num_values, `*event`).
         first: the program on the first step of all sequences; pairs: on all pairs of neighbouring
             steps.
         num_rows, num_steps: N and T.
@@ -244,9 +241,7 @@ class Chain:
         return cls(layout, latents, values, supports, first, pairs, *sizes, row_dim)
 
     def factors(self, params: Params, is_batch: bool) -> ChainFactors:
-        """The factors of all steps at parameters, (R, ...) in a batch of restarts: the runs of all
-        of them are one run, whatever the program does with a leading dim.
-        """
+        """Factors of all steps at parameters, (R, ...) in a batch of restarts."""
         if is_batch:
             terms, log_prior = _of_all(self._terms, params)
             return ChainFactors(self, terms, log_prior, True)
@@ -259,14 +254,12 @@ class Chain:
         """Of the parameters, (R,) or ()."""
 
         def one(own: Params) -> Tensor:
-            return self.first.local_terms(own).log_prior
+            return cast(Tensor, self.first.local_terms(own).log_prior)
 
         return _of_all(one, params) if is_batch else one(params)
 
     def _terms(self, params: Params) -> tuple[Params, Tensor]:
-        """log p(z_1) (N, K), log p(z_t | z_{t-1}) (K, K) and log p(x_t | z_t) (N, T, K); and log
-        p(parameters).
-        """
+        """Log-densities of first latents (N, K), moves (K, K), rows (N, T, K), and parameters."""
         begin, moved = (
             self.first.local_terms(params),
             self.pairs.local_terms(params, first=len(_local(self.first))),
@@ -293,7 +286,7 @@ class Chain:
         }, begin.log_prior
 
     def moves_of_rows(self, params: Params) -> Tensor:
-        """log p(z_t | z_{t-1}) of every row, or of one for all, (rows, ...)."""
+        """Log p(z_t | z_{t-1}) of every row, or of one for all, (rows, ...)."""
         return self._moves(self.pairs.local_terms(params, first=len(_local(self.first))))
 
     def _moves(self, moved: LocalTerms) -> Tensor:
@@ -303,9 +296,7 @@ class Chain:
         return [terms.trace.nodes[name]["infer"]["_enumerate_dim"] for name in self.latents[step]]
 
     def _sum(self, terms: LocalTerms, kind: str, step: int, dims: Sequence[int]) -> Tensor:
-        """Of the sites of one kind at one step, (rows, values of latents ...), 1 where it does not
-        depend on them.
-        """
+        """Sum over sites of one kind at one step, (rows, values of latents ...), narrowed."""
         program = self.first if step == 0 else self.pairs
         sites = _local(program)
         total = torch.zeros(())
@@ -360,9 +351,7 @@ def _as_double(x: Tensor) -> Tensor:
 
 
 def _sequences(program: Any) -> tuple[int | None, int] | None:
-    """How many sequences stand in the plate of the latents (None without one) and in which dim;
-    None where the latents are no chain's.
-    """
+    """Number of sequences in the plate of the latents and its dim; None without a chain."""
     local = _local(program)
     latents = [site for site in local if site.kind == "latent"]
     if len(latents) < LEAST_STEPS or program.names("local") or program.names("factor"):
@@ -412,9 +401,7 @@ def _try(program: Any, chain: Chain) -> None:
 
 
 def _try_paths(program: Any, chain: Chain, point: Params, factors: ChainFactors) -> None:
-    """The factors of all steps, as the program has them along some paths, must be those of the
-    pairs.
-    """
+    """Check the factors of all steps along some paths against those of the pairs."""
     paths = _paths(chain)  # (T, P, N)
     nesting = program.max_plate_nesting
     shape = [1] * nesting
@@ -452,9 +439,7 @@ def _try_paths(program: Any, chain: Chain, point: Params, factors: ChainFactors)
 
 
 def _paths(chain: Chain) -> Tensor:
-    """Paths (T, P, N) of the latents of every step together: random ones, and to and fro between
-    every two values.
-    """
+    """Paths (T, P, N) of latents: random ones, and to and fro between every two values."""
     size, (num_rows, num_steps) = torch.Size(chain.sizes).numel(), (chain.num_rows, chain.num_steps)
     generator = torch.Generator().manual_seed(0)
     random = torch.randint(size, (num_steps, NUM_RANDOM, num_rows), generator=generator)
@@ -473,9 +458,7 @@ def _local(program: Any) -> list[Any]:
 
 
 def _arranged(term: Tensor, node: Any, keep: Sequence[int], nesting: int) -> Tensor:
-    """The dims ``keep`` of a site's log-density, in this order; entries in further plates are
-    multiplied.
-    """
+    """Arrange the dims ``keep`` of a log-density in order, multiplying further plates."""
     depth = max(-min(keep), term.dim())
     term = term.reshape((1,) * (depth - term.dim()) + term.shape)
     others = [dim for dim in range(-depth, 0) if dim not in keep]

@@ -1,7 +1,4 @@
-"""Free coordinates of parameters: logits of probabilities, logs of positive numbers, log-ratios of
-probability vectors, the factor L of a positive definite matrix L L' with the log of its diagonal,
-everything else as it is.
-"""
+"""Free coordinates of parameters: logits, logs, log-ratios and log-Cholesky factors."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -64,7 +62,7 @@ class _SitePart:
             size = center.shape[-1]
             lower = self._moved(center).masked_scatter(self.free, own)
             rows, columns = torch.tril_indices(size, size)
-            return LogCholesky(size)(lower[..., rows, columns])
+            return cast(Tensor, LogCholesky(size)(lower[..., rows, columns]))
         back: dict[str, Callable[[Tensor], Tensor]] = {
             "identity": lambda v: v,
             "logit": torch.sigmoid,
@@ -79,7 +77,9 @@ class _SitePart:
             return (rows - vectors.spread(rows.gather(-1, self.reference))).reshape(value.shape)
         if self.scale == "cholesky":
             factor = torch.linalg.cholesky(value)
-            return factor.tril(-1) + torch.diag_embed(factor.diagonal(dim1=-2, dim2=-1).log())
+            return cast(
+                Tensor, factor.tril(-1) + torch.diag_embed(factor.diagonal(dim1=-2, dim2=-1).log())
+            )
         forth: dict[str, Callable[[Tensor], Tensor]] = {
             "identity": lambda v: v,
             "logit": torch.logit,
@@ -90,8 +90,7 @@ class _SitePart:
 
 @dataclass(frozen=True, eq=False)
 class NormalScales:
-    r"""Variances of normal laws among the parameters, and the locations whose estimates scatter
-    with them.
+    r"""Variances of normal distributions, and the locations whose errors scale with them.
 
     With s the standard error of the log of a variance :math:`\hat v` estimated by maximum
     likelihood, the variance is worth :math:`n = 2 / s^2` rows, of which p location coefficients of
@@ -188,9 +187,7 @@ class Coordinates:
 
     @classmethod
     def of(cls, program: Program, params: Params) -> Coordinates:
-        """Coordinates at an estimate: entries that are exactly zero on an unbounded-looking scale
-        are held, and so are entries of a probability vector that are as good as zero: no log-ratio
-        to them, or of them, has information.
+        """Coordinates at an estimate, entries on a bound (exactly or nearly zero) held.
 
         Raises:
             ValueError: for a site whose support has no rule here, naming it, or local sites.
@@ -348,8 +345,7 @@ class Coordinates:
     def limits(
         self, free: Tensor, covariance: Tensor, width: float
     ) -> dict[str, tuple[Tensor, Tensor]]:
-        r"""Confidence limits: the estimate plus and minus w = ``width`` standard errors on the free
-        scale, taken back.
+        r"""Confidence limits: the estimate plus and minus ``width`` standard errors, taken back.
 
         A chance p with standard error s is worth :math:`n = p (1 - p) / s^2` rows. Where fewer than
         five of them speak for its rarer side, :math:`n \min(p, 1 - p) < 5`, its logit has no normal
@@ -381,9 +377,7 @@ class Coordinates:
 
 
 def _limits_of_chance(chance: Tensor, error: Tensor, width: float) -> tuple[Tensor, Tensor]:
-    """Limits of chances with standard errors: on the logit, Wilson's where few rows speak; NaN
-    where there is no error.
-    """
+    """Confidence limits of chances: on the logit, Wilson's where few rows speak."""
     variance = chance * (1 - chance)
     step = width * error / variance
     rows = variance / error.square()
@@ -415,9 +409,7 @@ def _scale(name: str, support: constraints.Constraint) -> tuple[str, Tensor, Ten
 
 
 def _references(rows: Tensor, sums: tuple[int, ...]) -> Tensor:
-    """The entry of each probability vector, side by side in (rows, P), that its log-ratios are
-    taken to: the last, the largest where the last is as good as zero; (rows, vectors).
-    """
+    """Reference entries of log-ratios (rows, vectors): the last, or the largest if it is zero."""
     vectors = segments_of(sums, rows.device)
     last = vectors.entry.gather(-1, vectors.inside.sum(-1, keepdim=True) - 1).ravel()  # (vectors,)
     largest = vectors.entry[:, 0] + vectors.padded(rows, -1.0).argmax(-1)  # (rows, vectors)
@@ -434,8 +426,7 @@ def _filled(limit: Tensor, value: Tensor, graph: Tensor | None) -> Tensor:
 def entry_names(
     params: Mapping[str, Tensor], free: Mapping[str, Tensor] | None = None
 ) -> tuple[str, ...]:
-    """Names of the free entries of parameters, such as ``loadings_1[0,2]``, site by site in
-    row-major order.
+    """Names of free entries such as ``loadings_1[0,2]``, by site in row-major order.
 
     Args:
         params: by site name.

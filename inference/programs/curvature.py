@@ -1,5 +1,4 @@
-r"""Second derivatives of log-densities of programs, and the covariance that an information stands
-for.
+r"""Second derivatives of log-densities, and the covariance that an information gives.
 
 Newton's method for the expected log-density of a program, every restart on its own.
 
@@ -63,6 +62,7 @@ def minus_hessian(function: Callable[[Tensor], Tensor], free: Tensor) -> Tensor:
 
 
 def minus_second_derivatives(value: Tensor, free: Tensor) -> Tensor:
+    """Minus the Hessian of a scalar, (P, P)."""
     if not value.requires_grad:  # a constant, such as a flat density
         return free.new_zeros(len(free), len(free)).detach()
     (gradient,) = torch.autograd.grad(value, free, create_graph=True)
@@ -99,9 +99,7 @@ def eigen_of(matrix: Tensor, caller: str, what: str = "the information") -> tupl
 def inverse_information(
     information: Tensor, names: tuple[str, ...], caller: str = "standard_errors"
 ) -> Tensor:
-    """The covariance that an information (P, P) stands for, or a ValueError that names what it does
-    not determine.
-    """
+    """Covariance of an information (P, P), or a ValueError naming what is undetermined."""
     if not torch.isfinite(information).all():
         bad = [names[i] for i in (~torch.isfinite(information)).any(0).nonzero().ravel().tolist()]
         raise ValueError(f"{caller}: the information is not finite for {some_names(bad)}")
@@ -125,8 +123,7 @@ def inverse_information(
 
 
 def generalised_inverse(information: Tensor, names: tuple[str, ...]) -> tuple[Tensor, Tensor]:
-    """A generalised inverse of an information (P, P), and its flat directions (P, F), along which
-    the data say nothing.
+    """Generalised inverse of an information (P, P), and its flat directions (P, F).
 
     Raises:
         ValueError: where the information is clearly negative, so that the estimate is no maximum.
@@ -321,9 +318,7 @@ def climb(
 
 
 def _step(inverse: Tensor, slope: Tensor, reach: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The step (R, P) by an inverse of minus the second derivatives, what its slope promises, and
-    what it would were it not cut to its reach, (R,).
-    """
+    """Newton step (R, P), the gain its slope promises, and that of the uncut step, (R,)."""
     step = (inverse @ slope.nan_to_num(posinf=0.0, neginf=0.0).unsqueeze(-1)).squeeze(-1)
     lost = (step * slope).sum(-1)
     share = 1 / (step.abs() / reach).amax(-1).clamp(min=1.0)
@@ -354,9 +349,7 @@ def _inverse(curvature: Tensor) -> Tensor:
 
 
 def _updated(inverse: Tensor, step: Tensor, change: Tensor) -> Tensor:
-    """By the change of minus the gradient along a step (Broyden, Fletcher, Goldfarb and Shanno); as
-    it was where that is no curve downwards.
-    """
+    """Update by Broyden, Fletcher, Goldfarb and Shanno where the curve goes downwards."""
     along = (step * change).sum(-1)
     bent = along > torch.finfo(step.dtype).eps * step.norm(dim=-1) * change.norm(dim=-1)
     share = torch.where(bent, along, 1.0).reciprocal()[:, None, None]

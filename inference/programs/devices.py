@@ -30,7 +30,5 @@ def elements_at_once(like: Any, on_cpu: int) -> int:
 
 
 def seeded(like: Tensor, seed: int) -> torch.Generator:
-    """Random numbers by a seed on a tensor's device: drawn where they are used, so that none is
-    carried there sweep by sweep.
-    """
+    """Random numbers by a seed on a tensor's device, drawn where they are used."""
     return torch.Generator(device=like.device).manual_seed(seed)

@@ -1,5 +1,4 @@
-"""Variable elimination over the local factors of one run of a program: marginals, posteriors,
-draws.
+"""Variable elimination over the local factors of a program: marginals, posteriors, draws.
 
 Pyro's plated sum-product contraction does the work; this file holds the factors and says what to
 keep.
@@ -10,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from pyro.distributions.util import scale_and_mask
@@ -22,11 +21,12 @@ from torch import Tensor
 from inference.programs.sites import Site
 from ppl_models.parts.item_response import ItemResponse
 
+Terms = OrderedDict[frozenset[str], list[Tensor]]  # by plate symbols, packed
+
 
 @dataclass(frozen=True)
 class FactorPosteriors:
-    """Posterior of each local factor, in the shape of its log-density; 1 where a factor has no
-    latent.
+    """Posterior of each local factor, shaped as its log-density; 1 without latents.
 
     Args:
         weights: site name -> tensor.
@@ -41,8 +41,7 @@ class FactorPosteriors:
 
 @dataclass(frozen=True)
 class FiniteMixture:
-    r"""A program as its rows see it: :math:`p(x) = \sum_c w_c f(x \mid c)`, with c the
-    configurations of one latent site.
+    r"""Finite mixture :math:`p(x) = \sum_c w_c f(x \mid c)` over values of one latent site.
 
     Args:
         latent: the site whose configurations are c.
@@ -61,8 +60,7 @@ class FiniteMixture:
     log_prior: Tensor
 
     def upper_posteriors(self, counts: Tensor) -> dict[str, Tensor]:
-        """Expected configurations of the factors above, given expected ``counts`` of the latent
-        below, in the shape of ``log_weights``.
+        """Expected configurations of the factors above, given ``counts`` of the latent below.
 
         The gradient of ``sum(counts * log_weights)``; no rows are needed.
         """
@@ -143,10 +141,10 @@ class Factors:
 
     terms: dict[str, Tensor]  # site -> log-density, plate dims that only repeat narrowed to 1
     symbols: dict[str, dict[int, str]]  # site -> dim -> symbol
-    ordinals: dict[str, frozenset]  # site -> plate symbols
+    ordinals: dict[str, frozenset[str]]  # site -> plate symbols
     enumerated: dict[str, str]  # latent site -> symbol of its values
     sizes: dict[str, int]  # symbol -> size
-    target: frozenset  # plates that every factor of the rows shares, and restarts
+    target: frozenset[str]  # plates that every factor of the rows shares, and restarts
     prior: SummedPrior
     restarts: str | None  # symbol of the plate over restarts
     run: LocalTerms  # symbols and distributions
@@ -172,20 +170,20 @@ class Factors:
             self, terms={name: term for name, term in self.terms.items() if name in names}
         )
 
-    def packed_terms(self) -> OrderedDict:
-        tree: OrderedDict = OrderedDict()
+    def packed_terms(self) -> Terms:
+        tree: Terms = OrderedDict()
         for name, term in self.terms.items():
             tree.setdefault(self.ordinals[name], []).append(
                 packed.pack(term[...], self.symbols[name])
             )
         return tree
 
-    def contract(self, tree: OrderedDict, target_dims: set[str]) -> Tensor:
-        """Sum out every latent but ``target_dims`` and multiply out every plate but ``target``;
-        packed dims.
-        """
+    def contract(self, tree: Terms, target_dims: set[str]) -> Tensor:
+        """Sum out latents but ``target_dims`` and multiply out plates but ``target``; packed."""
         ring = LogRing(cache={}, dim_to_size=self.sizes)
-        return contract_to_tensor(tree, self.sum_dims, self.target, target_dims, ring=ring)
+        return cast(
+            Tensor, contract_to_tensor(tree, self.sum_dims, self.target, target_dims, ring=ring)
+        )
 
     def unpack(self, value: Tensor, last: str | None = None) -> Tensor:
         """From packed dims to (R, rows...) and, at the end, the values of one latent."""
@@ -228,7 +226,7 @@ class Factors:
         return total
 
     def values(self, name: str) -> Tensor:
-        """The enumerated support of a latent site, (num_values, \\*event)."""
+        """The enumerated support of a latent site, (num_values, `*event`)."""
         return support_of(self.trace.nodes[name])
 
     def expected(self, weights: Mapping[str, Tensor]) -> Tensor:
@@ -259,9 +257,7 @@ class Factors:
         return total
 
     def marginals(self) -> dict[str, Tensor]:
-        """P(latent = each of its values | data), (R, plates..., num_values), for every latent
-        site.
-        """
+        """Marginals P(latent = value | data), (R, plates..., num_values), by latent site."""
         tree, out = self.packed_terms(), {}
         for name, symbol in self.enumerated.items():
             out[name] = torch.softmax(
@@ -270,9 +266,7 @@ class Factors:
         return out
 
     def draw(self) -> dict[str, Tensor]:
-        """One exact joint draw of the latents, site by site given those drawn before; indices into
-        their supports.
-        """
+        """Draw the latents jointly, site by site given those before; support indices."""
         tree = OrderedDict((t, list(terms)) for t, terms in self.packed_terms().items())
         remaining, out = dict(self.enumerated), {}
         for name, symbol in self.enumerated.items():
@@ -282,12 +276,12 @@ class Factors:
             chosen = scoped._packed_index(out[name])
             for terms in tree.values():
                 for i, term in enumerate(terms):
-                    if symbol in term._pyro_dims:
+                    if symbol in term._pyro_dims:  # type: ignore[attr-defined]
                         terms[i] = packed.gather(term, chosen, symbol)
             remaining = {k: v for k, v in remaining.items() if v != symbol}
         return out
 
-    def _log_weights(self, tree: OrderedDict, symbol: str) -> Tensor:
+    def _log_weights(self, tree: Terms, symbol: str) -> Tensor:
         """Log-weight of each value of one latent, the others summed out, (R, plates..., C)."""
         if self.sizes.get(symbol, 1) == 1:  # no factor has a dim for the only value there is
             return torch.zeros_like(self.unpack(self.contract(tree, set()))).unsqueeze(-1)
@@ -372,15 +366,13 @@ def factors_of(
 
 
 def support_of(node: Any) -> Tensor:
-    """The enumerated support of a latent site, (num_values, \\*event)."""
+    """The enumerated support of a latent site, (num_values, `*event`)."""
     support: Tensor = node["fn"].enumerate_support(expand=False)
     return support.reshape(support.shape[:1] + node["fn"].event_shape)
 
 
 def narrow_repeated(term: Tensor, dims: list[int]) -> Tensor:
-    """Narrow plate dims along which ``term`` is one value repeated (stride 0): they need no
-    work.
-    """
+    """Narrow plate dims along which ``term`` repeats one value (stride 0)."""
     for dim in dims:
         if -dim <= term.dim() and term.shape[dim] > 1 and term.stride(dim) == 0:
             term = term.narrow(dim, 0, 1)
@@ -394,8 +386,7 @@ def differing_site(
     nesting: int,
     index: int,
 ) -> str | None:
-    """The first site whose density with all values of the latents at once differs, at one value of
-    each, from that of a run with this value.
+    """First site whose density over all latent values differs from a run with one value.
 
     Args:
         names: of the sites.
@@ -417,8 +408,7 @@ def differing_site(
 
 
 def posteriors_of(factors: Any) -> FactorPosteriors:
-    """Posterior of every factor, by differentiating the log-marginal with respect to its
-    log-density.
+    """Posteriors of all factors, by differentiating the log-marginal.
 
     Args:
         factors: :class:`Factors`, or whatever has its ``terms``, ``log_prior`` and ``log_total``.

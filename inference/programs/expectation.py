@@ -1,5 +1,4 @@
-"""Both halves of an EM step of a program, as replays of their tensor operations; see
-:mod:`inference.programs.replay`.
+"""EM steps of a program as replays of their tensor operations.
 
 A user's program is traced once for each half and not once an evaluation: what is left is a list of
 tensor operations.
@@ -40,8 +39,7 @@ MOST_COLOURS = 12
 
 
 class Expectation:
-    """Posteriors of a program's factors, and the parameters that maximise the expected
-    complete-data log-posterior under them.
+    """Posteriors of factors, and maximisers of the expected complete-data log-posterior.
 
     Restarts run as one batch where the program broadcasts, else one after the other.
 
@@ -55,9 +53,7 @@ class Expectation:
         self._factors: dict[int, Shapes] = {}
 
     def posteriors(self, params: Params) -> FactorPosteriors:
-        """Posterior of every factor, log-likelihood and log-prior at parameters (R, ...), a list's
-        worth of restarts stacked.
-        """
+        """Posteriors of factors, log-likelihood and log-prior at parameters (R, ...)."""
         parts = [self._posteriors(part) for part in self._parts(params)]
         weights = (
             {name: torch.cat([part.weights[name] for part in parts]) for name in parts[0].weights}
@@ -71,9 +67,7 @@ class Expectation:
         )
 
     def maximise(self, posteriors: FactorPosteriors, params: Params, num_steps: int) -> Params:
-        """Newton's method on the unconstrained parameters, or L-BFGS where that does not pay; a
-        restart that does not gain keeps its parameters.
-        """
+        """Maximise by Newton's method or L-BFGS; a restart that does not gain stays."""
         parts = self._parts(params)
         new = [
             self._maximise(self._weights(posteriors, r, len(parts)), part, num_steps)
@@ -182,9 +176,7 @@ class Expectation:
 
     @cached_property
     def _colouring(self) -> Colouring | None:
-        """Which second derivatives there are, seen at two points; None where they are too many, or
-        the program has none or a kink.
-        """
+        """Sparsity of the second derivatives, seen at two points; None if many or kinked."""
         with quiet():
             points = inner_points(self.program)
             free = {
@@ -234,8 +226,7 @@ class Expectation:
 
 
 class SummedExpectation(Expectation):
-    r"""The same where rows come in blocks: the bound that the M-step climbs, its gradient and its
-    curvature are sums over rows.
+    r"""Expectation of rows in blocks: bound, gradient and curvature summed over rows.
 
     .. math::
 
@@ -314,8 +305,7 @@ class SummedExpectation(Expectation):
 
 @dataclass(frozen=True, eq=False)
 class _Objective:
-    """The expected complete-data log-posterior as a function of one vector: coordinates (R, P),
-    then the posteriors it is expected under.
+    """Expected complete-data log-posterior as a function of coordinates (R, P).
 
     Args:
         program: whose.
@@ -382,9 +372,7 @@ class _Objective:
         )
 
     def has_kink(self, fixed: Tensor) -> bool:
-        """Whether the gradient jumps where a coordinate changes its sign, as that of a penalty
-        does.
-        """
+        """Tell whether the gradient jumps where a coordinate changes its sign."""
         near = torch.full(
             (self.count, sum(shape.numel() for shape in self.shapes.values()) // self.count),
             STEP,
@@ -438,9 +426,7 @@ def _split(vector: Tensor, shapes: Shapes) -> Params:
 
 
 def unit_steps(program: Program, free: Params) -> Params:
-    """Steps that move a parameter by at most about one: on a wide interval the free scale is
-    hundreds of units long.
-    """
+    """Unit steps that move a parameter by about one, also on a wide interval."""
     leaves = {name: value.clone().requires_grad_() for name, value in free.items()}
     total = sum((value.sum() for value in program.constrained(leaves).values()), torch.zeros(()))
     grads = torch.autograd.grad(total, list(leaves.values()))

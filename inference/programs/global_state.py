@@ -22,9 +22,7 @@ import torch
 
 
 class _Turn:
-    """The lock; a forked process, in which the thread that held it does not exist, begins with a
-    free one.
-    """
+    """Lock that a forked process begins with free."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -62,8 +60,7 @@ def isolated(seed: int | None = None) -> Iterator[None]:
 
 @contextmanager
 def reproducible(seed: int, dtype: torch.dtype) -> Iterator[None]:
-    """Run as in any other process: random numbers of Python, NumPy and torch by one seed, one
-    thread, a given default dtype; the caller's come back.
+    """Run with fixed random numbers, one thread, and a default dtype; restore the caller's.
 
     Args:
         seed: below 2 ** 32.
@@ -85,9 +82,7 @@ def reproducible(seed: int, dtype: torch.dtype) -> Iterator[None]:
 
 @contextmanager
 def in_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """Run where numbers without a dtype of their own get this one; the caller's default comes back,
-    whatever happens.
-    """
+    """Run with a default dtype; restore the caller's."""
     with _TURN.lock:
         before = torch.get_default_dtype()
         torch.set_default_dtype(dtype)
@@ -107,9 +102,7 @@ def quiet(category: type[Warning] = Warning) -> Iterator[None]:
 
 @contextmanager
 def listening() -> Iterator[list[warnings.WarningMessage]]:
-    """Run and keep what this thread warns of in the list, saying nothing; what other threads warn
-    of is said as ever.
-    """
+    """Collect this thread's warnings in a list; those of other threads pass."""
     with _TURN.lock, warnings.catch_warnings():
         own, heard, say = (
             threading.get_ident(),

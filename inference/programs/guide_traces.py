@@ -1,6 +1,4 @@
-"""What a guide draws: the only other file that opens Pyro traces, of guides where
-:mod:`inference.programs.program` opens models'.
-"""
+"""Guide traces: the only other file that opens Pyro traces, beside ``programs.program``."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ def hidden(model: Callable[..., Any], sites: Collection[str]) -> Callable[..., A
 
 
 def drawn_sites(guide: Callable[..., Any], args: tuple[Any, ...]) -> dict[str, bool]:
-    """Names of the sites a guide draws, and whether each is an auxiliary one that the model need
-    not have.
-    """
+    """Names of the sites that a guide draws, and whether each is auxiliary."""
     trace = poutine.trace(guide).get_trace(*args)
     nodes = {
         name: node

@@ -1,12 +1,10 @@
-"""What a program observes, site by site, and data sets of the same shape drawn from it; whatever
-its latents are.
-"""
+"""Observed sites of a program, and data sets of the same shape drawn from it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from pyro import poutine
@@ -29,8 +27,7 @@ def observed_names(program: Program) -> tuple[str, ...]:
 
 
 def observed_values(program: Program, params: Params) -> Params:
-    """The data as the program's observed sites take them, by site; NaN where an entry is missing or
-    masked out.
+    """Observed data by site; NaN where an entry is missing or masked out.
 
     Args:
         program: with its data; params: values of its parameters, without restarts.
@@ -58,9 +55,7 @@ def _nodes(program: Program, model: Callable[..., Any], params: Params, seed: in
 
 
 def _seen(node: Any) -> Tensor:
-    """A site's value, NaN where it is masked; a mask has the batch dims of the distribution that it
-    stands on.
-    """
+    """Value of a site, NaN where its mask (of the batch dims) hides it."""
     value, fn = node["value"].detach().double(), node["fn"]
     masks = [(node["mask"], fn.event_dim)]
     while hasattr(fn, "base_dist"):  # .mask(...) of a distribution, under what expands or groups it
@@ -73,13 +68,11 @@ def _seen(node: Any) -> Tensor:
             )
         elif mask is False:
             value = torch.full_like(value, torch.nan)
-    return value
+    return cast(Tensor, value)
 
 
 def categories(program: Program, name: str) -> int:
-    """Number of values of an observed site that are names and not numbers; 0 for numbers and
-    bits.
-    """
+    """Number of values of a categorical observed site; 0 for numbers and bits."""
     site = program.site(name)
     support = getattr(site.support, "base_constraint", site.support)
     if site.law != "Categorical" or not isinstance(support, constraints.integer_interval):
@@ -88,9 +81,7 @@ def categories(program: Program, name: str) -> int:
 
 
 def stems(sites: Iterable[Site]) -> dict[str, list[str]]:
-    """Steps of one ``pyro.markov`` loop, such as ``x_0``, ``x_1``, ..., under what their names
-    share; all others alone.
-    """
+    """Stems of steps of one ``pyro.markov`` loop, such as ``x_0``, ``x_1``; others alone."""
     groups: dict[tuple[Any, ...], list[str]] = {}
     for site in sites:
         stem = re.sub(r"[_\[(.]?\d+[\])]?$", "", site.name)
@@ -102,9 +93,7 @@ def stems(sites: Iterable[Site]) -> dict[str, list[str]]:
 
 
 def present(program: Program, params: Params, name: str) -> Tensor:
-    """Which values of a latent site count, bool in the shape of its batch: those that no mask
-    hides.
-    """
+    """Mask of the values of a latent site that count, bool in the shape of its batch."""
     node = _nodes(program, program.model, params, 0)[name]
     return (~_seen(node).isnan()).reshape(*node["fn"].batch_shape, -1).all(-1)
 

@@ -1,5 +1,4 @@
-r"""The log-posterior of a program's parameters on the unconstrained scale, latents summed out, for
-a batch of points.
+r"""Log-posterior of parameters, unconstrained, latents summed out, for a batch of points.
 
 With parameters :math:`\theta = T(z)`, site by site Pyro's bijection from the real line to the
 site's support,
@@ -96,9 +95,7 @@ class Potential:
         return self.program.log_marginal(params)
 
     def __call__(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """l(z) and its gradient, (R,) and (R, P); a point without a finite density has -inf and a
-        zero gradient.
-        """
+        """Density l(z) and gradient, (R,) and (R, P); -inf and zero where not finite."""
         most = CHUNK if len(points) == 1 or self.program.broadcasts() else 1
         if len(points) > most and type(self) is Potential:  # sets are one batch
             parts = [self(part) for part in points.split(most)]
@@ -126,9 +123,7 @@ class Potential:
         return (hessian + hessian.mT) / 2
 
     def climbed(self, point: Tensor) -> Tensor:
-        """A point near the top of the density, uphill of one (P,), by L-BFGS; it need not be the
-        very top.
-        """
+        """Point near the top of the density, uphill of one (P,), by L-BFGS."""
         from scipy.optimize import minimize
 
         def descent(z: Array) -> tuple[float, Array]:
@@ -164,8 +159,7 @@ class Potential:
 
 
 class PotentialOfSets(Potential):
-    """As :class:`Potential`, for several data sets of one model: the points of one batch belong to
-    one set each.
+    """Potential of several data sets of one model, each point of a batch with its own.
 
     The rows of all sets stand one after the other in one table, and a point is charged with the
     rows of its own set alone. Rows of other sets are evaluated too, which is little work beside

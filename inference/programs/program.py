@@ -1,5 +1,4 @@
-r"""A Pyro program seen as a log-density: with its neighbours here the only file that opens Pyro
-traces.
+r"""Program as a log-density: with its neighbours the only file that opens Pyro traces.
 
 A program has three kinds of sites: *parameters* (continuous, outside the plate over rows),
 *latents* (discrete, not observed, enumerated), and *observed* sites; continuous latents inside a
@@ -22,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from contextlib import nullcontext
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pyro
 import torch
@@ -97,9 +96,7 @@ class Program:
         self._set_sites(trace, lines)
 
     def with_data(self, *args: Any) -> Program:
-        """The same program with other data (a chunk of rows), without looking at its sites
-        again.
-        """
+        """Program with other data (a chunk of rows), its sites as they are."""
         new = object.__new__(Program)
         new.__dict__.update(self.__dict__)
         new.args = args
@@ -108,9 +105,7 @@ class Program:
         return new
 
     def part(self, data: Any, nesting: int) -> Program:
-        """The same program on a part of its data, with room for so many plates, its steps run one
-        by one.
-        """
+        """Program on a part of its data, with room for plates, its steps run one by one."""
         new = Program(self.model, data)
         new.max_plate_nesting = max(new.max_plate_nesting, nesting)
         new._chains = [None]
@@ -137,9 +132,7 @@ class Program:
         return new
 
     def without_latents(self) -> Callable[..., Any]:
-        """A Pyro model of the same arguments for Pyro's own engines: its latents to be enumerated,
-        or, of hidden chains, summed out in one factor.
-        """
+        """Pyro model for Pyro's own engines, latents enumerated, or chains summed in a factor."""
         if self.chain is None:
             return self._enumerated_model
         shortest = self._shortest
@@ -230,14 +223,13 @@ class Program:
         return self._trial["together"]
 
     def _each(self, ask: Callable[..., T], params: Params, *others: Any) -> T:
-        """``ask`` of all restarts as a batch, or of each alone, stacked; whatever else it takes is
-        split alike.
-        """
+        """Apply ``ask`` to all restarts as a batch, or to each alone, stacked."""
         restarts = self._num_restarts(params)
         if restarts is None or (restarts > 1 or self.is_own) and self.broadcasts():
             return ask(params, *others)
-        return stacked(
-            [ask(*(at(value, r) for value in (params, *others))) for r in range(restarts)]
+        return cast(
+            "T",
+            stacked([ask(*(at(value, r) for value in (params, *others))) for r in range(restarts)]),
         )
 
     def _in_program_shape(self, params: Params, restarts: int | None) -> Params:
@@ -284,9 +276,7 @@ class Program:
             return poutine.trace(model).get_trace(*self.args)
 
     def check_enumerable(self) -> None:
-        """Refuse a program with a latent that cannot be summed out, naming it; and a user's that
-        does not run when its latents are summed out.
-        """
+        """Refuse a program whose latents cannot be summed out, naming the first."""
         check_finite(self.sites)
         if self.is_own or "enumerated" in self._trial or not self.names("latent") or self.is_chain:
             return
@@ -310,9 +300,7 @@ class Program:
         self._trial["enumerated"] = True
 
     def _deaf_site(self, params: Params, factors: Factors) -> str | None:
-        """The first site whose density, all values of the latents at once, is not that of each
-        value alone; tried at two values of each.
-        """
+        """First site whose density over all latent values is not that of each value alone."""
         for k in (0, 1):
             fixed = {
                 name: factors.values(name)[: k + 1][-1].expand(self.site(name).shape)
@@ -365,8 +353,7 @@ class Program:
 
     @cached_property
     def _priors(self) -> dict[str, Any] | None:
-        """The laws of the parameters, where none depends on another's value: the model need not run
-        again for them.
+        """Priors of the parameters, where none depends on another's value.
 
         Of this library's models, which do not choose by values.
         """
@@ -438,9 +425,7 @@ class Program:
         }
 
     def log_joint(self, params: Params, latents: Params) -> Tensor:
-        """Log density of parameters, latents and data, () or (R,); latents in the shapes of their
-        sites (with R first).
-        """
+        """Log-density of parameters, latents and data, () or (R,)."""
         return self._each(self._log_joint_of, params, latents)
 
     def _log_joint_of(self, params: Params, latents: Params) -> Tensor:
@@ -450,9 +435,7 @@ class Program:
         return _total(every, restarts)
 
     def log_joint_rows(self, params: Params, latents: Params) -> Tensor:
-        """Log density of each row and its latents, (N,) or (R, N); for latents that stand in one
-        plate over the rows.
-        """
+        """Log-density of each row and its latents, ([R], N), in one plate over the rows."""
         return self._each(self._log_joint_rows_of, params, latents)
 
     def _log_joint_rows_of(self, params: Params, latents: Params) -> Tensor:
@@ -517,9 +500,7 @@ class Program:
         return self._each(lambda own: self._factors(own).log_rows(), params)
 
     def log_marginal(self, params: Params) -> Tensor:
-        """Log-likelihood with the latents summed out, () or (R,); scaled up if the data is a
-        mini-batch.
-        """
+        """Log-likelihood with latents summed out, () or (R,); scaled up for a mini-batch."""
         return self._each(lambda own: self._factors(own).log_total(), params)
 
     def factor_posteriors(self, params: Params) -> FactorPosteriors:
@@ -531,8 +512,7 @@ class Program:
             return posteriors_of(self._factors(params))
 
     def expected_complete_log_density(self, params: Params, posteriors: FactorPosteriors) -> Tensor:
-        """E[log p(data, latents | params)] under fixed factor posteriors, () or (R,), with no more
-        of the prior than parameters that share latents with data."""
+        """Expected complete log-density under fixed factor posteriors, () or (R,)."""
         return self._each(
             lambda own, known: self._factors(own).expected(known.weights), params, posteriors
         )
@@ -540,9 +520,7 @@ class Program:
     def expected_log_joint(
         self, params: Params, posteriors: FactorPosteriors, prior_share: float = 1.0
     ) -> Tensor:
-        """The same with a share of the prior of the parameters, all of it for all rows, from one
-        run of the program; () or (R,).
-        """
+        """Expected log-joint with a share of the prior of the parameters, () or (R,)."""
 
         def both(own: Params, known: FactorPosteriors) -> Tensor:
             factors = self._factors(own)
@@ -554,9 +532,7 @@ class Program:
         return self._each(both, params, posteriors)
 
     def latent_marginals(self, params: Params) -> dict[str, Tensor]:
-        """P(latent = each of its values | data), (N, num_values) or (R, N, num_values), for every
-        latent site.
-        """
+        """Marginals P(latent = value | data), ([R], N, num_values), by latent site."""
         with torch.no_grad():
             return self._each(lambda own: self._factors(own).marginals(), params)
 
@@ -572,9 +548,7 @@ class Program:
             }
 
     def sample_latents(self, params: Params, num_draws: int = 1) -> dict[str, Tensor]:
-        """Exact joint draws of the latents given data and parameters (no leading R), (num_draws,
-        \\*site shape).
-        """
+        r"""Draw latents jointly given data and parameters, (num_draws, \*site shape)."""
         draws: dict[str, list[Tensor]] = {name: [] for name in self.names("latent")}
         with torch.no_grad():
             factors = self._factors(params)
@@ -584,7 +558,7 @@ class Program:
         return {name: torch.stack(values) for name, values in draws.items()}
 
     def latent_values(self, params: Params) -> dict[str, Tensor]:
-        """The enumerated support of every latent site, (num_values, \\*event)."""
+        """The enumerated support of every latent site, (num_values, `*event`)."""
         if self._num_restarts(params) is not None and not self.is_own:  # the same for all
             params = at(params, 0)
         with torch.no_grad():
@@ -592,9 +566,7 @@ class Program:
         return {name: factors.values(name) for name in factors.enumerated}
 
     def latent_means(self, params: Params) -> dict[str, Tensor]:
-        """Posterior mean of every latent's value, (N, \\*event); a Categorical latent gives its
-        probabilities.
-        """
+        r"""Posterior mean of every latent, (N, \*event); probabilities of a categorical one."""
         marginals = self.latent_marginals(params)
         out = {}
         for name, values in self.latent_values(params).items():
@@ -605,9 +577,7 @@ class Program:
         return out
 
     def latent_modes(self, params: Params) -> dict[str, Tensor]:
-        """The most probable value of every latent site (jointly over a vector's entries), (N,
-        \\*event).
-        """
+        r"""Most probable value of every latent site, jointly over a vector, (N, \*event)."""
         marginals = self.latent_marginals(params)
         return {
             name: values[marginals[name].argmax(-1)]
@@ -652,9 +622,7 @@ class Program:
         return torch.stack([own.reshape(len(own), -1).all(-1) for own in held]).all(0)
 
     def draw_prior(self, num_draws: int, seed: int, local: bool = False) -> Params:
-        """Parameters drawn from the prior, (num_draws, \\*shape); with ``local`` the continuous
-        latents of the rows too.
-        """
+        r"""Draw parameters from the prior, (num_draws, \*shape), and local latents if asked."""
         names = [
             site.name
             for site in self.sites
@@ -675,16 +643,12 @@ class Program:
         )
 
     def simulate(self, params: Params, seed: int) -> dict[str, Tensor]:
-        """One draw of every latent and data site given parameters; build the program with arguments
-        that hold no data.
-        """
+        """Simulate latents and data given parameters; the program's arguments hold no data."""
         return simulate(self.model, params, seed, *self.args)
 
 
 def simulate(model: Callable[..., Any], params: Params, seed: int, *args: Any) -> dict[str, Tensor]:
-    """One draw of every site that ``params`` does not fix, from any program: nothing need be
-    enumerable.
-    """
+    """Simulate every site that ``params`` does not fix, from any program."""
     if checks_data(model):  # it draws in the precision of its data, double where there are none
         params = {
             name: value.to(floating_dtype(args)) if value.is_floating_point() else value

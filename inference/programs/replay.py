@@ -1,5 +1,4 @@
-"""A function of one tensor run once and replayed: the tensor operations without the Python around
-them.
+"""Replay of a function of one tensor: the tensor operations without the Python.
 
 A log-density of a probabilistic program is the same list of tensor operations at every point;
 tracing the program, building distributions and eliminating latents is Python that need not be
@@ -142,7 +141,7 @@ class _Recorder(TorchDispatchMode):
     """Writes down every operation that depends on the input."""
 
     def __init__(self, point: Tensor) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.words = {id(point): "v0"}
         self.values: dict[str, Tensor] = {
             "v0": point
@@ -153,7 +152,11 @@ class _Recorder(TorchDispatchMode):
         self.lines: list[_Line] = []
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
         depends = any(
@@ -234,9 +237,7 @@ class _Recorder(TorchDispatchMode):
     # ------------------------------------------------------------ shortening
 
     def shortened(self, outputs: list[str]) -> tuple[list[_Line], list[str]]:
-        """The lines that are needed for ``outputs``, each once, and the names that these then
-        have.
-        """
+        """Lines needed for ``outputs``, each once, and the names these then have."""
         lines, words = self._each_once(self._needed(self.lines, outputs))
         outputs = [words.get(word, word) for word in outputs]
         return self._needed(self._without_padding(lines), outputs), outputs
@@ -247,9 +248,7 @@ class _Recorder(TorchDispatchMode):
         return {self.owner[line.changed] for line in self.lines if line.changed is not None}
 
     def _needed(self, lines: list[_Line], outputs: list[str]) -> list[_Line]:
-        """Those that the outputs and the answers rest on, in order; draws of latents that are
-        summed out are not among them.
-        """
+        """Lines that outputs and answers rest on, in order, without draws summed out."""
         wanted, kept = set(outputs), []
         for line in reversed(lines):
             overwrites = line.changed is not None and self.owner[line.changed] in {
@@ -261,9 +260,7 @@ class _Recorder(TorchDispatchMode):
         return kept[::-1]
 
     def _each_once(self, lines: list[_Line]) -> tuple[list[_Line], dict[str, str]]:
-        """What was computed before under another name goes; tensors that are overwritten stand
-        apart.
-        """
+        """Lines each once, by name of the first; overwritten tensors stand apart."""
         overwritten = self._overwritten
         words: dict[str, str] = {}
         seen: dict[Any, tuple[str, ...]] = {}
@@ -335,8 +332,7 @@ def _key(leaf: Any) -> Any:
 
 
 def recorded(function: Function, point: Tensor) -> Function:
-    """``function`` as a replay of its tensor operations; ``function`` itself where that is not
-    possible.
+    """Record ``function`` as tensor operations; return it as it is where that fails.
 
     Args:
         function: tensors of one tensor. What it does may depend on shapes, and on questions of yes
@@ -369,9 +365,7 @@ def recorded(function: Function, point: Tensor) -> Function:
 
 
 def _course(function: Function, point: Tensor) -> Function | None:
-    """The operations at one point as a function; None where they cannot be written down, or give
-    something else than the function.
-    """
+    """Operations at one point as a function; None where they differ from the function."""
     point = point.detach().clone(memory_format=torch.contiguous_format)
     recorder = _Recorder(point)
     try:

@@ -1,12 +1,10 @@
-"""Restarts of a program one by one: what belongs to each, the answers of all side by side, and the
-trial that says whether they may run as one batch.
-"""
+"""Restarts of a program one by one, and the trial whether they run as one batch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, cast
 
 import pyro
 import torch
@@ -62,9 +60,7 @@ def stacked(parts: list[Any]) -> Any:
 
 
 def run_together(program: Any) -> bool:
-    """Whether two restarts together give what each gives alone; all rows are tried where a few do
-    not run.
-    """
+    """Compare two restarts run together with each alone; all rows where few do not run."""
     trials = [program]
     if (
         not program.is_chain
@@ -96,17 +92,18 @@ def run_together(program: Any) -> bool:
 
 
 def inner_points(program: Any) -> dict[str, Tensor]:
-    """Two values of everything continuous, within two units of the middle of the unconstrained
-    scale.
-    """
+    """Two values of everything continuous, within two units of the middle, unconstrained."""
     points = program.draw_prior(2, seed=0, local=True)
     try:
         free = program.unconstrained(points)
-        return program.constrained(
-            {name: value.nan_to_num().clamp(-2.0, 2.0) for name, value in free.items()}
+        return cast(
+            "dict[str, Tensor]",
+            program.constrained(
+                {name: value.nan_to_num().clamp(-2.0, 2.0) for name, value in free.items()}
+            ),
         )
     except NotImplementedError:  # a support without a bijection
-        return points
+        return cast("dict[str, Tensor]", points)
 
 
 def _answers(program: Any, points: dict[str, Tensor]) -> list[Tensor]:

@@ -260,9 +260,7 @@ def _row_plates(
 
 
 def unchanging_laws(names: Sequence[str], first: Any, second: Any) -> dict[str, Any] | None:
-    """The distributions of these sites, by name, where they are the same in two traces whose values
-    differ; None where one depends on another's value, is scaled or masked.
-    """
+    """Distributions that are the same in two traces whose values differ, by site, or None."""
     found = {}
     for name in names:
         one, other = first.nodes[name], second.nodes[name]

@@ -1,6 +1,4 @@
-"""Sequences as pairs of neighbouring steps: what a program with a loop over time is given to show
-one move of it, for all times at once.
-"""
+"""Pairs of neighbouring steps of sequences, which show one move of a loop for all times."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ class Layout:
     counts_steps: bool
 
     def sizes(self, data: Any) -> tuple[int, int] | None:
-        """Sequences (1 without a plate) and steps; None where nothing in the data has these
-        axes.
-        """
+        """Numbers of sequences (1 without a plate) and steps; None where data have no such axes."""
         for table in _tensors(data):
             if table.dim() > int(self.has_rows):
                 return (table.shape[1 - self.time] if self.has_rows else 1), table.shape[self.time]
@@ -58,9 +54,7 @@ class Layout:
         )
 
     def pairs(self, data: Any) -> Any:
-        """All pairs of neighbouring steps in the place of sequences, those of one sequence after
-        the other; data of two steps.
-        """
+        """Pairs of neighbouring steps in the place of sequences; data of two steps."""
         sizes = self.sizes(data)
         assert sizes is not None
         num_rows, num_moves = sizes[0], sizes[1] - 1
@@ -109,9 +103,7 @@ class Layout:
 
 
 def layouts(data: Any, num_rows: int | None) -> Iterator[Layout]:
-    """The layouts that data may have, of a program whose latents stand in a plate of so many
-    sequences; None for no plate.
-    """
+    """Layouts that data may have, of latents in a plate of so many sequences, or of none."""
     for time in (0,) if num_rows is None else (1, 0):
         for counts_steps in (
             (False, True) if num_rows is not None and _has_counts(data, num_rows) else (False,)

@@ -1,6 +1,4 @@
-"""What a user's program must be before any work is spent on it; every refusal names the site, its
-line, and what to do.
-"""
+"""Validation of user programs: refusals name the site, its line, and a remedy."""
 
 from __future__ import annotations
 
@@ -25,8 +23,7 @@ FIXED_SUPPORTS = (
 
 
 def check_program(program: Program) -> None:
-    """Refuse a program that no engine can fit; a model that checks its data itself is taken as it
-    is.
+    """Refuse a program that no engine can fit; a model that checks its data passes.
 
     Args:
         program: with all its data.

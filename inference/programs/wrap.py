@@ -1,6 +1,4 @@
-"""A user's program made ready to run: in the dtype of its data, missing entries of what it observes
-left out, its lines known.
-"""
+"""Wrapped user program: dtype of the data, missing entries masked, lines known."""
 
 from __future__ import annotations
 
@@ -39,8 +37,7 @@ CLASHES = (
 
 
 class _MissingEntries(Messenger):
-    """NaN entries of observed sites leave the likelihood: masked, and filled with a value that is
-    there.
+    """Mask NaN entries of observed sites, filled with a valid value.
 
     A law of whole vectors cannot lose one entry of them; the libraries' own laws of items know NaN
     themselves.
@@ -84,8 +81,7 @@ def _knows_nan(fn: Any) -> bool:
 
 
 class _Widening(TorchFunctionMode):
-    """Numbers of a narrower dtype than the program's, from outside it or by ``.float()``, are
-    widened wherever they are used.
+    """Widen numbers of a narrower dtype than the program's, wherever they are used.
 
     Without that a matrix product of two dtypes is an error, and a float32 vector times a float64
     number is a float32 vector.
@@ -108,9 +104,7 @@ class _Widening(TorchFunctionMode):
 
 
 def _widened(value: Any, dtype: torch.dtype) -> Any:
-    """A tensor, or a list of tensors, in a dtype that is no narrower; anything else, sizes among
-    it, as it is.
-    """
+    """Widen a tensor, or a list of tensors; anything else stays."""
     if type(value) in (list, tuple) and any(isinstance(part, Tensor) for part in value):
         return type(value)(_widened(part, dtype) for part in value)
     if (
@@ -149,8 +143,7 @@ def _clash(error: Exception) -> bool:
 
 
 class Prepared:
-    """A program that runs in one floating dtype, the data's, with NaN entries of its observed sites
-    left out.
+    """Program in the dtype of its data, with NaN entries of observed sites left out.
 
     Args:
         model: the user's program; widen: whether constants of another dtype in its matrix products
@@ -276,9 +269,7 @@ def other_density(site: str, line: str, latents: str) -> str:
 
 
 def prepared(model: Callable[..., Any], dtype: torch.dtype | None = None) -> Callable[..., Any]:
-    """A user's program ready to run; a model that checks its data itself as it is, for it minds
-    these things too.
-    """
+    """Wrap a user's program to run; a model that checks its data stays as it is."""
     return model if checks_data(model) or isinstance(model, Prepared) else Prepared(model, dtype)
 
 

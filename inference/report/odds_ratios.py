@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from inference.base.given.units import SITE
+from inference.base.covariates import SITE
 from inference.report.parts import Table
 from inference.report.sections import Subject
 from ppl_models.parts.repr import few_digits

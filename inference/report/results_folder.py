@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from inference.base.checkpoint import usable_path, write_whole
 from inference.base.streaming.row_blocks import RowBlocks
+from inference.base.structure import column_levels
 from inference.fitting.columns import as_fitted, sample_of
 from inference.fitting.names import Names
 from inference.identifiability.of_fit import identifiability_of
@@ -260,8 +261,8 @@ def read_results(
             f" {values.shape}"
         )
     frame = pd.DataFrame(values.values, columns=[str(name) for name in fit.item_names])
-    for name, categories in fit.structure.column_levels(
-        fit.item_names
+    for name, categories in column_levels(
+        fit.structure, fit.item_names
     ).items():  # kept as codes; names that are whole numbers were numbers
         are_numbers = all(own.lstrip("-").isdecimal() for own in categories)
         named: list[Any] = [float(own) if are_numbers else own for own in categories]

@@ -31,7 +31,7 @@ import torch
 from inference.base.drawing import Answer, draw
 from inference.base.outcome import EstimateWarning, RowsWarning, StartsWarning
 from inference.base.progress import NoProgress, RichProgress
-from inference.base.structure import Method
+from inference.base.structure import Method, check_rank, num_possible_free, singular_values
 from inference.engines.em import EM
 from inference.fitting.fit import fit
 from inference.fitting.problem import problem_of
@@ -107,7 +107,7 @@ class Study:
         for size, model in zip(self.sizes, self.models, strict=True):
             try:
                 with quiet():
-                    structure_of(model).check_rank(problem_of(model, data, self.seed))
+                    check_rank(structure_of(model), problem_of(model, data, self.seed))
                 kept.append((size, model))
             except ValueError as error:
                 reason = str(error)
@@ -130,8 +130,8 @@ class Study:
         """Parameters each model of the grid leaves free, its graph not yet chosen."""
         pairs = zip(self.models, fits, strict=True)
         return [
-            structure_of(model).num_possible(fit_k.params) or fit_k.num_parameters
-            for model, fit_k in pairs
+            num_possible_free(structure_of(model), own.params) or own.num_parameters
+            for model, own in pairs
         ]
 
     def fits(self, data: Any) -> list[Fit]:
@@ -272,7 +272,7 @@ class SpectralRatio:
         if depth:
             warnings.warn(_above_the_first(depth), EstimateWarning, stacklevel=2)
         problem = problem_of(study.models[0], study.data, study.seed)
-        values = problem.structure.singular_values(problem, depth, max(counts) + 1)
+        values = singular_values(problem.structure, problem, depth, max(counts) + 1)
         kept = [float(values[k - 1]) for k in counts]
         ratios = [float(values[k - 1] / values[k].clamp(min=1e-300)) for k in counts]
         columns = {"singular_value": kept, "ratio": ratios}
@@ -614,7 +614,7 @@ def select_dimension(
             )
     checked = problem_of(models[0], data, seed).data
     for model in models:
-        structure_of(model).check_rank(problem_of(model, data, seed))
+        check_rank(structure_of(model), problem_of(model, data, seed))
     chooser = (
         named
         or NAMED["rule" if len(sizes) > 1 and _counts_components(models, sizes, method) else "ebic"]

@@ -12,6 +12,7 @@ import torch
 
 from inference.base.optima import rank_restarts
 from inference.base.outcome import StartsWarning
+from inference.base.structure import split_start
 from inference.engines.em import EM
 from inference.fitting.fit import fit
 from inference.fitting.problem import problem_of
@@ -101,7 +102,7 @@ def _again(highest: Fit, before: Fit, large: Fit, data: Any, seed: int) -> Fit:
     with quiet():  # what is kept is judged below, with the others
         problem = problem_of(large.model, data, seed)
         for smaller in (highest, before):
-            start = problem.structure.split_start(problem, smaller.params)
+            start = split_start(problem.structure, problem, smaller.params)
             if start is not None:
                 tries.append(
                     fit(

@@ -36,10 +36,9 @@ from torch import Tensor
 
 from inference.base.drawing import Answer
 from inference.base.progress import NoProgress, RichProgress
-from inference.base.structure import Method, Problem
+from inference.base.structure import Method, Problem, split_start
 from inference.bootstrap import BATCH_ELEMENTS
-from inference.engines.em import EM
-from inference.engines.em_many_data_sets import fit_sets, fits_sets
+from inference.engines.em import EM, fit_sets, fits_sets
 from inference.fitting.columns import as_fitted
 from inference.fitting.fit import fit
 from inference.fitting.problem import problem_of
@@ -291,7 +290,7 @@ class _Search:
         small = max((given, self._own(self.small, data, SMALL_STARTS, seed)), key=_objective)
         large = self._own(self.large, data, LARGE_STARTS - 1, seed)
         problem = problem_of(self.large.model, data, seed)
-        start = problem.structure.split_start(problem, small.params)
+        start = split_start(problem.structure, problem, small.params)
         if start is not None:
             split = self._from(
                 self.large, data, {name: value[0] for name, value in start.items()}, seed
@@ -335,7 +334,7 @@ class _Search:
         ]
         starts = []
         for problem, best in zip(problems, params, strict=True):
-            split = problem.structure.split_start(problem, best)
+            split = split_start(problem.structure, problem, best)
             num = LARGE_STARTS - (split is not None)
             start = problem.structure.start(problem, "spectral", num)
             assert start is not None  # layers have one

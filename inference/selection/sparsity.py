@@ -16,10 +16,9 @@ from typing import Any
 
 from torch import Tensor
 
-from inference.base.criteria import extended_bic
 from inference.base.outcome import ConvergenceWarning
 from inference.base.progress import NoProgress
-from inference.base.structure import Method
+from inference.base.structure import Method, num_possible_free, num_settled
 from inference.engines.em import EM, EMState
 from inference.fitting.columns import as_fitted
 from inference.fitting.fit import assemble, fit
@@ -27,6 +26,7 @@ from inference.fitting.problem import problem_of
 from inference.fitting.result import Fit
 from inference.programs.global_state import listening
 from inference.programs.program import Params
+from inference.structures.layers.choose_penalty import extended_bic
 from inference.structures.layers.penalty_grid import (
     climb_graphs,
     climb_penalties,
@@ -71,8 +71,8 @@ def ebic(result: Fit, gamma: float = 1.0, num_possible: int | None = None) -> fl
         else result.log_likelihood
     )
     structure = structure_of(result.model)
-    possible = structure.num_possible(result.params) if num_possible is None else num_possible
-    free, settled = result.num_parameters, structure.num_settled(result.params)
+    possible = num_possible_free(structure, result.params) if num_possible is None else num_possible
+    free, settled = result.num_parameters, num_settled(structure, result.params)
     return extended_bic(
         value,
         result.price,
@@ -237,7 +237,7 @@ def penalty_path(
         penalised = _one_by_one(model, data, penalties, method, num_restarts, seed, warm)
     if polished is None:
         polished = [polish(result, data) for result in penalised]
-    possible = structure_of(model).num_possible(polished[0].params)
+    possible = num_possible_free(structure_of(model), polished[0].params)
     scores = tuple(ebic(result, gamma, possible) for result in polished)
     return Path(
         tuple(penalties), tuple(polished), tuple(penalised), scores, scores.index(min(scores))

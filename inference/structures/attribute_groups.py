@@ -1,6 +1,4 @@
-"""Attributes in several groups: each group's rows by the steps of one group, statistics of the
-items added up, laws apart.
-"""
+"""Attributes in several groups: steps of each group, shared statistics of the items."""
 
 from __future__ import annotations
 
@@ -12,7 +10,13 @@ import torch
 from torch import Tensor
 
 from inference.base.steps import EStep, Steps, add_statistics
-from inference.base.structure import Recommendation, Structure
+from inference.base.structure import (
+    Capability,
+    Recommendation,
+    Structure,
+    more_starts,
+    num_density_items,
+)
 from inference.engines.em import EM
 from inference.engines.saem import SAEM
 from inference.programs.program import Params, Program
@@ -43,8 +47,7 @@ class GroupedStatistics:
 
 @dataclass(frozen=True, eq=False)
 class GroupedSteps(Steps[GroupedStatistics]):
-    """Both halves of EM: the E-step of one group for each, one M-step of the items for all, and one
-    of the attributes for each.
+    """Halves of EM: E-step by group, one M-step of items, one of attributes by group.
 
     Args:
         model: the model of all groups.
@@ -132,17 +135,16 @@ class AttributeGroupsStructure(Structure):
         return 1
 
     @property
-    def takes_blocks(self) -> bool:  # type: ignore[override]
-        """Where items are read from sums alone."""
-        return bool(self.model.layer().response.is_canonical)
+    def capabilities(self) -> frozenset[Capability]:  # type: ignore[override]
+        """Blocks where items are read from sums alone."""
+        is_summed = self.model.layer().response.is_canonical
+        return frozenset({Capability.BLOCKS} if is_summed else set())
 
     def observed_sites(self) -> tuple[str, ...]:
         return (str(self.model.layer().child),)
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
-        """Of all rows as one group, each version with its item's parameters and each group with the
-        law of all.
-        """
+        """Start from all rows as one group, copied to each version and group."""
         model = self.model.model
         layer, root = model.layers()[0], model.root_law()
         build = spectral_start if init == "spectral" else random_start
@@ -172,11 +174,6 @@ class AttributeGroupsStructure(Structure):
             name: found[name].unsqueeze(1).repeat_interleave(num_groups, 1) for name in root.sites()
         }
 
-    def more_starts(self, problem: Problem, init: str, num_starts: int, batch: int) -> Params:
-        """The first of the spectral ones is the same in every batch: later batches go without."""
-        found = self.start(problem, init, num_starts + (batch > 0))
-        return {name: value[-num_starts:] for name, value in found.items()}
-
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps[Any]:
         return GroupedSteps.build(self.model, problem.data, chunk_elements, num_inner)
 
@@ -186,9 +183,7 @@ class AttributeGroupsStructure(Structure):
         return log_likelihood.double().cpu(), (log_likelihood + log_prior).double().cpu()
 
     def canonical(self, params: Params) -> Params:
-        """Values of the attributes named so that their effects sum to a positive number, in every
-        group alike.
-        """
+        """Name values of attributes by a positive sum of effects, in every group alike."""
         layer, root = self.model.layer(), self.model.model.root_law()
         laws = []
         for g in range(len(self.model.groups)):
@@ -216,9 +211,7 @@ class AttributeGroupsStructure(Structure):
         return self.model.model, out
 
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params:
-        """A table like the data: rows of the groups that they have, with their gaps, and the number
-        of the group last.
-        """
+        """Simulate a table with the groups and gaps of the data, the group's number last."""
         table = self.model.check_data(data, for_fit=False)[0]
         items, number = self.model.split(table)
         own, out = self.model.of_versions(), torch.full_like(items, torch.nan)
@@ -231,9 +224,7 @@ class AttributeGroupsStructure(Structure):
         return {self.observed_sites()[0]: torch.cat([joined, table[:, -1:].to(joined)], -1)}
 
     def _joined(self, versions: Tensor) -> Tensor:
-        """Answers to the items (N, J) from those to their versions (N, V), of which a row has
-        one.
-        """
+        """Answers to the versions (N, V) from answers to the items (N, J)."""
         columns = [
             [v for v, (item, _) in enumerate(self.model.versions) if item == j]
             for j in range(self.model.num_items)
@@ -245,9 +236,7 @@ class AttributeGroupsStructure(Structure):
         )
 
     def as_tables(self, program: Program, values: Params) -> dict[str, Tensor]:
-        """The items, whether they come as their versions or as a table whose last column is the
-        group's number.
-        """
+        """Tables of the items, from their versions or a table with the group last."""
         site = self.observed_sites()[0]
         found, number = values[site], program.args[0][..., -1]
         is_table = found.shape[-1] == self.model.num_items + 1 and bool(
@@ -255,10 +244,7 @@ class AttributeGroupsStructure(Structure):
         )
         return {site: found[..., :-1] if is_table else self._joined(found)}
 
-    def num_densities(self, num_items: int) -> int:
-        return num_densities(self.model.model.response, self.model.num_items)
-
-    def num_free(self, params: Params) -> int:
+    def num_free(self, params: Params, problem: Problem | None = None) -> int:
         """Loadings that are exactly zero are not counted."""
         layer, root = self.model.layer(), self.model.model.root_law()
         others = [
@@ -277,3 +263,17 @@ class AttributeGroupsStructure(Structure):
         if allowed is None and self.model.layer().num_parents > MAX_ENUMERATED:
             return Recommendation(SAEM(), num_restarts=FEW_STARTS)
         return Recommendation(EM(), num_restarts=FEW_STARTS, search=PRODUCT_SEARCH)
+
+
+@more_starts.register(AttributeGroupsStructure)
+def _(
+    structure: AttributeGroupsStructure, problem: Problem, init: str, num_starts: int, batch: int
+) -> Params:
+    """The first of the spectral ones is the same in every batch: later batches go without."""
+    found = structure.start(problem, init, num_starts + (batch > 0))
+    return {name: value[-num_starts:] for name, value in found.items()}
+
+
+@num_density_items.register(AttributeGroupsStructure)
+def _(structure: AttributeGroupsStructure, num_items: int) -> int:
+    return num_densities(structure.model.model.response, structure.model.num_items)

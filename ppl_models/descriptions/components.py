@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from torch import Tensor
@@ -44,12 +45,12 @@ class MixtureComponents:
     units: Units | None = None
     covariates: Covariates | None = None
 
-    @property
+    @cached_property
     def family(self) -> ResponseFamily:
         """Response family of the items; Normal where the distribution is one of whole rows."""
         return Normal() if isinstance(self.component, RowLaw) else self.component
 
-    @property
+    @cached_property
     def scaled(self) -> tuple[bool, ...]:
         """Mask of the items with units: those that are normal on the scale of the data."""
         blocks = self.family.blocks(self.num_items)
@@ -59,7 +60,7 @@ class MixtureComponents:
             for _ in range(self.num_items)[columns]
         )
 
-    @property
+    @cached_property
     def item_units(self) -> Units:
         """Centre and width of every item."""
         own = self.units if self.units is not None else ((0.0, 1.0),) * self.num_items
@@ -68,12 +69,12 @@ class MixtureComponents:
             for unit, is_scaled in zip(own, self.scaled, strict=True)
         )
 
-    @property
+    @cached_property
     def widths(self) -> tuple[float, ...]:
         """Unit widths of all items."""
         return tuple(width for _, width in self.item_units)
 
-    @property
+    @cached_property
     def limits(self) -> tuple[tuple[float, float], ...]:
         """Both ends of the interval of each predictor or mean, of the items that have one."""
         tabled = [
@@ -90,7 +91,7 @@ class MixtureComponents:
             if not is_table
         )
 
-    @property
+    @cached_property
     def variance_units(self) -> tuple[float, ...]:
         """Unit of each variance: the squared width of its item; 1 for a size."""
         blocks = [
@@ -104,7 +105,7 @@ class MixtureComponents:
             for width in self.widths[columns]
         )
 
-    @property
+    @cached_property
     def variance_limits(self) -> tuple[tuple[float, float], ...]:
         """Both ends of the interval of each variance or size, of the items that have one."""
         low, high = VARIANCE_RANGE

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import torch
@@ -110,6 +111,19 @@ class LayerPart(NamedTuple):
         return bool(self.family.category_names(self.num_items))
 
 
+@lru_cache(maxsize=256)
+def _parts(response: ResponseFamily, num_items: int) -> tuple[LayerPart, ...]:
+    out, row, gap = [], 0, 0
+    families = zip(response.blocks(num_items), response.predictors(num_items), strict=True)
+    for (family, items, dispersion), statistics in families:
+        size = items.stop - items.start
+        rows = slice(row, row + family.num_linear(size))
+        gaps = slice(gap, gap + family.num_thresholds(size))
+        out.append(LayerPart(family, items, rows, statistics, dispersion, gaps))
+        row, gap = rows.stop, gaps.stop
+    return tuple(out)
+
+
 def _places(parts: Sequence[LayerPart]) -> tuple[list[int], list[int], list[int]]:
     """Children, statistics and items of some parts, by number."""
     slices = [
@@ -189,37 +203,16 @@ class GeneralizedLinearLayer:
     items: int | None = None
     thresholds: str | None = None
 
-    @property
+    @cached_property
     def num_items(self) -> int:
         """Number of items of the response family."""
         return self.num_children if self.items is None else self.items
 
     def parts(self) -> list[LayerPart]:
         """The items by their families, from left to right."""
-        out, row, gap = [], 0, 0
-        for (family, items, dispersion), statistics in zip(
-            self.response.blocks(self.num_items),
-            self.response.predictors(self.num_items),
-            strict=True,
-        ):
-            rows, gaps = (
-                number(items.stop - items.start)
-                for number in (family.num_linear, family.num_thresholds)
-            )
-            out.append(
-                LayerPart(
-                    family,
-                    items,
-                    slice(row, row + rows),
-                    statistics,
-                    dispersion,
-                    slice(gap, gap + gaps),
-                )
-            )
-            row, gap = row + rows, gap + gaps
-        return out
+        return list(_parts(self.response, self.num_items))
 
-    @property
+    @cached_property
     def tabled(self) -> bool:
         """Categorical items among the children."""
         return any(part.tabled for part in self.parts())
@@ -297,7 +290,7 @@ class GeneralizedLinearLayer:
             else values[torch.tensor(self.item_of(), device=values.device)]
         )
 
-    @property
+    @cached_property
     def num_features(self) -> int:
         """Columns of the loadings: the parents, or the products of them that have a coefficient."""
         return self.num_parents if self.terms is None else len(self.terms)
@@ -320,20 +313,20 @@ class GeneralizedLinearLayer:
             loadings[..., group.items.unsqueeze(-1), group.columns] = own[..., 1:]
         return intercepts, loadings
 
-    @property
+    @cached_property
     def edges(self) -> Tensor | None:
         """Edges, bool (num_children, num_parents); None where the graph is not given."""
         if self.terms is None or self.graph is None:
             return self.graph
         return (self.graph.double() @ self.terms.double()) > 0
 
-    @property
+    @cached_property
     def item_edges(self) -> Tensor | None:
         """The same of the items, bool (num_items, num_parents)."""
         edges = self.edges
         return None if edges is None else self.by_item(edges)
 
-    @property
+    @cached_property
     def form(self) -> Literal["additive", "dina", "gdm"]:
         """Form of the dependence on parents: main effects, conjunction, or interactions."""
         if self.terms is None or self.graph is None:

@@ -42,28 +42,43 @@ def pairwise_dot(left: Tensor, right: Tensor) -> Tensor:
     ndim = max(left.dim(), right.dim())
     left = left.reshape((1,) * (ndim - left.dim()) + left.shape)
     right = right.reshape((1,) * (ndim - right.dim()) + right.shape)
-    batch = range(ndim - 1)
-    rows = [d for d in batch if left.shape[d] > 1 and right.shape[d] == 1]
-    columns = [d for d in reversed(batch) if left.shape[d] == 1 and right.shape[d] > 1]
-    if not rows and not columns:
+    plan = _product_plan(left.shape, right.shape)
+    if plan is None:
         return (left * right).sum(-1)
-    if not rows:  # one side carries every batch dim: a matrix-vector product
-        return _ordered_dot(right, left, columns, rows)
-    return _ordered_dot(left, right, rows, columns)
+    swapped, order, left_shape, right_shape, shape, back = plan
+    if swapped:
+        left, right = right, left
+    a, b = left.permute(order).reshape(left_shape), right.permute(order).reshape(right_shape)
+    return (a @ b.mT).reshape(shape).permute(back)
 
 
-def _ordered_dot(left: Tensor, right: Tensor, rows: list[int], columns: list[int]) -> Tensor:
-    ndim = left.dim()
-    shared = [d for d in range(ndim - 1) if d not in rows and d not in columns]
+_Dims = tuple[int, ...]
+
+
+@lru_cache(maxsize=512)
+def _product_plan(
+    left: _Dims, right: _Dims
+) -> tuple[bool, _Dims, _Dims, _Dims, _Dims, _Dims] | None:
+    """Whether the sides change places, and the shapes of their matrix product and the way back."""
+    batch = range(len(left) - 1)
+    rows = [d for d in batch if left[d] > 1 and right[d] == 1]
+    columns = [d for d in reversed(batch) if left[d] == 1 and right[d] > 1]
+    if not rows and not columns:
+        return None
+    swapped = not rows  # one side carries every batch dim: a matrix-vector product
+    if swapped:
+        left, right, rows, columns = right, left, columns, rows
+    shared = [d for d in batch if d not in rows and d not in columns]
     order = shared + rows + columns
-    shape = [max(left.shape[d], right.shape[d]) for d in order]
-    num_rows = math.prod(left.shape[d] for d in rows)
-    num_columns = math.prod(right.shape[d] for d in columns)
-    shared_shape = [left.shape[d] for d in shared]
-    a = left.permute(*order, ndim - 1).reshape(*shared_shape, num_rows, left.shape[-1])
-    b = right.permute(*order, ndim - 1).reshape(*shared_shape, num_columns, right.shape[-1])
-    product = (a @ b.mT).reshape(shape)
-    return product.permute([order.index(d) for d in range(ndim - 1)])
+    shared_shape = [left[d] for d in shared]
+    return (
+        swapped,
+        (*order, len(batch)),
+        (*shared_shape, math.prod(left[d] for d in rows), left[-1]),
+        (*shared_shape, math.prod(right[d] for d in columns), right[-1]),
+        tuple(max(left[d], right[d]) for d in order),
+        tuple(order.index(d) for d in batch),
+    )
 
 
 @lru_cache(maxsize=64)

@@ -17,6 +17,7 @@ from inference import EM, Fit, StartsWarning, fit
 from inference.base.optima import rank_restarts
 from inference.base.progress import NoProgress
 from inference.base.starts import StartSearch
+from inference.base.structure import more_starts
 from inference.engines.em import EMState
 from inference.engines.start_search import search_starts
 from inference.fitting.problem import problem_of
@@ -141,7 +142,7 @@ def test_the_number_of_starts_is_bounded():
     problem = problem_of(MODEL, answers(), 0)
 
     def draw(batch: int) -> dict[str, Tensor]:
-        return problem.structure.more_starts(replace(problem, seed=batch), "random", 4, batch)
+        return more_starts(problem.structure, replace(problem, seed=batch), "random", 4, batch)
 
     rule = StartSearch(batch=4, finalists=2, least=1000, cap=12)
     capped = search_starts(rule, EM(max_iterations=200), problem, draw, NoProgress(), None)

@@ -9,7 +9,7 @@ import torch
 from zoo.row import Row
 from zoo.table import ZOO, simulated
 
-from inference.base.structure import Structure
+from inference.base.structure import drawn_together
 from inference.fitting.problem import problem_of
 from inference.programs.global_state import quiet
 from inference.structures.registry import structure_of
@@ -17,7 +17,7 @@ from inference.structures.registry import structure_of
 CONCERNED = [
     row
     for row in ZOO
-    if type(structure_of(row.model)).drawn_together is not Structure.drawn_together
+    if drawn_together.dispatch(type(structure_of(row.model))) is not drawn_together.dispatch(object)
 ]
 
 
@@ -30,7 +30,7 @@ def test_rows_do_not_tell_classes_that_are_alike(row: Row) -> None:
         )  # the same gaps
     with quiet():  # of columns with one value, and sequences of one step
         problem, other = (problem_of(row.model, data, 0, True) for data in (first, second))
-    alike = problem.structure.drawn_together(problem, row.truth, 0.0)
+    alike = drawn_together(problem.structure, problem, row.truth, 0.0)
     assert alike is not None
     assert {name: value.shape for name, value in alike.items()} == {
         name: value.shape for name, value in row.truth.items()

@@ -44,9 +44,8 @@ def poor_starts(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(MixtureStructure, "start", alike)
     monkeypatch.setattr(
-        MixtureStructure,
-        "more_starts",
-        lambda self, problem, init, num, batch: alike(self, problem, init, num),
+        "inference.fitting.fit.more_starts",
+        lambda structure, problem, init, num, batch: alike(structure, problem, init, num),
     )
 
 
@@ -76,7 +75,7 @@ def test_a_size_below_a_smaller_one_is_fitted_from_it(monkeypatch):
 def test_a_size_that_stays_below_is_said(monkeypatch):
     x = counts()
     poor_starts(monkeypatch)
-    monkeypatch.setattr(MixtureStructure, "split_start", lambda self, problem, smaller: None)
+    monkeypatch.setattr("inference.selection.growing.split_start", lambda *_: None)
     with pytest.warns(
         StartsWarning, match="size 3 came out at a log-likelihood of .* below the .* of size 2"
     ):

@@ -16,6 +16,7 @@ from scipy import stats
 from support.option_sequences import case
 
 from inference import EM, DegenerateWarning, Laplace, fit
+from inference.base.structure import split_start
 from inference.fitting.problem import problem_of
 from inference.selection import likelihood_ratio_test
 from inference.selection.likelihood_ratio import _Search, simulated_like
@@ -231,14 +232,14 @@ def test_the_largest_class_is_split(component):
     model = Mixture(3, component, num_items=data.shape[1])
     smaller = fit(Mixture(2, component, num_items=data.shape[1]), data, QUICK, num_restarts=3)
     problem = problem_of(model, data, 0)
-    start = problem.structure.split_start(problem, smaller.params)
+    start = split_start(problem.structure, problem, smaller.params)
     assert start is not None
     first = {name: value[0] for name, value in start.items()}
     found = fit(model, data, EM(max_iterations=5), init=first)
     best = fit(model, data, QUICK, num_restarts=10)
     assert found.log_likelihood > smaller.log_likelihood
     assert found.log_likelihood > best.log_likelihood - 5
-    assert problem.structure.split_start(problem, best.params) is None  # not one less
+    assert split_start(problem.structure, problem, best.params) is None  # not one less
 
 
 def test_a_latent_is_split_in_any_layer():
@@ -246,7 +247,7 @@ def test_a_latent_is_split_in_any_layer():
     for sizes in ((4, 1), (3, 2)):
         data = bits(60, 9)
         problem = problem_of(DeepDiscreteEncoder(9, sizes), data, 0)
-        start = problem.structure.split_start(problem, small.params)
+        start = split_start(problem.structure, problem, small.params)
         assert start is not None
         shapes = {name: tuple(value.shape[1:]) for name, value in start.items()}
         like = problem.structure.start(problem, "random", 1)
@@ -254,7 +255,7 @@ def test_a_latent_is_split_in_any_layer():
         assert shapes == {name: tuple(value.shape[1:]) for name, value in like.items()}
         assert torch.allclose(start["loadings_1"][0].sum(-1), small.params["loadings_1"].sum(-1))
     problem = problem_of(DeepDiscreteEncoder(9, (5, 1)), bits(60, 9), 0)
-    assert problem.structure.split_start(problem, small.params) is None
+    assert split_start(problem.structure, problem, small.params) is None
 
 
 # ---------------------------------------------------------------- calibration

@@ -13,6 +13,7 @@ from support.designed_items import BOUND, data_of
 
 from inference import EM, fit
 from inference.alignment import align
+from inference.base.structure import num_possible_free
 from inference.metrics import graph_accuracy, mean_squared_error
 from inference.programs.program import Program
 from inference.selection import ebic, penalty_path
@@ -35,7 +36,7 @@ def test_ebic_is_its_formula():
     graph = np.kron(np.eye(6), np.ones((3, 1))).astype(int).tolist()
     model = DeepDiscreteEncoder(18, (6,), Poisson(), graphs=(graph,), bound=BOUND)
     result = fit(model, x, EM(max_iterations=5))
-    assert structure_of(model).num_possible(result.params) == 6 + 18 + 18
+    assert num_possible_free(structure_of(model), result.params) == 6 + 18 + 18
     params = dict(result.params)
     params["loadings_1"] = params["loadings_1"].clone()
     params["loadings_1"][:6] = 0.0

@@ -12,12 +12,15 @@ from zoo.table import NUM_RESTARTS, WITH_LOCAL, close, data_of, near, simulated
 from inference import EM, OnlineEM, RowBlocks, fit
 from inference.base.progress import NoProgress
 from inference.base.steps import summed_statistics
+from inference.base.structure import Capability
 from inference.fitting.problem import problem_of, problem_of_blocks
 from inference.structures.factorization.factorize import Factorize
 from inference.structures.registry import structure_of
 
-IN_BLOCKS = [row for row in WITH_LOCAL if structure_of(row.model).takes_blocks]
-SOLVED = [row for row in WITH_LOCAL if structure_of(row.model).solves_blocks]
+IN_BLOCKS = [row for row in WITH_LOCAL if Capability.BLOCKS in structure_of(row.model).capabilities]
+SOLVED = [
+    row for row in WITH_LOCAL if Capability.LOCAL_BLOCKS in structure_of(row.model).capabilities
+]
 
 
 @pytest.mark.parametrize("row", IN_BLOCKS, ids=lambda row: row.name)

@@ -86,13 +86,13 @@ class ItemLaw(ComponentLaw):
     probabilities.
     """
 
-    @property
+    @cached_property
     def family(self) -> ResponseFamily:
         """Of the items."""
         assert isinstance(self.about.component, ResponseFamily)
         return self.about.component
 
-    @property
+    @cached_property
     def site(self) -> str:  # type: ignore[override]
         return "probabilities" if self._tabled.all() else "predictors"
 
@@ -207,7 +207,7 @@ class ItemLaw(ComponentLaw):
                 out[own] = items.spread(items.total(variances[own]))
         return out
 
-    @property
+    @cached_property
     def equation(self) -> str:  # type: ignore[override]
         families = dict.fromkeys(
             type(part).__name__ for part, _, _ in self.family.blocks(self.about.num_items)
@@ -219,9 +219,7 @@ class ItemLaw(ComponentLaw):
         return self.family.statistic(x), None if mask is None else self.family.spread(mask)
 
     def _places(self, data: Tensor) -> tuple[Tensor, Tensor | None] | None:
-        """Where the category of every entry stands among the statistics, and which entries are
-        there; None where one-hot vectors are as quick.
-        """
+        """Places of categories among the statistics, and their mask; None if too few."""
         if (
             not isinstance(self.family, Categorical)
             or data.dim() != 2
@@ -345,9 +343,7 @@ class ItemLaw(ComponentLaw):
         return new
 
     def _predictors(self, sums: Tensor, means: Tensor, empty: Tensor, params: Params) -> Params:
-        """Predictors of all items without a table, and thresholds where ordinal items have a link;
-        sums, means and ``empty`` (R, K, P).
-        """
+        """Predictors of items without a table, and thresholds under a link, from sums (R, K, P)."""
         new, (low, high) = params["predictors"].clone(), ends(self.about.limits, means)
         linear = self.family.linearise(means, MEAN_EPSILON)
         before = params.get("thresholds", new.new_zeros(*new.shape[:-2], 0))
@@ -381,9 +377,7 @@ class ItemLaw(ComponentLaw):
         )
 
     def _probabilities(self, counts: Tensor, totals: Tensor, before: Tensor) -> Tensor:
-        r"""The mode of the Dirichlet posteriors, :math:`(n_h + \alpha - 1) / (n + C (\alpha - 1))`;
-        as before where there is no row and a flat prior.
-        """
+        r"""Mode of Dirichlet posteriors, :math:`(n_h + \alpha - 1) / (n + C (\alpha - 1))`."""
         tables = self._tables(counts)
         excess = (
             torch.tensor(
@@ -401,7 +395,7 @@ class ItemLaw(ComponentLaw):
     def of_sums(self) -> bool:
         return not self._sized
 
-    @property
+    @cached_property
     def _sized(self) -> list[int]:
         """Columns of negative binomial items."""
         blocks = self.family.blocks(self.about.num_items)
@@ -559,9 +553,7 @@ class ItemLaw(ComponentLaw):
     def _category_scores(
         family: Categorical, x: Tensor, eta: Tensor, rng: np.random.Generator
     ) -> np.ndarray:
-        """Normal scores of chances drawn between those of the categories up to the one before, and
-        up to the one seen, (N, K, J).
-        """
+        """Normal scores of chances drawn between cumulative category probabilities, (N, K, J)."""
         from scipy.special import ndtri
 
         items = family.segments(x.shape[-1], x.device)
@@ -595,9 +587,7 @@ class ItemLaw(ComponentLaw):
 
 
 def _sizes(values: Tensor, shares: Tensor, eta: Tensor, size: Tensor) -> Tensor:
-    """Sizes (R, K) of one item: counts (N,) or (R, N), responsibilities (R, K, N), log means and
-    sizes now, both (R, K).
-    """
+    """Sizes (R, K) of one item: counts ([R], N), responsibilities (R, K, N), log means (R, K)."""
     if values.dim() == 2:  # every restart has rows of its own
         return torch.cat(
             [

@@ -1,12 +1,10 @@
-"""What a law of the components of a mixture gives: densities, the two halves of EM, starts, free
-parameters, noise.
-"""
+"""Interface of component distributions: densities, EM, starts, free parameters, noise."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -67,15 +65,11 @@ class ComponentLaw:
         return True
 
     def statistic(self, data: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The columns that means are taken of, and which entries are there (None if all), each as
-        ``data``.
-        """
+        """Columns that means are taken of, and the mask of entries (None if all are there)."""
         return data, None
 
     def centre(self, data: Tensor) -> Tensor:
-        """The mean of these columns over rows (N, J), about which sums are taken, or variances
-        would drown in rounding.
-        """
+        """Mean of these columns over rows (N, J), about which sums are taken against rounding."""
         return self.statistic(data)[0].mean(0)
 
     def scales(self, data: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -87,9 +81,7 @@ class ComponentLaw:
         return data.new_zeros(0)
 
     def floor(self, data: Tensor, weights: Tensor | None = None) -> Tensor:
-        """The least variance of every column that has one, (D,): a share of its scale, inside the
-        interval of variances.
-        """
+        """Least variance of every column that has one, (D,): a share of its scale."""
         scales = self.scales(data, weights)
         return (
             (self.about.variance_floor * scales).clamp(*ends(self.about.variance_limits, scales))
@@ -119,8 +111,7 @@ class ComponentLaw:
         raise NotImplementedError
 
     def m_step(self, statistics: Any, counts: Tensor, params: Params, floor: Tensor) -> Params:
-        """New values of the law's parameters, (R, ...), not worse for the expected log-posterior
-        than ``params``.
+        """Update parameters (R, ...) so that the expected log-posterior does not fall.
 
         Args:
             statistics: as above; counts: (R, K).
@@ -146,8 +137,7 @@ class ComponentLaw:
         return self.m_step(total.total(), responsibilities.mT.sum(-1), blank, floor)
 
     def moved(self, params: Params, centres: Tensor, widths: Tensor) -> Params:
-        r"""The law of :math:`c_j + w_j x_j` where these parameters, of any leading dims, are that
-        of x.
+        r"""Parameters of :math:`c_j + w_j x_j` from those of x, with any leading dims.
 
         Args:
             centres, widths: c and w, each (J,); 0 and 1 for an item that has no units of its own.
@@ -155,8 +145,7 @@ class ComponentLaw:
         raise NotImplementedError
 
     def expected_rows(self, params: Params, shares: Tensor) -> Tensor:
-        """Every entry as one expects it of rows with these chances of the components, (..., J); of
-        an item with categories the code of the most probable.
+        """Expected entries given chances of the components, (..., J); the modal code of categories.
 
         Args:
             params: (K, ...); shares: (..., K).
@@ -164,8 +153,7 @@ class ComponentLaw:
         raise NotImplementedError
 
     def completed_rows(self, params: Params, shares: Tensor, data: Tensor) -> Tensor:
-        """As :meth:`expected_rows`, and where entries of a row are missing as one expects them of
-        the others.
+        """Expected rows with missing entries conditional on those that are there.
 
         Args:
             params: (K, ...); shares: (N, K); data: (N, J).
@@ -173,8 +161,7 @@ class ComponentLaw:
         return self.expected_rows(params, shares)
 
     def patterns(self, data: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor] | None:
-        """The distinct rows (P, J) and how many rows are like each, (P,); None where there is
-        little to merge.
+        """Distinct rows (P, J) and their counts (P,); None where there is little to merge.
 
         Args:
             data, weights: as :meth:`scales`.
@@ -186,9 +173,7 @@ class ComponentLaw:
         return params[self.site]
 
     def variances_at_start(self, variances: Tensor) -> Tensor:
-        """What columns are divided by, for starts, from their variances: its root makes the columns
-        of :meth:`statistic` comparable.
-        """
+        """Variances that columns are divided by for starts, so that statistics are comparable."""
         return variances
 
     def num_free(self, params: Params) -> int:
@@ -257,9 +242,7 @@ class ComponentLaw:
         raise ValueError("category_chances: a mixture with categorical items was expected")
 
     def as_numbers(self, table: Tensor) -> Tensor:
-        """A table of items (..., J) with indicators of all categories but the first in place of
-        codes, NaN where missing.
-        """
+        """Table of items (..., J) with indicators of all categories but the first."""
         return table
 
     def num_densities(self, num_items: int) -> int:
@@ -288,9 +271,7 @@ class ComponentLaw:
         return True
 
     def cells(self, params: Params, data: Tensor, responsibilities: Tensor) -> Cells | None:
-        """Weights and log-probabilities of the distinct rows, where all items are discrete and
-        complete.
-        """
+        """Weights and log-probabilities of distinct rows, where items are discrete and complete."""
         return None
 
 
@@ -310,12 +291,13 @@ def outer_products(weight: Tensor, t: Tensor) -> Tensor:
         products: Tensor = weight.unsqueeze(-2) * t.mT.unsqueeze(1) @ t.unsqueeze(1)
         return products
     j = t.shape[1]
-    return (weight @ (t.unsqueeze(-1) * t.unsqueeze(-2)).flatten(1)).unflatten(-1, (j, j))
+    return cast(
+        Tensor, (weight @ (t.unsqueeze(-1) * t.unsqueeze(-2)).flatten(1)).unflatten(-1, (j, j))
+    )
 
 
 def whitened(factor: Tensor, means: Tensor, data: Tensor) -> Tensor:
-    """Rows less their component's mean, times a factor L of its precision L L^T, so that squares
-    sum to distances.
+    """Whiten rows about their component's mean by a factor L of its precision L L^T.
 
     Args:
         factor: ([R], K, J, J); means: ([R], K, J); data: (N, J), or (R, N, J).

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 import torch
@@ -92,9 +93,7 @@ class FullLaw(ComponentLaw):
         return shares @ self.means(params)
 
     def inverse_spread(self, params: Params) -> Tensor:
-        """What is large in a direction in which a component has collapsed, in units of one over a
-        variance, (K, J, J).
-        """
+        """Matrices that are large in a direction of collapse, in inverse variances, (K, J, J)."""
         return params["precisions"]
 
     def faults(
@@ -235,9 +234,7 @@ class NormalLaw(FullLaw):
         return out
 
     def normal_scales(self, params: Params) -> NormalScales:
-        """Variances of the columns, and those that are left when a column is regressed on the
-        others, one over a precision.
-        """
+        """Variances of the columns, and those left by regressing each column on the others."""
         k, j = params["means"].shape
         number = torch.arange(k * j).reshape(k, j)
         precisions = torch.full((k, j, j), -1).diagonal_scatter(k * j + number, dim1=-2, dim2=-1)
@@ -294,8 +291,7 @@ def _at(params: Params, restart: int, keep: bool = False) -> Params:
 
 
 def _completed(params: Params, data: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows of one pattern with conditional means in their gaps, (..., K, n, J), and the conditional
-    covariances, zero elsewhere, (..., K, J, J).
+    """Conditional means in the gaps, (..., K, n, J), and covariances, (..., K, J, J).
 
     Args:
         params: (..., K, ...); data: (n, J); seen: which entries are there, (J,).
@@ -323,7 +319,7 @@ def posterior_precisions(scatter: Tensor, number: Tensor, ridge: Tensor) -> Tens
         ridge: of the prior, (J,).
     """
     inverse = torch.linalg.inv((scatter + scatter.mT) / 2 + torch.diag(ridge))
-    return number.unsqueeze(-1) * (inverse + inverse.mT) / 2
+    return cast(Tensor, number.unsqueeze(-1) * (inverse + inverse.mT) / 2)
 
 
 def rests_on(few: Tensor, counts: Tensor) -> tuple[str, ...]:

@@ -1,5 +1,4 @@
-r"""Ordinal items under a link: one location a class and item, and thresholds that all classes
-share.
+r"""Ordinal items under a link: locations by class and item, thresholds shared by all classes.
 
 With expected counts :math:`n_{kh}` of category h in class k, :math:`Q = \sum_{kh} n_{kh} \log
 P_h(\eta_k, \tau)` is concave in locations and thresholds (log-concave links). A step of Fisher
@@ -14,6 +13,8 @@ which is Newton's for adjacent categories, and is halved until Q does not fall.
 """
 
 from __future__ import annotations
+
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -30,8 +31,7 @@ ROUNDING = 1e-14  # of a value, by which two may differ that are the same
 def maximise_ordinal(
     family: Ordinal, counts: Tensor, locations: Tensor, thresholds: Tensor, bound: float
 ) -> tuple[Tensor, Tensor]:
-    """Locations (R, K, J) and thresholds (R, sum of C_j - 2), item by item at least as good as
-    those given.
+    """Maximise locations (R, K, J) and thresholds (R, sum of C_j - 2), item by item.
 
     Args:
         family: of the items, with a link.
@@ -101,24 +101,20 @@ def _maximise_item(
 
 
 def _halved(value, inside, point: Tensor, step: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
-    """The longest of the step and its halves that does not lower the value; the point itself where
-    none does.
-    """
+    """Longest of the step and its halves that does not lower the value, or the point itself."""
     before = value(point)
     before = before - ROUNDING * (1 + before.abs())
     best = inside(point + step.nan_to_num(0.0, 0.0, 0.0))
     for _ in range(NUM_HALVINGS):
         worse = ~(value(best) >= before)  # also true where it is no number
         if not worse.any():
-            return best
+            return cast(Tensor, best)
         best = torch.where(worse.unsqueeze(-1), (point + best) / 2, best)
     return torch.where((value(best) >= before).unsqueeze(-1), best, point)
 
 
 def _guess(family: Ordinal, counts: Tensor) -> Tensor:
-    """Locations from the shares of the lowest category, thresholds from those of all classes
-    together, (R, K + C - 2).
-    """
+    """Locations and thresholds (R, K + C - 2) from shares of the categories."""
     seen = counts + 0.5
     if family.link == "adjacent":
         location = (seen[..., 1] / seen[..., 0]).log()

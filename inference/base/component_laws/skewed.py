@@ -1,5 +1,4 @@
-r"""Skew-normal components: EM by a latent half-normal of every row (S. Pyne et al. 2009,
-doi:10.1073/pnas.0903028106).
+r"""Skew-normal components: EM by half-normal latents (doi:10.1073/pnas.0903028106).
 
 Given its component, :math:`x = \mu + \delta |u| + e`; with :math:`M^2 = 1/(1 + \delta^\top \Lambda
 \delta)`, :math:`m = M^2 \delta^\top \Lambda (x - \mu)` and :math:`h = \phi(m/M) / \Phi(m/M)` one
@@ -14,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 import torch
@@ -73,12 +73,15 @@ class SkewNormalLaw(FullLaw):
             - 0.5 * shrink.log()
             - log_two_pi(self.about.num_items, data)
         )
-        return (constant - distance / 2 + torch.special.log_ndtr(along / shrink.sqrt())).movedim(
-            0, -2
+        return cast(
+            Tensor,
+            (constant - distance / 2 + torch.special.log_ndtr(along / shrink.sqrt())).movedim(
+                0, -2
+            ),
         )
 
     def hidden(self, params: Params, data: Tensor) -> tuple[Tensor, Tensor]:
-        """m and M of every row, each ([R], N, K)."""
+        """Location m and scale M of every row, each ([R], N, K)."""
         direction = (params["precisions"] @ params["skews"].unsqueeze(-1)).squeeze(
             -1
         )  # ([R], K, J)
@@ -189,7 +192,7 @@ class SkewNormalLaw(FullLaw):
         covariance = torch.linalg.inv(params["precisions"]) + (
             1 - HALF_NORMAL**2
         ) * skews.unsqueeze(-1) * skews.unsqueeze(-2)
-        return torch.linalg.inv(covariance)
+        return cast(Tensor, torch.linalg.inv(covariance))
 
     @property
     def num_scores(self) -> int:

@@ -1,5 +1,4 @@
-r"""Multivariate Student t components: ECME by a latent scale of every row (Peel and McLachlan 2000,
-doi:10.1023/A:1008981510081).
+r"""Student t components: ECME (Peel and McLachlan 2000, doi:10.1023/A:1008981510081).
 
 Given its component, a row is :math:`N(\mu, \Lambda^{-1} / u)` with :math:`u \sim
 \mathrm{Gamma}(\nu/2, \nu/2)`, so that with :math:`d = (x - \mu)^\top \Lambda (x - \mu)` one expects
@@ -133,16 +132,15 @@ class TLaw(FullLaw):
         return params["precisions"] * ((nu - 2) / nu)[:, None, None]
 
     def at_bound(self, params: Params) -> list[str]:
-        """Of degrees of freedom the lower end alone: at the upper one the law is normal, which is
-        no fault.
-        """
+        """Degrees of freedom at their lower end; at the upper one the distribution is normal."""
         low = (params["freedom"] <= 1.001 * FREEDOM[0]).nonzero().tolist()
         return [*super().at_bound(params), *(f"freedom{index}" for index in low)]
 
     def scores(self, params: Params, data: Tensor, rng: np.random.Generator) -> np.ndarray:
-        r"""One column after the other (Rosenblatt 1952, doi:10.1214/aoms/1177729394): given those
-        before it, a column of a t law is one of more degrees of freedom, :math:`e_j \{(\nu +
-        \sum_{i<j} e_i^2) / (\nu + j - 1)\}^{-1/2} \sim t_{\nu + j - 1}`.
+        r"""Scores of each column given those before (doi:10.1214/aoms/1177729394).
+
+        A column of a t distribution given those before it has more degrees of freedom:
+        :math:`e_j \{(\nu + \sum_{i<j} e_i^2) / (\nu + j - 1)\}^{-1/2} \sim t_{\nu + j - 1}`.
         """
         from scipy.special import ndtri, stdtr
 

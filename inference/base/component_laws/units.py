@@ -1,6 +1,4 @@
-"""Mixtures and hidden Markov models in units in which their real columns have mean 0 and width 1,
-where engines work, and the way back.
-"""
+"""Mixtures and hidden Markov models in standardised units of their real columns."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ AT_ONCE = 2**20  # numbers of the rows
 
 
 def measured(model: Any, law: ComponentLaw, rows: Tensor, weights: Tensor | None = None) -> Any:
-    """The model in units that these rows (N, J), counted as often as weights (N,) say, suggest;
-    itself where it has units, or takes none.
-    """
+    """Set the model's units from rows (N, J) and weights (N,), where it takes any."""
     names = (
         {field.name for field in dataclasses.fields(model)}
         if dataclasses.is_dataclass(model)
@@ -35,8 +31,7 @@ def measured(model: Any, law: ComponentLaw, rows: Tensor, weights: Tensor | None
 def standard(
     problem: Problem, law: ComponentLaw, structure: Callable[[Any], Structure]
 ) -> Standard | None:
-    """The problem with standardised columns; None where its columns have no units, or a bound of
-    the user's own is in those of the data.
+    """Standardise the columns of a problem; None where they have no units or a bound is given.
 
     Args:
         problem: whose data have the items in their last dim, NaN where missing, infinite where
@@ -96,9 +91,7 @@ def _moved(law: ComponentLaw, params: Params, centres: Tensor, widths: Tensor) -
 
 
 def mixed_sizes(params: Params, apart: float) -> Params:
-    """Parameters whose dispersions lie ``apart`` times as far from their mean over the components:
-    an M-step of a negative binomial item moves from there, and no other does.
-    """
+    """Move dispersions to ``apart`` times their distance from the mean over components."""
     if "dispersion" not in params:
         return params
     sizes = params["dispersion"]

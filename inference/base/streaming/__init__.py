@@ -1,3 +1,1 @@
-"""Rows that are read block by block, from disk and by several processes, and sums over all of
-them.
-"""
+"""Rows read block by block, from disk and by several processes, and sums over them."""

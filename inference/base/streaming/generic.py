@@ -1,6 +1,4 @@
-"""Rows in blocks of a user's own program, which checks none: a program of some rows must say of
-them what it says of them among others.
-"""
+"""Row blocks for user programs, with a check that rows are conditionally independent."""
 
 from __future__ import annotations
 
@@ -29,8 +27,7 @@ TRIAL_ROWS = 64
 
 
 class ProgramRows:
-    """How blocks of rows are given to a user's program, found out by running it on the first of
-    them.
+    """Row blocks as a user's program takes them, by a run on the first of them.
 
     A fit in blocks adds up log-likelihoods, which is right only if rows are independent given the
     parameters, and parameters and their priors the same whatever the rows. A program that takes a
@@ -52,8 +49,7 @@ class ProgramRows:
         self.names: tuple[str, ...] = ()
 
     def check_data(self, block: Any, for_fit: bool) -> tuple[Any, tuple[str, ...]]:
-        """A part of the rows as tensors, after the program has run on it; the sample of all rows,
-        for a fit, in the dtypes of all.
+        """Convert a part of the rows to tensors after a run of the program on it.
 
         Raises:
             ValueError: for rows that the program cannot take, or that it takes for more than rows.
@@ -123,9 +119,7 @@ class ProgramRows:
             )
 
     def _refuse_sums(self, program: Program) -> None:
-        """Refuse a log-likelihood of some rows that is not the sum of those of its parts, and a
-        prior that depends on rows.
-        """
+        """Refuse log-likelihoods that are no sums over rows, and priors that depend on rows."""
         table = program.args[0]
         count = min(TRIAL_ROWS, len(first_tensor(table)))
         if count < 2:

@@ -20,8 +20,7 @@ SAMPLE_ROWS = 20_000  # from which a fit starts
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class RowBlocks:
-    """Rows on disk, or wherever they lie, for a fit that never holds more than a few blocks of
-    them: ``fit(model, RowBlocks.of("answers.parquet"), EM())``.
+    """Rows on disk, or wherever they lie, of which a fit holds a few blocks at a time.
 
     Make one by :meth:`of`. It is iterated over block by block (arrays, tensors or data frames, as
     the source gives them), so that ``for block in blocks: fit.posterior_latents(block)`` asks a fit
@@ -101,8 +100,7 @@ class RowBlocks:
         return self.source.parts(self.begin, self.end, self.block_rows)
 
     def sample(self, num_rows: int = SAMPLE_ROWS, seed: int = 0) -> Any:
-        """Some of this process's rows, in memory and in their order, drawn without replacement: for
-        all that blocks cannot be asked.
+        """Sample this process's rows without replacement, in memory and in their order.
 
         The index of a data frame has the numbers of the rows, counted from 0 in the source.
 

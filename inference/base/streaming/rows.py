@@ -1,15 +1,16 @@
-"""Rows in blocks as a model takes them: checked on the first pass, a sample drawn, what a sample
-cannot say found out; then read again and again.
-"""
+"""Rows in blocks, checked and sampled on the first pass, then read again and again."""
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import hashlib
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -17,10 +18,8 @@ from torch import Tensor
 
 from inference.base.hashing import digest_of
 from inference.base.steps import RunningSum
-from inference.base.streaming.flatten import numbers_of, with_numbers
 from inference.base.streaming.generic import Look, ProgramRows
-from inference.base.streaming.malloc_trim import give_back
-from inference.base.streaming.processes import Processes
+from inference.base.streaming.processes import Processes, numbers_of, with_numbers
 from inference.base.streaming.row_blocks import SAMPLE_ROWS, RowBlocks, drawn_rows
 from inference.base.streaming.sources import joined_rows, num_rows_in, rows_at
 from inference.programs.data import checks_data
@@ -118,8 +117,7 @@ class CheckedRows:
         return replace(self, changes=(*self.changes, change), like=change(self.like), only=[])
 
     def summed(self, of_rows: Callable[[Any, Tensor | None], S]) -> S:
-        """What a function makes of rows, a tensor, dict or record of sums, added up over all rows
-        of all processes.
+        """Sum a function of rows, a tensor, dict or record, over all rows of all processes.
 
         One message goes around. An error in one process is raised in all of them.
 
@@ -134,8 +132,7 @@ class CheckedRows:
         return self.added(self.of_one(of_rows), lambda: self._own_sum(of_rows))
 
     def summed_at(self, of_rows: Callable[[slice, Any], S], layout: Any = None) -> S:
-        """As :meth:`summed`, of a function that is told where among this process's rows its rows
-        lie: what belongs to rows, such as their activities, stays with them.
+        """Sum a function of rows and of their place among this process's rows.
 
         Args:
             of_rows: of places of rows, and the rows.
@@ -156,9 +153,7 @@ class CheckedRows:
         return self.added(of_rows(slice(0, 1), self.like) if layout is None else layout, own_sum)
 
     def of_one(self, of_rows: Callable[[Any, Tensor | None], S]) -> S:
-        """What a function makes of one row: what fails on any row fails here, in all processes
-        alike.
-        """
+        """Apply a function to one row: errors of any row appear here, in all processes."""
         return of_rows(
             self.like, None if self.weights is None else torch.ones_like(self.weights[:1])
         )
@@ -253,7 +248,7 @@ def _mixed(x: np.ndarray) -> np.ndarray:
     """Steele, Lea and Flood's (2014, doi:10.1145/2660193.2660195) finaliser of SplitMix."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    return cast("np.ndarray", x ^ (x >> np.uint64(31)))
 
 
 # ---------------------------------------------------------------- files
@@ -286,8 +281,7 @@ def _refuse_changed(stamps: dict[Path, tuple[int, int]]) -> None:
 
 @dataclass
 class _Found:
-    """What the first pass keeps of one process's rows: those drawn, and for every column a lowest
-    and a highest entry, and a row with a gap.
+    """First pass over one process's rows: those drawn, and the extremes of every column.
 
     Args:
         drawn: of every block, numbers of the rows drawn, and the rows as they came.
@@ -308,9 +302,7 @@ class _Found:
     error: str | None = None
 
     def take_in(self, block: Any, data: Tensor, first: int, picked: np.ndarray) -> None:
-        """A block whose first row has the number ``first``; ``picked`` are numbers of rows to
-        keep.
-        """
+        """Take a block whose first row is number ``first``; ``picked`` are rows to keep."""
         self.draw(block, first, len(data), picked)
         if self.gap is None and bool((missing := data.isnan().flatten(1).any(1)).any()):
             row = int(missing.long().argmax())
@@ -358,8 +350,7 @@ def check_rows(
     weights: np.ndarray | None = None,
     refused: Refused | None = None,
 ) -> tuple[CheckedRows, Any, tuple[str, ...]]:
-    """Read all rows once, and check them by the model's rules; those of a user's program by running
-    it on them.
+    """Read all rows once, and check them by the model's rules or by running the program.
 
     Args:
         model: the program; blocks: this process's rows; seed: of the sample.
@@ -504,9 +495,7 @@ def _is_plain(block: Any, data: Tensor) -> bool:
 def _assembled(
     model: Any, told: list[_Found], num_rows: int
 ) -> tuple[Any, tuple[str, ...], np.ndarray]:
-    """The sample of all processes by the model's whole rules, those about columns among them, and
-    the numbers of its rows.
-    """
+    """Sample of all processes, checked by the model's whole rules, and its row numbers."""
     kept = [part for one in told for part in one.drawn]
     for sign in ("lowest", "highest") if told[0].lowest is not None else ():
         values, rows = (
@@ -537,3 +526,21 @@ def _assembled(
         tuple(names),
         sampled,
     )  # in one order of memory, so that sums have the same bits whatever the form of the rows
+
+
+def give_back() -> None:
+    """Return freed memory to the operating system (malloc_trim, Arrow's pool)."""
+    trim = _trim()
+    if trim is not None:
+        trim(0)
+    arrow: Any = sys.modules.get("pyarrow")
+    if arrow is not None:
+        arrow.default_memory_pool().release_unused()
+
+
+@functools.cache
+def _trim() -> Callable[[int], int] | None:
+    try:
+        return ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):  # another C library, or another system
+        return None

@@ -1,6 +1,4 @@
-"""Where rows lie: memory maps, parquet files and Arrow data sets, sliceable objects; each hands
-over consecutive parts and holds none.
-"""
+"""Sources of rows: memory maps, parquet and Arrow data, sliceable objects."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ class Source(Protocol):
         ...
 
     def parts(self, begin: int, end: int, size: int) -> Iterator[Any]:
-        """Rows ``begin`` to ``end``, at most ``size`` at a time, as an array, a tensor, a pandas
-        frame, or a dict of arrays.
-        """
+        """Yield rows ``begin`` to ``end``, at most ``size`` at a time."""
         ...
 
     def files(self) -> tuple[Path, ...]:
@@ -52,8 +48,7 @@ def is_lazy(data: Any) -> bool:
 
 
 def source_of(data: Any, columns: Sequence[str] | None = None) -> Source:
-    """The rows of a file, a memory map, an Arrow data set, a frame, of any object with a length and
-    slices, or of a dict of arrays, tensors or ``.npy`` files.
+    """Open the rows of a file, memory map, Arrow data set, frame, sliceable object or dict.
 
     Args:
         data: as said.
@@ -193,9 +188,7 @@ def _known(owner: str, columns: Sequence[str] | None, names: tuple[str, ...]) ->
 
 @dataclass(frozen=True, eq=False)
 class _Array:
-    """An array or tensor; of a memory map, each part is mapped by itself, so that what was read
-    takes no memory afterwards.
-    """
+    """Array or tensor; parts of a memory map are mapped one by one, to free what was read."""
 
     array: np.ndarray | Tensor
 
@@ -377,9 +370,7 @@ def _kind_of(part: Any) -> str:
 
 @dataclass(frozen=True, eq=False)
 class _Arrow:
-    """A data set of Arrow: of its files only the row groups that are asked for are read, one after
-    the other.
-    """
+    """Data set of Arrow, read by the row groups asked for, one after the other."""
 
     dataset: Any
     columns: tuple[str, ...]

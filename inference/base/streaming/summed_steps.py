@@ -1,6 +1,4 @@
-"""The halves of EM where rows come in blocks, of one process or of many: sums over all of them, and
-the M-step as it is.
-"""
+"""Halves of EM for rows in blocks: sums over all rows, and the M-step as it is."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -70,8 +68,7 @@ class SummedSteps(Steps[S]):
 
 @dataclass(frozen=True, eq=False)
 class SummedGenericSteps(Steps[Any]):
-    """EM for any program of independent rows: the bound of the M-step, its gradient and its
-    curvature are added up over all of them.
+    """EM for any program of independent rows: the bound and its derivatives summed over them.
 
     An M-step reads the rows as often as Newton's method looks at the bound, some three to ten
     times.
@@ -98,9 +95,7 @@ class SummedGenericSteps(Steps[Any]):
         return self.rows.processes.params_of_first({"point": point})["point"]
 
     def e_step(self, params: Params) -> EStep[None]:
-        """No statistics: posteriors are as many as rows, and worked out where the M-step needs
-        them.
-        """
+        """Log-likelihood and log-prior alone, for posteriors are as many as rows."""
         with torch.no_grad():
             return EStep(None, self._halves.log_likelihood(params), self.program.log_prior(params))
 
@@ -137,4 +132,4 @@ class SharedCheckpoint(Checkpoint):
         state, error = self.processes.from_first((state, error))
         if error is not None:
             raise ValueError(error)
-        return state
+        return cast("State | None", state)

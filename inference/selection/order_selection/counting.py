@@ -14,7 +14,7 @@ from torch import Tensor
 
 from inference.base.plugins import load_modules
 from inference.base.progress import NoProgress, Progress
-from inference.base.structure import Method, Problem, Structure
+from inference.base.structure import Method, Problem, Structure, candidate_families
 from inference.engines.em import EM
 from inference.fitting.fit import fit_from
 from inference.fitting.result import Fit
@@ -165,7 +165,7 @@ def counting_of(structure: Structure) -> Counting | None:
 
 def has_rule(model: Any) -> bool:
     """Tell whether :func:`select_components` counts the components of such a model."""
-    return bool(structure_of(model).laws())
+    return bool(candidate_families(structure_of(model)))
 
 
 def candidate_of(model: Any) -> Candidate:
@@ -177,7 +177,7 @@ def candidate_of(model: Any) -> Candidate:
     load_modules(f"{__package__}.kinds")
     structure = structure_of(model)
     counting = counting_of(structure)
-    if counting is None or not structure.laws():
+    if counting is None or not candidate_families(structure):
         raise ValueError(
             "select_components: a factorization of counts was expected, such as"
             " PoissonFactorization, a mixture or hidden Markov model whose components' noise is"
@@ -195,7 +195,9 @@ def candidates_of(model: Any) -> Sequence[Candidate]:
     Raises:
         ValueError: as :func:`candidate_of`.
     """
-    return tuple(candidate_of(other) for other in structure_of(candidate_of(model).model).laws())
+    return tuple(
+        candidate_of(other) for other in candidate_families(structure_of(candidate_of(model).model))
+    )
 
 
 def fit_candidates(grid: Grid) -> Fits:

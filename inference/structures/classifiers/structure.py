@@ -1,17 +1,23 @@
-"""What fits need of independent classifiers: starts, names of components, rows drawn by
-reweighting, what the numbers are relative to.
-"""
+"""Independent classifiers for engines: starts, names of components, rows by reweighting."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from inference.base.align import Labels
-from inference.base.structure import Recommendation, Structure
+from inference.base.structure import (
+    Recommendation,
+    Structure,
+    check_method,
+    marginal_rows,
+    num_density_items,
+    unlisted_sites,
+)
 from inference.engines.em import EM
 from inference.engines.laplace import Laplace
 from inference.engines.nuts import NUTS
@@ -41,7 +47,7 @@ class ClassifierStructure(Structure):
 
     relative_to = "independence of the variates"
 
-    @property
+    @cached_property
     def about(self) -> ClassifierDescription:
         """The model's description."""
         about: ClassifierDescription = self.model.classifiers()
@@ -50,19 +56,6 @@ class ClassifierStructure(Structure):
     @classmethod
     def of(cls, model: Callable[..., Any]) -> ClassifierStructure | None:
         return cls(model) if hasattr(model, "classifiers") else None
-
-    def check_method(self, method: Any) -> None:
-        """Engines that know a program alone would take the statistics of the rows for parameters.
-
-        Raises:
-            ValueError: for one of them.
-        """
-        if isinstance(method, EM | SAEM | SVI | NUTS | Laplace):
-            raise ValueError(
-                f"{type(method).__name__} cannot fit {type(self.model).__name__}: the"
-                " pseudo-weights are means over all rows, which it would take for parameters."
-                " Leave the method out, or give TrainClassifiers()"
-            )
 
     def stand_in(self) -> Params:
         return {
@@ -74,8 +67,7 @@ class ClassifierStructure(Structure):
         return tuple(f"variate_{v}" for v in range(self.about.num_variates))
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
-        """Random networks; "spectral": with outputs that agree between variates
-        (:mod:`inference.structures.classifiers.starts`) in the first half of the starts.
+        """Random networks; half agree between variates for "spectral".
 
         These are near an optimum at once, but where directions that variates share are weak it need
         not be the best one.
@@ -110,9 +102,7 @@ class ClassifierStructure(Structure):
         return {name: torch.cat([common[name], value[half:]]) for name, value in out.items()}
 
     def complete_start(self, problem: Problem, params: Params) -> Params:
-        """Statistics as they were given, also in the starts nearby; the engine computes the
-        pseudo-weights itself.
-        """
+        """Complete starts with the given statistics; the engine computes the pseudo-weights."""
         out = dict(params)
         for name in (*self.about.scaling_sites, "pseudo_weights", "weights"):
             out[name] = params[name][:1].expand_as(params[name]).clone()
@@ -153,9 +143,7 @@ class ClassifierStructure(Structure):
         return f"{v + 1 if names is None else names[v]} ({share:.1%} of what there is to know)"
 
     def told(self, data: Any, params: Params) -> Tensor:
-        """How much each variate alone says of the component of a row: their mutual information over
-        the entropy of the weights, (V,), between 0 and 1.
-        """
+        """Mutual information of each variate and the component, as a share of entropy, (V,)."""
         log_weights = params["weights"].double().log()
         step = max(1, len(rows_of(data, self.about.shapes)[0]) // TOLD_ROWS)
         rows = {f"variate_{v}": x[::step] for v, x in enumerate(rows_of(data, self.about.shapes))}
@@ -166,9 +154,6 @@ class ClassifierStructure(Structure):
         divergence = (log_alphas.exp() * (log_alphas - log_weights)).sum(-1) * seen
         entropy = -(log_weights.exp() * log_weights).sum()
         return (divergence.sum(1) / seen.sum(1).clamp(min=1) / entropy).cpu()
-
-    def marginal_rows(self, program: Program, params: Params) -> Tensor:
-        return self._joint(params, program.args[0]).logsumexp(-1)
 
     def latent_means(self, program: Program, params: Params) -> Params:
         """The aggregate classifier: the posterior of the components of each row, (N, C)."""
@@ -185,10 +170,7 @@ class ClassifierStructure(Structure):
         return joint
 
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params:
-        """As many rows as there are, drawn from the fit: a component for each, then for every
-        variate a row of ``data`` with weights :math:`\\beta / \\phi`; the empirical marginals are
-        those of ``data``.
-        """
+        """Draw as many rows as there are, from the empirical marginals reweighted by the fit."""
         tensors = checked(self.model, data)[0]
         parts = rows_of(tensors, self.about.shapes)
         generator = torch.Generator().manual_seed(seed)
@@ -228,22 +210,8 @@ class ClassifierStructure(Structure):
             " compare two fits by fit.log_likelihood_rows(new_rows)"
         )
 
-    def unlisted_sites(self) -> tuple[tuple[str, ...], str]:
-        """Weights of networks, and what scales their inputs."""
-        about = self.about
-        return (
-            (*about.network_sites, *about.scaling_sites),
-            (
-                "The weights of the networks say nothing one by one and are left out; they are in"
-                " fit.params. What they say of a row: inference.inspection.read_classifiers(fit,"
-                " data)."
-            ),
-        )
-
     def labels(self) -> tuple[Labels, ...]:
-        """Components may exchange names, where their networks and weights can; each is recognised
-        by its classifiers at probes of the variates.
-        """
+        """Labels of exchangeable components, recognised by classifiers at probes."""
         if not self._exchangeable:
             return ()
         return (
@@ -262,9 +230,7 @@ class ClassifierStructure(Structure):
         )
 
     def _renamed(self, params: Params, order: Tensor) -> Params:
-        """The same law with new component l the old component ``order[l]``; whatever dims stand in
-        front.
-        """
+        """Rename components so that new l is old ``order[l]``, with any leading dims."""
         dims = {"weights": -1, "pseudo_weights": -1}
         for group in self.about.groups:
             dims |= group.output_dims or {}
@@ -303,7 +269,7 @@ class ClassifierStructure(Structure):
             else params
         )
 
-    def num_free(self, params: Params) -> int:
+    def num_free(self, params: Params, problem: Problem | None = None) -> int:
         """Weights of the networks, and free weights without their sum."""
         about = self.about
         networks = sum(params[site].numel() for site in about.network_sites)
@@ -315,15 +281,49 @@ class ClassifierStructure(Structure):
         )
         return networks - unused + (about.num_components - 1 if about.weights == "free" else 0)
 
-    def num_densities(self, num_items: int) -> int:
-        return num_items
-
     def recommended(self, problem: Problem) -> Recommendation:
-        """Mini-batches of a fortieth of the rows, 50 to 500 of them, from four starts side by
-        side.
-        """
+        """Recommend mini-batches of a fortieth of the rows, 50 to 500, from four starts."""
         return Recommendation(
             TrainClassifiers(batch_size=min(500, max(50, problem.num_rows // 40))),
             "spectral",
             NUM_STARTS,
         )
+
+
+@check_method.register(ClassifierStructure)
+def _(structure: ClassifierStructure, method: Any) -> None:
+    """Engines that know a program alone would take the statistics of the rows for parameters.
+
+    Raises:
+        ValueError: for one of them.
+    """
+    if isinstance(method, EM | SAEM | SVI | NUTS | Laplace):
+        raise ValueError(
+            f"{type(method).__name__} cannot fit {type(structure.model).__name__}: the"
+            " pseudo-weights are means over all rows, which it would take for parameters."
+            " Leave the method out, or give TrainClassifiers()"
+        )
+
+
+@unlisted_sites.register(ClassifierStructure)
+def _(structure: ClassifierStructure) -> tuple[tuple[str, ...], str]:
+    """Weights of networks, and what scales their inputs."""
+    about = structure.about
+    return (
+        (*about.network_sites, *about.scaling_sites),
+        (
+            "The weights of the networks say nothing one by one and are left out; they are in"
+            " fit.params. What they say of a row: inference.inspection.read_classifiers(fit,"
+            " data)."
+        ),
+    )
+
+
+@num_density_items.register(ClassifierStructure)
+def _(structure: ClassifierStructure, num_items: int) -> int:
+    return num_items
+
+
+@marginal_rows.register(ClassifierStructure)
+def _(structure: ClassifierStructure, program: Program, params: Params) -> Tensor:
+    return structure._joint(params, program.args[0]).logsumexp(-1)

@@ -1,17 +1,21 @@
-"""What fits need of a dictionary: a start from fourth moments, codes of rows, densities, an order
-of the columns.
-"""
+"""Dictionaries for engines: fourth-moment starts, codes, densities, order of columns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from inference.base.degenerate import listed
-from inference.base.structure import Recommendation, Structure
+from inference.base.structure import (
+    Recommendation,
+    Structure,
+    conditional_log_likelihoods,
+    num_density_items,
+)
 from inference.programs.program import Params
 from inference.structures.dictionary.decoders import (
     _span,
@@ -38,7 +42,7 @@ class DictionaryStructure(Structure):
 
     local_sites = ("codes",)
 
-    @property
+    @cached_property
     def about(self) -> DictionaryDescription:
         """The model's description."""
         about: DictionaryDescription = self.model.dictionary()
@@ -49,9 +53,7 @@ class DictionaryStructure(Structure):
         return cls(model) if hasattr(model, "dictionary") else None
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
-        """Random columns; "spectral": in the first restart fourth moments, as far as the rank of
-        the data goes.
-        """
+        """Start from random columns; for "spectral" the first from fourth moments."""
         generator = torch.Generator().manual_seed(problem.seed)
         dictionary = random_dictionary(
             problem.data, self.about.num_columns, num_restarts, generator
@@ -77,9 +79,6 @@ class DictionaryStructure(Structure):
             "codes": codes_of(self.about, problem.data, dictionary),
         }
 
-    def conditional_rows(self, params: Params, data: Tensor) -> Tensor:
-        return conditional_rows(self.about, params, data)
-
     def solve_local(self, params: Params, data: Tensor) -> Params:
         """Codes of the rows of ``data`` given the parameters, by site."""
         dictionary = params["dictionary"]
@@ -101,9 +100,7 @@ class DictionaryStructure(Structure):
         return ["noise[0]"] * noise + [f"codes[..., {i}]" for i in high]
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
-        """Columns that no row uses or that repeat each other, and residuals that the stated noise
-        does not explain.
-        """
+        """Sentences on unused or repeated columns, and residuals above the stated noise."""
         dictionary, codes = unit_columns(params["dictionary"]), params["codes"]
         used = (codes > 0).any(0)
         cosines = (
@@ -147,21 +144,14 @@ class DictionaryStructure(Structure):
             " need a column for each sign), or their noise is larger: noise=None estimates it"
         ]
 
-    def num_densities(self, num_items: int) -> int:
-        return num_items
-
-    def num_free(self, params: Params) -> int:
-        """Columns without their length, codes that are not zero, and the noise where it is
-        estimated.
-        """
+    def num_free(self, params: Params, problem: Problem | None = None) -> int:
+        """Number of free columns without their length, codes that are not zero, and noise."""
         j, m = params["dictionary"].shape
         codes = int((params["codes"] != 0).sum()) if "codes" in params else 0
         return m * (j - 1) + codes + ("noise" in params)
 
     def recommended(self, problem: Problem) -> Recommendation:
-        """One start from moments where the columns can be independent; several where they
-        cannot.
-        """
+        """Recommend one start from moments where columns can be independent, else several."""
         from inference.structures.dictionary.alternating import AlternatingMinimization
 
         rank, _, _ = _span(problem.data)
@@ -175,3 +165,13 @@ def _pairs(pairs: list[list[int]]) -> str:
     return ", ".join(f"{i} and {j}" for i, j in pairs[:MOST_PAIRS]) + (
         f" and {len(pairs) - MOST_PAIRS} more pairs" if len(pairs) > MOST_PAIRS else ""
     )
+
+
+@num_density_items.register(DictionaryStructure)
+def _(structure: DictionaryStructure, num_items: int) -> int:
+    return num_items
+
+
+@conditional_log_likelihoods.register(DictionaryStructure)
+def _(structure: DictionaryStructure, params: Params, data: Tensor) -> Tensor:
+    return conditional_rows(structure.about, params, data)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -24,7 +25,15 @@ from torch import Generator, Tensor
 
 from inference.base.component_noise import NoiseDraws, gaussian_split
 from inference.base.steps import EStep, RunningSum, Steps
-from inference.base.structure import Problem, Recommendation, Structure
+from inference.base.structure import (
+    Capability,
+    Problem,
+    Recommendation,
+    Structure,
+    component_noise,
+    marginal_rows,
+    num_density_items,
+)
 from inference.engines.em import EM
 from inference.programs.program import Params, Program
 from inference.structures.factorization.factorize import SCALE_RANGE
@@ -148,9 +157,9 @@ class FactorAnalysisStructure(Structure):
     """A model that offers ``factors()``."""
 
     integrated_sites = ("activities",)
-    takes_blocks = True
+    capabilities = frozenset({Capability.BLOCKS})
 
-    @property
+    @cached_property
     def about(self) -> FactorDescription:
         """The model's description."""
         about: FactorDescription = self.model.factors()
@@ -257,18 +266,10 @@ class FactorAnalysisStructure(Structure):
             " up to others, or collect more rows"
         ]
 
-    def num_densities(self, num_items: int) -> int:
-        """Every item has a density."""
-        return num_items
-
-    def num_free(self, params: Params) -> int:
+    def num_free(self, params: Params, problem: Problem | None = None) -> int:
         """Signatures up to rotation, intercepts, scales."""
         k, j = params["signatures"].shape
         return k * j - k * (k - 1) // 2 + 2 * j
-
-    def marginal_rows(self, program: Program, params: Params) -> Tensor:
-        """Activities integrated, (N,)."""
-        return posterior(_one(params), *filled(Normal(), program.args[0])).log_likelihood[0]
 
     def latent_means(self, program: Program, params: Params) -> Params:
         """E[activities | row], (N, K)."""
@@ -285,32 +286,6 @@ class FactorAnalysisStructure(Structure):
             EM(max_iterations=5000, tolerance=1e-8, parameter_tolerance=1.0), "spectral", 3
         )
 
-    def component_noise(
-        self, params: Params, data: Tensor, generator: Generator, num_draws: int
-    ) -> NoiseDraws:
-        """Split the residual at posterior draws by the noise shares; missing entries are drawn."""
-        phi, scales = params["signatures"], params["scales"]
-        data = data.to(phi)
-        found = posterior(_one(params), *filled(Normal(), data))
-        factor = torch.linalg.cholesky(found.covariance[0])
-        share = torch.tensor(self.about.noise_shares, dtype=phi.dtype)
-        own = share.sqrt().unsqueeze(-1) * scales  # (K, J)
-        scores = []
-        for _ in range(num_draws):
-            noise, other = (
-                torch.randn(shape, generator=generator, dtype=torch.float64).to(phi)
-                for shape in (found.mean[0].shape, data.shape)
-            )
-            z = found.mean[0] + (factor @ noise.unsqueeze(-1)).squeeze(-1)
-            residual = data - params["intercepts"] - z @ phi
-            residual = torch.where(residual.isnan(), other * scales, residual)
-            scores.append(gaussian_split(residual, own, generator, 1)[0])
-        stacked = torch.stack(scores).numpy()
-        power = (phi / scales).square().sum(-1)
-        return NoiseDraws(
-            stacked, np.ones(stacked.shape[:3], dtype=bool), (power / power.sum()).numpy()
-        )
-
 
 def _some_rows(x: Tensor, mask: Tensor | None) -> list[tuple[Tensor, Tensor | None]]:
     """A table and its mask, so many rows at a time."""
@@ -322,3 +297,48 @@ def _some_rows(x: Tensor, mask: Tensor | None) -> list[tuple[Tensor, Tensor | No
 
 def _one(params: Params) -> Params:
     return {name: value.unsqueeze(0) for name, value in params.items()}
+
+
+@num_density_items.register(FactorAnalysisStructure)
+def _(structure: FactorAnalysisStructure, num_items: int) -> int:
+    return num_items
+
+
+@component_noise.register(FactorAnalysisStructure)
+def _(
+    structure: FactorAnalysisStructure,
+    params: Params,
+    data: Tensor,
+    generator: Generator,
+    num_draws: int,
+) -> NoiseDraws:
+    """Splits of the residual at posterior draws of the activities, by the shares of the noise;
+    missing entries are drawn.
+    """
+    phi, scales = params["signatures"], params["scales"]
+    data = data.to(phi)
+    found = posterior(_one(params), *filled(Normal(), data))
+    factor = torch.linalg.cholesky(found.covariance[0])
+    share = torch.tensor(structure.about.noise_shares, dtype=phi.dtype)
+    own = share.sqrt().unsqueeze(-1) * scales  # (K, J)
+    scores = []
+    for _ in range(num_draws):
+        noise, other = (
+            torch.randn(shape, generator=generator, dtype=torch.float64).to(phi)
+            for shape in (found.mean[0].shape, data.shape)
+        )
+        z = found.mean[0] + (factor @ noise.unsqueeze(-1)).squeeze(-1)
+        residual = data - params["intercepts"] - z @ phi
+        residual = torch.where(residual.isnan(), other * scales, residual)
+        scores.append(gaussian_split(residual, own, generator, 1)[0])
+    stacked = torch.stack(scores).numpy()
+    power = (phi / scales).square().sum(-1)
+    return NoiseDraws(
+        stacked, np.ones(stacked.shape[:3], dtype=bool), (power / power.sum()).numpy()
+    )
+
+
+@marginal_rows.register(FactorAnalysisStructure)
+def _(structure: FactorAnalysisStructure, program: Program, params: Params) -> Tensor:
+    """Activities integrated, (N,)."""
+    return posterior(_one(params), *filled(Normal(), program.args[0])).log_likelihood[0]

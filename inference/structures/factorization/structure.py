@@ -1,11 +1,10 @@
-"""Factorizations: multiplicative and alternating updates for many restarts at once, and what fits
-need of the activities.
-"""
+"""Factorizations for engines: updates of many restarts at once, and activities."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +21,16 @@ from inference.base.component_noise import (
     poisson_split,
 )
 from inference.base.progress import NoProgress
-from inference.base.structure import Recommendation, Structure
+from inference.base.structure import (
+    Capability,
+    Recommendation,
+    Structure,
+    candidate_families,
+    component_noise,
+    conditional_log_likelihoods,
+    num_density_items,
+    refused_rows,
+)
 from inference.programs.program import Params, Program
 from inference.structures.factorization.factorize import (
     SCALE_RANGE,
@@ -50,9 +58,9 @@ class FactorizationStructure(Structure):
     """A model that offers ``factorization()``."""
 
     local_sites = ("activities",)
-    solves_blocks = True
+    capabilities = frozenset({Capability.LOCAL_BLOCKS})
 
-    @property
+    @cached_property
     def about(self) -> FactorizationDescription:
         """The model's description."""
         about: FactorizationDescription = self.model.factorization()
@@ -61,9 +69,6 @@ class FactorizationStructure(Structure):
     @classmethod
     def of(cls, model: Callable[..., Any]) -> FactorizationStructure | None:
         return cls(model) if hasattr(model, "factorization") else None
-
-    def laws(self) -> tuple[Any, ...]:
-        return tuple(self.model.laws()) if self.about.counts else ()
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
         """From non-negative double singular value decomposition ("spectral") and random factors.
@@ -106,9 +111,7 @@ class FactorizationStructure(Structure):
         }
 
     def complete_start(self, problem: Problem, params: Params) -> Params:
-        """Activities for parameters (R, ...) that came without them; the engine solves for those of
-        rows in blocks.
-        """
+        """Complete parameters (R, ...) with activities; blocks are solved by the engine."""
         if problem.rows is not None:
             return params
         rows = [
@@ -116,9 +119,6 @@ class FactorizationStructure(Structure):
             for r in range(len(params["signatures"]))
         ]
         return params | {"activities": torch.stack([row["activities"] for row in rows])}
-
-    def conditional_rows(self, params: Params, data: Tensor) -> Tensor:
-        return conditional_rows(self.about, params, data)
 
     def solve_local(self, params: Params, data: Tensor) -> Params:
         """Activities of the rows of ``data`` given the parameters, by site."""
@@ -133,61 +133,25 @@ class FactorizationStructure(Structure):
         own: Tensor = self.solve_local(params, program.args[0])["activities"] @ params["signatures"]
         return own
 
-    def component_noise(
-        self, params: Params, data: Tensor, generator: Generator, num_draws: int
-    ) -> NoiseDraws:
-        """Splits of every entry among the components, as normal scores; missing entries are drawn
-        from the model.
-        """
-        about, z, phi = self.about, params["activities"], params["signatures"]
-        expected = z.unsqueeze(-1) * phi  # (N, K, J)
-        amount = z.abs().sum(0)
-        shares = (amount / amount.sum()).numpy()
-        if not about.counts:
-            scales = (params["scales"] / about.num_components**0.5).expand(
-                about.num_components, about.num_items
-            )
-            scores = gaussian_split(data - z @ phi, scales, generator, num_draws).numpy()
-            used = (z != 0).numpy()
-        else:
-            rng, rates, counts = numpy_generator(generator), expected.numpy(), data.numpy()
-            delta = float(params["dispersion"]) if about.dispersed else None
-            draws = [_noise(about, counts, rates, delta, rng) for _ in range(num_draws)]
-            scores = np.stack(draws)
-            used = (z > USED).numpy()
-        return NoiseDraws(scores, np.broadcast_to(used, (num_draws, *used.shape)), shares)
-
-    def refused_rows(self, data: Tensor) -> Tensor | None:
-        return data.nansum(-1) == 0 if self.about.counts else None
-
     def canonical(self, params: Params) -> Params:
-        """Components in the order of falling total activity (size, where activities may be
-        negative).
-        """
+        """Order components by falling total activity (size, where activities may be negative)."""
         order = params["activities"].abs().sum(-2).argsort(descending=True)
         return params | {
             "signatures": params["signatures"][order],
             "activities": params["activities"][:, order],
         }
 
-    def num_densities(self, num_items: int) -> int:
-        return 0 if self.about.counts else num_items
-
-    def num_free(self, params: Params) -> int:
+    def num_free(self, params: Params, problem: Problem | None = None) -> int:
         """Signatures without their normalisation, activities where given, and the scale.
 
         Without signs to keep, the product of activities and signatures is the same under every
         invertible K x K change of both, of which normalisation is K numbers: K (N + J - K) are
         left, the dimension of matrices of rank K.
         """
-        return self._num_free(
-            params, params["activities"].shape[-2] if "activities" in params else 0
-        )
-
-    def count_free(self, problem: Problem, params: Params) -> int | None:
-        return None if problem.rows is None else self._num_free(params, problem.num_rows)
-
-    def _num_free(self, params: Params, num_rows: int) -> int:
+        if problem is not None and problem.rows is not None:
+            num_rows = problem.num_rows
+        else:
+            num_rows = params["activities"].shape[-2] if "activities" in params else 0
         k, j = params["signatures"].shape
         activities = num_rows * k
         turns = 0 if self.about.counts or self.about.nonnegative or not activities else k * (k - 1)
@@ -223,9 +187,7 @@ def _noise(
     delta: float | None,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """One split of the counts (N, J), NaN where missing, among components of means ``rates`` (N, K,
-    J), as normal scores.
-    """
+    """Split counts (N, J) among components of means ``rates`` (N, K, J), as normal scores."""
     whole = rates.sum(1)
     if delta is None:
         mean, shares = whole, rates
@@ -247,3 +209,51 @@ def _noise(
     return negative_binomial_scores(
         y, rates, 1 / delta if about.variance == "quadratic" else rates / delta, rng
     )
+
+
+@candidate_families.register(FactorizationStructure)
+def _(structure: FactorizationStructure) -> tuple[Any, ...]:
+    return tuple(structure.model.laws()) if structure.about.counts else ()
+
+
+@component_noise.register(FactorizationStructure)
+def _(
+    structure: FactorizationStructure,
+    params: Params,
+    data: Tensor,
+    generator: Generator,
+    num_draws: int,
+) -> NoiseDraws:
+    """Split every entry among components, as normal scores; missing ones are drawn."""
+    about, z, phi = structure.about, params["activities"], params["signatures"]
+    expected = z.unsqueeze(-1) * phi  # (N, K, J)
+    amount = z.abs().sum(0)
+    shares = (amount / amount.sum()).numpy()
+    if not about.counts:
+        scales = (params["scales"] / about.num_components**0.5).expand(
+            about.num_components, about.num_items
+        )
+        scores = gaussian_split(data - z @ phi, scales, generator, num_draws).numpy()
+        used = (z != 0).numpy()
+    else:
+        rng, rates, counts = numpy_generator(generator), expected.numpy(), data.numpy()
+        delta = float(params["dispersion"]) if about.dispersed else None
+        draws = [_noise(about, counts, rates, delta, rng) for _ in range(num_draws)]
+        scores = np.stack(draws)
+        used = (z > USED).numpy()
+    return NoiseDraws(scores, np.broadcast_to(used, (num_draws, *used.shape)), shares)
+
+
+@refused_rows.register(FactorizationStructure)
+def _(structure: FactorizationStructure, data: Tensor) -> Tensor | None:
+    return data.nansum(-1) == 0 if structure.about.counts else None
+
+
+@num_density_items.register(FactorizationStructure)
+def _(structure: FactorizationStructure, num_items: int) -> int:
+    return 0 if structure.about.counts else num_items
+
+
+@conditional_log_likelihoods.register(FactorizationStructure)
+def _(structure: FactorizationStructure, params: Params, data: Tensor) -> Tensor:
+    return conditional_rows(structure.about, params, data)

@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,13 @@ from inference.base.component_noise import (
 from inference.base.draw_steps import Averages
 from inference.base.gibbs import FORWARD, Latents, Scan
 from inference.base.progress import NoProgress
-from inference.base.structure import Problem, Recommendation, Structure
+from inference.base.structure import (
+    Problem,
+    Recommendation,
+    Structure,
+    component_noise,
+    draw_steps_of,
+)
 from inference.engines.saem import SAEM
 from inference.programs.devices import elements_at_once
 from inference.programs.global_state import isolated
@@ -392,7 +399,7 @@ class UsageDraws:
 class UsageStructure(Structure):
     """A model that offers ``usage()``."""
 
-    @property
+    @cached_property
     def about(self) -> UsageDescription:
         """The model's description."""
         about: UsageDescription = self.model.usage()
@@ -424,10 +431,6 @@ class UsageStructure(Structure):
             "amounts": amounts.clamp(1e-3, about.bound),
         }
 
-    def draw_steps(self, problem: Problem) -> UsageDraws:
-        """Steps of SAEM."""
-        return UsageDraws(UsageGibbs.build(self.about, problem.data))
-
     def gibbs(self, program: Program) -> UsageGibbs:
         """Sampler of the program's rows."""
         return UsageGibbs.build(self.about, program.args[0])
@@ -456,7 +459,7 @@ class UsageStructure(Structure):
 
         return (Labels("usage", lambda params: params["signatures"], rename),)
 
-    def num_free(self, params: Params) -> int:
+    def num_free(self, params: Params, problem: Problem | None = None) -> int:
         """Signatures without their normalisation, proportions and amounts."""
         k, j = params["signatures"].shape
         return k * (j + 1)
@@ -472,27 +475,39 @@ class UsageStructure(Structure):
         """SAEM from one spectral start."""
         return Recommendation(SAEM(), "spectral", 1)
 
-    def component_noise(
-        self, params: Params, data: Tensor, generator: Generator, num_draws: int
-    ) -> NoiseDraws:
-        """Split every entry at posterior draws; a row counts where it uses the component."""
-        gibbs = UsageGibbs.build(self.about, data.to(params["signatures"]))
-        one = {n: v.unsqueeze(0) for n, v in params.items()}
-        latents = gibbs.begin(one, generator)
-        rng, missing = numpy_generator(generator), data.isnan().numpy()
-        phi, counts = params["signatures"].numpy(), data.nan_to_num().numpy()
-        scores, used, total = [], [], np.zeros(len(phi))
-        for draw in range(num_draws):
-            for _ in range(NUM_BETWEEN if draw else NUM_BURN_IN):
-                latents, chances = gibbs.sweep(one, latents, generator)
-            # (N, K, J)
-            rates = (latents["usage"] * latents["activities"])[0].mT.numpy()[..., None] * phi
-            whole = np.where(missing, rng.poisson(rates.sum(1)), counts)
-            scores.append(poisson_scores(poisson_split(whole, rates, rng), rates, rng))
-            used.append(latents["usage"][0].mT.numpy() > 0)
-            total += chances["activities"][0].sum(-1).numpy()
-        return NoiseDraws(np.stack(scores), np.stack(used), total / total.sum())
-
 
 def _filled(data: Tensor) -> tuple[Tensor, Tensor | None]:
     return filled(Poisson(), data)
+
+
+@component_noise.register(UsageStructure)
+def _(
+    structure: UsageStructure, params: Params, data: Tensor, generator: Generator, num_draws: int
+) -> NoiseDraws:
+    """Splits of every entry at posterior draws of usage and activities: a row counts where a
+    draw uses the component.
+    """
+    gibbs, one = (
+        UsageGibbs.build(structure.about, data.to(params["signatures"])),
+        {n: v.unsqueeze(0) for n, v in params.items()},
+    )
+    latents = gibbs.begin(one, generator)
+    rng, missing = numpy_generator(generator), data.isnan().numpy()
+    phi, counts = params["signatures"].numpy(), data.nan_to_num().numpy()
+    scores, used, total = [], [], np.zeros(len(phi))
+    for draw in range(num_draws):
+        for _ in range(NUM_BETWEEN if draw else NUM_BURN_IN):
+            latents, chances = gibbs.sweep(one, latents, generator)
+        rates = (latents["usage"] * latents["activities"])[0].mT.numpy()[
+            ..., None
+        ] * phi  # (N, K, J)
+        whole = np.where(missing, rng.poisson(rates.sum(1)), counts)
+        scores.append(poisson_scores(poisson_split(whole, rates, rng), rates, rng))
+        used.append(latents["usage"][0].mT.numpy() > 0)
+        total += chances["activities"][0].sum(-1).numpy()
+    return NoiseDraws(np.stack(scores), np.stack(used), total / total.sum())
+
+
+@draw_steps_of.register(UsageStructure)
+def _(structure: UsageStructure, problem: Problem) -> UsageDraws:
+    return UsageDraws(UsageGibbs.build(structure.about, problem.data))

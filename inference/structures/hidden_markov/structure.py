@@ -1,6 +1,4 @@
-"""Hidden Markov models as engines see them: starts, labels by falling share of time, what makes a
-solution no proper optimum.
-"""
+"""Hidden Markov models for engines: starts, labels by share of time, degeneracy."""
 
 from __future__ import annotations
 
@@ -22,7 +20,23 @@ from inference.base.component_laws.units import measured, mixed_sizes, standard
 from inference.base.component_noise import NoiseDraws
 from inference.base.degenerate import shared_words, value_sums
 from inference.base.starts import StartSearch
-from inference.base.structure import Recommendation, Standard, Structure, num_counted
+from inference.base.structure import (
+    Capability,
+    Recommendation,
+    Standard,
+    Structure,
+    as_numbers,
+    candidate_families,
+    category_chances,
+    component_noise,
+    dispersion_items,
+    drawn_together,
+    more_starts,
+    normal_scales,
+    num_counted,
+    num_density_items,
+    numeric_items,
+)
 from inference.programs.coordinates import NormalScales
 from inference.programs.data import checked
 from inference.programs.posterior_predictive import replicate
@@ -54,10 +68,9 @@ CHUNK = 2**18
 class HiddenMarkovStructure(Structure):
     """A model that offers ``hidden_chain()``."""
 
-    takes_weights = True
     row_columns = ("sequence", "time")
 
-    @property
+    @cached_property
     def about(self) -> HiddenMarkovDescription:
         """The model's description."""
         about: HiddenMarkovDescription = self.model.hidden_chain()
@@ -69,9 +82,10 @@ class HiddenMarkovStructure(Structure):
         return law_of(self.about.emission)
 
     @property
-    def takes_blocks(self) -> bool:  # type: ignore[override]
-        """Where no sizes of negative binomial items are read from the rows once more."""
-        return self.law.of_sums
+    def capabilities(self) -> frozenset[Capability]:  # type: ignore[override]
+        """Blocks where no sizes of negative binomial items are read from the rows once more."""
+        blocks = {Capability.BLOCKS} if self.law.of_sums else set()
+        return frozenset({Capability.WEIGHTS} | blocks)
 
     @classmethod
     def of(cls, model: Callable[..., Any]) -> HiddenMarkovStructure | None:
@@ -86,7 +100,7 @@ class HiddenMarkovStructure(Structure):
 
     # ---------------------------------------------------------------- fitting
 
-    def measured(self, data: Any, weights: Tensor | None = None) -> Any:
+    def bind(self, data: Any, weights: Tensor | None = None) -> Any:
         return measured(
             self.model, self.law, data[data.isfinite().any(-1)], weights_of_steps(data, weights)
         )
@@ -104,20 +118,9 @@ class HiddenMarkovStructure(Structure):
         )
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
-        """Rows near one of K rows that k-means++ picks, and every second time windows of three
-        steps, for "spectral"; else near random rows.
-        """
+        """Start near K rows by k-means++, every second from time windows, or at random."""
         num = 0 if init != "spectral" else num_restarts // 2
         return self._starts(problem, [num_restarts - num, num], init == "spectral")
-
-    def more_starts(self, problem: Problem, init: str, num_starts: int, batch: int) -> Params:
-        """A third from rows, a third from windows, a third from random rows."""
-        third = num_starts // 3
-        first = self._starts(problem, [num_starts - 2 * third, third], True)
-        if not third:
-            return first
-        second = self._starts(problem, [third, 0], False)
-        return {name: torch.cat([value, second[name]]) for name, value in first.items()}
 
     def _starts(self, problem: Problem, numbers: Sequence[int], spread: bool) -> Params:
         steps, k = self.steps(problem, CHUNK, 1), self.about.num_states
@@ -129,41 +132,15 @@ class HiddenMarkovStructure(Structure):
         return self.start_from(problem, torch.cat(parts))
 
     def start_from(self, problem: Problem, share: Tensor) -> Params:
-        """Parameters (R, ...) where the steps with entries have these chances of each state, (R, N,
-        K).
-        """
+        """Parameters (R, ...) from chances of states at steps with entries, (R, N, K)."""
         blank = {
             name: value.expand(len(share), *value.shape[1:])
             for name, value in problem.program_of_one_row().draw_prior(1, 0).items()
         }
         return self.steps(problem, CHUNK, 1).first(share, blank)
 
-    def drawn_together(self, problem: Problem, params: Params, apart: float) -> Params:
-        """Laws of rows from chances of the states that are mixed with even ones; moves mixed with
-        even ones among those that are possible.
-        """
-        share = smoothed_states(self.about, params, problem.data)[problem.data.isfinite().any(-1)]
-        share = apart * share + (1 - apart) / self.about.num_states
-        blank = {name: value.unsqueeze(0) for name, value in mixed_sizes(params, apart).items()}
-        new = {
-            name: value[0]
-            for name, value in (
-                self.steps(problem, CHUNK, 1).first(share.unsqueeze(0), blank).items()
-            )
-        }
-        moves = params["transitions"]
-        even = (
-            torch.ones_like(moves)
-            if self.about.allowed is None
-            else torch.tensor(self.about.allowed).to(moves)
-        )
-        kept = {"transitions": apart * moves + (1 - apart) * even / even.sum(-1, keepdim=True)}
-        return new | kept | {name: params[name] for name in ("initial",) if name in params}
-
     def split_starts(self, problem: Problem, smaller: Params) -> Params:
-        """A start for each state of a model with one state less, which is cut in two across the
-        direction in which its rows spread most.
-        """
+        """Starts by splitting each state of a smaller model across its largest spread."""
         k, seen = self.about.num_states - 1, problem.data.isfinite().any(-1)
         before = replace(self.about, emission=replace(self.about.emission, num_components=k))
         share = smoothed_states(before, smaller, problem.data)[seen]
@@ -189,9 +166,7 @@ class HiddenMarkovStructure(Structure):
         return Recommendation(EM(), "spectral", 10, SEARCH)
 
     def degenerate(self, problem: Problem, params: Params) -> tuple[str, ...]:
-        """States that are empty, copies of each other, or have shrunk onto a few rows or equal
-        values.
-        """
+        """Degenerate states: empty, copies of each other, or shrunk onto a few rows."""
         steps, often = (
             self.steps(problem, CHUNK, 1),
             weights_of_steps(problem.data, problem.weights),
@@ -214,9 +189,7 @@ class HiddenMarkovStructure(Structure):
         )
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
-        """A chain without memory: the state says nothing of the next one, so that a mixture says as
-        much.
-        """
+        """Sentence on a chain without memory, where a mixture says as much."""
         if self.about.num_states == 1 or self.about.allowed is not None:
             return []
         second = float(torch.linalg.svdvals(params["transitions"])[1])
@@ -232,9 +205,7 @@ class HiddenMarkovStructure(Structure):
     # ---------------------------------------------------------------- labels
 
     def labels(self) -> tuple[Labels, ...]:
-        """Any two states may exchange names where all moves are allowed; where not, see
-        :meth:`align`.
-        """
+        """Labels of states where all moves are allowed; where not, see :meth:`align`."""
         if renamings(self.about) is not None:
             return ()
 
@@ -269,9 +240,7 @@ class HiddenMarkovStructure(Structure):
         )
 
     def canonical(self, params: Params) -> Params:
-        """States in the order of falling share of time in the long run, as far as impossible moves
-        allow it.
-        """
+        """Order states by falling share of time, as far as impossible moves allow it."""
         weights = [round(w, 9) for w in limit_law(params["transitions"]).tolist()]
         orders = renamings(self.about)
         if orders is None:
@@ -282,10 +251,8 @@ class HiddenMarkovStructure(Structure):
 
     # ---------------------------------------------------------------- counts
 
-    def num_free(self, params: Params) -> int:
-        """Rows of possible moves and the first state's law without their sums, and what the law of
-        a row counts.
-        """
+    def num_free(self, params: Params, problem: Problem | None = None) -> int:
+        """Number of free rows of possible moves, of the first state, and of the emissions."""
         about = self.about
         rows = (
             [about.num_states] * about.num_states
@@ -306,26 +273,8 @@ class HiddenMarkovStructure(Structure):
 
         return num_counted(problem.summed(counted))
 
-    def num_densities(self, num_items: int) -> int:
-        return self.law.num_densities(num_items)
-
-    def normal_scales(self, params: Params) -> NormalScales | None:
-        return self.law.normal_scales(params)
-
-    def dispersed_items(self, items: Sequence[str]) -> list[str]:
-        return self.law.dispersed_items(items)
-
     def category_names(self, items: Sequence[str]) -> dict[str, tuple[str, ...]]:
         return self.law.category_names(items) if len(items) == self.about.emission.num_items else {}
-
-    def numeric_items(self, items: Sequence[str]) -> list[str]:
-        return self.law.numeric_items(items) if len(items) == self.about.emission.num_items else []
-
-    def category_chances(self, params: Params) -> Tensor:
-        return self.law.category_chances(emission_of(params))
-
-    def as_numbers(self, table: Tensor) -> Tensor:
-        return self.law.as_numbers(table)
 
     def at_bound(self, params: Params) -> list[str]:
         return self.law.at_bound(emission_of(params))
@@ -353,22 +302,12 @@ class HiddenMarkovStructure(Structure):
         drawn = replicate(Program(self.model, packed), params, seed)["sequences"].to(packed)
         return {"sequences": torch.where(packed.isfinite(), drawn, packed)}
 
-    def laws(self) -> tuple[Any, ...]:
-        return tuple(self.model.laws()) if self.law.knows_noise else ()
-
-    def component_noise(
-        self, params: Params, data: Tensor, generator: Generator, num_draws: int
-    ) -> NoiseDraws:
-        return state_noise(self.about, params, data, generator, num_draws)
-
     def as_tables(self, program: Program, values: Params) -> dict[str, Tensor]:
-        """The steps one after the other, and of each item the product of every step and the one
-        before it, about the mean of the data: how it goes on.
-        """
+        """Tables of steps, and of products of every step and the one before it, by item."""
         given = program.args[0].double()
         inside = inside_of(given)
         rows, seen = (
-            self.as_numbers(torch.where(part.isfinite(), part, torch.nan))
+            as_numbers(self, torch.where(part.isfinite(), part, torch.nan))
             for part in (values["sequences"], given)
         )
         centre = seen.flatten(0, 1).nanmean(0)
@@ -378,9 +317,7 @@ class HiddenMarkovStructure(Structure):
 
 
 def _features(law: ComponentLaw, params: Params) -> Tensor:
-    """What states are recognised by, (D, K, F): where their law lies and how wide it is, and how
-    long they last.
-    """
+    """Features of states (D, K, F): emission locations and widths, and durations."""
     parts = [law.features(params), params["transitions"].diagonal(dim1=-2, dim2=-1).unsqueeze(-1)]
     if "dispersion" in params:
         parts.append(params["dispersion"].sqrt())
@@ -390,9 +327,7 @@ def _features(law: ComponentLaw, params: Params) -> Tensor:
 
 
 def _renamed(params: Params, order: Tensor, with_draws: bool = False) -> Params:
-    """New state l is old state ``order[l]``; parameters (K, ...), or (K, D, ...) with draws, which
-    come back as (D, K, ...).
-    """
+    """Rename states so that new l is old ``order[l]``; (K, ...), or draws (D, K, ...)."""
     if with_draws:
         out = {name: value[order].transpose(0, 1) for name, value in params.items()}
         out["transitions"] = out["transitions"][..., order]
@@ -404,9 +339,7 @@ def _renamed(params: Params, order: Tensor, with_draws: bool = False) -> Params:
 
 
 def renamings(about: HiddenMarkovDescription) -> tuple[tuple[int, ...], ...] | None:
-    """The renamings of states that change neither which moves are possible nor a given first law;
-    None where all are.
-    """
+    """Renamings of states that keep possible moves and a given start; None where all do."""
     return _renamings(
         about.num_states, about.allowed, about.initial if isinstance(about.initial, tuple) else None
     )
@@ -430,3 +363,88 @@ def _renamings(
         if fits and (initial is None or all(initial[order[k]] == initial[k] for k in same)):
             found.append(order)
     return tuple(found)
+
+
+@more_starts.register(HiddenMarkovStructure)
+def _(
+    structure: HiddenMarkovStructure, problem: Problem, init: str, num_starts: int, batch: int
+) -> Params:
+    """A third from rows, a third from windows, a third from random rows."""
+    third = num_starts // 3
+    first = structure._starts(problem, [num_starts - 2 * third, third], True)
+    if not third:
+        return first
+    second = structure._starts(problem, [third, 0], False)
+    return {name: torch.cat([value, second[name]]) for name, value in first.items()}
+
+
+@drawn_together.register(HiddenMarkovStructure)
+def _(structure: HiddenMarkovStructure, problem: Problem, params: Params, apart: float) -> Params:
+    """Mix chances of states, and possible moves, with even ones."""
+    share = smoothed_states(structure.about, params, problem.data)[problem.data.isfinite().any(-1)]
+    share = apart * share + (1 - apart) / structure.about.num_states
+    blank = {name: value.unsqueeze(0) for name, value in mixed_sizes(params, apart).items()}
+    new = {
+        name: value[0]
+        for name, value in (
+            structure.steps(problem, CHUNK, 1).first(share.unsqueeze(0), blank).items()
+        )
+    }
+    moves = params["transitions"]
+    even = (
+        torch.ones_like(moves)
+        if structure.about.allowed is None
+        else torch.tensor(structure.about.allowed).to(moves)
+    )
+    kept = {"transitions": apart * moves + (1 - apart) * even / even.sum(-1, keepdim=True)}
+    return new | kept | {name: params[name] for name in ("initial",) if name in params}
+
+
+@num_density_items.register(HiddenMarkovStructure)
+def _(structure: HiddenMarkovStructure, num_items: int) -> int:
+    return structure.law.num_densities(num_items)
+
+
+@normal_scales.register(HiddenMarkovStructure)
+def _(structure: HiddenMarkovStructure, params: Params) -> NormalScales | None:
+    return structure.law.normal_scales(params)
+
+
+@dispersion_items.register(HiddenMarkovStructure)
+def _(structure: HiddenMarkovStructure, items: Sequence[str]) -> list[str]:
+    return structure.law.dispersed_items(items)
+
+
+@numeric_items.register(HiddenMarkovStructure)
+def _(structure: HiddenMarkovStructure, items: Sequence[str]) -> list[str]:
+    return (
+        structure.law.numeric_items(items)
+        if len(items) == structure.about.emission.num_items
+        else []
+    )
+
+
+@category_chances.register(HiddenMarkovStructure)
+def _(structure: HiddenMarkovStructure, params: Params) -> Tensor:
+    return structure.law.category_chances(emission_of(params))
+
+
+@as_numbers.register(HiddenMarkovStructure)
+def _(structure: HiddenMarkovStructure, table: Tensor) -> Tensor:
+    return structure.law.as_numbers(table)
+
+
+@candidate_families.register(HiddenMarkovStructure)
+def _(structure: HiddenMarkovStructure) -> tuple[Any, ...]:
+    return tuple(structure.model.laws()) if structure.law.knows_noise else ()
+
+
+@component_noise.register(HiddenMarkovStructure)
+def _(
+    structure: HiddenMarkovStructure,
+    params: Params,
+    data: Tensor,
+    generator: Generator,
+    num_draws: int,
+) -> NoiseDraws:
+    return state_noise(structure.about, params, data, generator, num_draws)

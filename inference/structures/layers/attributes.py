@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from inference.base.structure import Problem
+from inference.base.structure import Problem, num_settled
 from inference.programs.program import Params
 from inference.structures.layers.structure import LayeredStructure
 from ppl_models.parts.distributions import binary_configurations
@@ -62,13 +62,6 @@ class AttributeStructure(LayeredStructure):
         if profiles is None:
             return binary_configurations(len(attributes))
         return profiles[:, list(attributes)].cpu().unique(dim=0)
-
-    def num_settled(self, params: Params) -> int:
-        """Number of parameters besides the loadings.
-
-        A table of 2^K profiles beside the loadings would make any Q-matrix look sparse.
-        """
-        return super().num_free(params) - int((params[self.layers[0].loadings] != 0).sum())
 
     def item_rules(self) -> tuple[ItemRule, ...]:
         """Rule of each item, however many attributes it has; curves count as saturated."""
@@ -157,3 +150,11 @@ class AttributeStructure(LayeredStructure):
             f" {shown}{more} (for right-wrong items, guessing and slipping sum to more than 1);"
             " check how these items are coded, and their rows of the Q-matrix"
         ]
+
+
+@num_settled.register(AttributeStructure)
+def _(structure: AttributeStructure, params: Params) -> int:
+    """Everything but the loadings: a table of 2^K profiles beside them would make any Q-matrix
+    look sparse.
+    """
+    return structure.num_free(params) - int((params[structure.layers[0].loadings] != 0).sum())

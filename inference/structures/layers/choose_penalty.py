@@ -5,7 +5,7 @@ r"""Engine: a penalty of sparse layers chosen by EBIC, its graph, and a refit on
    \tau]`.
 3. On each graph the model is fitted again, from there, without a penalty: the penalty's bias leaves
    the estimate.
-4. From the refit with the least extended BIC (:func:`inference.base.criteria.extended_bic`) edges
+4. From the refit with the least extended BIC (:func:`extended_bic`) edges
    are added and taken away while it falls (:mod:`inference.structures.layers.graph_search`; under
    exact EM only, where a refit is cheap and its likelihood known), and the model is fitted once
    more on the graph that is left. That is the answer.
@@ -26,10 +26,15 @@ from typing import Any
 import torch
 
 from inference.base.checkpoint import Checkpoint
-from inference.base.criteria import extended_bic
 from inference.base.outcome import ConvergenceWarning, Outcome, PenaltyChoice
 from inference.base.progress import Progress
-from inference.base.structure import Problem, is_method
+from inference.base.structure import (
+    Problem,
+    check_method,
+    is_method,
+    num_possible_free,
+    num_settled,
+)
 from inference.engines.em import EM
 from inference.engines.saem import SAEM
 from inference.programs.global_state import quiet
@@ -127,7 +132,7 @@ class ChoosePenalty:
 
         A checkpoint is a file a stage: ``checkpoint`` itself, then ``checkpoint.1``, ...
         """
-        problem.structure.check_method(self.engine)
+        check_method(problem.structure, self.engine)
         if not is_open(problem.model):
             return replace(
                 self.engine.run(problem, start, progress, checkpoint), method=self.engine
@@ -287,9 +292,9 @@ class ChoosePenalty:
     def _score(self, plain: Problem, model: Any, params: Params, value: torch.Tensor) -> float:
         """EBIC of an estimate, its log-likelihood (1,)."""
         structure = type(plain.structure)(model)
-        free, settled = structure.num_free(params), structure.num_settled(params)
+        free, settled = structure.num_free(params), num_settled(structure, params)
         price = free * math.log(plain.structure.num_observations(plain))
-        possible = plain.structure.num_possible(params) or free
+        possible = num_possible_free(plain.structure, params) or free
         return extended_bic(float(value), price, free - settled, possible - settled, self.gamma)
 
 
@@ -334,3 +339,23 @@ def _store(
     path: Path | None, problem: Problem, method: ChoosePenalty, start: Params
 ) -> Checkpoint | None:
     return None if path is None else Checkpoint(path, problem.fingerprint(method, start))
+
+
+def extended_bic(
+    value: float, price: float, num_free: int, num_possible: int, gamma: float = 1.0
+) -> float:
+    r"""Extended BIC (Chen and Chen 2008, doi:10.1093/biomet/asn034).
+
+    Args:
+        value: the log-likelihood, or the bound that stands in its place.
+        price: what BIC charges for the parameters, :math:`\nu \log N` where each is charged for all
+            N rows.
+        num_free: :math:`\nu`, parameters that are not zero; num_possible: P, those that could be.
+        gamma: 0 is BIC.
+    """
+    choices = (
+        math.lgamma(num_possible + 1)
+        - math.lgamma(num_free + 1)
+        - math.lgamma(num_possible - num_free + 1)
+    )
+    return -2 * value + price + 2 * (gamma * choices)

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inference.base.many_data_sets import SET, without_set
-from inference.base.steps import EStep, RunningSum, Steps
+from inference.base.steps import SET, EStep, RunningSum, Steps, without_set
 from inference.programs.program import Program
 from inference.structures.layers.glm import LayerStatistics, Params, maximise_layer, normal_exponent
 from ppl_models.descriptions.covariate_root import root_of_rows, root_with_columns

@@ -7,6 +7,7 @@ import math
 import operator
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +15,32 @@ import torch
 from torch import Tensor
 
 from inference.base.align import Alignment, Labels
+from inference.base.covariates import SITE, listed_terms, open_coefficients, standard_covariates
 from inference.base.draw_steps import DrawSteps
 from inference.base.gibbs import Gibbs
-from inference.base.given.separation import listed_terms, open_coefficients
-from inference.base.given.units import SITE, standard_covariates
 from inference.base.outcome import StartsWarning
 from inference.base.starts import StartSearch
 from inference.base.steps import Steps
-from inference.base.structure import Recommendation, Standard, Structure
+from inference.base.structure import (
+    Capability,
+    Recommendation,
+    Standard,
+    Structure,
+    as_numbers,
+    check_rank,
+    column_levels,
+    dispersion_items,
+    draw_steps_of,
+    more_starts,
+    normal_scales,
+    num_density_items,
+    num_possible_free,
+    predictor_names,
+    set_steps,
+    singular_values,
+    split_start,
+    threshold_labels,
+)
 from inference.engines.em import EM
 from inference.engines.saem import SAEM
 from inference.programs.coordinates import NormalScales
@@ -101,11 +120,11 @@ class LayeredStructure(Structure):
     def of(cls, model: Callable[..., Any]) -> LayeredStructure | None:
         return cls(model) if hasattr(model, "layers") and hasattr(model, "root_law") else None
 
-    @property
+    @cached_property
     def layers(self) -> tuple[GeneralizedLinearLayer, ...]:
         return tuple(self.model.layers())
 
-    @property
+    @cached_property
     def root(self) -> Root:
         root: Root = self.model.root_law()
         return root
@@ -134,7 +153,7 @@ class LayeredStructure(Structure):
         """The columns that are drawn, (..., J)."""
         return data[..., : self.layers[0].num_items]
 
-    def measured(self, data: Any, weights: Tensor | None = None) -> Any:
+    def bind(self, data: Any, weights: Tensor | None = None) -> Any:
         if self.covariates is None or self.covariates.units is not None:
             return self.model
         return dataclasses.replace(
@@ -155,18 +174,6 @@ class LayeredStructure(Structure):
             if self.covariates is None
             else torch.ones(1, self.layers[0].num_items + self.num_given, dtype=torch.float64)
         )
-
-    def column_levels(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        own = self.category_names(names)
-        if self.covariates is not None:
-            own = own | {
-                name: levels
-                for name, levels in zip(
-                    names[self.layers[0].num_items :], self.covariates.levels, strict=False
-                )
-                if levels
-            }
-        return own
 
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params | None:
         """Items beside the covariates of the data, with their gaps; None where nothing is given."""
@@ -200,7 +207,7 @@ class LayeredStructure(Structure):
         """The items alone, for the covariates are given."""
         if self.covariates is None:
             return super().as_tables(program, values)
-        return {name: self.as_numbers(self._items(value)) for name, value in values.items()}
+        return {name: as_numbers(self, self._items(value)) for name, value in values.items()}
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
         """See :meth:`inference.base.structure.Structure.start`.
@@ -244,38 +251,13 @@ class LayeredStructure(Structure):
             layer.terms is None for layer in self.layers
         )
 
-    def more_starts(self, problem: Problem, init: str, num_starts: int, batch: int) -> Params:
-        """The first start of the spectral ones is the same in every batch: later batches go
-        without.
-
-        Where no graph is given, half of the starts are random.
-        """
-        if self._has_named_latents or self.layers[0].terms is not None or init == "random":
-            found = self.start(problem, init, num_starts + (batch > 0))
-            return {name: value[-num_starts:] for name, value in found.items()}
-        half = num_starts // 2
-        spectral = self.start(problem, init, num_starts - half + (batch > 0))
-        return _one_after_another(
-            [
-                {name: value[-(num_starts - half) :] for name, value in spectral.items()},
-                self.start(problem, "random", half),
-            ]
-        )
-
-    def split_start(self, problem: Problem, smaller: Params) -> Params | None:
-        return split_latent(self.layers, self.root, smaller, problem.seed)
-
     @property
-    def takes_weights(self) -> bool:  # type: ignore[override]
-        """Where items are read from sums alone, and not from the rows once more, as sizes of
-        negative binomial ones are.
-        """
-        return self.layers[0].response.is_canonical
-
-    @property
-    def takes_blocks(self) -> bool:  # type: ignore[override]
-        """As :attr:`takes_weights`; coefficients of covariates are read from the rows once more."""
-        return self.takes_weights and self.covariates is None
+    def capabilities(self) -> frozenset[Capability]:  # type: ignore[override]
+        """Capabilities: none with sizes read from rows; no blocks with covariates."""
+        if not self.layers[0].response.is_canonical:
+            return frozenset()
+        blocks = {Capability.BLOCKS} if self.covariates is None else set()
+        return frozenset({Capability.WEIGHTS} | blocks)
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps[Any] | None:
         if not isinstance(problem.data, Tensor):
@@ -283,19 +265,6 @@ class LayeredStructure(Structure):
         return LayeredSteps.build(
             self.model, problem.data, chunk_elements, num_inner, problem.weights
         )
-
-    def set_steps(
-        self, problem: Problem, sets: Tensor, chunk_elements: int, num_inner: int
-    ) -> Steps[Any] | None:
-        if self.covariates is not None:
-            return None
-        base = LayeredSteps.build(self.model, sets, chunk_elements, num_inner)
-        return None if base is None else SetSteps(base)
-
-    def draw_steps(self, problem: Problem) -> DrawSteps | None:
-        if not isinstance(problem.data, Tensor):
-            return None
-        return LayeredDraws(LayeredGibbs.build(self.model, problem.data))
 
     def gibbs(self, program: Program) -> Gibbs:
         data = program.args[0]
@@ -317,9 +286,7 @@ class LayeredStructure(Structure):
         return log_likelihood.double().cpu(), (log_likelihood + log_prior).double().cpu()
 
     def canonical(self, params: Params) -> Params:
-        """Latents named so that their loadings sum to a positive number: the same law, one of its
-        2^K descriptions.
-        """
+        """Name values of latents by a positive sum of loadings, one of 2^K descriptions."""
         return signed_inside(params, self.layers, self.root)
 
     def align(
@@ -363,34 +330,6 @@ class LayeredStructure(Structure):
             )
         return tuple(out)
 
-    def normal_scales(self, params: Params) -> NormalScales | None:
-        """Of the observed items, each with its intercept and the loadings that are not zero."""
-        layer, name = self.layers[0], self.layers[0].dispersion
-        if name is None:
-            return None
-        own = torch.where(
-            sizes(layer.response, layer.num_items), -1, torch.arange(params[name].numel())
-        )
-        intercepts = torch.full((layer.num_children,), -1)
-        for part in layer.parts():
-            if part.dispersion.stop > part.dispersion.start:
-                intercepts[part.rows] = own[part.dispersion]
-        loadings = intercepts.unsqueeze(-1).expand(params[layer.loadings].shape)
-        used = torch.zeros(len(own)).index_add(
-            0,
-            intercepts[intercepts >= 0],
-            (1 + (params[layer.loadings] != 0).sum(-1).cpu().float())[intercepts >= 0],
-        )
-        return NormalScales(
-            operator.itemgetter(name),
-            used,
-            {layer.loadings: loadings, layer.intercepts: intercepts},
-            {name: own},
-        )
-
-    def dispersed_items(self, items: Sequence[str]) -> list[str]:
-        return dispersed_items(self.layers[0].response, items[: self.layers[0].num_items])
-
     def category_names(self, items: Sequence[str]) -> dict[str, tuple[str, ...]]:
         layer = self.layers[0]
         if len(items) < layer.num_items:
@@ -398,9 +337,6 @@ class LayeredStructure(Structure):
         return {
             items[j]: names for j, names in layer.response.category_names(layer.num_items).items()
         }
-
-    def threshold_names(self, items: Sequence[str]) -> list[str]:
-        return threshold_names(self.layers[0].response, items[: self.layers[0].num_items])
 
     def expected_rows(self, program: Program, params: Params) -> Tensor | None:
         layer = self.layers[0]
@@ -415,18 +351,6 @@ class LayeredStructure(Structure):
         return torch.cat(
             [expected, program.args[0][..., layer.num_items :].to(expected)], -1
         )  # covariates as they are
-
-    def predictor_names(self, items: Sequence[str]) -> list[str]:
-        return linear_names(self.layers[0].response, items[: self.layers[0].num_items])
-
-    def as_numbers(self, table: Tensor) -> Tensor:
-        return as_indicators(self.layers[0].response, table)
-
-    def num_densities(self, num_items: int) -> int:
-        return num_densities(
-            self.layers[0].response,
-            num_items - (self.num_given if num_items > self.layers[0].num_items else 0),
-        )
 
     def why_no_standard_errors(self, params: Params) -> str | None:
         if any(layer.penalty is not None for layer in self.layers):
@@ -468,10 +392,7 @@ class LayeredStructure(Structure):
         return found
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
-        """0/1 items whose slip and guess add up to more than one, latents that the model holds to
-        be independent though they go together, covariates that separate the values of a latent, and
-        categories that no row has.
-        """
+        """Sentences on slips, dependent latents, separating covariates, empty categories."""
         return [
             *self._upside_down(problem, params),
             *self._go_together(problem, params),
@@ -531,9 +452,7 @@ class LayeredStructure(Structure):
         return f"latent {k} of the deepest layer" if names is None else str(names[k])
 
     def _go_together(self, problem: Problem, params: Params) -> list[str]:
-        """One layer of independent latents under a graph that was given, where the data say that
-        some depend on each other.
-        """
+        """Sentences on dependent latents of one layer under a given graph."""
         (layer, *deeper), size = self.layers, self.layers[0].num_parents
         if (
             deeper
@@ -567,9 +486,7 @@ class LayeredStructure(Structure):
         ]
 
     def _upside_down(self, problem: Problem, params: Params) -> list[str]:
-        """0/1 items that are answered less often by those who have what the item asks for: slip
-        plus guess above one.
-        """
+        """Sentences on 0/1 items with slip plus guess above one."""
         layer = self.layers[0]
         if (
             layer.terms is None or layer.graph is None or bool((layer.graph.sum(-1) != 1).any())
@@ -597,7 +514,7 @@ class LayeredStructure(Structure):
             " these items, and fit again with more starts"
         ]
 
-    def num_free(self, params: Params) -> int:
+    def num_free(self, params: Params, problem: Problem | None = None) -> int:
         """Loadings that are exactly zero are not counted."""
         loadings = {layer.loadings for layer in self.layers}
         others = {name: value for name, value in params.items() if name not in self.root.sites()}
@@ -618,62 +535,8 @@ class LayeredStructure(Structure):
             out[layer.loadings] = layer.by_item(edges).long()
         return out
 
-    def num_possible(self, params: Params) -> int:
-        fixed = sum(int((~layer.graph).sum()) for layer in self.layers if layer.graph is not None)
-        others = {name: value for name, value in params.items() if name not in self.root.sites()}
-        return sum(value.numel() for value in others.values()) + self.root.num_free - fixed
-
-    def singular_values(self, problem: Problem, depth: int, num_values: int) -> Tensor:
-        below, layers = self._items(problem.data), self.layers
-        for d, layer in enumerate(layers[:depth]):
-            size, family, seed = layer.num_parents, layer.response, problem.seed
-            below = layer_factors(
-                below, size, family, CUTS[d > 0], seed, epsilon=EPSILONS[d > 0]
-            ).latents
-        layer = layers[depth]
-        if num_values > min(below.shape):
-            raise ValueError(
-                f"{num_values} singular values were asked for, but the data of layer {depth + 1}"
-                f" have rank at most {min(below.shape)}"
-            )
-        if depth == 0 and isinstance(layer.response, Bernoulli):
-            return centred_values(below, num_values, problem.seed)
-        factors = layer_factors(
-            below,
-            num_values - 1,
-            layer.response,
-            CUTS[depth > 0],
-            problem.seed,
-            num_values,
-            EPSILONS[depth > 0],
-        )
-        return factors.singular_values[:num_values]
-
-    def check_rank(self, problem: Problem) -> None:
-        if not isinstance(problem.data, Tensor):
-            return
-        layer = self.layers[0]
-        complete, mask = filled(layer.response, self._items(problem.data))
-        statistic = (
-            layer.response.statistic(complete)
-            if mask is None
-            else layer.response.statistic(complete) * layer.response.spread(mask)
-        )
-        centred = statistic - statistic.mean(0)
-        values = torch.linalg.eigvalsh(
-            centred.mT @ centred if len(centred) > centred.shape[1] else centred @ centred.mT
-        )
-        rank = int((values > RANK_TOLERANCE * values.max()).sum())
-        if layer.num_parents > rank:
-            raise ValueError(
-                f"{counted(layer.num_parents, 'latent')} in layer 1 ask for more than the data"
-                f" hold: {counted(len(centred), 'row')} of {centred.shape[1]} items have rank"
-                f" {rank} after centring"
-            )
-
     def recommended(self, problem: Problem) -> Recommendation:
-        """Exact EM up to 2^14 configurations of a layer, from as many starts as it takes to find
-        the best optimum again; SAEM beyond, from a few.
+        """Recommend exact EM up to 2^14 configurations of a layer, SAEM beyond.
 
         Where the penalty is left open, it chooses one and fits on the graph that it left.
         """
@@ -707,3 +570,174 @@ def _renaming(latent: str, layers: Any, root: Any) -> Callable[[Params, Tensor, 
     return lambda params, order, flips: relabel(
         params, layers, root, {latent: order}, {latent: flips}
     )
+
+
+@column_levels.register(LayeredStructure)
+def _(structure: LayeredStructure, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    own = structure.category_names(names)
+    if structure.covariates is not None:
+        own = own | {
+            name: levels
+            for name, levels in zip(
+                names[structure.layers[0].num_items :], structure.covariates.levels, strict=False
+            )
+            if levels
+        }
+    return own
+
+
+@more_starts.register(LayeredStructure)
+def _(
+    structure: LayeredStructure, problem: Problem, init: str, num_starts: int, batch: int
+) -> Params:
+    """Later batches go without the first spectral start, which is always the same.
+
+    Where no graph is given, half of the starts are random.
+    """
+    if structure._has_named_latents or structure.layers[0].terms is not None or init == "random":
+        found = structure.start(problem, init, num_starts + (batch > 0))
+        return {name: value[-num_starts:] for name, value in found.items()}
+    half = num_starts // 2
+    spectral = structure.start(problem, init, num_starts - half + (batch > 0))
+    return _one_after_another(
+        [
+            {name: value[-(num_starts - half) :] for name, value in spectral.items()},
+            structure.start(problem, "random", half),
+        ]
+    )
+
+
+@split_start.register(LayeredStructure)
+def _(structure: LayeredStructure, problem: Problem, smaller: Params) -> Params | None:
+    return split_latent(structure.layers, structure.root, smaller, problem.seed)
+
+
+@set_steps.register(LayeredStructure)
+def _(
+    structure: LayeredStructure, problem: Problem, sets: Tensor, chunk_elements: int, num_inner: int
+) -> Steps[Any] | None:
+    if structure.covariates is not None:
+        return None
+    base = LayeredSteps.build(structure.model, sets, chunk_elements, num_inner)
+    return None if base is None else SetSteps(base)
+
+
+@normal_scales.register(LayeredStructure)
+def _(structure: LayeredStructure, params: Params) -> NormalScales | None:
+    """Of the observed items, each with its intercept and the loadings that are not zero."""
+    layer, name = structure.layers[0], structure.layers[0].dispersion
+    if name is None:
+        return None
+    own = torch.where(
+        sizes(layer.response, layer.num_items), -1, torch.arange(params[name].numel())
+    )
+    intercepts = torch.full((layer.num_children,), -1)
+    for part in layer.parts():
+        if part.dispersion.stop > part.dispersion.start:
+            intercepts[part.rows] = own[part.dispersion]
+    loadings = intercepts.unsqueeze(-1).expand(params[layer.loadings].shape)
+    used = torch.zeros(len(own)).index_add(
+        0,
+        intercepts[intercepts >= 0],
+        (1 + (params[layer.loadings] != 0).sum(-1).cpu().float())[intercepts >= 0],
+    )
+    return NormalScales(
+        operator.itemgetter(name),
+        used,
+        {layer.loadings: loadings, layer.intercepts: intercepts},
+        {name: own},
+    )
+
+
+@dispersion_items.register(LayeredStructure)
+def _(structure: LayeredStructure, items: Sequence[str]) -> list[str]:
+    return dispersed_items(structure.layers[0].response, items[: structure.layers[0].num_items])
+
+
+@threshold_labels.register(LayeredStructure)
+def _(structure: LayeredStructure, items: Sequence[str]) -> list[str]:
+    return threshold_names(structure.layers[0].response, items[: structure.layers[0].num_items])
+
+
+@predictor_names.register(LayeredStructure)
+def _(structure: LayeredStructure, items: Sequence[str]) -> list[str]:
+    return linear_names(structure.layers[0].response, items[: structure.layers[0].num_items])
+
+
+@as_numbers.register(LayeredStructure)
+def _(structure: LayeredStructure, table: Tensor) -> Tensor:
+    return as_indicators(structure.layers[0].response, table)
+
+
+@num_density_items.register(LayeredStructure)
+def _(structure: LayeredStructure, num_items: int) -> int:
+    return num_densities(
+        structure.layers[0].response,
+        num_items - (structure.num_given if num_items > structure.layers[0].num_items else 0),
+    )
+
+
+@num_possible_free.register(LayeredStructure)
+def _(structure: LayeredStructure, params: Params) -> int:
+    fixed = sum(int((~layer.graph).sum()) for layer in structure.layers if layer.graph is not None)
+    others = {name: value for name, value in params.items() if name not in structure.root.sites()}
+    return sum(value.numel() for value in others.values()) + structure.root.num_free - fixed
+
+
+@singular_values.register(LayeredStructure)
+def _(structure: LayeredStructure, problem: Problem, depth: int, num_values: int) -> Tensor:
+    below, layers = structure._items(problem.data), structure.layers
+    for d, layer in enumerate(layers[:depth]):
+        size, family, seed = layer.num_parents, layer.response, problem.seed
+        below = layer_factors(
+            below, size, family, CUTS[d > 0], seed, epsilon=EPSILONS[d > 0]
+        ).latents
+    layer = layers[depth]
+    if num_values > min(below.shape):
+        raise ValueError(
+            f"{num_values} singular values were asked for, but the data of layer {depth + 1}"
+            f" have rank at most {min(below.shape)}"
+        )
+    if depth == 0 and isinstance(layer.response, Bernoulli):
+        return centred_values(below, num_values, problem.seed)
+    factors = layer_factors(
+        below,
+        num_values - 1,
+        layer.response,
+        CUTS[depth > 0],
+        problem.seed,
+        num_values,
+        EPSILONS[depth > 0],
+    )
+    return factors.singular_values[:num_values]
+
+
+@check_rank.register(LayeredStructure)
+def _(structure: LayeredStructure, problem: Problem) -> None:
+    if not isinstance(problem.data, Tensor):
+        return
+    layer = structure.layers[0]
+    complete, mask = filled(layer.response, structure._items(problem.data))
+    statistic = (
+        layer.response.statistic(complete)
+        if mask is None
+        else layer.response.statistic(complete) * layer.response.spread(mask)
+    )
+    centred = statistic - statistic.mean(0)
+    values = torch.linalg.eigvalsh(
+        centred.mT @ centred if len(centred) > centred.shape[1] else centred @ centred.mT
+    )
+    rank = int((values > RANK_TOLERANCE * values.max()).sum())
+    if layer.num_parents > rank:
+        raise ValueError(
+            f"{counted(layer.num_parents, 'latent')} in layer 1 ask for more than the data"
+            f" hold: {counted(len(centred), 'row')} of {centred.shape[1]} items have rank"
+            f" {rank} after centring"
+        )
+
+
+@draw_steps_of.register(LayeredStructure)
+def _(structure: LayeredStructure, problem: Problem) -> DrawSteps | None:
+    if not isinstance(problem.data, Tensor):
+        return None
+    return LayeredDraws(LayeredGibbs.build(structure.model, problem.data))

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from inference.base.component_laws.law import ComponentLaw, MixtureStatistics
 from inference.base.component_laws.laws import law_of
-from inference.base.many_data_sets import SET, without_set
-from inference.base.steps import EStep, RunningSum, Steps
+from inference.base.steps import SET, EStep, RunningSum, Steps, without_set
 from inference.programs.program import Params, Program
 from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.covariates import Covariates
@@ -202,9 +201,8 @@ class MixtureSteps(Steps[MixtureStatistics]):
 
 @dataclass(frozen=True, eq=False)
 class MixtureSetSteps(Steps[MixtureStatistics]):
-    """EM steps where restarts differ in their data.
-
-    See :mod:`inference.base.many_data_sets`.
+    """The two halves of EM where restarts differ in their data; see
+    :mod:`inference.base.steps`.
 
     Args:
         base: steps on any one of the data sets.

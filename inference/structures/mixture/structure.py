@@ -1,6 +1,4 @@
-"""Mixtures as engines see them: starts, labels by falling weight, what makes a solution no proper
-optimum, noise of the components.
-"""
+"""Mixtures for engines: starts, labels by falling weight, degeneracy, noise."""
 
 from __future__ import annotations
 
@@ -19,12 +17,30 @@ from inference.base.component_laws.law import ComponentLaw
 from inference.base.component_laws.laws import law_of
 from inference.base.component_laws.units import measured, mixed_sizes, standard
 from inference.base.component_noise import NoiseDraws, numpy_generator
+from inference.base.covariates import listed_terms, open_coefficients, standard_covariates
 from inference.base.degenerate import shared_words, value_sums
-from inference.base.given.separation import listed_terms, open_coefficients
-from inference.base.given.units import standard_covariates
 from inference.base.starts import StartSearch
 from inference.base.steps import Steps
-from inference.base.structure import Recommendation, Standard, Structure
+from inference.base.structure import (
+    Capability,
+    Recommendation,
+    Standard,
+    Structure,
+    as_numbers,
+    candidate_families,
+    category_chances,
+    column_levels,
+    component_noise,
+    dispersion_items,
+    drawn_together,
+    more_starts,
+    normal_scales,
+    num_density_items,
+    numeric_items,
+    set_steps,
+    split_start,
+    threshold_labels,
+)
 from inference.programs.coordinates import NormalScales
 from inference.programs.program import Params, Program
 from inference.structures.mixture.steps import (
@@ -50,16 +66,13 @@ OTHER_STREAM = 2**61
 class MixtureStructure(Structure):
     """A model that offers ``components()``."""
 
-    takes_weights = True
-
     @property
-    def takes_blocks(self) -> bool:  # type: ignore[override]
-        """Where neither sizes of negative binomial items nor coefficients of covariates are read
-        from the rows once more.
-        """
-        return self.about.covariates is None and self.law.of_sums
+    def capabilities(self) -> frozenset[Capability]:  # type: ignore[override]
+        """Capabilities: no blocks where sizes or coefficients are read from rows."""
+        is_summed = self.about.covariates is None and self.law.of_sums
+        return frozenset({Capability.WEIGHTS} | ({Capability.BLOCKS} if is_summed else set()))
 
-    @property
+    @cached_property
     def about(self) -> MixtureComponents:
         """The model's description."""
         about: MixtureComponents = self.model.components()
@@ -78,7 +91,7 @@ class MixtureStructure(Structure):
             else None
         )
 
-    def measured(self, data: Any, weights: Tensor | None = None) -> Any:
+    def bind(self, data: Any, weights: Tensor | None = None) -> Any:
         about = self.about
         known = measured(self.model, self.law, items_of(about, data), weights)
         if about.covariates is None or about.covariates.units is not None:
@@ -106,9 +119,7 @@ class MixtureStructure(Structure):
         )
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
-        """Centres by k-means++ (Arthur and Vassilvitskii 2007) on standardised columns for
-        "spectral", else random rows.
-        """
+        """Start from k-means++ centres (Arthur and Vassilvitskii 2007), or random rows."""
         about = self.about
         generator = torch.Generator().manual_seed(problem.seed)
         statistic, mask = self.law.statistic(items_of(about, problem.data))
@@ -135,9 +146,7 @@ class MixtureStructure(Structure):
         )
 
     def start_from(self, problem: Problem, share: Tensor) -> Params:
-        """Parameters (R, ...) where every row has these chances of being of each component, (R, N,
-        K).
-        """
+        """Parameters (R, ...) from chances of the components of every row, (R, N, K)."""
         program = problem.program_of_one_row()
         blank = {
             name: value.expand(len(share), *value.shape[1:])
@@ -145,43 +154,18 @@ class MixtureStructure(Structure):
         }
         return self.steps(problem, 2**18, 1).first(share, blank)
 
-    def drawn_together(self, problem: Problem, params: Params, apart: float) -> Params:
-        """An M-step from chances of the components that are mixed with even ones, which leaves the
-        moments of all rows together as they are.
-        """
-        share = apart * self.shares(params, problem.data) + (1 - apart) / self.about.num_components
-        blank = {name: value.unsqueeze(0) for name, value in mixed_sizes(params, apart).items()}
-        return {
-            name: value[0]
-            for name, value in (
-                self.steps(problem, 2**18, 1).first(share.unsqueeze(0), blank).items()
-            )
-        }
-
-    def more_starts(self, problem: Problem, init: str, num_starts: int, batch: int) -> Params:
-        """Every other start from random rows: k-means++ spreads the centres, and misses components
-        that lie inside another.
-        """
-        first, second = (
-            self.start(problem, init, num_starts),
-            self.start(problem, "random", num_starts),
-        )
-        return {
-            name: torch.cat([value[: (num_starts + 1) // 2], second[name][: num_starts // 2]])
-            for name, value in first.items()
-        }
-
     def complete_start(self, problem: Problem, params: Params) -> Params:
         """Variances at or above their floor, below which the objective of EM is not defined."""
         if "dispersion" not in params:
             return params
-        floor = self.steps(problem, 2**18, 1).floor
-        return params | {"dispersion": torch.maximum(params["dispersion"], floor)}
+        return params | {"dispersion": torch.maximum(params["dispersion"], self.floor(problem))}
+
+    def floor(self, problem: Problem) -> Tensor:
+        """The least variance of every item that has one, (D,)."""
+        return problem.once("floor", lambda: self.steps(problem, 2**18, 1).floor)
 
     def degenerate(self, problem: Problem, params: Params) -> tuple[str, ...]:
-        """Components that are empty, copies of each other, or have shrunk onto a few rows or equal
-        values.
-        """
+        """Degenerate components: empty, copies of each other, or shrunk onto a few rows."""
         about = self.about
         size = max(1, 2**22 // (about.num_components * about.num_items))
 
@@ -201,16 +185,14 @@ class MixtureStructure(Structure):
             items_of(about, problem.data),
             params,
             found[:, 0],
-            self.steps(problem, 2**18, 1).floor,
+            self.floor(problem),
             names,
             problem.weights,
         )
         return (*spikes, *shared_words(found, "component"))
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
-        """Classes of answers in a table with too few cells for them, and covariates that separate
-        components.
-        """
+        """Sentences on classes with too few cells, and covariates that separate components."""
         sizes = self.law.answers()
         if self.regresses:
             return self._on_separation(problem, params)
@@ -314,31 +296,10 @@ class MixtureStructure(Structure):
             name: self.law.as_numbers(items_of(self.about, value)) for name, value in values.items()
         }
 
-    def set_steps(
-        self, problem: Problem, sets: Tensor, chunk_elements: int, num_inner: int
-    ) -> Steps[Any] | None:
-        if self.about.covariates is not None:
-            return None
-        return MixtureSetSteps(
-            MixtureSteps(self.about, problem.program_of_one_row(), sets[0], chunk_elements), sets
-        )
-
-    def split_start(self, problem: Problem, smaller: Params) -> Params | None:
-        """The component of the largest weight cut in two across the direction in which its rows
-        spread most, and an M-step from there.
-        """
-        before = replace(self.about, num_components=self.about.num_components - 1)
-        if len(smaller[self.law.site]) != before.num_components:
-            return None
-        weights = log_chances(before, smaller, problem.data).exp().mean(0)
-        return self.split_starts(problem, smaller, [int(weights.argmax())])
-
     def split_starts(
         self, problem: Problem, smaller: Params, which: Sequence[int] | None = None
     ) -> Params:
-        """As :meth:`split_start`, from one start for each of these components of the smaller
-        mixture, of all if None.
-        """
+        """Starts by splitting each given component of a smaller mixture, of all if None."""
         k = self.about.num_components - 1
         before, items = replace(self.about, num_components=k), items_of(self.about, problem.data)
         share = (
@@ -356,10 +317,6 @@ class MixtureStructure(Structure):
             ),
         )
 
-    def laws(self) -> tuple[Any, ...]:
-        """None where the noise of the components is not known, so that no law could be checked."""
-        return tuple(self.model.laws()) if self.law.knows_noise else ()
-
     def expected_rows(self, program: Program, params: Params) -> Tensor:
         data = program.args[0]
         expected = self.law.completed_rows(
@@ -374,9 +331,7 @@ class MixtureStructure(Structure):
         return (Labels("assignments", self.law.features, rename),)
 
     def canonical(self, params: Params) -> Params:
-        """Components in the order of falling weight, or of falling chance where all covariates are
-        at their means.
-        """
+        """Order components by falling weight, or chance at the means of the covariates."""
         if "weights" in params:
             weights = params["weights"]
         else:
@@ -396,7 +351,7 @@ class MixtureStructure(Structure):
             return renamed_coefficients(value, order)
         return value if name in self.law.shared else value[:, order]
 
-    def num_free(self, params: Params) -> int:
+    def num_free(self, params: Params, problem: Problem | None = None) -> int:
         """Weights without their sum, or coefficients, and what the law counts."""
         own = {
             name: value for name, value in params.items() if name not in ("weights", "coefficients")
@@ -405,12 +360,6 @@ class MixtureStructure(Structure):
             len(params["weights"]) - 1 if "weights" in params else params["coefficients"].numel()
         )
         return self.law.num_free(own) + before
-
-    def normal_scales(self, params: Params) -> NormalScales | None:
-        return self.law.normal_scales(params)
-
-    def dispersed_items(self, items: Sequence[str]) -> list[str]:
-        return self.law.dispersed_items(self._drawn(items))
 
     def _drawn(self, items: Sequence[str]) -> Sequence[str]:
         """The names of the items, without those of the covariates where all columns are named."""
@@ -424,30 +373,6 @@ class MixtureStructure(Structure):
         items = self._drawn(items)
         return self.law.category_names(items) if len(items) == self.about.num_items else {}
 
-    def column_levels(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        known = self.about.covariates
-        given = (
-            () if known is None else zip(names[self.about.num_items :], known.levels, strict=False)
-        )
-        return self.category_names(names) | {name: own for name, own in given if own}
-
-    def numeric_items(self, items: Sequence[str]) -> list[str]:
-        items = self._drawn(items)
-        return self.law.numeric_items(items) if len(items) == self.about.num_items else []
-
-    def threshold_names(self, items: Sequence[str]) -> list[str]:
-        items = self._drawn(items)
-        return self.law.threshold_names(items) if len(items) == self.about.num_items else []
-
-    def category_chances(self, params: Params) -> Tensor:
-        return self.law.category_chances(params)
-
-    def as_numbers(self, table: Tensor) -> Tensor:
-        return self.law.as_numbers(table)
-
-    def num_densities(self, num_items: int) -> int:
-        return self.law.num_densities(num_items)
-
     def at_bound(self, params: Params) -> list[str]:
         return self.law.at_bound(params)
 
@@ -457,19 +382,6 @@ class MixtureStructure(Structure):
         if self.about.num_components == 1:
             return Recommendation(EM(), "spectral", 1)
         return Recommendation(EM(), "spectral", 10, SEARCH)
-
-    def component_noise(
-        self, params: Params, data: Tensor, generator: Generator, num_draws: int
-    ) -> NoiseDraws:
-        data = data.to(params[self.law.site])
-        return mixture_noise(
-            self.about,
-            params,
-            items_of(self.about, data),
-            self.shares(params, data),
-            generator,
-            num_draws,
-        )
 
 
 def mixture_noise(
@@ -498,4 +410,123 @@ def mixture_noise(
     scores = np.stack([law.scores(params, data, rng) for _ in range(num_draws)])
     return NoiseDraws(
         scores, used, responsibilities.mean(0).numpy(), law.cells(params, data, responsibilities)
+    )
+
+
+@drawn_together.register(MixtureStructure)
+def _(structure: MixtureStructure, problem: Problem, params: Params, apart: float) -> Params:
+    """M-step from chances mixed with even ones, which keeps the moments of all rows."""
+    share = (
+        apart * structure.shares(params, problem.data)
+        + (1 - apart) / structure.about.num_components
+    )
+    blank = {name: value.unsqueeze(0) for name, value in mixed_sizes(params, apart).items()}
+    return {
+        name: value[0]
+        for name, value in (
+            structure.steps(problem, 2**18, 1).first(share.unsqueeze(0), blank).items()
+        )
+    }
+
+
+@more_starts.register(MixtureStructure)
+def _(
+    structure: MixtureStructure, problem: Problem, init: str, num_starts: int, batch: int
+) -> Params:
+    """Half of the starts from random rows, for components that lie inside another."""
+    first, second = (
+        structure.start(problem, init, num_starts),
+        structure.start(problem, "random", num_starts),
+    )
+    return {
+        name: torch.cat([value[: (num_starts + 1) // 2], second[name][: num_starts // 2]])
+        for name, value in first.items()
+    }
+
+
+@set_steps.register(MixtureStructure)
+def _(
+    structure: MixtureStructure, problem: Problem, sets: Tensor, chunk_elements: int, num_inner: int
+) -> Steps[Any] | None:
+    if structure.about.covariates is not None:
+        return None
+    return MixtureSetSteps(
+        MixtureSteps(structure.about, problem.program_of_one_row(), sets[0], chunk_elements), sets
+    )
+
+
+@split_start.register(MixtureStructure)
+def _(structure: MixtureStructure, problem: Problem, smaller: Params) -> Params | None:
+    """M-step from the largest component cut across the direction of its largest spread."""
+    before = replace(structure.about, num_components=structure.about.num_components - 1)
+    if len(smaller[structure.law.site]) != before.num_components:
+        return None
+    weights = log_chances(before, smaller, problem.data).exp().mean(0)
+    return structure.split_starts(problem, smaller, [int(weights.argmax())])
+
+
+@candidate_families.register(MixtureStructure)
+def _(structure: MixtureStructure) -> tuple[Any, ...]:
+    """None where the noise of the components is not known, so that no law could be checked."""
+    return tuple(structure.model.laws()) if structure.law.knows_noise else ()
+
+
+@normal_scales.register(MixtureStructure)
+def _(structure: MixtureStructure, params: Params) -> NormalScales | None:
+    return structure.law.normal_scales(params)
+
+
+@dispersion_items.register(MixtureStructure)
+def _(structure: MixtureStructure, items: Sequence[str]) -> list[str]:
+    return structure.law.dispersed_items(structure._drawn(items))
+
+
+@column_levels.register(MixtureStructure)
+def _(structure: MixtureStructure, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    known = structure.about.covariates
+    given = (
+        () if known is None else zip(names[structure.about.num_items :], known.levels, strict=False)
+    )
+    return structure.category_names(names) | {name: own for name, own in given if own}
+
+
+@numeric_items.register(MixtureStructure)
+def _(structure: MixtureStructure, items: Sequence[str]) -> list[str]:
+    items = structure._drawn(items)
+    return structure.law.numeric_items(items) if len(items) == structure.about.num_items else []
+
+
+@threshold_labels.register(MixtureStructure)
+def _(structure: MixtureStructure, items: Sequence[str]) -> list[str]:
+    items = structure._drawn(items)
+    return structure.law.threshold_names(items) if len(items) == structure.about.num_items else []
+
+
+@category_chances.register(MixtureStructure)
+def _(structure: MixtureStructure, params: Params) -> Tensor:
+    return structure.law.category_chances(params)
+
+
+@as_numbers.register(MixtureStructure)
+def _(structure: MixtureStructure, table: Tensor) -> Tensor:
+    return structure.law.as_numbers(table)
+
+
+@num_density_items.register(MixtureStructure)
+def _(structure: MixtureStructure, num_items: int) -> int:
+    return structure.law.num_densities(num_items)
+
+
+@component_noise.register(MixtureStructure)
+def _(
+    structure: MixtureStructure, params: Params, data: Tensor, generator: Generator, num_draws: int
+) -> NoiseDraws:
+    data = data.to(params[structure.law.site])
+    return mixture_noise(
+        structure.about,
+        params,
+        items_of(structure.about, data),
+        structure.shares(params, data),
+        generator,
+        num_draws,
     )

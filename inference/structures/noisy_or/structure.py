@@ -1,10 +1,9 @@
-"""Models of independent binary causes joined by noisy ORs: starts, steps, labels, and the
-recommended engine.
-"""
+"""Noisy-OR models for engines: starts, steps, labels, the recommended engine."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +11,15 @@ from torch import Tensor
 
 from inference.base.align import Labels
 from inference.base.steps import Steps
-from inference.base.structure import Recommendation, Structure
+from inference.base.structure import (
+    Capability,
+    Recommendation,
+    Structure,
+    can_sum_out,
+    check_start,
+    marginal_rows,
+    num_possible_free,
+)
 from inference.programs.program import Params, Program
 from inference.structures.noisy_or.em_steps import NO_EDGE, CauseRows, CauseSteps
 from inference.structures.noisy_or.grow_and_prune import GrowAndPrune
@@ -44,27 +51,24 @@ def check_enumerable(num_causes: int, num_rows: int) -> None:
 class NoisyOrStructure(Structure):
     """A model that offers ``causes()``."""
 
-    takes_weights = True
-    takes_blocks = True
+    capabilities = frozenset({Capability.WEIGHTS, Capability.BLOCKS})
 
     @classmethod
     def of(cls, model: Callable[..., Any]) -> NoisyOrStructure | None:
         return cls(model) if hasattr(model, "causes") and not hasattr(model, "layers") else None
 
-    @property
+    @cached_property
     def about(self) -> IndependentCauses:
         return self.causes
 
-    @property
+    @cached_property
     def causes(self) -> IndependentCauses:
         """The description."""
         described: IndependentCauses = self.model.causes()
         return described
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
-        """Large priors, large failures, small leak: 0.88 to 0.98 and 0.02 to 0.12 (Buhai et al.
-        2020), every other restart spread wider; there is no spectral start.
-        """
+        """Start from large failures 0.88 to 0.98 and small leaks (Buhai et al. 2020), at random."""
         generator = torch.Generator().manual_seed(problem.seed)
         like = (
             problem.data
@@ -96,26 +100,6 @@ class NoisyOrStructure(Structure):
             )
         }
 
-    def check_start(self, params: Params) -> None:
-        """A probability of exactly zero or one would never move; but a failure of one is no
-        edge.
-        """
-        causes = self.causes
-        for name in (causes.prior, causes.failure, causes.leak):
-            value = params[name]
-            stuck = (value <= 0) if name == causes.failure else (value <= 0) | (value >= 1)
-            if bool(stuck.any()):
-                place = stuck.nonzero()[0].tolist()
-                allowed = (
-                    "in (0, 1], one for no edge,"
-                    if name == causes.failure
-                    else "strictly between 0 and 1"
-                )
-                raise ValueError(
-                    f"init: {name!r} must lie {allowed} but is {float(value[tuple(place)]):g} at"
-                    f" {place}"
-                )
-
     def complete_start(self, problem: Problem, params: Params) -> Params:
         """What came near one on the way to the logit scale and back is no edge again."""
         failure = params[self.causes.failure]
@@ -131,14 +115,8 @@ class NoisyOrStructure(Structure):
         )
         return CauseSteps(self.causes, rows, every, 2 * num_inner, chunk_elements)
 
-    def sums_out(self, program: Program) -> bool:
-        """However many latents there are: see :mod:`inference.structures.noisy_or.likelihood`."""
-        return True
-
     def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor] | None:
-        """Also of many latents, where each row's log-likelihood is known: see
-        :mod:`inference.structures.noisy_or.likelihood`.
-        """
+        """Exact objective, also of many latents where each row's log-likelihood is known."""
         if problem.weights is not None:
             return super().exact_objective(problem, params)
         one_each = (
@@ -153,9 +131,6 @@ class NoisyOrStructure(Structure):
             return None
         return found, found + problem.program_of_one_row().log_prior(params).detach().double().cpu()
 
-    def marginal_rows(self, program: Program, params: Params) -> Tensor:
-        return log_likelihood_rows(self.causes, program.args[0], params)
-
     def latent_means(self, program: Program, params: Params) -> Params:
         return {self.causes.latent: latent_means(self.causes, program.args[0], params)}
 
@@ -163,9 +138,7 @@ class NoisyOrStructure(Structure):
         return {self.causes.latent: latent_modes(self.causes, program.args[0], params)}
 
     def recommended(self, problem: Problem) -> Recommendation:
-        """One search: a single run of EM from a random start finds every latent less than half of
-        the time.
-        """
+        """Recommend one search: EM alone finds every latent less than half of the time."""
         return Recommendation(GrowAndPrune(), "random", 1)
 
     def labels(self) -> tuple[Labels, ...]:
@@ -185,23 +158,52 @@ class NoisyOrStructure(Structure):
         return {**params, **moved}
 
     def graphs(self, params: Params) -> dict[str, Tensor]:
-        """By the site of the failures, (items, latents): a failure at its limit of one is no
-        edge.
-        """
+        """Graph by the site of the failures, (items, latents): a failure of one is no edge."""
         return {
             self.causes.failure: (
                 (params[self.causes.failure] < 1 - 10 * PROBABILITY_LIMIT).mT.long()
             )
         }
 
-    def num_free(self, params: Params) -> int:
-        """Priors and edges of latents that are in use, and leaks; a failure at its limit of one is
-        no edge.
-        """
+    def num_free(self, params: Params, problem: Problem | None = None) -> int:
+        """Number of free priors and edges in use, and leaks; a failure of one is no edge."""
         used = params[self.causes.prior] > 10 * PROBABILITY_LIMIT
         edges = params[self.causes.failure][used] < 1 - 10 * PROBABILITY_LIMIT
         return int(used.sum()) + int(edges.sum()) + params[self.causes.leak].numel()
 
-    def num_possible(self, params: Params) -> int:
-        """Every edge of every latent."""
-        return sum(value.numel() for value in params.values())
+
+@check_start.register(NoisyOrStructure)
+def _(structure: NoisyOrStructure, params: Params) -> None:
+    """Refuse probabilities of exactly zero or one, which never move, but failures of one."""
+    causes = structure.causes
+    for name in (causes.prior, causes.failure, causes.leak):
+        value = params[name]
+        stuck = (value <= 0) if name == causes.failure else (value <= 0) | (value >= 1)
+        if bool(stuck.any()):
+            place = stuck.nonzero()[0].tolist()
+            allowed = (
+                "in (0, 1], one for no edge,"
+                if name == causes.failure
+                else "strictly between 0 and 1"
+            )
+            raise ValueError(
+                f"init: {name!r} must lie {allowed} but is {float(value[tuple(place)]):g} at"
+                f" {place}"
+            )
+
+
+@can_sum_out.register(NoisyOrStructure)
+def _(structure: NoisyOrStructure, program: Program) -> bool:
+    """However many latents there are: see :mod:`inference.structures.noisy_or.likelihood`."""
+    return True
+
+
+@num_possible_free.register(NoisyOrStructure)
+def _(structure: NoisyOrStructure, params: Params) -> int:
+    """Every edge of every latent."""
+    return sum(value.numel() for value in params.values())
+
+
+@marginal_rows.register(NoisyOrStructure)
+def _(structure: NoisyOrStructure, program: Program, params: Params) -> Tensor:
+    return log_likelihood_rows(structure.causes, program.args[0], params)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from torch import Generator, Tensor
 from inference.base.align import Alignment
 from inference.base.component_noise import NoiseDraws
 from inference.base.steps import EStep, Steps, maximise_free
-from inference.base.structure import Problem, Recommendation, Structure
+from inference.base.structure import Problem, Recommendation, Structure, component_noise
 from inference.engines.em import EM
 from inference.programs.data import checked
 from inference.programs.global_state import isolated
@@ -305,7 +306,7 @@ class ContinuousOptionsStructure(Structure):
 
     row_columns = ("sequence", "time")
 
-    @property
+    @cached_property
     def about(self) -> PolicyDescription:
         """The model's description."""
         about: PolicyDescription = self.model.policy_chain()
@@ -360,24 +361,6 @@ class ContinuousOptionsStructure(Structure):
         """Steps."""
         return len(policy_plan_of(problem.data).states)
 
-    def component_noise(
-        self, params: Params, data: Tensor, generator: Generator, num_draws: int
-    ) -> NoiseDraws:
-        """Draws of the noise of every option."""
-        along = steps_along(self.about, params, data)
-        data = data[:, : along.shape[1]]
-        action = data[..., -1].nan_to_num(nan=-1.0).long()
-        few = data[..., :-1][..., :NUM_SPLIT]
-        cell = (
-            (few > few.flatten(0, 1).nanmedian(0).values)
-            * 2 ** torch.arange(few.shape[-1], device=data.device)
-        ).sum(-1)
-        before = torch.nn.functional.pad(action[:, :-1], (1, 0), value=-1)
-        context = torch.where(before >= 0, before * 2 ** few.shape[-1] + cell, -1)
-        return option_noise(
-            along, action.cpu().numpy(), context.cpu().numpy(), generator, num_draws
-        )
-
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params:
         """Actions along the states of the data, missing where they are."""
         packed = checked(self.model, data)[0]
@@ -396,7 +379,7 @@ class ContinuousOptionsStructure(Structure):
         )
         return {"share of steps with each action": counts / seen}
 
-    def num_free(self, params: Params) -> int:
+    def num_free(self, params: Params, problem: Problem | None = None) -> int:
         """All weights; ``initial`` has one entry less."""
         return sum(value.numel() for value in params.values()) - 1
 
@@ -411,3 +394,26 @@ class ContinuousOptionsStructure(Structure):
     def recommended(self, problem: Problem) -> Recommendation:
         """EM from four starts, each the best of three after a few iterations."""
         return Recommendation(EM(), num_restarts=NUM_STARTS)
+
+
+@component_noise.register(ContinuousOptionsStructure)
+def _(
+    structure: ContinuousOptionsStructure,
+    params: Params,
+    data: Tensor,
+    generator: Generator,
+    num_draws: int,
+) -> NoiseDraws:
+    from inference.structures.options.forward_backward import steps_along
+
+    along = steps_along(structure.about, params, data)
+    data = data[:, : along.shape[1]]
+    action = data[..., -1].nan_to_num(nan=-1.0).long()
+    few = data[..., :-1][..., :NUM_SPLIT]
+    cell = (
+        (few > few.flatten(0, 1).nanmedian(0).values)
+        * 2 ** torch.arange(few.shape[-1], device=data.device)
+    ).sum(-1)
+    before = torch.nn.functional.pad(action[:, :-1], (1, 0), value=-1)
+    context = torch.where(before >= 0, before * 2 ** few.shape[-1] + cell, -1)
+    return option_noise(along, action.cpu().numpy(), context.cpu().numpy(), generator, num_draws)

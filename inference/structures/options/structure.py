@@ -1,18 +1,25 @@
-"""Models of hidden options: expected counts by differentiation, tabular M-step, starts and
-labels.
-"""
+"""Hidden options for engines: expected counts, tabular M-step, starts and labels."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Generator, Tensor
 
 from inference.base.align import Alignment, Labels
-from inference.base.structure import Recommendation, Structure
+from inference.base.structure import (
+    Capability,
+    Recommendation,
+    Structure,
+    bic_price,
+    candidate_families,
+    canonical_for_data,
+    component_noise,
+    drawn_together,
+)
 from inference.programs.data import checked
 from inference.programs.global_state import isolated
 from inference.programs.program import Params, Program
@@ -58,9 +65,9 @@ class OptionsStructure(Structure):
     """A model that offers ``chain()``."""
 
     row_columns = ("sequence", "time")
-    takes_blocks = True
+    capabilities = frozenset({Capability.BLOCKS})
 
-    @property
+    @cached_property
     def about(self) -> ChainDescription:
         about: ChainDescription = self.model.chain()
         return about
@@ -70,8 +77,7 @@ class OptionsStructure(Structure):
         return cls(model) if hasattr(model, "chain") else None
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
-        """Random policies; or "spectral": the first start from moments
-        (:mod:`inference.structures.options.moments`), the others at random.
+        """Start from random policies; for "spectral" the first from moments.
 
         Beside a start from moments, three times as many random ones as asked for run for 30
         iterations, and the best go on from there: a random start may sit on a plateau for thousands
@@ -107,23 +113,9 @@ class OptionsStructure(Structure):
         kept = (log_likelihood + log_prior).topk(num_kept).indices
         return {name: value[kept] for name, value in params.items()}
 
-    def drawn_together(self, problem: Problem, params: Params, apart: float) -> Params:
-        """Probabilities mixed with those of options that are all alike, which one M-step makes as
-        likely as they can be.
-        """
-        steps = OptionSteps(self.about, self._plan(problem))
-        alike = alike_policies(self.about, self._plan(problem), 1)
-        alike = steps.m_step(steps.e_step(alike)[0], alike)
-        return {
-            name: apart * value + (1 - apart) * alike[name][0] for name, value in params.items()
-        }
-
     def split_starts(self, problem: Problem, smaller: Params) -> Params:
         """Parameters (O, ...) of O + 1 options from those of O, each option split in turn."""
         return split_policies(self.about, self._plan(problem), smaller, problem.seed)
-
-    def laws(self) -> tuple[Any, ...]:
-        return (self.model,)
 
     def _plan(self, problem: Problem) -> ChainPlan:
         chain = self.model.chain()
@@ -134,30 +126,13 @@ class OptionsStructure(Structure):
         return OptionSteps(self.model.chain(), self._plan(problem), elsewhere)
 
     def canonical(self, params: Params) -> Params:
-        """Options in falling order of their probability of the first action (then the second, ...),
-        averaged over states.
-        """
+        """Order options by falling probability of the first action, averaged over states."""
         chain = self.model.chain()
         mean = params[chain.low].mean(0)  # (O, A)
         order = sorted(
             range(chain.num_options), key=lambda o: [-round(p, 9) for p in mean[o].tolist()]
         )
         return permute_options(chain, params, torch.tensor(order, device=mean.device))
-
-    def canonical_for_data(self, problem: Problem, params: Params) -> Params:
-        """Options under the names by which they last longest, where groups of states have names of
-        their own (:mod:`inference.structures.options.align`).
-        """
-        groups = self._label_groups(problem)
-        if groups is None or not groups.group.any():
-            return params
-        found = [
-            under_lasting_names(
-                self.about, {name: value[r] for name, value in params.items()}, groups
-            )
-            for r in range(len(params[self.about.low]))
-        ]
-        return {name: torch.stack([own[name] for own in found]) for name in params}
 
     def _label_groups(self, problem: Problem) -> LabelGroups | None:
         """None where no names can be exchanged in some states alone."""
@@ -174,8 +149,7 @@ class OptionsStructure(Structure):
         return chain.num_options > 1 and chain.termination is None and chain.stickiness == 0
 
     def unlike_names(self, data: Tensor, states: Sequence[Any]) -> str:
-        """Which groups of states have options without names in common, in words; "" where there are
-        none.
+        """Groups of states whose options have no names in common, in words, or "".
 
         Args:
             data: packed, (B, T, 2); states: their names, S of them.
@@ -186,60 +160,21 @@ class OptionsStructure(Structure):
             else ""
         )
 
-    def num_free(self, params: Params) -> int:
+    def num_free(self, params: Params, problem: Problem | None = None) -> int:
         """Every row of probabilities has one entry less; ``initial`` is one row.
 
-        Endings of two options say no more than ``high``.
+        Endings of two options say no more than ``high``. With data, parameters of the policies that
+        the sequences inform; see :func:`~inference.base.structure.bic_price`.
         """
+        if problem is not None:
+            return sum(number * rows for number, rows, _ in self._read(problem))
         c = self.model.chain()
         s, a, o = c.num_states, c.num_actions, c.num_options
         upper = s * (o * (o - 1) if c.termination is None else min(o * (o - 1), 2 * o - 1))
         return s * o * (a - 1) + upper + s * o - 1 + a * s * (s - 1)
 
-    def count_free(self, problem: Problem, params: Params) -> int:
-        """Parameters of the policies that the sequences inform; see :meth:`bic_price`."""
-        return sum(number * rows for number, rows, _ in self._read(problem))
-
-    def bic_price(self, problem: Problem, params: Params) -> float:
-        r"""BIC of a model of options, from its derivation (Schwarz 1978,
-        doi:10.1214/aos/1176344136).
-
-        With actions seen the likelihood is a product of three factors with parameters of their own,
-
-        .. math::
-
-            p(s, a) = p(s_1) \; \prod_t \Phi_{a_t s_t s_{t+1}} \; \times \; p(a \mid s; L, H, P(o_1
-            \mid s_1)),
-
-        and so is its integral over independent priors. States given actions do not depend on the
-        options: the first two are the same for every number of options and drop out of every
-        comparison, so their entries are not counted. The third has one probability vector a row
-        (state, option), and Laplace's approximation of its integral costs half the log-determinant
-        of the information: :math:`\tfrac12 \log n` for each free entry of a row that is read from n
-        steps. Rows of different states are read from different numbers of steps: with :math:`n_s`
-        visits of state s and A actions, O options,
-
-        .. math::
-
-            \sum_{s:\, n_s > 0} O (A - 1) \log n_s + \sum_{s:\, m_s > 0} O (O - 1) \log m_s +
-            \sum_{s:\, b_s > 0} (O - 1) \log b_s,
-
-        :math:`m_s` the visits after a first step and :math:`b_s` the sequences that begin in s (as
-        in BIC itself, terms that do not grow are left out, among them the share of the visits under
-        each option). A row that is never visited has no information, its integral is one, and it
-        costs nothing. With log N for every entry, N all steps, unvisited states and rare ones are
-        charged for what they were never read from, and one option is preferred though held-out
-        sequences are better predicted by two. Where actions are missing the factors are not quite
-        apart, and this is an approximation.
-        """
-        return sum(
-            number * float(counts.double().log().sum()) for number, _, counts in self._read(problem)
-        )
-
     def _read(self, problem: Problem) -> list[tuple[int, int, Tensor]]:
-        """For actions, switches and first options: free entries of a state, states that are
-        visited, and their visits.
-        """
+        """Free entries of a state, visited states and their visits, by kind of parameter."""
         c = self.model.chain()
         a, o = c.num_actions, c.num_options
         switches = o * (o - 1) if c.termination is None else min(o * (o - 1), 2 * o - 1)
@@ -267,9 +202,7 @@ class OptionsStructure(Structure):
         return out
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
-        """Options without names in common in all states; options that the state alone decides:
-        nothing is hidden then, and nothing was learnt of switching.
-        """
+        """Sentences on options without common names, or decided by the state alone."""
         if self.about.num_options == 1:
             return []
         groups = self._label_groups(problem)
@@ -310,21 +243,6 @@ class OptionsStructure(Structure):
     def num_observations(self, problem: Problem) -> int:
         """Steps."""
         return int(problem.summed(lambda data, _: (data[..., 0] >= 0).sum()))
-
-    def component_noise(
-        self, params: Params, data: Tensor, generator: Generator, num_draws: int
-    ) -> NoiseDraws:
-        from inference.structures.options.noise import option_noise
-
-        chain = self.model.chain()
-        along = steps_of(parts_of(chain, params), data)
-        state, action = data[:, : along.shape[1]].unbind(-1)
-        before = torch.nn.functional.pad((state * chain.num_actions + action)[:, :-1], (1, 0))
-        context = before * chain.num_states + state
-        context[:, 0], context[:, 1:] = -1, context[:, 1:].masked_fill(action[:, :-1] < 0, -1)
-        return option_noise(
-            along, action.cpu().numpy(), context.cpu().numpy(), generator, num_draws
-        )
 
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params:
         """Sequences as long as those of the data, with actions missing where they are."""
@@ -371,8 +289,7 @@ class OptionsStructure(Structure):
         )
 
     def recommended(self, problem: Problem) -> Recommendation:
-        """EM from a start by moments and three at random: a start by moments alone says little
-        below 10,000 steps.
+        """Recommend EM from a start by moments and three at random.
 
         One start for one option.
 
@@ -423,3 +340,85 @@ def _shares(values: Tensor, num_values: int) -> Tensor:
     """The share of each value among those that are not missing (-1), (B, T) -> (B, V)."""
     counts = torch.stack([(values == value).sum(1) for value in range(num_values)], 1)
     return counts / counts.sum(1, keepdim=True).clamp(min=1)
+
+
+@drawn_together.register(OptionsStructure)
+def _(structure: OptionsStructure, problem: Problem, params: Params, apart: float) -> Params:
+    """Mix probabilities with the most likely ones of options that are all alike."""
+    steps = OptionSteps(structure.about, structure._plan(problem))
+    alike = alike_policies(structure.about, structure._plan(problem), 1)
+    alike = steps.m_step(steps.e_step(alike)[0], alike)
+    return {name: apart * value + (1 - apart) * alike[name][0] for name, value in params.items()}
+
+
+@candidate_families.register(OptionsStructure)
+def _(structure: OptionsStructure) -> tuple[Any, ...]:
+    return (structure.model,)
+
+
+@canonical_for_data.register(OptionsStructure)
+def _(structure: OptionsStructure, problem: Problem, params: Params) -> Params:
+    """Options under the names that last longest, in groups of states with own names."""
+    groups = structure._label_groups(problem)
+    if groups is None or not groups.group.any():
+        return params
+    found = [
+        under_lasting_names(
+            structure.about, {name: value[r] for name, value in params.items()}, groups
+        )
+        for r in range(len(params[structure.about.low]))
+    ]
+    return {name: torch.stack([own[name] for own in found]) for name in params}
+
+
+@bic_price.register(OptionsStructure)
+def _(structure: OptionsStructure, problem: Problem, params: Params) -> float:
+    r"""BIC of options, from its derivation (Schwarz 1978, doi:10.1214/aos/1176344136).
+
+    With actions seen the likelihood is a product of three factors with parameters of their own,
+
+    .. math::
+
+        p(s, a) = p(s_1) \; \prod_t \Phi_{a_t s_t s_{t+1}} \; \times \; p(a \mid s; L, H, P(o_1
+        \mid s_1)),
+
+    and so is its integral over independent priors. States given actions do not depend on the
+    options: the first two are the same for every number of options and drop out of every
+    comparison, so their entries are not counted. The third has one probability vector a row
+    (state, option), and Laplace's approximation of its integral costs half the log-determinant
+    of the information: :math:`\tfrac12 \log n` for each free entry of a row that is read from n
+    steps. Rows of different states are read from different numbers of steps: with :math:`n_s`
+    visits of state s and A actions, O options,
+
+    .. math::
+
+        \sum_{s:\, n_s > 0} O (A - 1) \log n_s + \sum_{s:\, m_s > 0} O (O - 1) \log m_s +
+        \sum_{s:\, b_s > 0} (O - 1) \log b_s,
+
+    :math:`m_s` the visits after a first step and :math:`b_s` the sequences that begin in s (as
+    in BIC itself, terms that do not grow are left out, among them the share of the visits under
+    each option). A row that is never visited has no information, its integral is one, and it
+    costs nothing. With log N for every entry, N all steps, unvisited states and rare ones are
+    charged for what they were never read from, and one option is preferred though held-out
+    sequences are better predicted by two. Where actions are missing the factors are not quite
+    apart, and this is an approximation.
+    """
+    return sum(
+        number * float(counts.double().log().sum())
+        for number, _, counts in structure._read(problem)
+    )
+
+
+@component_noise.register(OptionsStructure)
+def _(
+    structure: OptionsStructure, params: Params, data: Tensor, generator: Generator, num_draws: int
+) -> NoiseDraws:
+    from inference.structures.options.noise import option_noise
+
+    chain = structure.model.chain()
+    along = steps_of(parts_of(chain, params), data)
+    state, action = data[:, : along.shape[1]].unbind(-1)
+    before = torch.nn.functional.pad((state * chain.num_actions + action)[:, :-1], (1, 0))
+    context = before * chain.num_states + state
+    context[:, 0], context[:, 1:] = -1, context[:, 1:].masked_fill(action[:, :-1] < 0, -1)
+    return option_noise(along, action.cpu().numpy(), context.cpu().numpy(), generator, num_draws)

@@ -17,8 +17,7 @@ import pytest
 import torch
 
 from inference import EM, OnlineEM, RowBlocks, fit
-from inference.base.streaming.flatten import numbers_of, with_numbers
-from inference.base.streaming.processes import LostProcessError
+from inference.base.streaming.processes import LostProcessError, numbers_of, with_numbers
 from inference.engines.online_em import RANK_STRIDE, SEED_STRIDE
 from inference.fitting.problem import problem_of
 from inference.structures.factorization.factorize import Course, Factorize

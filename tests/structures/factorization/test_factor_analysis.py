@@ -15,6 +15,7 @@ from sklearn.decomposition import FactorAnalysis as Theirs
 
 from inference import EM, BoundWarning, EstimateWarning, Fit, fit
 from inference.acdc import KNN, acdc
+from inference.base.structure import component_noise
 from inference.fitting.problem import problem_of
 from inference.structures.factorization.factor_analysis import FactorSteps
 from inference.structures.registry import structure_of
@@ -140,8 +141,8 @@ def test_missing_entries_are_marginalised(tmp_path) -> None:
 @pytest.mark.parametrize("shares", [None, (0.8, 0.2)])
 def test_noise_of_components_is_normal_where_the_model_is_right(shares) -> None:
     x, truth = case(500, 5, missing=0.1)
-    noise = structure_of(FactorAnalysis(7, 2, shares)).component_noise(
-        truth, x, torch.Generator().manual_seed(0), 2
+    noise = component_noise(
+        structure_of(FactorAnalysis(7, 2, shares)), truth, x, torch.Generator().manual_seed(0), 2
     )
     assert noise.scores.shape == (2, 500, 2, 7)
     p = [

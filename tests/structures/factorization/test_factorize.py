@@ -13,6 +13,7 @@ from scipy import optimize, stats
 from sklearn.decomposition import NMF
 
 from inference import EM, Fit, fit
+from inference.base.structure import conditional_log_likelihoods
 from inference.programs.program import Program
 from inference.structures.factorization.factorize import Factorize
 from inference.structures.factorization.updates import Counts, LeastSquares, accelerated
@@ -285,7 +286,7 @@ def test_what_em_calls_a_log_likelihood_is_that_of_the_rows(family):
         seed=1,
     )
     assert found.local is not None
-    own = float(found.structure.conditional_rows(found.params | found.local, x).sum())
+    own = float(conditional_log_likelihoods(found.structure, found.params | found.local, x).sum())
     assert found.log_likelihood == pytest.approx(own, abs=1e-8)
     by_rows = float(found.log_likelihood_rows(x).sum())
     assert found.log_likelihood == pytest.approx(

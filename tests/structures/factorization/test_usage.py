@@ -16,6 +16,7 @@ from support.counts import simulated
 from inference import SAEM, fit
 from inference.acdc import acdc
 from inference.base.gibbs import Scan
+from inference.base.structure import component_noise
 from inference.metrics import match_components
 from inference.programs.program import Program
 from inference.structures.factorization.usage import UsageGibbs
@@ -199,8 +200,8 @@ def test_noise_is_uniform_where_the_model_is_right() -> None:
     out.
     """
     data, usage, truth = simulated(300, 5)
-    noise = structure_of(UsageFactorization(20, 4)).component_noise(
-        truth, data, torch.Generator().manual_seed(0), 2
+    noise = component_noise(
+        structure_of(UsageFactorization(20, 4)), truth, data, torch.Generator().manual_seed(0), 2
     )
     assert noise.scores.shape == (2, len(data), 4, 20)
     for m in range(2):

@@ -18,6 +18,7 @@ from inference import EM, Fit, fit
 from inference.acdc import Bootstrap, acdc
 from inference.base.component_noise import NoiseDraws
 from inference.base.outcome import ConvergenceWarning
+from inference.base.structure import component_noise
 from inference.structures.hidden_markov.noise import _second_of_pairs
 from inference.structures.registry import structure_of
 from ppl_models import Bernoulli, Blocks, HiddenMarkov, MultivariateNormal, Normal, Poisson
@@ -35,8 +36,8 @@ NORMAL = {
 def noise_of(
     model: HiddenMarkov, params: dict[str, Tensor], data: Tensor, num_draws: int = 1
 ) -> NoiseDraws:
-    found = structure_of(model).component_noise(
-        params, data, torch.Generator().manual_seed(0), num_draws
+    found = component_noise(
+        structure_of(model), params, data, torch.Generator().manual_seed(0), num_draws
     )
     assert found is not None
     return found

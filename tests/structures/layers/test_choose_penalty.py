@@ -18,6 +18,7 @@ from support.two_skills import GRAPH, answers
 from inference import EM, SAEM, ChoosePenalty, Fit, fit
 from inference.alignment import align
 from inference.base.progress import NoProgress
+from inference.base.structure import num_possible_free
 from inference.engines import em
 from inference.fitting.problem import problem_of
 from inference.programs.program import Program
@@ -52,7 +53,9 @@ def test_a_plain_fit_finds_the_graph_and_shrinks_nothing():
     assert choice.best == int(choice.ebic.argmin())
     assert choice.chosen in choice.penalties
     assert list(choice.table["chosen"]) == [i == choice.best for i in range(2)]
-    possible = structure_of(DeepDiscreteEncoder(18, (6, 2), Normal())).num_possible(result.params)
+    possible = num_possible_free(
+        structure_of(DeepDiscreteEncoder(18, (6, 2), Normal())), result.params
+    )
     assert ebic(result, 1.0, possible) <= float(choice.ebic.min()) + 1e-6
     program = Program(
         result.model, x
@@ -178,7 +181,7 @@ def test_edges_lost_and_gained_are_found_again():
     graphs[0][0, 0], graphs[0][1, 3] = False, True  # one edge away, one too many
     wrong = model.restricted([graph.int().tolist() for graph in graphs])
     start = fit(wrong, x, EM(), init={**truth, "loadings_1": truth["loadings_1"] * graphs[0]})
-    possible = problem.structure.num_possible(start.params)
+    possible = num_possible_free(problem.structure, start.params)
 
     def score(own, params, value):
         return ebic(

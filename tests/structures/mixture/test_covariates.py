@@ -18,6 +18,7 @@ from scipy.special import expit, logsumexp
 
 from inference import EM, Fit, fit
 from inference.base.outcome import EstimateWarning
+from inference.base.structure import split_start
 from inference.fitting.problem import problem_of
 from inference.structures.mixture.steps import renamed_coefficients
 from inference.uncertainty import standard_errors
@@ -242,7 +243,7 @@ def test_laws_of_whole_rows_one_component_and_a_split_start() -> None:
     one = fit(replace(model, num_components=1), frame)
     assert set(one.params) == {"weights", "means", "precisions"}
     problem = problem_of(model, frame, 0)
-    start = problem.structure.split_start(problem, one.params)
+    start = split_start(problem.structure, problem, one.params)
     assert start is not None
     found = fit(model, frame, EM(), init={name: value[0] for name, value in start.items()})
     assert found.log_likelihood > one.log_likelihood + 100

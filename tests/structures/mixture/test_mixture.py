@@ -17,6 +17,7 @@ from zoo.table import F64, ZOO, close, data_of, near, params_of, program_of
 
 from inference import EM, BoundWarning, DegenerateWarning, EstimateWarning, Fit, fit
 from inference.base.steps import GenericSteps
+from inference.base.structure import component_noise
 from inference.fitting.problem import problem_of
 from inference.programs.program import Program
 from inference.structures.mixture.steps import MixtureSteps
@@ -398,7 +399,7 @@ def test_mixture_noise_is_normal_at_the_truth(component, num_items, values, miss
     data = data.masked_fill(
         torch.rand(data.shape, generator=torch.Generator().manual_seed(0)) < missing, torch.nan
     )
-    noise = structure_of(model).component_noise(truth, data, torch.Generator().manual_seed(1), 1)
+    noise = component_noise(structure_of(model), truth, data, torch.Generator().manual_seed(1), 1)
     for k in range(2):
         used = noise.scores[0, :, k][noise.used[0, :, k]]
         for column in used.T:

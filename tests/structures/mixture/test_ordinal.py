@@ -12,6 +12,7 @@ from scipy.optimize import minimize
 
 from inference import EM, Fit, fit
 from inference.base.component_laws.ordinal import maximise_ordinal
+from inference.base.structure import category_chances
 from inference.plots import plot_categories
 from ppl_models import Bernoulli, Categorical, HiddenMarkov, Mixture, Ordinal
 
@@ -127,7 +128,7 @@ def test_names_and_numbers_of_a_fit(linked, answers, tmp_path) -> None:
     again = Fit.load(tmp_path / "fit")
     assert again.model == linked.model
     assert np.array_equal(again.predict_proba(answers), linked.predict_proba(answers))
-    chances = linked.structure.category_chances(linked.params)
+    chances = category_chances(linked.structure, linked.params)
     torch.testing.assert_close(chances.unflatten(-1, (4, 4)).sum(-1), torch.ones(3, 4, dtype=F64))
     panels = plot_categories(linked).axes
     assert [bar.get_width() for bar in panels[0].patches][:3] == pytest.approx(

@@ -20,6 +20,7 @@ from inference import EM, Fit, fit
 from inference.acdc import KDE, KNN, AcdcResult, Bootstrap, acdc
 from inference.base.component_noise import NoiseDraws
 from inference.base.outcome import ConvergenceWarning
+from inference.base.structure import component_noise
 from inference.selection import select_dimension
 from inference.structures.options.noise import COLUMNS
 from inference.structures.registry import structure_of
@@ -59,8 +60,8 @@ def at(model: object, params: dict[str, Tensor], data: object) -> Fit:
 def noise_of(
     model: object, params: dict[str, Tensor], data: Tensor, num_draws: int = 1
 ) -> NoiseDraws:
-    return structure_of(model).component_noise(
-        params, data, torch.Generator().manual_seed(0), num_draws
+    return component_noise(
+        structure_of(model), params, data, torch.Generator().manual_seed(0), num_draws
     )
 
 

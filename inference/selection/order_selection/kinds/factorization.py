@@ -29,7 +29,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inference.base.structure import Problem
+from inference.base.structure import Problem, conditional_log_likelihoods
 from inference.fitting.result import Fit
 from inference.programs.program import Params
 from inference.selection.order_selection.bootstrap_climb import STEEPER, climb_from
@@ -249,7 +249,9 @@ def left_out(grid: Grid) -> int:
     for (_, k), fit_k in fit_candidates(grid.on(kept, candidates=(first,))).items():
         assert fit_k.local is not None
         structure, params = fit_k.structure, fit_k.params | fit_k.local
-        gains = structure.conditional_rows(params, table) - structure.conditional_rows(params, kept)
+        gains = conditional_log_likelihoods(structure, params, table) - conditional_log_likelihoods(
+            structure, params, kept
+        )
         values[k] = float(gains.sum())
     return max(values, key=values.__getitem__)
 

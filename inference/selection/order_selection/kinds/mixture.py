@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inference.base.structure import Problem
+from inference.base.structure import Problem, more_starts
 from inference.engines.em import EM
 from inference.fitting.columns import checked_as_fitted
 from inference.fitting.result import Fit
@@ -118,7 +118,9 @@ class CountingGroups(Counting):
     ) -> Params:
         """Return the best starts by k-means++, merged first candidates, and split components."""
         structure: Any = problem.structure
-        starts = [structure.more_starts(problem, "spectral", num_random, 0)]
+        first = more_starts(structure, problem, "spectral", num_random, 0)
+        assert first is not None  # both structures have starts
+        starts = [first]
         if nested:
             shares = [
                 merged_by_entropy(shares_of(nested[n], grid.data), k)

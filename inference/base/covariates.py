@@ -1,6 +1,4 @@
-"""A model with covariates in units in which they have mean 0 and width 1, where engines work, and
-the way back.
-"""
+"""Covariates in the units of engines, and coefficients that the rows hardly bound."""
 
 from __future__ import annotations
 
@@ -9,10 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from inference.base.structure import Problem, Standard, Structure
 from inference.programs.program import Params
 from ppl_models.descriptions.covariates import Covariates
+from ppl_models.descriptions.logit import undetermined
 
 SITE = "coefficients"  # of all models with covariates: (..., Q), in the user's units
 
@@ -23,8 +23,7 @@ def standard_covariates(
     known: Covariates,
     structure: Callable[[Any], Structure],
 ) -> Standard:
-    """The problem with standardised items and covariates, of which categories are columns of
-    numbers.
+    """Standardise items and covariates of a problem, categories as columns of numbers.
 
     Args:
         problem: as the user gave it, the covariates in the last columns of its data.
@@ -47,7 +46,8 @@ def standard_covariates(
         data=torch.cat([items, design], -1),
         item_names=names,
         structure=structure(own),
-        trial={},
+        trial_results={},
+        cache={},
     )
 
     def inward(params: Params) -> Params:
@@ -59,3 +59,36 @@ def standard_covariates(
         return moved | ({SITE: known.plain(params[SITE])} if SITE in params else {})
 
     return Standard(inner, inward, outward, 0.0 if of_items is None else of_items.log_volume)
+
+
+MOST_TERMS = 6  # that a warning names
+
+
+def open_coefficients(
+    known: Covariates, coefficients: Tensor, columns: Tensor, weights: Tensor | None, apart: bool
+) -> list[tuple[int, str, float]]:
+    """Coefficients left open by the rows: line, term and value, the largest first.
+
+    Args:
+        coefficients: without restarts, (M, Q); columns: covariates of the rows, (N, P); weights:
+            (N,).
+        apart: whether every line is a logit of its own, and not one of the classes of a single one.
+    """
+    beta, often = (
+        known.standardised(coefficients),
+        columns.new_ones(len(columns)) if weights is None else weights,
+    )
+    lines = beta.unsqueeze(1 if apart else 0)
+    found = (
+        undetermined(known.standardised_design(columns), often, lines)
+        .reshape(beta.shape)
+        .nonzero()
+        .tolist()
+    )
+    found.sort(key=lambda place: -float(beta[tuple(place)].abs()))
+    return [(k, known.terms[q], float(coefficients[k, q])) for k, q in found]
+
+
+def listed_terms(texts: list[str]) -> str:
+    """Join the first terms of a list for a message."""
+    return ", ".join(texts[:MOST_TERMS]) + (", ..." if len(texts) > MOST_TERMS else "")
