@@ -1,6 +1,4 @@
-"""Picture of categorical items: how likely every answer is in every class, as bars that fill up to
-one.
-"""
+"""Picture of categorical items: probabilities of answers in every class."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ LEGIBLE = 0.12  # the least width of a bar that holds its number
 
 
 def plot_categories(fit: Fit, names: Names | None = None) -> Figure:
-    """One panel a categorical item, one bar a class, cut into the probabilities of the categories.
+    """Plot class probabilities of every categorical item, one panel an item, one bar a class.
 
     Args:
         fit: of a mixture with categorical items; the first 24 of them are drawn.

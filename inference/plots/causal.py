@@ -29,8 +29,7 @@ def plot_causal_graph(
     open_edges: np.ndarray | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Attributes on a circle, in their order from the top clockwise, so that graphs of the same
-    attributes compare at a glance.
+    """Plot a causal graph, its attributes on a circle in their order from the top clockwise.
 
     Args:
         graph: arrows and lines.

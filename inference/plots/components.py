@@ -1,6 +1,4 @@
-"""Pictures of component selection: clear steps and loss against cutoff, components' discrepancies,
-signatures over channels, scree plot.
-"""
+"""Pictures of component selection: steps, discrepancies, signatures, eigenvalues."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ CLEAR = 2.0  # standard deviations at which a colour is full
 
 
 def plot_choice(result: AcdcResult) -> Figure:
-    """What every K leaves unexplained, steps named by the share they take away; and the loss of
-    every K against the cutoff.
-    """
+    """Plot the discrepancy that every K leaves, and its loss against the cutoff."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 4.3), layout="constrained")
@@ -124,8 +120,7 @@ def plot_discrepancies(
     noun: str = "component",
     unit: str = "row",
 ) -> Figure:
-    """Raw discrepancy of each component of one fit, beside the band that exact noise would give
-    (mean, two sd).
+    """Plot each component's discrepancy beside the band of exact noise (mean, two sd).
 
     Raises:
         ValueError: for a number of components that was not compared.
@@ -204,8 +199,7 @@ def plot_return(halves: Reproducibility, threshold: float | None = None) -> Figu
 def plot_signatures(
     signatures: object, channels: Sequence[str], names: Sequence[str] | None = None
 ) -> Figure:
-    """Bars over the channels, one panel a signature; the 96 substitution channels (A[C>A]A) are
-    grouped and coloured; other columns stay in order.
+    """Plot signatures as bars over channels; the 96 substitutions (A[C>A]A) are grouped.
 
     Raises:
         ValueError: if the number of channels or names does not match.
@@ -253,7 +247,9 @@ def plot_abundances(
     """One map a component of its share of every pixel; pixels row by row.
 
     Args:
-        activities: (height width, K), not negative; shape: (height, width); names: of the
+        activities: (height width, K), not negative.
+        shape: (height, width).
+        names: of the
             components.
 
     Raises:
@@ -321,12 +317,14 @@ def plot_groups(
     items: Sequence[str],
     groups: Sequence[str],
 ) -> Figure:
-    """A heat map, one line a group, of (mean in the group - mean of all rows) / standard deviation
-    of all rows.
+    """Plot group means as a heat map, in standard deviations from the mean of all rows.
 
     Args:
-        means: (K, J); overall: (J,); spread: (J,), 0 for a constant column.
-        items: J names, of which the first 60 are drawn; groups: K names.
+        means: (K, J).
+        overall: (J,).
+        spread: (J,), 0 for a constant column.
+        items: J names, of which the first 60 are drawn.
+        groups: K names.
 
     Raises:
         ValueError: for sizes that do not agree.

@@ -1,5 +1,4 @@
-"""Pictures of hidden Markov models: the transition matrix, how long states last, and the decoded
-path of a sequence.
+"""Pictures of hidden Markov models: transitions, dwell times, decoded path.
 
 As in :mod:`inference.plots.fit`, everything is drawn on the ``ax`` given or on a figure of its own,
 and returned.
@@ -54,7 +53,8 @@ def plot_transitions(fit: Fit, names: Names | None = None, ax: Axes | None = Non
 
     Args:
         fit: of a hidden Markov model.
-        names: for example ``{"state": ["calm", "storm"]}``; ax: where to draw; a new figure if
+        names: for example ``{"state": ["calm", "storm"]}``.
+        ax: where to draw; a new figure if
             None.
 
     Raises:
@@ -89,8 +89,7 @@ def plot_transitions(fit: Fit, names: Names | None = None, ax: Axes | None = Non
 
 
 def plot_dwell_times(fit: Fit, names: Names | None = None, ax: Axes | None = None) -> Axes:
-    """The chance that a visit to each state lasts longer than so many steps; states that are never
-    left stay at one.
+    """Plot the chance that a visit to each state lasts longer than a number of steps.
 
     Args, Raises: as :func:`plot_transitions`.
     """
@@ -128,15 +127,16 @@ def plot_decoded_path(
     first: int = 0,
     max_steps: int = 500,
 ) -> Figure:
-    """One sequence with the most probable path of states behind it, and below the probability of
-    every state at every step.
+    """Plot a sequence with its most probable path, and state probabilities below.
 
     Args:
-        fit: of a hidden Markov model; data: sequences, as the fit takes them.
+        fit: of a hidden Markov model.
+        data: sequences, as the fit takes them.
         sequence: which one.
         items: names of the items that are drawn; the first four if None.
         names: as for :func:`plot_transitions`.
-        first: step to begin with; max_steps: steps drawn at most.
+        first: step to begin with.
+        max_steps: steps drawn at most.
 
     Raises:
         ValueError: if the model is no hidden Markov model, ``data`` does not fit it, or

@@ -1,5 +1,4 @@
-"""Pictures of options: policies as arrows on a map, which option is on over time, where options are
-kept.
+"""Pictures of options: policies, occupancy over time, switches.
 
 As in :mod:`inference.plots.fit`, everything is drawn on the ``ax`` given or on a figure of its own,
 and returned.
@@ -62,8 +61,7 @@ def plot_policies(
     goals: Sequence[int] = (),
     figure: Figure | None = None,
 ) -> Figure:
-    """The low-level policy of every option as arrows on a map: the mean move, as long as the policy
-    is decided.
+    """Plot the low-level policy of every option as arrows of the mean move on a map.
 
     Args:
         fit: a fit of an options HMM whose states are cells of a map.
@@ -133,8 +131,7 @@ def plot_option_occupancy(
     max_steps: int = 300,
     ax: Axes | None = None,
 ) -> Axes:
-    """P(option | the whole sequence) over time, stacked: of one sequence, or averaged over those
-    that last so long.
+    """Plot P(option | sequence) over time, of one sequence or averaged.
 
     Args:
         fit: a fit of an options HMM.
@@ -198,8 +195,7 @@ def plot_option_occupancy(
 
 
 def plot_policy_tables(fit: Fit, names: Sequence[str] | Names = ()) -> Figure:
-    """The low-level policy of every option: P(action | state) as a table, or the weights of
-    softmax-linear policies.
+    """Plot low-level policies as tables P(action | state), or weights of linear policies.
 
     Args:
         fit: a fit of a model of hidden options.
@@ -250,10 +246,12 @@ def plot_policy_tables(fit: Fit, names: Sequence[str] | Names = ()) -> Figure:
 
 
 def plot_option_switches(fit: Fit, ax: Axes | None = None, names: Names | None = None) -> Axes:
-    """P(an option is kept) in every state (rows) for every option (columns): where options end.
+    """Plot P(option is kept) in every state (rows) for every option (columns).
 
     Args:
-        fit: a fit of a model of hidden options; ax: drawn on; names: of states, ``{"state":
+        fit: a fit of a model of hidden options.
+        ax: drawn on.
+        names: of states, ``{"state":
             [...]}``.
     """
     chain = _chain(fit, "plot_option_switches")

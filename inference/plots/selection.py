@@ -47,8 +47,7 @@ def plot_selection(selection: Selection, ax: Axes | None = None) -> Axes:
 
 
 def plot_how_many(answer: HowMany) -> Figure:
-    """What the strict penalty says of every law and number, and what a component more gains, beside
-    what noise alone may gain; of options, how well sequences are foretold.
+    """Plot penalised likelihoods and gains of every distribution and number.
 
     Args:
         answer: of :func:`inference.selection.select_components`.
@@ -93,8 +92,7 @@ def plot_how_many(answer: HowMany) -> Figure:
 
 
 def plot_how_many_groups(answer: HowManyGroups) -> Figure:
-    """BIC of every law and number; entropy of the assignments as components are merged; chances
-    that a row is assigned to another component.
+    """Plot BIC, entropy of merged components, and chances of misclassification.
 
     Args:
         answer: of :func:`inference.selection.select_components` for a mixture.
@@ -137,9 +135,6 @@ def plot_how_many_groups(answer: HowManyGroups) -> Figure:
 
 
 def _of_options(answer: HowManyOptions) -> Figure:
-    """BIC and the lenient penalty over the number of options, beside policies that remember a step;
-    how well each number foretells held-out actions.
-    """
     figure = Figure(figsize=(10.0, 3.9), layout="constrained")
     left, right = figure.subplots(1, 2)
     own = answer.table.loc[answer.law]

@@ -31,6 +31,7 @@ def plot_topic_words(
         topics: ranked words of each topic, as
             :func:`inference.inspection.topics.representative_words` gives them.
         names: one a topic; "topic 1" and so on if None.
+        ax: where to draw; a new figure if None.
 
     Raises:
         ValueError: if there is no topic, or another number of names.
@@ -61,8 +62,7 @@ def plot_group_means(
     latent_names: Sequence[str],
     ax: Axes | None = None,
 ) -> Axes:
-    """Mean latents by group as coloured cells, with the mean and twice its standard error written
-    in each.
+    """Plot mean latents by group as coloured cells, with twice the standard error.
 
     Raises:
         ValueError: if the names do not fit the table.
@@ -113,9 +113,13 @@ def plot_skill_effects(
     """Intercepts and loadings of items as a heat map, cells off the Q-matrix left blank.
 
     Args:
-        intercepts: (J,); loadings: (J, K); q_matrix: (J, K) of 0 and 1.
-        latent_names: K names; item_names: J names, numbers from 1 if None.
+        intercepts: (J,).
+        loadings: (J, K).
+        q_matrix: (J, K) of 0 and 1.
+        latent_names: K names.
+        item_names: J names, numbers from 1 if None.
         title: above the map, for example the unit of the predictor.
+        ax: where to draw; a new figure if None.
 
     Raises:
         ValueError: if shapes or names do not fit.
