@@ -282,7 +282,7 @@ class CausalReport:
 
     def plot(self, ax: Any = None) -> Any:
         """The graph: edges as wide as they are strong, open directions dashed, doubtful edges
-        dotted; see :func:`inference.plots.plot_causal_graph`.
+        dotted; see :func:`inference.plots.causal.plot_causal_graph`.
         """
         weights = np.zeros(self.graph.matrix.shape)
         for edge in self.edges:

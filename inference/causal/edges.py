@@ -134,7 +134,7 @@ class EdgeProbabilities:
 
     def plot(self, ax: Any = None) -> Any:
         """The most probable graph, its edges as dark as they are probable; see
-        :func:`inference.plots.plot_causal_graph`.
+        :func:`inference.plots.causal.plot_causal_graph`.
         """
         return draw("plot_causal_graph", self.modal, weights=self.adjacent, ax=ax)
 

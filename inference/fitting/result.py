@@ -146,7 +146,7 @@ class Fit(FitRecord):
 
     def plot(self, data: Any = None, names: Names | None = None) -> Any:
         """One picture of what was found, a matplotlib figure; see
-        :func:`inference.plots.plot_fit`.
+        :func:`inference.plots.overview.plot_fit`.
         """
         return drawing.draw("plot_fit", self, data, names)
 

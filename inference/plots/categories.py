@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from inference.fitting.names import Names, labels_of
 from inference.plots._common import short_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
     from inference.fitting.result import Fit
 
@@ -32,8 +32,6 @@ def plot_categories(fit: Fit, names: Names | None = None) -> Figure:
     Raises:
         ValueError: if the model has no categorical items, or ``names`` do not fit its sizes.
     """
-    from matplotlib.figure import Figure
-
     categories = fit.category_names
     if not categories:
         raise ValueError(

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from inference.plots._common import short_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
     from inference.acdc.criterion import AcdcResult
     from inference.selection.factorization_criteria import ParallelAnalysis
@@ -28,8 +29,6 @@ CLEAR = 2.0  # standard deviations at which a colour is full
 
 def plot_choice(result: AcdcResult) -> Figure:
     """Plot the discrepancy that every K leaves, and its loss against the cutoff."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(11, 4.3), layout="constrained")
     steps, curves = figure.subplots(1, 2, width_ratios=(2, 3))
     _draw_steps(steps, result)
@@ -125,8 +124,6 @@ def plot_discrepancies(
     Raises:
         ValueError: for a number of components that was not compared.
     """
-    from matplotlib.figure import Figure
-
     k = result.chosen if num_components is None else num_components
     if k not in result.raw:
         raise ValueError(
@@ -162,8 +159,6 @@ def plot_return(halves: Reproducibility, threshold: float | None = None) -> Figu
         halves: of :func:`inference.selection.reproducibility.reproducibility`.
         threshold: error from which a component does not return; that of the record if None.
     """
-    from matplotlib.figure import Figure
-
     from inference.selection.reproducibility import RETURNS
 
     threshold = RETURNS if threshold is None else threshold
@@ -204,8 +199,6 @@ def plot_signatures(
     Raises:
         ValueError: if the number of channels or names does not match.
     """
-    from matplotlib.figure import Figure
-
     values = np.asarray(signatures, float)
     if values.ndim != 2 or values.shape[1] != len(channels):
         raise ValueError(
@@ -255,8 +248,6 @@ def plot_abundances(
     Raises:
         ValueError: for other shapes, or negative activities.
     """
-    from matplotlib.figure import Figure
-
     values = np.asarray(activities, float)
     if values.ndim != 2 or len(values) != shape[0] * shape[1] or not (values >= 0).all():
         raise ValueError(
@@ -286,9 +277,6 @@ def plot_abundances(
 
 def plot_scree(analysis: ParallelAnalysis, num_shown: int = 20) -> Figure:
     """Eigenvalues with the permuted data's mean and quantile."""
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
     figure = Figure(figsize=(5, 3.5), layout="constrained")
     axes = figure.subplots()
     shown = slice(0, min(num_shown, len(analysis.eigenvalues)))
@@ -329,8 +317,6 @@ def plot_groups(
     Raises:
         ValueError: for sizes that do not agree.
     """
-    from matplotlib.figure import Figure
-
     if means.shape != (len(groups), len(items)) or overall.shape != spread.shape != (len(items),):
         raise ValueError(
             f"plot_groups: means ({len(groups)}, {len(items)}) of the groups and items were"

@@ -17,6 +17,7 @@ from inference.fitting.columns import checked_as_fitted
 from inference.fitting.names import Names, labels_of
 from inference.inspection.hidden_markov import chain_times, smooth_states, viterbi_states
 from inference.plots._common import short_name
+from inference.plots.fit import _axes
 from ppl_models.sequences.item_sequences import inside_of
 
 if TYPE_CHECKING:
@@ -63,11 +64,7 @@ def plot_transitions(fit: Fit, names: Names | None = None, ax: Axes | None = Non
     moves = chain_times(fit).transitions.numpy()
     labels = [short_name(label, 14) for label in state_names(fit, names)]
     size = len(moves)
-    ax = (
-        Figure(figsize=(2.4 + 0.62 * size, 1.5 + 0.5 * size), layout="constrained").subplots()
-        if ax is None
-        else ax
-    )
+    ax = _axes(ax, 2.4 + 0.62 * size, 1.5 + 0.5 * size)
     image = ax.imshow(moves, vmin=0, vmax=1, cmap="viridis")
     if size <= MOST_NUMBERS:
         for (k, m), chance in np.ndenumerate(moves):
@@ -98,7 +95,7 @@ def plot_dwell_times(fit: Fit, names: Names | None = None, ax: Axes | None = Non
     finite = times.dwell[times.dwell.isfinite()]
     most = int(min(MOST_DWELL, max(8.0, 4 * float(finite.max()) if len(finite) else 8.0)))
     steps = np.arange(most + 1)
-    ax = Figure(figsize=(6.0, 3.0), layout="constrained").subplots() if ax is None else ax
+    ax = _axes(ax, 6.0, 3.0)
     for k, label in enumerate(state_names(fit, names)):
         dwell = float(times.dwell[k])
         long = (

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 
+from inference.plots.fit import _axes
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -107,7 +109,7 @@ def plot_matching_stability(
         num_true: drawn as a line.
         ax: where to draw; a new figure if None.
     """
-    ax = Figure(figsize=(5, 3), layout="constrained").subplots() if ax is None else ax
+    ax = _axes(ax, 5, 3)
     times = range(len(stability)) if times is None else times
     ax.step(
         np.asarray(times),

@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from inference.fitting.names import Names, labels_of
 from inference.inspection.options import smooth_options
 from inference.plots._common import short_name
+from inference.plots.fit import _axes
 from ppl_models.descriptions.options import ChainDescription, PolicyDescription, with_high
 from ppl_models.sequences.feature_trajectories import feature_lengths
 from ppl_models.sequences.trajectories import trajectory_lengths
@@ -167,7 +168,7 @@ def plot_option_occupancy(
     chosen = chosen[:, : int(lengths.max())]
     posterior = smooth_options(fit, chosen).option[:, :steps].numpy()
     share = posterior.sum(0) / np.maximum(posterior.sum((0, 2)), 1)[:, None]  # (steps, O)
-    ax = Figure(figsize=(8.0, 2.6), layout="constrained").subplots() if ax is None else ax
+    ax = _axes(ax, 8.0, 2.6)
     colours = [_colour(option) for option in range(num_options)]
     time = np.append(np.arange(steps), steps)
     ax.stackplot(
@@ -258,13 +259,7 @@ def plot_option_switches(fit: Fit, ax: Axes | None = None, names: Names | None =
     kept = np.diagonal(
         with_high(chain, fit.params)[chain.high].detach().cpu().numpy(), axis1=1, axis2=2
     )  # (S, O)
-    ax = (
-        Figure(
-            figsize=(2.5 + 0.4 * kept.shape[1], 1.5 + 0.16 * kept.shape[0]), layout="constrained"
-        ).subplots()
-        if ax is None
-        else ax
-    )
+    ax = _axes(ax, 2.5 + 0.4 * kept.shape[1], 1.5 + 0.16 * kept.shape[0])
     image = ax.imshow(kept, vmin=0, vmax=1, cmap="viridis", aspect="auto")
     ax.figure.colorbar(image, ax=ax).set_label("P(option is kept)")
     ax.set(xlabel="option", ylabel="new state", xticks=range(kept.shape[1]))

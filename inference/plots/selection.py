@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
+from inference.plots.fit import _axes
 from inference.selection.order_selection.bootstrap_climb import STEEPER
 from inference.selection.order_selection.detectability import noise_edge
 from inference.selection.order_selection.options_answer import HowManyOptions
@@ -25,8 +26,7 @@ def plot_selection(selection: Selection, ax: Axes | None = None) -> Axes:
         selection: what :func:`inference.selection.dimension.select_dimension` returned.
         ax: where to draw; a new figure if None.
     """
-    if ax is None:
-        ax = Figure(figsize=(6.0, 3.6), layout="constrained").subplots()
+    ax = _axes(ax, 6.0, 3.6)
     values, places = selection.columns[selection.score], range(len(selection.sizes))
     ax.plot(places, values, "o-", color="tab:blue")
     chosen = selection.sizes.index(selection.chosen)

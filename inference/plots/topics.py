@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from inference.plots._common import symmetric_limit
+from inference.plots.fit import _axes
 
 if TYPE_CHECKING:
     from inference.inspection.topics import GroupMeans
@@ -73,10 +74,7 @@ def plot_group_means(
             f"plot_group_means: {num_groups} group and {num_latents} latent names were expected,"
             f" got {len(group_names)} and {len(latent_names)}"
         )
-    if ax is None:
-        ax = Figure(
-            figsize=(1.25 * num_latents + 1.6, 0.45 * num_groups + 1.2), layout="constrained"
-        ).subplots()
+    ax = _axes(ax, 1.25 * num_latents + 1.6, 0.45 * num_groups + 1.2)
     image = ax.imshow(table.means, cmap="cividis", vmin=0, vmax=1, aspect="auto")
     for g in range(num_groups):
         for k in range(num_latents):

@@ -118,7 +118,7 @@ class GroupComparison(Answer):
 
     def plot(self, ax: Any = None) -> Any:
         """Shares of each attribute by group, with 95 % intervals; see
-        :func:`inference.plots.plot_group_mastery`.
+        :func:`inference.plots.attribute_groups.plot_group_mastery`.
         """
         return draw("plot_group_mastery", self, ax)
 
@@ -199,7 +199,7 @@ class ItemScores(Answer):
 
     def plot(self, ax: Any = None) -> Any:
         """How clearly each item functions differently; see
-        :func:`inference.plots.plot_item_scores`.
+        :func:`inference.plots.attribute_groups.plot_item_scores`.
         """
         return draw("plot_item_scores", self, ax)
 
