@@ -21,7 +21,8 @@ from inference.acdc import acdc
 from inference.metrics import match_components
 from inference.selection import compare_criteria, fit_grid
 from ppl_models import PoissonFactorization, UsageFactorization
-from ppl_models.datasets import SYNTHETIC_BREAST, load_breast, simulate_mutations
+from ppl_models.datasets import load_breast, simulate_mutations
+from ppl_models.datasets.mutational_signatures import SYNTHETIC_BREAST
 
 SHARES, WIDTHS = (0.4, 0.45, 0.55, 0.6), (0.1, 0.3, 0.5)
 

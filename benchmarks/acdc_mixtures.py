@@ -16,15 +16,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from _bench import Lines, command_line, run, seeds
+from papers.mixtures import skew_normal_mixture_50d
 
 from inference import EM, fit
 from inference.acdc import KNN, PlugIn, acdc
 from ppl_models import Mixture, Normal, Poisson
-from ppl_models.datasets import (
-    negative_binomial_mixture,
-    skew_normal_mixture,
-    skew_normal_mixture_50d,
-)
+from ppl_models.datasets import negative_binomial_mixture, skew_normal_mixture
 
 FAR, CLOSE = (-3.0, 3.0), (-3.0, 0.0)
 SKEWED = {

@@ -4,7 +4,7 @@ graph, beside the table itself.
 Five attributes, twenty Normal items, Q known (three identity blocks and one band) or, with ``--q
 estimated``, left to the plain call and its attributes matched to the true ones by their profiles. A
 fit of ``LatentAttributeModel`` a replicate. One JSON line a structure, number of rows and way:
-methods 1 to 6 (:mod:`inference.causal.samples`) by greedy search, and ours, the table at N and at
+methods 1 to 6 (:mod:`papers.profile_counts`) by greedy search, and ours, the table at N and at
 its effective number of rows (items taken as known) by the search that ``discover`` uses. Percent of
 replicates whose best graph is the true one, by score: "BDeu" and "BIC" are the library's; "BDeu
 legacy" (an edge costs log(N' - 2) nats, as causal-learn had it until December 2025) and "BIC
@@ -25,13 +25,7 @@ import numpy as np
 import torch
 from _bench import Lines, command_line, reference, run, seeds
 from causal_ges import PUBLISHED, structure
-from scipy.optimize import linear_sum_assignment
-
-from inference import fit
-from inference.causal import BIC, GES, BDeu, ExactSearch, cpdag_of
-from inference.causal.effective_rows import effective_rows
-from inference.causal.of_fit import profile_posterior
-from inference.causal.samples import (
+from papers.profile_counts import (
     classified_counts,
     drawn_counts,
     profile_counts,
@@ -39,6 +33,12 @@ from inference.causal.samples import (
     rounded_counts,
     scaled_counts,
 )
+from scipy.optimize import linear_sum_assignment
+
+from inference import fit
+from inference.causal import BIC, GES, BDeu, ExactSearch, cpdag_of
+from inference.causal.of_fit import profile_posterior
+from inference.causal.rows import effective_rows
 from inference.causal.tables import profiles
 from ppl_models import LatentAttributeModel, Normal
 

@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 from _bench import Lines, command_line, fastest, reference, run, seeds
+from papers.profile_counts import redrawn_counts, rows_of_counts
 
 from inference.causal import BIC, GES, BDeu, ExactSearch, cpdag_of, dag_of_edges
 from inference.causal.graphs import shd
-from inference.causal.samples import redrawn_counts, rows_of_counts
 from inference.causal.tables import dag_table
 
 ROWS_OF_SPEED = 2000

@@ -20,7 +20,8 @@ from _bench import Lines, command_line, run
 from inference import EM, fit
 from inference.identifiability import check_identifiability
 from ppl_models import Additive, Bernoulli, Blocks, DeepDiscreteEncoder, ExpDINA, ExpGDM, Normal
-from ppl_models.datasets import load_timss, local_file
+from ppl_models.datasets import load_timss
+from ppl_models.datasets.fetch import local_file
 
 
 def tables() -> list[tuple[str, np.ndarray, np.ndarray, object]]:

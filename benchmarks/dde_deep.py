@@ -20,13 +20,13 @@ import time
 from collections.abc import Sequence
 
 from _bench import Lines, command_line, run, seeds, values_of
+from papers.deep_discrete_encoder import deep_design, empty_graph_accuracy
 
 from inference import EM, SAEM, fit
 from inference.alignment import align
 from inference.metrics import graph_accuracy, rmse
 from inference.programs import Program
 from ppl_models import DeepDiscreteEncoder, Normal, TruncatedLasso
-from ppl_models.datasets.deep_discrete_encoder import deep_design, empty_graph_accuracy
 
 BOUND = 6.0
 

@@ -27,9 +27,9 @@ from inference.inspection import (
     perplexity,
     predictive_perplexity,
     representative_words,
-    top_words,
     topic_similarity,
 )
+from inference.inspection.topics import top_words
 from inference.selection import penalty_path
 from ppl_models import DeepDiscreteEncoder, Poisson, TruncatedLasso
 from ppl_models.datasets import Newsgroups, load_newsgroups, split_counts

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from _bench import FAMILIES, Lines, command_line, reference, run, seeds, values_of
+from papers.deep_discrete_encoder import generic_design
 
 from inference import EM, SAEM, fit
 from inference.alignment import align
@@ -30,7 +31,7 @@ from inference.metrics import empty_graph_accuracy, graph_accuracy, mean_squared
 from inference.programs import Program
 from inference.selection import penalty_path
 from ppl_models import DeepDiscreteEncoder, TruncatedLasso
-from ppl_models.datasets.deep_discrete_encoder import generic_design, strict_design
+from ppl_models.datasets.deep_discrete_encoder import strict_design
 
 ROWS = (500, 1000, 2000, 4000, 8000)
 BOUND = 5.0

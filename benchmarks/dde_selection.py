@@ -16,12 +16,13 @@ import time
 from collections.abc import Sequence
 
 from _bench import FAMILIES, Lines, command_line, reference, run, seeds
+from papers.deep_discrete_encoder import deep_design, generic_design
 
 from inference import EM
 from inference.programs import Program
 from inference.selection import select_dimension
 from ppl_models import DeepDiscreteEncoder, TruncatedLasso
-from ppl_models.datasets import deep_design, generic_design, strict_design
+from ppl_models.datasets import strict_design
 
 TABLES = {
     (1, "Bernoulli"): "S.9",

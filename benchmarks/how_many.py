@@ -35,12 +35,13 @@ from typing import Any
 import numpy as np
 import torch
 from _bench import Lines, command_line, run, seeds
+from papers.factorization_criteria import held_out_log_likelihood
 from scipy.special import ndtri
 
 from inference import EM, fit
 from inference.acdc import acdc
 from inference.selection import parallel_analysis, reproducibility, select_components
-from inference.selection.factorization_criteria import aic, held_out_log_likelihood
+from inference.selection.factorization_criteria import aic
 from ppl_models import (
     Bernoulli,
     HiddenMarkov,

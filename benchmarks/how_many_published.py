@@ -25,12 +25,14 @@ import acdc_hmm
 import acdc_mixtures
 import numpy as np
 from _bench import Lines, command_line, run, seeds, timed
+from papers.hyperspectral import simulate_scene
 
 from inference.acdc import acdc
 from inference.selection import compare_criteria, fit_grid, parallel_analysis, select_components
-from inference.selection.order_selection.answer import HowMany
+from inference.selection.order_selection.result import HowMany
 from ppl_models import GaussianFactorization, Mixture, OptionsHMM, PoissonFactorization
-from ppl_models.datasets import SYNTHETIC_BREAST, load_breast, simulate_scene
+from ppl_models.datasets import load_breast
+from ppl_models.datasets.mutational_signatures import SYNTHETIC_BREAST
 
 BREAST = {
     "truth": 12,

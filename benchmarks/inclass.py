@@ -38,6 +38,7 @@ from typing import Any
 import numpy as np
 import torch
 from _bench import Lines, command_line, run, seeds, timed
+from papers.mnist_pairs import mnist_pairs
 from scipy.optimize import linear_sum_assignment
 
 from inference import CrossTotalCorrelation, Fit, Labels, TrainClassifiers, fit
@@ -46,7 +47,6 @@ from inference.inspection import read_classifiers
 from ppl_models import Dense, InClassNet
 from ppl_models.datasets import (
     load_mnist_images,
-    mnist_pairs,
     simulate_checkerboard,
     simulate_trivariate,
     simulate_two_gaussians,

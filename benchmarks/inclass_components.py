@@ -20,11 +20,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from _bench import Lines, command_line, run, timed
+from papers.kernels import KernelEM, kernel_em
 from scipy.optimize import linear_sum_assignment
 
 from inference import TrainClassifiers, fit
-from inference.selection import choose_components, saturation
-from inference.structures.classifiers.kernels import KernelEM, kernel_em
+from inference.selection import saturation
+from inference.selection.saturation import choose_components
 from ppl_models import Bernoulli, Blocks, Dense, InClassNet, Mixture, Normal
 from ppl_models.datasets import (
     IndependentSample,

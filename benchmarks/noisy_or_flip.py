@@ -37,7 +37,7 @@ from inference.structures.noisy_or.grow_and_prune import GrowAndPrune, Polish
 from inference.structures.noisy_or.likelihood import log_likelihood_rows
 from inference.structures.noisy_or.truncated_em import MAX_BITS, TruncatedSteps
 from ppl_models import NoisyOr
-from ppl_models.datasets import NoisyOrSample, load_noisy_or_sample
+from ppl_models.datasets.noisy_or import NoisyOrSample, load_noisy_or_sample
 
 HALF_SEEN = 7  # latents that have flipped pixels: all but the last
 SHARE = (

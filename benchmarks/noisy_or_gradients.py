@@ -16,10 +16,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from _bench import Lines, command_line, run
-from torch import Tensor
-
-from inference.programs import Program
-from inference.structures.noisy_or.guides import (
+from papers.noisy_or_guides import (
     InputBaseline,
     RecognitionGuide,
     RunningScale,
@@ -29,6 +26,9 @@ from inference.structures.noisy_or.guides import (
     local_expectations,
     score_function,
 )
+from torch import Tensor
+
+from inference.programs import Program
 from ppl_models import NoisyOr
 from ppl_models.datasets import image_design, sample_noisy_or
 from ppl_models.descriptions.noisy_or import log1mexp, weight_of_failure, weight_of_leak

@@ -16,17 +16,14 @@ from collections.abc import Sequence
 
 import torch
 from _bench import Lines, command_line, run
+from papers.noisy_or import load_plant_regions, thresholded
 
 from inference import GrowAndPrune, fit
 from inference.inspection import recovery
 from inference.structures.noisy_or.likelihood import log_likelihood_rows
 from ppl_models import NoisyOr
-from ppl_models.datasets import (
-    load_noisy_or_sample,
-    load_plant_regions,
-    sample_noisy_or,
-    thresholded,
-)
+from ppl_models.datasets import sample_noisy_or
+from ppl_models.datasets.noisy_or import load_noisy_or_sample
 
 
 def measure(args: argparse.Namespace) -> Lines:

@@ -23,7 +23,8 @@ from inference import EM, Fit, GrowAndPrune, fit
 from inference.inspection import filter_latents, filter_merge_refit, recovery, trim
 from inference.structures.noisy_or.likelihood import log_likelihood_rows
 from ppl_models import NoisyOr
-from ppl_models.datasets import image_design, random_design, sample_noisy_or, uniform_design
+from ppl_models.datasets import image_design, sample_noisy_or
+from ppl_models.datasets.noisy_or import random_design, uniform_design
 
 SETS = {"img": image_design, "unif": uniform_design, "con8": lambda: random_design(8)}
 

@@ -23,7 +23,7 @@ from inference import GrowAndPrune, fit
 from inference.inspection import recovery, trim
 from inference.programs import Program
 from ppl_models import NoisyOr
-from ppl_models.datasets import NoisyOrSample, load_noisy_or_sample
+from ppl_models.datasets.noisy_or import NoisyOrSample, load_noisy_or_sample
 
 SETS = ("img", "plnt", "unif", "con8", "con24", "img_flip", "img_unif")
 

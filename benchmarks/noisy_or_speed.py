@@ -18,12 +18,12 @@ from collections.abc import Sequence
 
 import torch
 from _bench import Lines, command_line, run
+from papers.noisy_or_sizes import fit_sizes
 
 from inference import EM, fit
 from inference.base import Problem
 from inference.fitting.problem import problem_of
 from inference.inspection import recovery
-from inference.selection.noisy_or_sizes import fit_sizes
 from inference.structures.noisy_or.score_svi import ScoreFunctionRun, ScoreFunctionSVI
 from ppl_models import NoisyOr
 from ppl_models.datasets import image_design, sample_noisy_or

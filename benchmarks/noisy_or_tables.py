@@ -28,7 +28,7 @@ from scipy import stats
 
 from inference.inspection import recovery
 from inference.structures.noisy_or.score_svi import ScoreFunctionRun, ScoreFunctionSVI
-from ppl_models.datasets import load_noisy_or_sample
+from ppl_models.datasets.noisy_or import load_noisy_or_sample
 
 NUM_CHECKPOINTS = 10
 

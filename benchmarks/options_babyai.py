@@ -15,12 +15,12 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from _bench import Lines, command_line, run
+from papers.babyai import load_unlock_pickup
 from sklearn.metrics import adjusted_rand_score
 
 from inference import EM, fit
 from inference.inspection.options import log_likelihood_parts
 from ppl_models import OptionsHMM
-from ppl_models.datasets import load_unlock_pickup
 
 NUM_TRAIN = 240
 

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 from _bench import Lines, Peak, command_line, fastest, resident, run
+from papers.options import random_options
 
 from inference import EM, fit
 from inference.alignment import align
@@ -32,9 +33,9 @@ from inference.structures.options import policy_error
 from inference.structures.options.em_steps import OptionSteps
 from inference.structures.options.starts import random_policies
 from ppl_models import OptionsHMM
-from ppl_models.datasets import options_chain, random_options, simulate_options
+from ppl_models.data.sequences import pack
+from ppl_models.datasets import options_chain, simulate_options
 from ppl_models.sequences.chain_plan import ChainPlan, plan_of
-from ppl_models.sequences.trajectories import pack
 
 
 def one_iteration(model: OptionsHMM, data: torch.Tensor, seed: int = 0) -> Callable[[], Any]:

@@ -16,11 +16,10 @@ from pathlib import Path
 
 import numpy as np
 from _bench import Lines, command_line, run, seeds
+from papers.joint_moments import all_states_at_once
 
 from inference.structures.options import count_moments, refine_moments, state_by_state
-from inference.structures.options.moment_counts import OptionMoments
-from inference.structures.options.moments import MomentEstimate
-from inference.structures.options.moments_joint import all_states_at_once
+from inference.structures.options.moments import MomentEstimate, OptionMoments
 from ppl_models.datasets import options_chain, simulate_options
 
 CONSTANT_POLICY = 1.71  # error of probabilities of 1/2 everywhere, for scale

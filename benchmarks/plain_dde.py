@@ -22,13 +22,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from _bench import FAMILIES, Lines, command_line, run, seeds
+from papers.deep_discrete_encoder import generic_design
 
 from inference import EM, fit
 from inference.alignment import align
 from inference.metrics import empty_graph_accuracy, graph_accuracy, mean_squared_error, trimmed_rmse
 from inference.programs import Program
 from ppl_models import DeepDiscreteEncoder
-from ppl_models.datasets.deep_discrete_encoder import generic_design, strict_design
+from ppl_models.datasets.deep_discrete_encoder import strict_design
 
 BARS = {
     ("Bernoulli", "strict", 1000): (0.989, 0.292),

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 
 import torch
 from _bench import Lines, command_line, reference, run, seeds
+from papers.sparse_coding import load_paired_dictionary
 from torch import Tensor
 
 from inference import fit
@@ -28,15 +29,16 @@ from inference.fitting.problem import problem_of
 from inference.inspection import column_recovery
 from inference.inspection.dictionary import used_columns
 from inference.structures.dictionary.alternating import GradientAlternation
-from inference.structures.dictionary.codes import decode, unit_columns
 from inference.structures.dictionary.decoders import (
     BackwardElimination,
     HardThresholding,
     Pursuit,
     Shrinkage,
+    decode,
+    unit_columns,
 )
 from ppl_models import SparseCoding
-from ppl_models.datasets import load_paired_dictionary, paired_dictionary, sample_sparse_codes
+from ppl_models.datasets import paired_dictionary, sample_sparse_codes
 
 PUBLISHED = reference("sparse_coding")
 NUM_HELD_OUT, SPARSITY = 1_000, 5

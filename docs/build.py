@@ -28,17 +28,29 @@ FACES = [
         f"inference.{name}"
         for name in (
             "plots", "report", "estimates", "estimator", "predictive", "inspection", "identifiability", "selection", "relations", "acdc", "causal", "comparison", "loo",
-            "calibration", "uncertainty", "bootstrap", "alignment", "metrics", "programs", "base",
+            "calibration", "uncertainty", "bootstrap", "alignment", "metrics", "studies", "programs", "base",
         )
     ),
 ]  # fmt: skip
 SECTIONS = {
     "guide": ("Guide", "From the first fit to the last doubt.",
-              ["chooser", "reading_a_report", "messages", "skills", "own_program", "posteriors", "command_line", "scaling", "data_sets"]),
+              ["chooser", "glossary", "reading_a_report", "messages", "skills", "own_program", "posteriors", "command_line", "scaling", "data_sets"]),
     "models": ("Models", "What there is, what it looks like, and what was published.", ["families", "gallery", "papers"]),
     "development": ("Development", "How the library is built, and how to add to it.", ["architecture", "CONTRIBUTING", "CHANGELOG"]),
 }  # fmt: skip
-SAME_FOLDER = {"](../notebooks)": "](notebooks/index.md)", "](../": "](", "](docs/": "](", "](notebooks)": "](notebooks/index.md)"}
+FIRST = {  # the names that a user needs first, by what one does with them
+    "Fit a model": ["inference.fit", "inference.Fit", "inference.EM", "inference.NUTS", "inference.RowBlocks"],
+    "Models": [
+        "ppl_models.Mixture", "ppl_models.LatentAttributeModel", "ppl_models.DeepDiscreteEncoder", "ppl_models.NoisyOr", "ppl_models.HiddenMarkov",
+        "ppl_models.OptionsHMM", "ppl_models.PoissonFactorization", "ppl_models.FactorAnalysis", "ppl_models.Blocks",
+    ],
+    "Questions to a fit": [
+        "inference.Fit.summary", "inference.Fit.report", "inference.Fit.posterior_frame", "inference.Fit.predict", "inference.Fit.save",
+        "inference.identifiability.check_identifiability", "inference.uncertainty.standard_errors", "inference.selection.select_components",
+        "inference.compare", "inference.loo.loo", "inference.relations.regress_classes",
+    ],
+}  # fmt: skip
+SAME_FOLDER = {"](../notebooks)": "](notebooks/index.md)", "](../": "](", "](docs/": "](", "](changes/README.md)": "](CHANGELOG.md)", "](notebooks)": "](notebooks/index.md)"}
 SMALL = (
     "*What the cells gave is shown as the tests ran them: with the small sizes of the first cell, chosen for speed. Run the notebook itself for sizes worth reading, or "
     "build this site with `make docs DOCS_ARGS=--execute`.*"
@@ -83,10 +95,19 @@ def api_pages() -> dict[str, str]:
         elsewhere = [name for name, value in named.items() if shown.setdefault(id(value), face) != face]
         lines = [f"# {face}", "", "```{eval-rst}", f".. currentmodule:: {face}", "", ".. autosummary::", ""]
         lines += [f"   {shown[id(value)]}.{name}" if name in elsewhere else f"   {name}" for name, value in named.items()]
-        lines += ["", f".. automodule:: {face}", "   :members:", "   :imported-members:"]
-        lines += [f"   :exclude-members: {', '.join(elsewhere)}"] if elsewhere else []
+        members = [f"   :members: {', '.join(own)}", "   :imported-members:"] if (own := [name for name in named if name not in elsewhere]) else []
+        lines += ["", f".. automodule:: {face}", *members]
         out[f"api/{face}.md"] = "\n".join([*lines, "```", ""])
     return out
+
+
+def reference_page() -> str:
+    """The reference's first page: the names that a user needs first, each with its summary, and then the modules."""
+    lines = ["# Reference", "", "The names to begin with. Each leads to its docstring."]
+    for title, names in FIRST.items():
+        lines += ["", f"## {title}", "", "```{eval-rst}", ".. autosummary::", "", *(f"   {name}" for name in names), "```"]
+    words = "`inference` has `fit` and the engines, `ppl_models` the models; the other modules answer questions about a fit."
+    return "\n".join([*lines, "", "## All modules", "", f"Every public name. {words}", "", toctree(FACES)])
 
 
 def result_tables(folder: Path) -> str:
@@ -139,10 +160,7 @@ def pages(ran: Path | None = None) -> dict[str, str]:
     out["notebooks/index.md"] = "# Notebooks\n\nEach goes from data to an answer, with the checks on the way.\n\n" + toctree(
         sorted(Path(path).stem for path in out if path.startswith("notebooks/"))
     )
-    out["api/index.md"] = (
-        "# Reference\n\nEvery public name, from its docstring. `inference` has `fit` and the engines, `ppl_models` the models; the other modules ask questions of a fit.\n\n"
-        + toctree(FACES)
-    )
+    out["api/index.md"] = reference_page()
     moved = [name for name, text in found.items() if text is not None]
     return {path: _relinked(text, moved) for path, text in out.items()}
 

@@ -54,6 +54,7 @@ from inference.structures.factorization.factorize import Factorize as Factorize
 from inference.structures.layers.choose_penalty import ChoosePenalty as ChoosePenalty
 from inference.structures.noisy_or.grow_and_prune import GrowAndPrune as GrowAndPrune
 from inference.structures.noisy_or.score_svi import ScoreFunctionSVI as ScoreFunctionSVI
+from ppl_models import __version__ as __version__
 from ppl_models.parts.surface import promised as _promised
 from ppl_models.parts.validation import ColumnsWarning as ColumnsWarning
 

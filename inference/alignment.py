@@ -1,5 +1,4 @@
-"""Comparing two labellings of the same latents: the law of a model knows neither their order nor
-their signs.
+"""Alignment of two labellings of the same latents, whose order and signs are arbitrary.
 
 Two fits, or a fit and a truth, can only be compared after one is relabelled like the other. That is
 for scoring and for comparing: no fit may use it. How the latents of a model may be renamed is said
@@ -34,11 +33,12 @@ __dir__ = _promised(__name__)
 def align(
     fit: FitRecord, reference: FitRecord | Mapping[str, Tensor], signs: bool = True
 ) -> Alignment:
-    """Relabel the latents of a fit so that its parameters are as near as possible to those of a
-    reference.
+    """Align the latents of a fit with those of a reference.
 
-    What may be exchanged is what the model's law does not know: latents are told apart by a graph
-    that the user declared, never by one that was estimated (a plain fit of an encoder, or
+    Relabelled so that the parameters are as near as possible.
+
+    What may be exchanged is what the model's law does not know: a graph that the user declared
+    distinguishes latents, never one that was estimated (a plain fit of an encoder, or
     ``polish``), so two such fits on different graphs align, and their graphs along with them.
     Layers are matched bottom-up by their loadings (:func:`align_layers`), hidden options by their
     policies, components of a mixture and causes of a network by the parameters that belong to each.

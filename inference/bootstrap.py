@@ -1,4 +1,4 @@
-r"""Parametric bootstrap: how an estimate would scatter if the fitted model had made the data.
+r"""Parametric bootstrap: the spread of an estimate if the fitted model had made the data.
 
 Each replicate draws a data set of the fit's size from the fit, refits the model from the estimate,
 and names the latents as in the fit; where EM has the steps for it, many replicates are refitted as
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from inference.base.structure import Method, Problem
     from inference.fitting.result import Fit
 
-__all__ = ["Bootstrap", "bootstrap", "replicates", "simulated_table"]
+__all__ = ["Bootstrap", "bootstrap"]
 __dir__ = _promised(__name__)
 
 BATCH_ELEMENTS = 2**21  # numbers in the data sets that are refitted as one batch
@@ -147,8 +147,9 @@ def replicates(
     progress: Progress,
     store: Checkpoint | None,
 ) -> Params:
-    """Estimates on data sets simulated at ``params``, (B, ...), latents named as there; gaps as in
-    the problem's data.
+    """Return estimates on data sets simulated at ``params``, (B, ...), latents aligned.
+
+    With gaps as in the problem's data.
     """
     from inference.fitting.problem import problem_of
 
@@ -160,7 +161,7 @@ def replicates(
     try:
         while done.count < num_replicates:
             seeds = range(seed + done.count, seed + min(num_replicates, done.count + at_once))
-            sets = torch.stack([simulated_table(problem, params, own) for own in seeds])
+            sets = torch.stack([simulated_table(problem, params, seed_b) for seed_b in seeds])
             with (
                 quiet(),
                 torch.enable_grad(),

@@ -1,5 +1,4 @@
-r"""Is an engine calibrated? Simulation-based calibration and coverage of intervals, for any model
-and engine.
+r"""Simulation-based calibration and interval coverage, for any model and engine.
 
 Parameters are drawn from the prior, data from the parameters, draws from the engine given the data:
 the rank of the truth among the draws is then uniform if the engine draws from the posterior (S.
@@ -80,8 +79,9 @@ class Calibration:
         return np.histogram(self.ranks[group].ravel(), edges)[0]
 
     def band(self, group: str, level: float = 0.95) -> tuple[float, float]:
-        """Central interval of one bin's count if ranks are uniform; entries of one data set count
-        as one observation.
+        """Central interval of one bin's count if ranks are uniform.
+
+        Entries of one data set count as one observation.
         """
         counts = self.histogram(group)
         entries = self.ranks[group].shape[1]
@@ -93,8 +93,9 @@ class Calibration:
 
     @property
     def p_values(self) -> dict[str, float]:
-        """A chi-square test of uniform ranks for each entry, the least one a group times the number
-        of entries.
+        """P-values of chi-square tests of uniform ranks, by group.
+
+        The least one of a group's entries, times their number.
         """
         bins = min(BINS, self.num_draws + 1, max(2, self.num_replicates // 5))
         edges = np.linspace(-0.5, self.num_draws + 0.5, bins + 1)
@@ -157,16 +158,17 @@ def simulation_based_calibration(
         num_rows: rows a data set.
         method: an engine that draws (NUTS, SVI, Laplace). ``NUTS(warm_start=None)`` runs on up to
             25 data sets as one batch.
-        num_replicates: S; num_draws: L, draws kept a fit, evenly spaced, so that they are nearly
-            independent.
+        num_replicates: S.
+        num_draws: L, draws kept a fit, evenly spaced, so that they are nearly independent.
         level: of the central intervals.
         prior: seed -> one truth by site name; the model's own prior if None. Ranks are uniform for
             the prior only; with another law, or one truth always, coverage at that truth is what is
             measured.
         seed: of everything.
         progress: show a bar.
-        folder, workers, scheduler: where the data sets are fitted, and where what is done is kept,
-            as in :func:`inference.studies.run_jobs`.
+        folder: for finished data sets, as in :func:`inference.studies.run_jobs`.
+        workers: number of processes, as there.
+        scheduler: of a cluster, as there.
 
     Raises:
         ValueError: for numbers out of range, or an engine that gives no draws.
@@ -214,7 +216,7 @@ def simulation_based_calibration(
 
 @dataclasses.dataclass(frozen=True)
 class _Design:
-    """What is asked of every data set; see :func:`simulation_based_calibration`."""
+    """Settings for every data set; see :func:`simulation_based_calibration`."""
 
     model: Callable[..., Any]
     num_rows: int
@@ -235,9 +237,7 @@ class _Design:
         return truth, simulate(self.model, truth, seed, None, self.num_rows)[self.observed]
 
     def placed(self, truth: Params, data: Tensor, flat: Params) -> dict[str, dict[str, np.ndarray]]:
-        """Ranks of a truth among the draws (D, ...) of its data set, and whether the intervals held
-        it, by group.
-        """
+        """Return ranks of a truth among draws (D, ...), and intervals' coverage, by group."""
         structure = structure_of(self.model)
         count = len(next(iter(flat.values())))
         picked = torch.linspace(0, count - 1, self.num_draws).round().long()

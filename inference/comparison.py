@@ -1,5 +1,4 @@
-r"""Fits of different families and engines to the same data, side by side: what each predicts, costs
-and determines.
+r"""Comparison of fits of different families and engines to the same data.
 
 The ranking is by expected log predictive density of unseen rows (:mod:`inference.loo`): from draws
 where a fit has them, by folds where it is a point estimate. Differences are taken row by row, so
@@ -77,14 +76,16 @@ class Comparison:
 
     @property
     def table(self) -> pd.DataFrame:
-        """One line a fit: ``likelihood`` says of which kind the log-likelihoods and BIC are
-        (marginal, conditional on activities of the rows, or a lower bound); ``elpd`` of unseen rows
-        with its standard error, the difference to the best with its own, the weight in a stack, how
-        it was found, rows it cannot be trusted for, effective and free parameters, log-likelihood
-        and BIC at the estimate, log-likelihood of a test set, the identifiability verdict,
-        convergence, seconds; ``discrepancy`` is the largest divergence (nats) of a component's
-        noise from its law beyond what exact noise gives, ``misfitting`` the number of components
-        more than three standard deviations off, NaN for families without components.
+        """One line a fit: prediction, likelihood, parameters, convergence and misfit.
+
+        ``likelihood`` says of which kind the log-likelihoods and BIC are (marginal, conditional on
+        activities of the rows, or a lower bound); ``elpd`` of unseen rows with its standard error,
+        the difference to the best with its own, the weight in a stack, how it was found, rows it
+        cannot be trusted for, effective and free parameters, log-likelihood and BIC at the
+        estimate, log-likelihood of a test set, the identifiability verdict, convergence, seconds;
+        ``discrepancy`` is the largest divergence (nats) of a component's noise from its
+        distribution beyond what exact noise gives, ``misfitting`` the number of components more
+        than three standard deviations off, NaN for families without components.
         """
         import pandas as pd
 
@@ -106,7 +107,7 @@ class Comparison:
 
     @property
     def close(self) -> list[tuple[str, dict[str, Any]]]:
-        """Those behind the first by no more than chance: two standard errors, or 4 nats."""
+        """Fits behind the first by no more than chance: two standard errors, or 4 nats."""
         return [
             (name, record)
             for name, record in self.ranked[1:]
@@ -115,7 +116,7 @@ class Comparison:
 
     @property
     def winner(self) -> str:
-        """Who wins, in one sentence."""
+        """Best prediction, in one sentence."""
         ranked = self.ranked
         if not ranked:
             return "No fit here predicts rows it has not seen, so there is no winner."
@@ -128,7 +129,7 @@ class Comparison:
         if self.close:
             return (
                 f"{first} predicts unseen rows best, but too close to call:"
-                f" {'; '.join(_behind(*one) for one in self.close)}."
+                f" {'; '.join(_behind(*member) for member in self.close)}."
             )
         return (
             f"{first} predicts unseen rows best, by more than chance in which rows were drawn:"
@@ -148,14 +149,11 @@ class Comparison:
         )
 
     def plot(self, ax: Any = None) -> Any:
-        """Differences of predictive density to the best with two standard errors, and the other
-        columns beside it.
-        """
+        """Draw differences of predictive density to the best, and the other columns."""
         return draw("plot_comparison", self, ax)
 
     def report(self, path: str | Path) -> Path:
-        """One page in HTML, the verdict first; see
-        :func:`inference.report.write_comparison_report`.
+        """Write one HTML page; see :func:`inference.report.write_comparison_report`.
 
         The file is replaced if it exists.
         """
@@ -198,7 +196,7 @@ def compare(
     if (
         not isinstance(fits, Mapping)
         or len(fits) < 2
-        or not all(isinstance(one, Fit) for one in fits.values())
+        or not all(isinstance(member, Fit) for member in fits.values())
     ):
         size = f" of {len(fits)}" if hasattr(fits, "__len__") else ""
         raise ValueError(
@@ -211,23 +209,29 @@ def compare(
             " compare(fits, data)"
         )
     _check_same_kind(fits)
-    for name, one in fits.items():
-        one.refuse_weights("compare")
-        _check_same_data(name, one, data)
-    predictions = {name: _predict(one, data, num_folds, refit, seed) for name, one in fits.items()}
+    for name, member in fits.items():
+        member.refuse_weights("compare")
+        _check_same_data(name, member, data)
+    predictions = {
+        name: _predict(member, data, num_folds, refit, seed) for name, member in fits.items()
+    }
     notes = _notes(fits, predictions)
     for note in notes:
         warnings.warn(note, UserWarning, stacklevel=2)
-    elpds = {name: -math.inf if one is None else one.elpd for name, one in predictions.items()}
+    elpds = {
+        name: -math.inf if member is None else member.elpd for name, member in predictions.items()
+    }
     order = sorted(fits, key=lambda name: -elpds[name])
     best = predictions[order[0]]
-    weights = _stacking({name: one.rows for name, one in predictions.items() if one is not None})
+    weights = _stacking(
+        {name: member.rows for name, member in predictions.items() if member is not None}
+    )
     records = []
     for name in order:
-        one, prediction = fits[name], predictions[name]
+        member, prediction = fits[name], predictions[name]
         record: dict[str, Any] = {
-            "family": one.model_name,
-            "engine": type(one.method).__name__,
+            "family": member.model_name,
+            "engine": type(member.method).__name__,
             "elpd": math.nan, "se": math.nan, "elpd_diff": math.nan, "diff_se": math.nan,
             "weight": weights.get(name, math.nan), "how": "none", "bad_rows": 0, "p_eff": math.nan,
         }  # fmt: skip
@@ -243,18 +247,18 @@ def compare(
                 "p_eff": prediction.effective_parameters,
             }
         record |= {
-            "num_parameters": one.num_parameters,
-            "likelihood": _kind(one),
-            "log_likelihood": one.log_likelihood,
-            "bic": one.bic if one.why_no_criteria is None else math.nan,
-            "test_log_likelihood": math.nan if test is None else _test_density(one, test),
+            "num_parameters": member.num_parameters,
+            "likelihood": _kind(member),
+            "log_likelihood": member.log_likelihood,
+            "bic": member.bic if member.why_no_criteria is None else math.nan,
+            "test_log_likelihood": math.nan if test is None else _test_density(member, test),
             "discrepancy": math.nan,
             "misfitting": math.nan,
-            "identifiability": _verdict(one),
-            "converged": one.converged,
-            "seconds": one.seconds,
+            "identifiability": _verdict(member),
+            "converged": member.converged,
+            "seconds": member.seconds,
         }
-        records.append(record | _discrepancy(one, data, seed))
+        records.append(record | _discrepancy(member, data, seed))
     return Comparison(
         tuple(order), tuple(records), {name: predictions[name] for name in order}, tuple(notes)
     )
@@ -265,7 +269,7 @@ def compare(
 
 def _check_same_kind(fits: Mapping[str, Fit]) -> None:
     """A likelihood relative to something is compared with its own kind alone."""
-    relative = {name: one.structure.relative_to for name, one in fits.items()}
+    relative = {name: member.structure.relative_to for name, member in fits.items()}
     if len(set(relative.values())) > 1:
         ratios = [
             f"{name!r} (relative to {what})" for name, what in relative.items() if what is not None
@@ -279,23 +283,21 @@ def _check_same_kind(fits: Mapping[str, Fit]) -> None:
         )
 
 
-def _check_same_data(name: str, one: Fit, data: Any) -> None:
-    """A fit knows its rows, its columns and its log-likelihood; other data do not reproduce
-    them.
-    """
+def _check_same_data(name: str, member: Fit, data: Any) -> None:
+    """Refuse data that do not reproduce a fit's rows, columns and log-likelihood."""
     num_rows = len(first_tensor(data))
-    if num_rows != one.num_rows:
+    if num_rows != member.num_rows:
         raise ValueError(
-            f"compare: fit {name!r} was made on {one.num_rows} rows, but data has {num_rows}: all"
-            " fits must be of the same data"
+            f"compare: fit {name!r} was made on {member.num_rows} rows, but data has {num_rows}:"
+            " all fits must be of the same data"
         )
-    rows = one.log_likelihood_rows(data)
+    rows = member.log_likelihood_rows(data)
     total = float(rows.double().sum())
-    stored = one.log_likelihood
+    stored = member.log_likelihood
     # where latents are too many to sum over, the stored value is itself an estimate
     if (
         math.isfinite(stored)
-        and one.elbo is None
+        and member.elbo is None
         and abs(total - stored) > SAME * max(1.0, abs(stored))
     ):
         raise ValueError(
@@ -304,48 +306,47 @@ def _check_same_data(name: str, one: Fit, data: Any) -> None:
         )
 
 
-def _predict(one: Fit, data: Any, num_folds: int, refit: bool, seed: int) -> Prediction | None:
-    if one.local:
+def _predict(member: Fit, data: Any, num_folds: int, refit: bool, seed: int) -> Prediction | None:
+    if member.local:
         return None
-    ratio = (one.sample_stats or {}).get("log_importance")
+    ratio = (member.sample_stats or {}).get("log_importance")
     trusted = ratio is None or pareto_k(ratio.reshape(-1)) <= GOOD_K
-    if one.draws is not None and (trusted or not num_folds):
-        return loo(one, data, refit=refit)
-    return cross_validate(one, data, num_folds, seed) if num_folds else None
+    if member.draws is not None and (trusted or not num_folds):
+        return loo(member, data, refit=refit)
+    return cross_validate(member, data, num_folds, seed) if num_folds else None
 
 
 def _notes(fits: Mapping[str, Fit], predictions: Mapping[str, Prediction | None]) -> list[str]:
     notes = []
     continuous = {
-        name: one.structure.num_densities(len(one.item_names)) for name, one in fits.items()
+        name: member.structure.num_densities(len(member.item_names))
+        for name, member in fits.items()
     }
     if len(set(continuous.values())) > 1:
         notes.append(
             "log densities and log probabilities are not comparable; items that have a density:"
             f" {continuous}"
         )
-    hows = {name: one.how for name, one in predictions.items() if one is not None}
+    hows = {name: member.how for name, member in predictions.items() if member is not None}
     if len(set(hows.values())) > 1:
         notes.append(f"predictions were found in different ways, whose errors differ: {hows}")
-    local = [name for name, one in fits.items() if one.local]
+    local = [name for name, member in fits.items() if member.local]
     if local:
         notes.append(
             f"log-likelihood and BIC of {local} are conditional on fitted activities of the rows,"
             " and have no prediction here"
         )
-    bounds = [name for name, one in fits.items() if _kind(one) == "bound"]
+    bounds = [name for name, member in fits.items() if _kind(member) == "bound"]
     if bounds:
         notes.append(f"log-likelihoods of {bounds} are lower bounds by sampling")
-    priors = [name for name, one in fits.items() if one.draws is not None]
+    priors = [name for name, member in fits.items() if member.draws is not None]
     if priors and len(priors) < len(fits):
         notes.append(f"{priors} average over a posterior, the others plug in an estimate")
     return notes
 
 
 def _stacking(rows: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Weights on the simplex that maximise the log density of the mixture of predictions, by EM for
-    its weights.
-    """
+    """Return simplex weights of the best mixture of predictions, by EM."""
     if not rows:
         return {}
     table = np.stack(list(rows.values()), 1)
@@ -360,35 +361,35 @@ def _stacking(rows: Mapping[str, np.ndarray]) -> dict[str, float]:
     return dict(zip(rows, (float(weight) for weight in weights), strict=True))
 
 
-def _test_density(one: Fit, test: Any) -> float:
-    if one.draws is None:
-        return float(one.log_likelihood_rows(test).double().sum())
+def _test_density(member: Fit, test: Any) -> float:
+    if member.draws is None:
+        return float(member.log_likelihood_rows(test).double().sum())
     from inference.fitting.draws import log_likelihood_of_draws
 
     values = log_likelihood_of_draws(
-        one, {n: v.reshape(-1, *v.shape[2:]) for n, v in one.draws.items()}, test
+        member, {n: v.reshape(-1, *v.shape[2:]) for n, v in member.draws.items()}, test
     )
     return float((torch.logsumexp(values, 0) - math.log(len(values))).sum())
 
 
-def _kind(one: Fit) -> str:
+def _kind(member: Fit) -> str:
     return (
         "conditional"
-        if one.local
+        if member.local
         else "bound"
-        if math.isnan(one.log_likelihood) and one.elbo is not None
+        if math.isnan(member.log_likelihood) and member.elbo is not None
         else "marginal"
     )
 
 
-def _discrepancy(one: Fit, data: Any, seed: int) -> dict[str, float]:
-    """What ACDC says of the components of one fit; nothing where a family has none."""
-    number = getattr(one.model, "num_components", None)
+def _discrepancy(member: Fit, data: Any, seed: int) -> dict[str, float]:
+    """Return ACDC's figures for the components of one fit; none where a family has none."""
+    number = getattr(member.model, "num_components", None)
     if number is None:
         return {}
     try:
         with quiet():
-            line = acdc({number: one}, data, seed=seed).table.loc[number]
+            line = acdc({number: member}, data, seed=seed).table.loc[number]
     except (
         ValueError
     ):  # the noise of these components, or of these data, has no law to be held against
@@ -399,9 +400,9 @@ def _discrepancy(one: Fit, data: Any, seed: int) -> dict[str, float]:
     }
 
 
-def _verdict(one: Fit) -> str:
+def _verdict(member: Fit) -> str:
     try:
-        report: Any = identifiability_of(one)
+        report: Any = identifiability_of(member)
     except ValueError as error:
         return f"not decided ({error})"
     return "not decided" if report is None else str(report.verdict)

@@ -1,6 +1,4 @@
-"""Estimates as a table for any program: every entry by its name, with an interval where there are
-draws or standard errors.
-"""
+"""Table of estimates of any program, with intervals from draws or standard errors."""
 
 from __future__ import annotations
 
@@ -112,8 +110,9 @@ class EstimateTable:
 
 
 class Summary(pd.DataFrame):
-    """Estimates by name as a data frame that is shown in as many digits as mean something, with its
-    note in words below; its numbers are kept whole.
+    """Data frame of estimates, shown in as many digits as mean something.
+
+    With its note in words below; its numbers are kept whole.
 
     Cuts of it are shown alike. ``pandas.DataFrame(summary)`` is a plain frame.
     """
@@ -186,8 +185,9 @@ def estimates_of(
     names: Names | None = None,
     always: bool = False,
 ) -> EstimateTable:
-    """Estimates with their names, and intervals from posterior draws or, where that is sound and
-    quick, standard errors.
+    """Return estimates with names, and intervals from draws or standard errors.
+
+    Standard errors are worked out where that is sound and quick.
 
     Args:
         fit: of any program.
@@ -234,7 +234,9 @@ def summary_of(
     names: Names | None = None,
     always: bool = False,
 ) -> Summary:
-    """The estimates as a frame: a line for each number, by its name; shown rounded, kept whole.
+    """Return the estimates as a frame: a line for each number, by its name.
+
+    Shown rounded, kept whole.
 
     Columns: ``estimate``; ``error``, its standard error, or the standard deviation of the draws;
     ``low`` and ``high``, the ends of the interval; and ``interval``, where that comes from, or why
@@ -243,9 +245,13 @@ def summary_of(
     ``entries`` what stands in the brackets.
 
     Args:
-        fit, data, level, names, always: as :func:`estimates_of`. A fit by an engine that draws has
-            its intervals at hand; a point estimate needs ``data``, the rows of the fit, and a
-            second derivative for every two numbers.
+        fit: as :func:`estimates_of`. A fit by an engine that draws has its intervals at hand; a
+            point estimate needs ``data``, the rows of the fit, and a second derivative for every
+            two numbers.
+        data: as :func:`estimates_of`.
+        level: as :func:`estimates_of`.
+        names: as :func:`estimates_of`.
+        always: as :func:`estimates_of`.
 
     Raises:
         ValueError: if the level is not in (0, 1), or ``data`` does not fit the model.
@@ -302,9 +308,7 @@ def _num_rows(fit: FitRecord, data: Any) -> int:
 
 
 def _entries(fit: FitRecord, sites: tuple[str, ...]) -> str:
-    """What stands in the brackets of the names, such as ``weights[component]``; "" where no site
-    declares its dims.
-    """
+    """Return the dims in the brackets of the names, such as ``weights[component]``."""
     declared = getattr(fit.model, "site_dims", {})
     return ", ".join(
         f"{site}[{', '.join(dims_of(fit, site, fit.params[site].shape))}]"
@@ -319,9 +323,7 @@ Limits = Mapping[str, tuple[Tensor, ...]]
 def _standard_errors(
     fit: FitRecord, data: Any, level: float, always: bool
 ) -> tuple[Mapping[str, Tensor], Limits, str, bool, ToOptimum | None]:
-    """Standard errors and limits by site, or why there are none; whether the likelihood is flat,
-    and how far the optimum is.
-    """
+    """Return standard errors, limits, why there are none, flatness and distance to optimum."""
     rest = None
     seen, what = (
         fit.num_observations or fit.num_rows,

@@ -1,5 +1,6 @@
-"""A model of the zoo as an estimator of scikit-learn: for pipelines, grids of settings, and
-cross-validation by the log-likelihood of held-out rows.
+"""Estimator of scikit-learn for a model of the zoo.
+
+For pipelines, grids of settings, and cross-validation by the log-likelihood of held-out rows.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ NESTED = ("model", "method")  # parameters that are records with parameters of t
 
 
 class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
-    """``inference.fit`` behind ``fit``, ``predict``, ``predict_proba``, ``score`` and
-    ``transform``.
+    """Estimator with ``fit``, ``predict``, ``predict_proba``, ``score`` and ``transform``.
+
+    Behind them is :func:`inference.fit`.
 
     X is a table with one row a unit: an array, or a data frame of any library. NaN is a missing
     entry where the model takes them. As everywhere in scikit-learn the columns of a frame must
@@ -90,9 +92,7 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
         return self.fit_.predict_proba(table, self.site)
 
     def transform(self, X: Any) -> np.ndarray:
-        """Probabilities of all latents of each row, and its continuous latents, side by side, (N,
-        F).
-        """
+        """Return probabilities of all latents of each row, and its continuous latents, (N, F)."""
         table = self._table(X)
         columns = latent_features(self.fit_, table)
         return np.column_stack(list(columns.values()))
@@ -116,20 +116,21 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
     # ---------------------------------------------------------------- what scikit-learn asks
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Settings by name; with ``deep`` those of the model and the engine too, as
-        ``model__num_components``.
+        """Return settings by name; with ``deep`` those of the model and the engine too.
+
+        Such as ``model__num_components``.
         """
-        own: dict[str, Any] = super().get_params(deep=False)
+        settings: dict[str, Any] = super().get_params(deep=False)
         if deep:
             for name in NESTED:
-                record = own[name]
+                record = settings[name]
                 if dataclasses.is_dataclass(record):
-                    own |= {
+                    settings |= {
                         f"{name}__{field.name}": getattr(record, field.name)
                         for field in dataclasses.fields(record)
                         if field.init
                     }
-        return own
+        return settings
 
     def set_params(self, **params: Any) -> ZooEstimator:
         """Change settings; those of the model and the engine make a new record, which checks them.
@@ -137,14 +138,14 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
         Raises:
             ValueError: for a name that is no setting.
         """
-        known = self.get_params()
+        settings = self.get_params()
         for name in params:
-            if name not in known and not any(
-                name.startswith(f"{own}__") and own in params for own in NESTED
+            if name not in settings and not any(
+                name.startswith(f"{nested}__") and nested in params for nested in NESTED
             ):
                 raise ValueError(
                     f"ZooEstimator: {name!r} is no setting of this estimator; they are"
-                    f" {', '.join(known)}"
+                    f" {', '.join(settings)}"
                 )
         plain = {name: value for name, value in params.items() if "__" not in name}
         super().set_params(**plain)

@@ -1,4 +1,4 @@
-r"""Leave-one-out prediction: how well a model predicts a row it has not seen, latents summed out.
+r"""Leave-one-out prediction of unseen rows, latents summed out.
 
 For row i, :math:`\mathrm{elpd}_i = \log p(x_i \mid x_{-i})`. From draws :math:`\theta_s` it is
 estimated by importance weights :math:`w_{is} \propto 1 / p(x_i \mid \theta_s)`, smoothed by a
@@ -77,7 +77,7 @@ class Prediction:
 
     @property
     def standard_error(self) -> float:
-        """Of the sum, as of N independent terms."""
+        """Standard error of the sum, as of N independent terms."""
         return float(np.sqrt(len(self.rows) * self.rows.var(ddof=1)))
 
     @property
@@ -187,8 +187,7 @@ def cross_validate(
     scheduler: Any = None,
     progress: bool = False,
 ) -> Prediction:
-    """Prediction of each row by the model refitted without its fold, started from the fit; for
-    every engine.
+    """Predict each row by the model refitted without its fold, from the fit; for every engine.
 
     Args:
         result: a fit, with or without draws.
@@ -196,8 +195,10 @@ def cross_validate(
         num_folds: folds of nearly equal size, chosen at random; the number of rows for
             leave-one-out.
         seed: of the folds.
-        folder, workers, scheduler, progress: where and how the refits are made, as in
-            :func:`inference.studies.run_jobs`.
+        folder: for finished refits, as in :func:`inference.studies.run_jobs`.
+        workers: number of processes, as there.
+        scheduler: of a cluster, as there.
+        progress: show a bar.
 
     Raises:
         ValueError: for fewer than 2 folds or more than rows, local sites, or a refit that failed.
@@ -260,7 +261,7 @@ def _left_out(result: Fit, data: Any, rows: list[int]) -> np.ndarray:
 
 
 def _own_ratio(result: Fit, num_draws: int) -> np.ndarray:
-    """Log ratio of posterior and approximation at each draw, zeros for draws from the posterior."""
+    """Log ratio of posterior and approximation at each draw; zeros for posterior draws."""
     stats = result.sample_stats or {}
     if "log_importance" not in stats:
         return np.zeros(num_draws)
@@ -335,9 +336,7 @@ class _Moves:
 
 
 def _steps(points: Tensor, weights: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Affine maps z -> A z + b that give the draws the weighted mean, the weighted spread, the
-    weighted covariance.
-    """
+    """Return affine maps z -> A z + b to the weighted mean, spread and covariance."""
     size = points.shape[1]
     eye = torch.eye(size, dtype=points.dtype)
     mean, target = points.mean(0), weights @ points
@@ -355,9 +354,7 @@ def _steps(points: Tensor, weights: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 
 def _rows(data: Any, index: np.ndarray) -> Any:
-    """Some rows of a table, a frame, a list, or a dict of these, of which those that are not as
-    long as the rows stay whole.
-    """
+    """Return some rows of a table, frame, list, or dict of these; other parts stay whole."""
     if isinstance(data, dict):
         count = len(first_tensor(data))
         return {

@@ -1,4 +1,4 @@
-r"""How well a known truth was recovered: graph accuracy, F1, error of the parameters.
+r"""Recovery of a known truth: graph accuracy, F1, error of the parameters.
 
 Align first (:func:`inference.alignment.align`); every function here compares entry by entry.
 
@@ -23,15 +23,11 @@ if TYPE_CHECKING:
     from ppl_models.descriptions.layers import GeneralizedLinearLayer
 
 __all__ = [
-    "TrimmedRMSE",
     "empty_graph_accuracy",
     "graph_accuracy",
-    "graph_f1",
     "mean_squared_error",
     "rmse",
-    "support_bias",
     "trimmed_rmse",
-    "Match",
     "f_measure",
     "match_components",
     "soft_adjusted_rand_index",
@@ -89,8 +85,9 @@ def graph_f1(
     layers: Sequence[GeneralizedLinearLayer],
     threshold: float = 0.0,
 ) -> float:
-    """Harmonic mean of precision and recall of the edges, all layers pooled; 1 if neither graph has
-    an edge.
+    """Return the harmonic mean of precision and recall of the edges, all layers pooled.
+
+    It is 1 if neither graph has an edge.
 
     Arguments and errors as :func:`graph_accuracy`.
     """
@@ -118,8 +115,9 @@ def support_bias(
     truth: Mapping[str, Tensor],
     layers: Sequence[GeneralizedLinearLayer],
 ) -> float:
-    r"""Mean of :math:`\mathrm{sign}(W)(\hat W - W)` over the true edges; negative where a penalty
-    shrinks.
+    r"""Return the mean of :math:`\mathrm{sign}(W)(\hat W - W)` over the true edges.
+
+    Negative where a penalty shrinks.
 
     Raises:
         ValueError: if loadings are missing, shapes differ, or the truth has no edge.
@@ -133,8 +131,7 @@ def support_bias(
 
 
 def mean_squared_error(params: Mapping[str, Tensor], truth: Mapping[str, Tensor]) -> float:
-    """Mean squared error over every entry of every site: the sum of squares over the number of
-    parameters.
+    """Return the mean squared error over every entry of every site.
 
     Zero loadings, intercepts, proportions and dispersions all count, each entry once.
 
@@ -249,12 +246,15 @@ def match_components(
     true_activities: object = None,
     weight: float = 0.1,
 ) -> Match:
-    r"""One-to-one matching that minimises the sum of cosine error + weight tanh(relative average
-    difference).
+    r"""Match components one-to-one by signatures, and by activities where given.
+
+    Minimised is the sum of cosine error + weight tanh(relative average difference).
 
     Args:
-        signatures: (K, J); truth: (L, J); no zero rows.
-        activities: (N, K), true_activities: (N, L), or None to match by signatures alone.
+        signatures: (K, J); no zero rows.
+        truth: (L, J); no zero rows.
+        activities: (N, K), or None to match by signatures alone.
+        true_activities: (N, L), likewise.
         weight: of the second term.
 
     Raises:
@@ -285,10 +285,10 @@ def match_components(
                 f"match_components: activities (N, {len(a)}) and true_activities (N, {len(b)}) were"
                 f" expected, got {z.shape} and {z_true.shape}"
             )
-        own, other = z.mean(0), z_true.mean(0)
-        if not (other != 0).all():
+        means, true_means = z.mean(0), z_true.mean(0)
+        if not (true_means != 0).all():
             raise ValueError("match_components: a component of true_activities has mean zero")
-        difference = np.abs(own[:, None] - other) / np.abs(other)
+        difference = np.abs(means[:, None] - true_means) / np.abs(true_means)
         cost = error + weight * np.tanh(difference)
     from scipy.optimize import linear_sum_assignment
 
@@ -300,14 +300,16 @@ def match_components(
 
 
 def soft_adjusted_rand_index(memberships: object, truth: object) -> float:
-    """Agreement of two soft partitions (Flynt, Dean and Nugent 2019); the ordinary adjusted Rand
-    index on one-hot rows.
+    """Return the adjusted Rand index of two soft partitions (Flynt, Dean and Nugent 2019).
+
+    The ordinary index on one-hot rows.
 
     A soft partition does not reach 1 with itself: report ``soft_adjusted_rand_index(truth, truth)``
     as the ceiling.
 
     Args:
-        memberships: (N, K); truth: (N, L); not negative, rows are normalised.
+        memberships: (N, K), not negative; rows are normalised.
+        truth: (N, L), likewise.
 
     Raises:
         ValueError: for other shapes, negative entries, or a zero row.
@@ -338,26 +340,31 @@ def soft_adjusted_rand_index(memberships: object, truth: object) -> float:
 
 
 def f_measure(labels: object, truth: object, unlabelled: int | None = None) -> float:
-    """For each true class the best F over clusters, averaged with the classes' sizes as weights.
+    """Return the F-measure: the best over clusters, averaged over true classes by size.
 
     Args:
-        labels, truth: (N,) integers; unlabelled: a value of ``truth`` whose rows are dropped.
+        labels: cluster of each row, (N,) integers.
+        truth: class of each row, (N,) integers.
+        unlabelled: a value of ``truth`` whose rows are dropped.
 
     Raises:
         ValueError: for unequal lengths, or no labelled row.
     """
-    own, real = np.asarray(labels), np.asarray(truth)
-    if own.shape != real.shape or own.ndim != 1:
+    assigned, true = np.asarray(labels), np.asarray(truth)
+    if assigned.shape != true.shape or assigned.ndim != 1:
         raise ValueError(
-            f"f_measure: two vectors of one length were expected, got shapes {own.shape} and"
-            f" {real.shape}"
+            f"f_measure: two vectors of one length were expected, got shapes {assigned.shape} and"
+            f" {true.shape}"
         )
     if unlabelled is not None:
-        own, real = own[real != unlabelled], real[real != unlabelled]
-    if not len(real):
+        assigned, true = (
+            assigned[true != unlabelled],
+            true[true != unlabelled],
+        )
+    if not len(true):
         raise ValueError("f_measure: no labelled row")
-    clusters, classes = np.unique(own), np.unique(real)
-    both = np.array([[((own == k) & (real == c)).sum() for k in clusters] for c in classes])
+    clusters, classes = np.unique(assigned), np.unique(true)
+    both = np.array([[((assigned == k) & (true == c)).sum() for k in clusters] for c in classes])
     sizes = both.sum(1)
     score = 2 * both / (sizes[:, None] + both.sum(0))
     return float((score.max(1) * sizes).sum() / sizes.sum())

@@ -1,4 +1,4 @@
-r"""Posterior predictive check: data sets drawn from the fit, set beside the data it was fitted to.
+r"""Posterior predictive check: data sets drawn from the fit beside its data.
 
 A statistic t of the data stands out beside those of S simulated data sets, of mean m and standard
 deviation s, if
@@ -84,8 +84,9 @@ class PredictiveCheck:
         return bool((seen == np.round(seen)).all())
 
     def item_means(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean of each item over its observed rows: (J,) observed, (S, J) simulated; NaN where none
-        is observed.
+        """Means of the items over observed rows: (J,) observed, (S, J) simulated.
+
+        NaN where none is observed.
         """
         return _mean(self.observed, 0), _mean(self.simulated, 1)
 
@@ -100,8 +101,9 @@ class PredictiveCheck:
         return int(((observed < simulated.min(0)) | (observed > simulated.max(0))).sum())
 
     def row_sums(self) -> tuple[np.ndarray, np.ndarray]:
-        """Sum of the observed items of each row, (N,) and (S, N); of items in units of their spread
-        unless discrete.
+        """Sums of the observed items of each row, (N,) and (S, N).
+
+        Of items in units of their spread unless discrete.
         """
         observed, simulated = self.observed, self.simulated
         if not self.is_discrete:
@@ -121,16 +123,15 @@ class PredictiveCheck:
 
     @functools.cached_property
     def _pairs(self) -> tuple[np.ndarray, np.ndarray]:
-        """Correlations of all pairs, upper triangle: observed (P,), and of a few simulations (S',
-        P); NaN where there is none.
-        """
+        """Correlations of all pairs: observed (P,), and of a few simulations (S', P)."""
         return _correlations(self.observed), np.stack(
             [_correlations(x) for x in self.simulated[:MOST_PAIRED]]
         )
 
     def correlations(self) -> tuple[np.ndarray, np.ndarray]:
-        """Correlation of every pair of items over rows where both are observed, (P,) and the mean
-        over simulations (P,).
+        """Correlation of every pair of items, (P,), and the mean over simulations (P,).
+
+        Over rows where both are observed.
 
         Pairs without a correlation (a constant item) are left out of both.
         """
@@ -139,8 +140,9 @@ class PredictiveCheck:
         return observed[kept], simulated[kept]
 
     def departures(self) -> tuple[Departure, ...]:
-        """Means and spreads of columns, and correlations of pairs, that clearly differ from those
-        of the simulated data, the largest of each kind first.
+        """Means, spreads and correlations that clearly differ from the simulated data's.
+
+        The largest of each kind first.
 
         Empty where there are too few rows or simulations to say so.
         """
@@ -205,9 +207,7 @@ class PredictiveCheck:
 def _outstanding(
     what: str, values: np.ndarray, judged: np.ndarray, sizes: np.ndarray, floor: np.ndarray
 ) -> list[Departure]:
-    """Columns whose statistic, (1 + S, J) with that of the data first, stands out on the scale on
-    which it is judged.
-    """
+    """Return columns whose statistic, (1 + S, J) with the data first, stands out on its scale."""
     num_simulations, num_columns = len(values) - 1, values.shape[1]
     errors = np.maximum(judged[1:].std(0, ddof=1), floor) * math.sqrt(1 + 1 / num_simulations)
     with np.errstate(invalid="ignore"):
@@ -253,16 +253,20 @@ def predictive_check(
 def predictive_checks(
     fit: FitRecord, data: Any, num_simulations: int = 20, seed: int = 0, max_rows: int = 5000
 ) -> dict[str, PredictiveCheck]:
-    """A check of everything the program observes, by name: a table of items, the steps of
-    sequences, the share of each value.
+    """Check everything the program observes, by name.
+
+    A table of items, the steps of sequences, the share of each value.
 
     Rows of a table are drawn anew from the program; an item of categories counts as indicators of
     all of them but the first. Any other program is run on its own data with the observed sites
     drawn instead of given: lengths, gaps and covariates are those of the data.
 
     Args:
-        fit, data, num_simulations, seed, max_rows: as :func:`predictive_check`; data is what the
-            program takes.
+        fit: as :func:`predictive_check`; data is what the program takes.
+        data: as :func:`predictive_check`.
+        num_simulations: as :func:`predictive_check`.
+        seed: as :func:`predictive_check`.
+        max_rows: as :func:`predictive_check`.
 
     Raises:
         ValueError: if a number is not positive, or ``data`` does not fit the model.
@@ -296,8 +300,9 @@ def predictive_checks(
 
 
 def _table_of(fit: FitRecord, data: Any) -> tuple[str, np.ndarray] | None:
-    """The one table of items that the model draws row by row, (N, J), and its site; None where it
-    is anything else, or drawn given some of its columns.
+    """Return the one table of items that the model draws row by row, (N, J), and its site.
+
+    None where it is anything else, or drawn given some of its columns.
     """
     sites = observed_sites(fit, data)
     if (
@@ -332,7 +337,7 @@ def _mean(values: np.ndarray, axis: int) -> np.ndarray:
 
 
 def _correlations(values: np.ndarray) -> np.ndarray:
-    """Pairwise-complete correlations of the columns of (N, J), upper triangle, (J (J - 1) / 2,)."""
+    """Return pairwise-complete correlations of columns (N, J), upper triangle, (P,)."""
     mask = (~np.isnan(values)).astype(np.float64)
     x = np.where(mask > 0, values - _mean(values, 0), 0.0)
     pairs = np.maximum(mask.T @ mask, 1.0)  # rows in which both are observed

@@ -1,5 +1,6 @@
-r"""Standard errors of a point estimate from the observed information, for any program whose latents
-can be summed out.
+r"""Standard errors of a point estimate from the observed information.
+
+For any program whose latents can be summed out.
 
 With row log-likelihoods :math:`\ell_i(\theta)`, latents summed out, the observed information at the
 estimate is
@@ -119,14 +120,16 @@ class Uncertainty:
 
     @property
     def standard_errors(self) -> Params:
-        """By site name, in the units and shape of the parameter (delta method); NaN where an entry
-        is held.
+        """Standard errors by site name, in units and shape of the parameter (delta method).
+
+        NaN where an entry is held.
         """
         return self.coordinates.spread(self.estimate, self.covariance)
 
     def intervals(self, level: float = 0.95) -> dict[str, tuple[Tensor, Tensor]]:
-        """Confidence limits by site name: normal on the scale of the coordinates, then taken back;
-        NaN where held.
+        """Return confidence limits by site name; NaN where held.
+
+        Normal on the scale of the coordinates, then taken back.
 
         Chances with few rows behind them have Wilson's limits
         (:meth:`~inference.programs.coordinates.Coordinates.limits`). Variances of normal items, and
@@ -157,9 +160,7 @@ class Uncertainty:
         return limits
 
     def delta(self, function: Callable[[Params], Tensor]) -> tuple[Tensor, Tensor]:
-        """Value and standard error of a differentiable function of the parameters (by site
-        name).
-        """
+        """Return value and standard error of a differentiable function of the parameters."""
         free = self.estimate.clone().requires_grad_()
         with torch.enable_grad():
             value = function(self.coordinates.params(free))
@@ -238,8 +239,9 @@ def standard_errors(
 def _refuse_undetermined(
     fit: FitRecord, data: Any, coordinates: Coordinates, silent: Tensor
 ) -> None:
-    """Refuse directions (P, F) along which the law of the data does not change, by the scores of
-    rows drawn from the fit.
+    """Refuse directions (P, F) along which the distribution of the data does not change.
+
+    Judged by the scores of rows drawn from the fit.
 
     No row of the data has a score along them, and yet the log-likelihood is bent: items that are
     equal in all of these rows are determined all the same, parameters that can change together
@@ -271,7 +273,7 @@ def _refuse_undetermined(
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class ToOptimum:
-    r"""How far an estimate is from the optimum of its objective, as slope and curvature tell.
+    r"""Distance of an estimate from the optimum of its objective, by slope and curvature.
 
     With g the slope of the log-posterior at the estimate and :math:`I` its observed information, a
     step of Newton's method leads by :math:`I^{-1} g` to the optimum, which lies :math:`\frac12
@@ -299,8 +301,9 @@ class ToOptimum:
 
 
 def distance_to_optimum(fit: FitRecord, data: Any, found: Uncertainty | None = None) -> ToOptimum:
-    """How far an estimate is from the optimum, in nats and in standard errors of its entries: what
-    more iterations could still change.
+    """Return the distance of an estimate from the optimum, in nats and standard errors.
+
+    What more iterations could still change.
 
     Args:
         fit: by maximum likelihood or maximum posterior, stopped anywhere near an optimum.
@@ -361,8 +364,9 @@ class Information:
     num_rows: int
 
     def covariance(self) -> tuple[Tensor, Tensor]:
-        """A generalised inverse of the information, (P, P), and its flat directions, (P, F), along
-        which the data say nothing.
+        """Return a generalised inverse of the information, (P, P), and flat directions, (P, F).
+
+        Along these the data say nothing.
 
         What the law of the data determines (means of answers, fit statistics) does not move along
         flat directions, and has the spread that this covariance gives it. What does move along them
@@ -379,7 +383,8 @@ def observed_information(fit: FitRecord, data: Any) -> Information:
     """The observed information of all free entries, also where it is singular.
 
     Args:
-        fit: a converged point estimate; data: the data of the fit.
+        fit: a converged point estimate.
+        data: the data of the fit.
 
     Raises:
         ValueError: as :func:`standard_errors`, but for entries on a bound and for what the data do
@@ -409,9 +414,7 @@ def _coordinates(fit: FitRecord, data: Any) -> Coordinates:
 def _summed(
     fit: FitRecord, data: Any, coordinates: Coordinates, asked: str
 ) -> tuple[int, Tensor | None, Tensor | None]:
-    """Rows, the sum of squared scores and minus the Hessian of the log-likelihood, as far as they
-    are asked for.
-    """
+    """Return rows, squared scores and minus the Hessian, as far as they are asked for."""
     kinds = ("scores", "hessian") if asked == "sandwich" else (asked,)
     parts = {
         kind: _remembered(
@@ -433,8 +436,7 @@ def _summed(
 def _remembered(
     fit: FitRecord, data: Any, coordinates: Coordinates, kind: str, ask: Callable[[], T]
 ) -> T:
-    """What a question about these rows found, worked out once: pages and tables of items ask for
-    the same matrix many times.
+    """Return a cached result for these rows: pages ask for the same matrix many times.
 
     The fit remembers the last of each kind, under the contents of its estimate and of the rows;
     nothing of rows in blocks, which are not read for that.
@@ -470,8 +472,9 @@ def _summed_anew(
 
 
 def _curvature_of_prior(fit: FitRecord, data: Any, coordinates: Coordinates) -> Tensor:
-    """Minus the second derivatives of the log-prior at the estimate, (P, P): a density of the
-    parameters in their own units.
+    """Return minus the second derivatives of the log-prior at the estimate, (P, P).
+
+    The prior is a density of the parameters in their own units.
     """
 
     def ask() -> Tensor:
@@ -487,8 +490,7 @@ def _curvature_of_prior(fit: FitRecord, data: Any, coordinates: Coordinates) -> 
 def check_information(
     fit: FitRecord, like: Any = None, num_rows: int | None = None, seed: int = 0
 ) -> InformationReport:
-    """Are the parameters locally identified at the estimate? Rank and conditioning of the Fisher
-    information there.
+    """Check local identification: rank and conditioning of the Fisher information.
 
     Scores of rows simulated from the fit, so the answer is about the model and not about these
     data.
@@ -496,7 +498,8 @@ def check_information(
     Args:
         fit: of any model whose rows can be simulated.
         like: the data of the fit, needed where the model does not describe which site is observed.
-        num_rows: rows drawn, at least ten a parameter and 2,000 if None; seed: of the draw.
+        num_rows: rows drawn, at least ten a parameter and 2,000 if None.
+        seed: of the draw.
 
     Raises:
         ValueError: if the program cannot draw rows, or its data is no single table.

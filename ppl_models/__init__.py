@@ -1,4 +1,5 @@
-"""Probabilistic programs with discrete latent variables, each declared once in Pyro;
+"""Probabilistic programs with discrete latent variables, each declared once in Pyro.
+
 ``ppl_models.datasets`` has data for them.
 """
 
@@ -64,6 +65,7 @@ from ppl_models.usage_factorization import UsageFactorization as UsageFactorizat
 if typing.TYPE_CHECKING:  # what comes on first use, for type checkers and editors
     from ppl_models import datasets as datasets
 
+__version__ = "0.1.0"  # of both packages; the build reads it here
 
 _names = _promised(__name__)
 

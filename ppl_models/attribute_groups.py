@@ -1,5 +1,6 @@
-"""Latent attribute models of several groups: one law of the attributes a group, items that all
-groups answer alike or not.
+"""Latent attribute models of several groups.
+
+Each group has a distribution of the attributes of its own; groups answer an item alike or not.
 """
 
 from __future__ import annotations
@@ -176,13 +177,11 @@ class AttributeGroups:
         )
 
     def layer(self) -> GeneralizedLinearLayer:
-        """Of the versions, as engines see it."""
+        """Layer of the item versions."""
         return self.of_versions().layers()[0]
 
     def split(self, data: Tensor) -> tuple[Tensor, Tensor]:
-        """The versions' answers (..., N, V), NaN at those of other groups, and the numbers of the
-        rows' groups (..., N).
-        """
+        """Answers to the versions (..., N, V), NaN at other groups', and group numbers (..., N)."""
         number = data[..., -1].long()
         items = data[..., [j for j, _ in self.versions]]
         for v, (_, group) in enumerate(self.versions):
@@ -212,8 +211,7 @@ class AttributeGroups:
         }
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """``data`` as a tensor (N, J + 1) whose last column is the number of the group, and the
-        names of its columns.
+        """Data as a tensor (N, J + 1), the number of the group last, and the column names.
 
         Raises:
             ValueError: as :meth:`LatentAttributeModel.check_data`; without the column of groups,
@@ -267,9 +265,7 @@ class AttributeGroups:
         return torch.cat([items, items.new_tensor(number).unsqueeze(-1)], -1), (*names, self.column)
 
     def _label(self, value: Any) -> str:
-        """A group's label as text; whole numbers that have become floats are whole, and number the
-        groups where no label is a number.
-        """
+        """Label of a group as text; whole floats as integers, numbers where no label is one."""
         if not isinstance(value, float) or str(value) in self.groups:
             return str(value)
         if f"{value:g}" in self.groups or any(
@@ -279,8 +275,9 @@ class AttributeGroups:
         return self.groups[int(value)] if value in range(len(self.groups)) else f"{value:g}"
 
     def expected_responses(self, params: Mapping[str, Tensor], profiles: Tensor) -> Tensor:
-        """E[x_v | profile] of every version of the items, (..., C, V); see
-        :meth:`LatentAttributeModel.expected_responses`.
+        """Expected responses E[x_v | profile] of every item version, (..., C, V).
+
+        See :meth:`LatentAttributeModel.expected_responses`.
         """
         return self.of_versions().expected_responses(params, profiles)
 

@@ -11,17 +11,18 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from ppl_models.data.sequences import as_feature_trajectories
 from ppl_models.descriptions.options import PolicyDescription
 from ppl_models.parts.policies import Policy, SoftmaxLinear
 from ppl_models.parts.validation import check_size, is_number, plain_fields
-from ppl_models.sequences.feature_trajectories import as_feature_trajectories
 from ppl_models.sequences.policy_chain import PolicyChain
 
 
 @dataclass(frozen=True)
 class ContinuousOptionsHMM:
-    r"""Options HMM along continuous states: an actor with a hidden option, both policies functions
-    of the state.
+    r"""Options HMM along continuous states.
+
+    An actor has a hidden option; both policies are functions of the state.
 
     With state :math:`s_t` (D numbers, given), option :math:`o_t`, action :math:`a_t`, and features
     :math:`\phi` of the state,
@@ -142,8 +143,9 @@ class ContinuousOptionsHMM:
         }
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """``data`` packed, and the names of its columns; see
-        :func:`ppl_models.sequences.feature_trajectories.as_feature_trajectories`.
+        """Pack the data; also the names of its columns.
+
+        See :func:`ppl_models.data.sequences.as_feature_trajectories`.
         """
         return as_feature_trajectories(data, self.num_features, self.num_actions, for_fit)
 

@@ -292,9 +292,7 @@ class DeepDiscreteEncoder:
         )
 
     def _prior(self, d: int) -> PredictorPrior | None:
-        """The normal prior of the predictors; None where the user asked for a flat one on an
-        interval.
-        """
+        """Normal prior of the predictors; None for a flat prior on an interval."""
         if self.bound is not None:
             return None
         return (
@@ -416,8 +414,7 @@ class DeepDiscreteEncoder:
         return torch.cat([pairs[..., c, :] for c in columns], -2)
 
     def category_boundaries(self, params: Mapping[str, Tensor]) -> Tensor:
-        r"""The C - 1 boundaries between the categories of every ordinal item, without an intercept
-        beside them.
+        r"""Boundaries between the C - 1 categories of ordinal items, intercept included.
 
         :math:`\beta_{jh} = \tau_{jh} - b_{1,j}`, so that :math:`P(x_j \ge h \mid a_1) =
         \sigma(W_{1,j} \cdot h(a_1) - \beta_{jh})` under the cumulative link (thresholds of graded
@@ -448,14 +445,16 @@ class DeepDiscreteEncoder:
         return torch.cat(out, -1)
 
     def restricted(self, graphs: Sequence[Any]) -> DeepDiscreteEncoder:
-        """The same model without a penalty, its loadings free on graphs only that were read off
-        data (bottom-up, (K_{d-1}, K_d)).
+        """Model without a penalty, its loadings free on the given graphs only.
+
+        Graphs estimated from data, bottom-up, (K_{d-1}, K_d).
         """
         return replace(self, penalty=None, graphs=tuple(graphs), graphs_estimated=True)
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """``data`` as a tensor (N, J), and the item names; see
-        :func:`ppl_models.parts.validation.as_items`.
+        """Data as a tensor (N, J), and the item names.
+
+        See :func:`ppl_models.parts.validation.as_items`.
 
         With covariates (N, J + P), those last.
         """
@@ -518,9 +517,7 @@ class DeepDiscreteEncoder:
             )
 
     def _draw_root(self, zero: Tensor, data: Tensor | None) -> Callable[[], Tensor]:
-        """What the law of the deepest latents is made of; and, inside the plate of the rows, their
-        log-odds.
-        """
+        """Parameters of the deepest latents, and their log-odds inside the plate of rows."""
         top = self.latent_sizes[-1]
         if self._given is None:
             proportions = pyro.sample(
@@ -539,7 +536,9 @@ class DeepDiscreteEncoder:
 
 
 def loadings_prior(layer: GeneralizedLinearLayer, zero: Tensor) -> TorchDistributionMixin:
-    """Normal, or flat in each child's interval, and penalised; zero off the graph, in its cone.
+    """Prior of loadings: normal, or flat on each child's interval, with the penalty.
+
+    Zero off the graph, and confined to the cone of monotone items.
 
     Event shape (children, parents).
     """
@@ -578,8 +577,10 @@ def _anywhere(layer: GeneralizedLinearLayer, zero: Tensor) -> Any:
 def dispersion_prior(
     response: ResponseFamily, num_items: int, zero: Tensor
 ) -> TorchDistributionMixin:
-    """Variances flat on their interval, sizes of negative binomial items with their own; event
-    shape (dispersed items,).
+    """Prior of dispersions, event shape (dispersed items,).
+
+    Variances are flat on their interval; sizes of negative binomial items have a prior of their
+    own.
     """
     ends = zero + DISPERSION_RANGE[0], zero + DISPERSION_RANGE[1]
     is_size = sizes(response, num_items)
@@ -593,16 +594,15 @@ def dispersion_prior(
 def thresholds_prior(
     response: ResponseFamily, num_items: int, zero: Tensor
 ) -> TorchDistributionMixin:
-    """Of what lies between the categories of ordinal items: flat on the interval of each; event
-    shape (thresholds,).
-    """
+    """Flat prior of ordinal thresholds, each on its interval, event shape (thresholds,)."""
     low, high = zip(*threshold_limits(response, num_items), strict=True)
     return Flat(zero.new_tensor(low), zero.new_tensor(high)).to_event(1)
 
 
 def intercepts_prior(layer: GeneralizedLinearLayer, loadings: Tensor) -> TorchDistributionMixin:
-    """Normal around what makes the mean predictor zero, or flat in each child's interval; event
-    shape (children,).
+    """Prior of intercepts, event shape (children,).
+
+    Normal around the value at which the mean predictor is zero, or flat on each child's interval.
     """
     if layer.prior is None:
         bounds = layer.bounds(loadings)

@@ -25,8 +25,9 @@ from ppl_models.parts.validation import (
 
 @dataclass(frozen=True)
 class DeepNoisyOr:
-    r"""Noisy-OR network with D layers of binary latents (Pearl 1988, Probabilistic Reasoning in
-    Intelligent Systems).
+    r"""Noisy-OR network with D layers of binary latents.
+
+    Source: J. Pearl (1988), Probabilistic Reasoning in Intelligent Systems.
 
     For each row, with :math:`h_0` the items,
 
@@ -91,8 +92,9 @@ class DeepNoisyOr:
         return dims
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """``data`` as a tensor (N, J) of 0, 1 and NaN, and the item names; see
-        :func:`ppl_models.parts.validation.as_items`.
+        """Data as a tensor (N, J) of 0, 1 and NaN, and the item names.
+
+        See :func:`ppl_models.parts.validation.as_items`.
         """
         return as_items(data, self.num_items, Bernoulli(), for_fit)
 

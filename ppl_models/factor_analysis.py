@@ -29,8 +29,9 @@ SCALE_RANGE = (1e-6, 1e6)
 
 @dataclass(frozen=True)
 class FactorAnalysis:
-    r"""Factor analysis (Rubin and Thayer 1982, doi:10.1007/BF02293851) whose components carry noise
-    of their own.
+    r"""Factor analysis whose components carry noise of their own.
+
+    Source: Rubin and Thayer (1982), doi:10.1007/BF02293851.
 
     .. math:: z_{nk} \sim N(0, 1), \quad x_{nj} = \mu_j + \sum_k y_{nkj}, \quad
               y_{nkj} \sim N(z_{nk} \phi_{kj}, v_k \sigma_j^2), \qquad \sum_k v_k = 1

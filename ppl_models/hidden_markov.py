@@ -1,6 +1,4 @@
-"""Hidden Markov models: sequences of rows whose law depends on a hidden state that moves from step
-to step.
-"""
+"""Hidden Markov models: sequences of rows that depend on a hidden state."""
 
 from __future__ import annotations
 
@@ -12,6 +10,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from ppl_models.data.sequences import as_item_sequences, inside_of
 from ppl_models.descriptions.component_sites import (
     component_dims,
     draw_components,
@@ -32,15 +31,16 @@ from ppl_models.parts.validation import (
     plain_fields,
 )
 from ppl_models.sequences.hidden_chain import AllowedMoves, HiddenChain, stationary_law
-from ppl_models.sequences.item_sequences import as_item_sequences, inside_of
 
 INITIAL = ("free", "stationary", "uniform")
 
 
 @dataclass(frozen=True)
 class HiddenMarkov:
-    r"""Hidden Markov model of K states (Rabiner 1989, doi:10.1109/5.18626; Zucchini, MacDonald and
-    Langrock 2016, doi:10.1201/b20790).
+    r"""Hidden Markov model of K states.
+
+    Sources: Rabiner (1989), doi:10.1109/5.18626; Zucchini, MacDonald and Langrock (2016),
+    doi:10.1201/b20790.
 
     .. math::
         s_1 \sim \pi, \qquad s_t \mid s_{t-1} = k \sim A_{k \cdot}, \qquad x_{tj} \mid s_t = k \sim
@@ -218,8 +218,9 @@ class HiddenMarkov:
         return self.num_states
 
     def laws(self) -> tuple[HiddenMarkov, ...]:
-        """The laws of a row among which the number of states is chosen where this one is asked for,
-        the first contained in the others; this one alone where it has no wider ones.
+        """Candidate distributions of a row for order selection, each nested in the next.
+
+        This one alone where it has no wider ones.
         """
         return tuple(
             replace(self, emission=emission)
@@ -238,8 +239,9 @@ class HiddenMarkov:
         return dims | component_dims(self.hidden_chain().emission, "state")
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """``data`` packed, (B, T, J), and the names of the items; see
-        :func:`ppl_models.sequences.item_sequences.as_item_sequences`.
+        """Pack the data, (B, T, J); also the item names.
+
+        See :func:`ppl_models.data.sequences.as_item_sequences`.
         """
         packed, names = as_item_sequences(data, self.num_items, self._family, for_fit)
         seen = ~packed.isnan() & inside_of(packed).unsqueeze(-1)

@@ -1,6 +1,4 @@
-"""Independent classifier networks: mixtures of conditionally independent variates whose densities
-nobody has to name.
-"""
+"""Independent classifier networks: nonparametric mixtures of independent variates."""
 
 from __future__ import annotations
 
@@ -34,8 +32,9 @@ CHUNK = 2**21  # rows times variates times widest layer in one evaluation withou
 
 @dataclass(frozen=True)
 class InClassNet:
-    r"""Independent classifier networks: a mixture of C components whose variates are independent
-    given the component, nonparametrically.
+    r"""Independent classifier networks: a nonparametric mixture of C components.
+
+    Variates are independent given the component.
 
     Each of V variates (one column or several, or an image) has a network whose softmax
     :math:`\beta_v^{(i)}(x_v)` weighs the rows that are there. With :math:`P^*_v` the empirical law
@@ -237,8 +236,9 @@ class InClassNet:
     def check_data(
         self, data: Any, for_fit: bool = True
     ) -> tuple[Tensor | dict[str, Tensor], tuple[str, ...]]:
-        """Rows as one table, or as a dict of tensors where they are images or lie in files, and the
-        names of the columns; see :func:`ppl_models.networks.as_variates`.
+        """Rows as one table, or as a dict of tensors where they are images or lie in files.
+
+        Also the names of the columns; see :func:`ppl_models.networks.as_variates`.
         """
         rows, names = as_variates(
             "InClassNet", data, self.variates, may_miss=self.weights != "geometric"
@@ -276,7 +276,7 @@ class InClassNet:
         return rows, names
 
     def _refuse_constant(self, parts: list[Tensor]) -> None:
-        """Of many rows, evenly spaced ones are looked at first."""
+        """Refuse constant variates; of many rows, evenly spaced ones are looked at first."""
         for v, x in enumerate(parts):
             first = x[0]
             if len(x) > 1 and all(
@@ -293,8 +293,9 @@ class InClassNet:
     def log_scores(
         self, data: Tensor | Mapping[str, Tensor], params: Mapping[str, Tensor]
     ) -> Tensor:
-        r"""Log-outputs of the networks, :math:`\log \beta_v^{(i)}(x_{nv})`, (\*R, V, n, C); zero
-        where a variate is missing.
+        r"""Log-outputs of the networks, (\*R, V, n, C); zero where a variate is missing.
+
+        These are :math:`\log \beta_v^{(i)}(x_{nv})`.
 
         Args:
             data: rows as :meth:`check_data` returns them; params: by site, with or without leading
@@ -365,7 +366,8 @@ class InClassNet:
     def log_ratios(
         self, data: Tensor | Mapping[str, Tensor], params: Mapping[str, Tensor]
     ) -> Tensor:
-        r"""Log-density of each variate and component relative to the marginal of the variate,
+        r"""Log-density of each variate and component relative to the variate's marginal.
+
         :math:`\log \beta_v^{(i)} - \log \phi_v^{(i)}`, (\*R, V, n, C); zero where a variate is
         missing.
 

@@ -1,6 +1,4 @@
-"""Latent attribute models: items that ask for binary attributes, attributes that go together
-(cognitive diagnosis).
-"""
+"""Latent attribute models (cognitive diagnosis): items that ask for binary attributes."""
 
 from __future__ import annotations
 
@@ -195,8 +193,8 @@ class LatentAttributeModel:
         monotone: whether no attribute may lower a response: the predictor of an item rises, or
             stays, along every edge of the lattice of its attributes' profiles (acdm and rrum items
             do so anyway). Estimates of what the data would have fall lie on the edge, where they
-            have no standard error. False leaves it open, and :func:`inference.inspection.reversals`
-            says what falls.
+            have no standard error. False leaves it open, and
+            :func:`~inference.inspection.attributes.reversals` says what falls.
         attribute_names: K names; None for those of ``q_matrix``, else 0, 1, ...
         item_names: J names that the columns of the data must have; None for those of ``q_matrix``,
             else any.
@@ -442,7 +440,7 @@ class LatentAttributeModel:
         return layout_of_items(self.rules, self.q_matrix, f"{OWNER}: q_matrix", profiles)
 
     def layers(self) -> tuple[GeneralizedLinearLayer, ...]:
-        """The one layer, as engines see it."""
+        """Description of the one layer."""
         num_items, num_attributes = self._sizes
         terms, graph, disjunctive = self._layout() or (None, None, None)
         curved, graph = self._curved(terms, graph)
@@ -557,8 +555,10 @@ class LatentAttributeModel:
         return names
 
     def expected_responses(self, params: Mapping[str, Tensor], profiles: Tensor) -> Tensor:
-        """E[x_j | profile] of every item: the chance of a 1 of a Bernoulli item, the mean code of
-        an ordinal one, the mean of the others.
+        """Expected response E[x_j | profile] of every item.
+
+        The chance of a 1 of a Bernoulli item, the mean code of an ordinal one, the mean of the
+        others.
 
         Args:
             params: by site name, with any leading dims.
@@ -578,9 +578,7 @@ class LatentAttributeModel:
         return expected
 
     def _predictors(self, params: Mapping[str, Tensor], profiles: Tensor) -> Tensor:
-        """The whole predictor of every profile, (..., C, P): an entry an item, or one a
-        category.
-        """
+        """Predictors of every profile, (..., C, P): an entry an item, or one a category."""
         layer = self.layers()[0]
         intercepts, loadings = layer.coefficients(params["intercepts"], params["loadings"])
         eta = layer.features(
@@ -649,9 +647,7 @@ class LatentAttributeModel:
         return torch.cat([pairs[..., c, :] for c in columns], -2)
 
     def restricted(self, graphs: Sequence[Any]) -> LatentAttributeModel:
-        """The same model without a penalty, with the given Q-matrix (the only one of
-        ``graphs``).
-        """
+        """Model without a penalty, with the given Q-matrix (the only one of ``graphs``)."""
         (graph,) = graphs
         estimated = self.q_matrix is None or self.q_estimated
         return replace(
@@ -664,8 +660,9 @@ class LatentAttributeModel:
         )
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """``data`` as a tensor (N, J), and the item names; see
-        :func:`ppl_models.parts.validation.as_items`.
+        """Data as a tensor (N, J), and the item names.
+
+        See :func:`ppl_models.parts.validation.as_items`.
 
         Where the Q-matrix names its items, the columns of a frame are found by these names, in
         whatever order they stand.

@@ -1,4 +1,4 @@
-"""Matrix factorization: every row is a sum of a few signatures, each in an amount of its own."""
+"""Matrix factorization: every row is a sum of a few signatures, each in some amount."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ VARIANCES: tuple[Variance, ...] = ("linear", "quadratic")
 
 
 def check_sizes(owner: str, model: Any) -> None:
-    """Of a factorization, and its bound."""
+    """Check the sizes of a factorization, and its bound."""
     plain_fields(model)
     for name in ("num_items", "num_components"):
         check_size(owner, name, getattr(model, name))
@@ -47,7 +47,7 @@ def check_sizes(owner: str, model: Any) -> None:
 
 
 def check_concentration(owner: str, concentration: float) -> None:
-    """Of a Dirichlet prior with a mode."""
+    """Check the concentration of a Dirichlet prior with a mode."""
     check_number(owner, "concentration", concentration, "be at least 1 and finite", least=1)
 
 
@@ -83,8 +83,9 @@ def check_counts(model: Any, data: Any, for_fit: bool) -> tuple[Tensor, tuple[st
 
 @dataclass(frozen=True)
 class PoissonFactorization:
-    r"""Poisson factorization of counts, also known as non-negative matrix factorization (Lee and
-    Seung 1999, doi:10.1038/44565).
+    r"""Poisson factorization of counts: non-negative matrix factorization.
+
+    Source: Lee and Seung (1999), doi:10.1038/44565.
 
     .. math::
 
@@ -137,9 +138,7 @@ class PoissonFactorization:
         )
 
     def laws(self) -> tuple[Any, ...]:
-        """The laws among which the number of components is chosen; with priors of its own, this one
-        alone.
-        """
+        """Candidate distributions for order selection; with informative priors this one alone."""
         if self.concentration != 1 or self.activity_prior is not None:
             return (self,)
         return laws_of_counts(self.num_items, self.num_components, self.bound)
@@ -154,8 +153,9 @@ class PoissonFactorization:
         }
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """``data`` as a tensor (N, J) of counts, NaN where missing, and the item names; rows
-        without any count are refused.
+        """Data as a tensor (N, J) of counts, NaN where missing, and the item names.
+
+        Rows without any count are refused.
         """
         return check_counts(self, data, for_fit)
 
@@ -187,8 +187,9 @@ def laws_of_counts(num_items: int, num_components: int, bound: float) -> tuple[A
 
 @dataclass(frozen=True)
 class NegativeBinomialFactorization:
-    r"""Factorization of overdispersed counts (Gouvert, Oberlin and Fevotte 2020,
-    doi:10.1109/LSP.2020.2991613).
+    r"""Factorization of overdispersed counts.
+
+    Source: Gouvert, Oberlin and Fevotte (2020), doi:10.1109/LSP.2020.2991613.
 
     .. math::
 
@@ -286,8 +287,9 @@ class NegativeBinomialFactorization:
 
 @dataclass(frozen=True)
 class GaussianFactorization:
-    r"""Gaussian factorization with one noise scale (Cichocki and Phan 2009,
-    doi:10.1587/transfun.E92.A.708, where non-negative).
+    r"""Gaussian factorization with one noise scale.
+
+    Source where non-negative: Cichocki and Phan (2009), doi:10.1587/transfun.E92.A.708.
 
     .. math:: x_{nj} \sim N\Big(\sum_k z_{nk} \phi_{kj}, \sigma^2\Big)
 
@@ -334,8 +336,9 @@ class GaussianFactorization:
         return dims | {"scales": ("scale",)}
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """``data`` as a complete tensor (N, J), not negative where the factors are not, and the
-        item names.
+        """Data as a complete tensor (N, J), and the item names.
+
+        Negative values are refused where the factors are non-negative.
         """
         table, names = as_items(data, self.num_items, Normal(), for_fit=False)
         check_complete("GaussianFactorization", table, names, data)

@@ -1,5 +1,6 @@
-"""Finite mixtures: one categorical latent a row, components from any response family, or a law of
-the whole row.
+"""Finite mixtures: one categorical latent a row, components of any distribution.
+
+Components come from a response family, or are a distribution of the whole row.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ LEAST_TOGETHER = 2  # rows that have both of two columns, for their covariance
 
 @dataclass(frozen=True)
 class Mixture:
-    r"""Mixture of K components (Dempster, Laird and Rubin 1977,
-    doi:10.1111/j.2517-6161.1977.tb01600.x).
+    r"""Mixture of K components.
+
+    Source: Dempster, Laird and Rubin (1977), doi:10.1111/j.2517-6161.1977.tb01600.x.
 
     .. math::
 
@@ -162,8 +164,9 @@ class Mixture:
         )
 
     def laws(self) -> tuple[Mixture, ...]:
-        """The laws among which the number of components is chosen where this one is asked for, the
-        first contained in the others; this one alone where it has no wider ones.
+        """Candidate distributions for order selection, each nested in the next.
+
+        This one alone where it has no wider ones.
         """
         return tuple(
             replace(self, component=component)
@@ -193,8 +196,9 @@ class Mixture:
         }
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """``data`` as a tensor (N, J), and the item names; see
-        :func:`ppl_models.parts.validation.as_items`.
+        """Data as a tensor (N, J), and the item names.
+
+        See :func:`ppl_models.parts.validation.as_items`.
 
         With covariates (N, J + P), those last.
         """
@@ -277,9 +281,7 @@ class Mixture:
 
 
 def _check_pairs(table: Tensor, names: tuple[str, ...]) -> None:
-    """Every two columns of a table with gaps must stand together in some rows, or nothing says how
-    they vary together.
-    """
+    """Check that every two columns of a table with gaps are observed together in some rows."""
     seen = (~table.isnan()).double()
     together = seen.mT @ seen
     if bool((seen == 0).any() & (together < LEAST_TOGETHER).any()):

@@ -31,8 +31,9 @@ from ppl_models.parts.validation import (
 
 @dataclass(frozen=True)
 class NoisyOr:
-    r"""Noisy-OR network with one layer of m binary latents (Pearl 1988; as in Buhai et al. 2020,
-    arXiv:1907.00030).
+    r"""Noisy-OR network with one layer of m binary latents.
+
+    Sources: Pearl (1988); as in Buhai et al. (2020), arXiv:1907.00030.
 
     For each row,
 
@@ -110,8 +111,9 @@ class NoisyOr:
         }
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """``data`` as a tensor (N, J) of 0, 1 and NaN, and the item names; see
-        :func:`ppl_models.parts.validation.as_items`.
+        """Data as a tensor (N, J) of 0, 1 and NaN, and the item names.
+
+        See :func:`ppl_models.parts.validation.as_items`.
         """
         return as_items(data, self.num_items, Bernoulli(), for_fit)
 

@@ -1,6 +1,4 @@
-"""Options hidden Markov models: behaviour that switches between hidden modes, learnt from
-demonstrations.
-"""
+"""Options hidden Markov models: hidden modes of behaviour, learnt from demonstrations."""
 
 from __future__ import annotations
 
@@ -13,18 +11,17 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from ppl_models.data.sequences import as_trajectories
 from ppl_models.descriptions.options import ChainDescription, high_of_termination
 from ppl_models.parts.validation import check_flag, check_size, is_number, plain_fields
 from ppl_models.sequences.option_chain import DirichletMatrix, OptionChain
-from ppl_models.sequences.trajectories import as_trajectories
 
 MOST_NUMBERS = 2**29  # of the environment's table, four GiB
 
 
 @dataclass(frozen=True)
 class OptionsHMM:
-    r"""Options HMM: an actor with a hidden option, a policy for each, and an environment that shows
-    its states.
+    r"""Options HMM: hidden options, a policy for each, and an observed environment.
 
     The actor is in state :math:`s_t` with option :math:`o_t`, and
 
@@ -148,8 +145,9 @@ class OptionsHMM:
         }
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """``data`` packed, (B, T, 2), and the names of its columns; see
-        :func:`ppl_models.sequences.trajectories.as_trajectories`.
+        """Pack the data, (B, T, 2); also the names of its columns.
+
+        See :func:`ppl_models.data.sequences.as_trajectories`.
         """
         return as_trajectories(data, self.num_states, self.num_actions, for_fit), (
             "state",

@@ -29,8 +29,7 @@ NOISE_RANGE = (1e-6, 1e6)
 
 
 class SparseCodes(TorchDistribution):
-    r"""Vectors with at most k entries that are not zero, on a support uniform among the k-subsets,
-    each uniform on [0, bound].
+    r"""Sparse vectors: uniform k-subset supports, entries uniform on [0, bound].
 
     The density is with respect to the k amounts on the support: :math:`1 / \big(\binom{m}{k}
     b^k\big)`.
@@ -73,7 +72,9 @@ class SparseCodes(TorchDistribution):
 
 @dataclass(frozen=True)
 class SparseCoding:
-    r"""Non-negative sparse coding (Olshausen and Field 1997, doi:10.1016/S0042-6989(97)00169-7).
+    r"""Non-negative sparse coding.
+
+    Source: Olshausen and Field (1997), doi:10.1016/S0042-6989(97)00169-7.
 
     .. math::
 

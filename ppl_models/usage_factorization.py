@@ -27,8 +27,7 @@ SMALLEST_AMOUNT = 1e-6  # counts; of a mean amount
 
 @dataclass(frozen=True)
 class UsageFactorization:
-    r"""Poisson factorization with binary usage: a spike at zero and a Gamma slab for every
-    activity.
+    r"""Poisson factorization with binary usage: a spike at zero, a Gamma slab.
 
     .. math::
 
@@ -49,7 +48,7 @@ class UsageFactorization:
 
     The program sums over usage given activities. Engines integrate the activities as well, so that
     estimates are of K (J + 1) parameters, whatever the number of rows: stochastic-approximation EM
-    over exact Gibbs draws of both (:mod:`inference.structures.factorization.usage_gibbs`).
+    over exact Gibbs draws of both (:mod:`inference.structures.factorization.usage`).
     ``Fit.posterior_latents`` gives P(b = 1 | x) as "usage" and E[b z | x] as "activities". Missing
     entries (NaN) drop out. Fits order components by falling expected share of the counts.
 

@@ -67,7 +67,7 @@ def main() -> int:
     tests = sorted({found for found in map(tests_of, files) if found is not None})
     laws = [f"--deselect={name}" for name in tests if name == "tests/zoo/test_laws.py"]
     rows = " or ".join(f"[{name}]" for name in ROWS)
-    pytest = [sys.executable, "-m", "pytest", "-q", "-n", "2"]
+    pytest = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal"]
     commands = [
         [*pytest, "tests/zoo/test_laws.py", "-k", rows],
         [*pytest, "tests/test_architecture.py", *tests, *laws],

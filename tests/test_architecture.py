@@ -21,6 +21,7 @@ PACKAGES = ("inference", "ppl_models")
 # before it
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("ppl_models/parts",),
+    ("ppl_models/data",),
     ("ppl_models/descriptions", "ppl_models/sequences", "ppl_models/networks"),
     ("ppl_models/*.py",),  # families
     ("ppl_models/datasets",),

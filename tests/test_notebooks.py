@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import jupytext
@@ -57,6 +58,35 @@ REAL = {
 }  # on simulated rows without PPL_MODELS_DATA
 
 
+FRESH = """
+%reset -f
+import sys
+for module in list(sys.modules.values()):  # a warning of one notebook is shown by the next one too
+    getattr(module, "__dict__", {}).get("__warningregistry__", {}).clear()
+import matplotlib.pyplot, pyro
+matplotlib.pyplot.close("all")
+pyro.clear_param_store()
+%reset -f
+"""
+
+
+@pytest.fixture(scope="module")
+def execute() -> Iterator[Callable[[nbformat.NotebookNode], None]]:
+    """Run notebooks one after the other in one kernel, whose imports take seconds; each begins
+    without the names of those before.
+    """
+    client = nbclient.NotebookClient(nbformat.v4.new_notebook(), timeout=300, kernel_name="python3")
+    client.km = client.create_kernel_manager()
+
+    def run(notebook: nbformat.NotebookNode) -> None:
+        for nb in (nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(FRESH)]), notebook):
+            client.nb = nb
+            client.execute(cleanup_kc=False)
+
+    yield run
+    client._cleanup_kernel()
+
+
 def test_every_notebook_is_listed():
     assert {path.name for path in NOTEBOOKS.glob("*.md")} == set(SMALL)
 
@@ -68,13 +98,13 @@ def test_every_notebook_is_listed():
 @pytest.mark.filterwarnings(
     "ignore::DeprecationWarning", "ignore::RuntimeWarning"
 )  # of the notebook client's own event loop
-def test_runs(name):
+def test_runs(name, execute):
     notebook = jupytext.read(NOTEBOOKS / name)
     (parameters,) = [
         cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])
     ]
     parameters.source = SMALL[name]
-    nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
+    execute(notebook)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     kinds = [output.output_type for cell in code for output in cell.outputs]
     assert "error" not in kinds

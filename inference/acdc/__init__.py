@@ -1,4 +1,4 @@
-"""How many components are really there: the accumulated cutoff discrepancy criterion."""
+"""Accumulated cutoff discrepancy criterion (ACDC) for the number of components."""
 
 from inference.acdc.choice import Choice as Choice
 from inference.acdc.criterion import (

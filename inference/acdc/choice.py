@@ -1,5 +1,4 @@
-r"""The number of components that discrepancies speak for, by one rule for every model: the last
-clear step.
+r"""Number of components by accumulated discrepancies: the last clear step.
 
 A discrepancy below the value :math:`s_k` that exact noise exceeds once in twenty times cannot be
 told from zero (1.645 standard deviations of exact noise; its mean is subtracted already), so what K
@@ -82,24 +81,26 @@ def discrepancy_left(
     null_sd: Mapping[int, np.ndarray],
     weights: Mapping[int, np.ndarray],
 ) -> dict[int, float]:
-    """L(K) for every K, or the weighted sum.
+    """Return L(K) for every K, or the weighted sum.
 
     Args:
-        discrepancies: K -> (K,), null mean subtracted; weights: K -> (K,).
+        discrepancies: K -> (K,), null mean subtracted.
+        weights: K -> (K,).
         null_sd: K -> (K,). Where it is not known, for a component that too few rows use, the
             largest of that K stands in; none is known without calibration.
     """
     left = {}
     for k in sorted(discrepancies):
-        known = null_sd[k][np.isfinite(null_sd[k])]
-        floor = FLOOR * np.where(np.isfinite(null_sd[k]), null_sd[k], known.max(initial=0.0))
+        finite = null_sd[k][np.isfinite(null_sd[k])]
+        floor = FLOOR * np.where(np.isfinite(null_sd[k]), null_sd[k], finite.max(initial=0.0))
         left[k] = float((weights[k] * np.maximum(discrepancies[k], np.maximum(floor, 1e-12))).sum())
     return left
 
 
 def shares_taken(left: Mapping[int, float]) -> dict[int, float]:
-    """Share of what is left that each component beyond the smallest number takes away, (0 where a
-    smaller number leaves less).
+    """Return the share of what is left that each component beyond the smallest number takes.
+
+    Zero where a smaller number leaves less.
 
     Compared with the smaller number that leaves least, so that a poor fit on the way makes no step;
     where that lies several components back, each of them takes the same share.
@@ -115,8 +116,9 @@ def shares_taken(left: Mapping[int, float]) -> dict[int, float]:
 def clear_step(
     shares: Mapping[int, float], min_share: float = MIN_SHARE
 ) -> tuple[int | None, bool]:
-    """Where the steepest step of the last unbroken run of clear ones leads to, None where no step
-    is clear; whether it is finished.
+    """Return the steepest step of the last run of clear steps, and whether it is finished.
+
+    None where no step is clear.
 
     An unfinished run, steepest at the largest number, is passed over if there is an earlier one.
     """
@@ -137,8 +139,9 @@ def clear_step(
 
 
 def taken_beyond(left: Mapping[int, float], chosen: int) -> tuple[int, float]:
-    """The larger number that leaves least, and the share of what ``chosen`` leaves that it takes
-    away; (chosen, 0) if none does.
+    """Return the larger number that leaves least, and the share of ``chosen`` that it takes.
+
+    (chosen, 0) if none does.
 
     Much, where no step was clear, is a slow descent: patches of a wrong law and real components of
     which none stands out look alike.
@@ -148,8 +151,9 @@ def taken_beyond(left: Mapping[int, float], chosen: int) -> tuple[int, float]:
 
 
 def select_segment(segments: tuple[Segment, ...], width: float) -> Choice:
-    """The first segment from zero upward that is as wide, else the widest; the last is unbounded
-    and tells nothing.
+    """Return the first segment from zero upward that is as wide, else the widest.
+
+    The last is unbounded and tells nothing.
     """
     rule = f"the first interval of cutoffs at least {width:g} nats wide"
     for segment in segments[:-1]:
@@ -180,7 +184,7 @@ class Segment:
 
     @property
     def width(self) -> float:
-        """end - start."""
+        """Length of the interval."""
         return self.end - self.start
 
 
@@ -196,17 +200,20 @@ def loss(
 def best_segments(
     discrepancies: Mapping[int, np.ndarray], weights: Mapping[int, np.ndarray], penalty: float
 ) -> tuple[Segment, ...]:
-    """The lower envelope over K on [0, largest discrepancy + 1]; where several tie, the smallest K.
+    """Return the lower envelope of the loss over K; where several tie, the smallest K.
+
+    On [0, largest discrepancy + 1].
 
     Args:
-        discrepancies: K -> (K,), not negative; weights: K -> (K,).
+        discrepancies: K -> (K,), not negative.
+        weights: K -> (K,).
         penalty: lambda, added for every component.
     """
     sizes = sorted(discrepancies)
     knots = np.concatenate([discrepancies[k] for k in sizes])
     end = float(knots.max(initial=0.0)) + 1.0
     points = np.unique(np.concatenate([[0.0, end], knots[(knots > 0) & (knots < end)]]))
-    found: list[Segment] = []
+    segments: list[Segment] = []
     for left, right in zip(points[:-1], points[1:], strict=True):
         middle = (left + right) / 2
         slopes = np.array([-(weights[k] * (discrepancies[k] > middle)).sum() for k in sizes])
@@ -227,9 +234,9 @@ def best_segments(
             )
             wait[wait <= 1e-14 * (1 + at)] = np.inf
             until = min(float(right), float(at) + float(wait.min()))
-            if found and found[-1].num_components == sizes[best]:
-                found[-1] = Segment(found[-1].start, until, sizes[best])
+            if segments and segments[-1].num_components == sizes[best]:
+                segments[-1] = Segment(segments[-1].start, until, sizes[best])
             else:
-                found.append(Segment(float(at), until, sizes[best]))
+                segments.append(Segment(float(at), until, sizes[best]))
             at = until
-    return tuple(found)
+    return tuple(segments)

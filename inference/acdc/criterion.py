@@ -1,4 +1,4 @@
-r"""How many components are really there: the accumulated cutoff discrepancy criterion (ACDC).
+r"""Accumulated cutoff discrepancy criterion (ACDC) for the number of components.
 
 Information criteria add components to mend a wrong likelihood. ACDC asks instead whether the noise
 of each component looks as the model says: with :math:`D_k` the divergence of component k's pooled
@@ -165,8 +165,9 @@ class AcdcResult:
 
     @property
     def left(self) -> dict[int, float]:
-        """K -> the discrepancy that its components leave unexplained, each counted as at least the
-        upper 5 % point of exact noise.
+        """Discrepancy that the components of each K leave unexplained.
+
+        Each counts as at least the upper 5 % point of exact noise.
         """
         return discrepancy_left(self.component_discrepancy, self.null_sd, self.weights)
 
@@ -182,13 +183,14 @@ class AcdcResult:
         min_width: float | None = None,
         rho: float | None = None,
     ) -> Choice:
-        """The last clear step; or the best K at a cutoff, or on the first segment (from zero
-        upward) of at least ``min_width``.
+        """Choose the number of components by the last clear step, a cutoff or a wide segment.
+
+        Of segments the first counts, from zero upward, of at least ``min_width``.
 
         Args:
             min_share: of what is left that a clear step takes away, that of the result if None.
-            min_width: of a segment, in nats; rho: a cutoff, in nats, the misfit of a component that
-                one is ready to live with.
+            min_width: of a segment, in nats.
+            rho: a cutoff, in nats, the misfit of a component that one is ready to live with.
 
         Raises:
             ValueError: for a share outside (0, 1), a negative cutoff or width, or more than one of
@@ -217,7 +219,7 @@ class AcdcResult:
         least = self.min_share if min_share is None else min_share
         step, finished = clear_step(self.shares, least)
         chosen = sizes[0] if step is None else step
-        own = [s for s in self.segments if s.num_components == chosen]
+        segments = [s for s in self.segments if s.num_components == chosen]
         rule = (
             f"the last clear step, of more than {least:.0%} of what is left"
             if step
@@ -228,14 +230,15 @@ class AcdcResult:
         )
         return Choice(
             chosen,
-            max(own, key=lambda s: s.width, default=None),
+            max(segments, key=lambda s: s.width, default=None),
             nothing_left if step is None else finished,
             rule,
         )
 
     def among(self, numbers: Iterable[int]) -> AcdcResult:
-        """The same discrepancies with only some numbers of components compared; ``agreement`` is
-        left empty.
+        """Return the discrepancies with only some numbers of components compared.
+
+        ``agreement`` is left empty.
 
         Raises:
             ValueError: for none, or a number that was not compared.
@@ -262,8 +265,9 @@ class AcdcResult:
         )
 
     def sensitivity(self) -> dict[float, int]:
-        """The choice for other shares, from a fifth less to a fifth more; more than one value means
-        that the choice hangs on the share.
+        """Return the choice for other shares, from a fifth less to a fifth more.
+
+        More than one value means that the choice hangs on the share.
         """
         shares = (round(float(self.min_share * f), 4) for f in (0.8, 0.9, 1.0, 1.1, 1.2))
         return {share: self.select(share).num_components for share in shares if share < 1}
@@ -318,7 +322,7 @@ class AcdcResult:
         )
 
     def plot(self) -> Any:
-        """What every K leaves, and its loss against the cutoff."""
+        """Draw the discrepancy that every K leaves, and the loss against the cutoff."""
         return draw("plot_choice", self)
 
 
@@ -496,7 +500,7 @@ def _noise(
 def _values(
     noise: NoiseDraws, discrepancy: Discrepancy | PlugIn
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Of every component for every draw, (M, K), and by column, averaged over draws, (K, D)."""
+    """Return discrepancies by draw and component, (M, K), and by column, averaged, (K, D)."""
     if isinstance(discrepancy, PlugIn):
         return plug_in(cells_of(noise))[None], None
     draws, _, num, width = noise.scores.shape
@@ -579,8 +583,9 @@ def _null_fits(
 
 
 def drawn_like(fit: Fit, table: torch.Tensor, seed: int) -> torch.Tensor:
-    """Data from the fit as the data of it were, (N, ...): missing where they are, of sequences as
-    long; rows that a fit would refuse are drawn again, for the data had none of them.
+    """Simulate data from a fit with the gaps and lengths of the data, (N, ...).
+
+    Rows that a fit would refuse are drawn again, for the data had none of them.
     """
     structure = structure_of(fit.model)
     like = structure.simulate_like(fit.params, table, seed)
@@ -601,8 +606,9 @@ def drawn_like(fit: Fit, table: torch.Tensor, seed: int) -> torch.Tensor:
 
 
 def _null_by_column(noise: NoiseDraws, discrepancy: Discrepancy) -> tuple[np.ndarray, np.ndarray]:
-    """Where the columns of a component have noise in different numbers of rows: a column counts by
-    its noises to one use.
+    """Return the null of noise in different numbers of rows by column.
+
+    A column counts by its noises to one use.
     """
     counts = (noise.used[..., None] & ~np.isnan(noise.scores)).sum(1).mean(0)  # (K, D)
     each = [

@@ -1,5 +1,4 @@
-r"""Estimates of how far noise is from the law it should have, each with its own value on noise that
-has that law exactly.
+r"""Divergence of noise from its assumed distribution, and its value on exact noise.
 
 All estimate Kullback-Leibler divergences. None is zero on exact noise of finite size: the null mean
 is subtracted by ACDC.
@@ -34,12 +33,12 @@ class Discrepancy(Protocol):
 
     @property
     def joint(self) -> bool:
-        """Whether the columns are compared jointly."""
+        """Joint comparison of all columns."""
         ...
 
     @property
     def mean(self) -> bool:
-        """Whether columns are averaged; else summed."""
+        """Average over columns; else their sum."""
         ...
 
 
@@ -52,8 +51,9 @@ def _uniform(scores: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class KDE:
-    """Kernel density on the unit interval, one column at a time: Epanechnikov kernel, Silverman's
-    bandwidth, 2048 points.
+    """Kernel density on the unit interval, one column at a time.
+
+    Epanechnikov kernel, Silverman's bandwidth, 2048 points.
 
     Args:
         mean: average over columns instead of their sum.
@@ -70,9 +70,11 @@ class KDE:
 
     @property
     def joint(self) -> bool:
+        """Columns are compared one at a time."""
         return False
 
     def columns(self, scores: np.ndarray) -> np.ndarray:
+        """Return the divergence of each column, (D,)."""
         out = [
             self._block(scores[:, start : start + 128]) for start in range(0, scores.shape[1], 128)
         ]
@@ -123,9 +125,11 @@ class Histogram:
 
     @property
     def joint(self) -> bool:
+        """Columns are compared one at a time."""
         return False
 
     def columns(self, scores: np.ndarray) -> np.ndarray:
+        """Return the divergence of each column, (D,)."""
         n, num = scores.shape
         cell = np.minimum((_uniform(scores) * self.num_bins).astype(np.int64), self.num_bins - 1)
         counts = np.bincount(
@@ -139,8 +143,9 @@ class Histogram:
 
 @dataclass(frozen=True)
 class KNN:
-    r"""k-nearest-neighbour divergence of normal scores from the standard normal (Wang, Kulkarni and
-    Verdu 2009).
+    r"""k-nearest-neighbour divergence of normal scores from the standard normal.
+
+    Source: Wang, Kulkarni and Verdu (2009).
 
     :math:`n^{-1} \sum_i \psi(k) - \log(n - 1) - \log c_d - d \log r_k(i) - \log q(x_i)`, with k the
     integer part of :math:`\sqrt n`.
@@ -159,9 +164,11 @@ class KNN:
 
     @property
     def joint(self) -> bool:
+        """Joint comparison of all columns."""
         return self.jointly
 
     def columns(self, scores: np.ndarray) -> np.ndarray:
+        """Return the divergence of each column, (D,), or of all jointly, (1,)."""
         if self.jointly:
             return np.array([_knn(scores)])
         return _knn_columns(scores)
@@ -205,8 +212,7 @@ def _knn(x: np.ndarray) -> float:
 
 
 def null_moments(discrepancy: Discrepancy, num_rows: int, num_columns: int) -> tuple[float, float]:
-    """Mean and standard deviation of the estimator on exact noise of ``num_rows`` rows and
-    ``num_columns`` columns.
+    """Return mean and standard deviation of the estimator on exact noise.
 
     Interpolated between sizes of a fixed table, which is drawn once a process and the same for
     every caller.
@@ -249,8 +255,9 @@ def _null_entry(discrepancy: Discrepancy, step: int, width: int) -> tuple[float,
 
 @dataclass(frozen=True)
 class PlugIn:
-    r"""For mixtures of few discrete items: :math:`\sum_v \hat p_v \log(\hat p_v / F(v))`, rows
-    weighted by responsibility.
+    r"""Plug-in divergence for mixtures of few discrete items.
+
+    It is :math:`\sum_v \hat p_v \log(\hat p_v / F(v))`, rows weighted by responsibility.
 
     Args:
         num_null: multinomial samples of the component's own law from which the null is estimated.
@@ -264,6 +271,7 @@ class PlugIn:
 
 
 def cells_of(noise: NoiseDraws) -> Cells:
+    """Return the cells of discrete noise; refuse noise without them."""
     if noise.cells is None:
         raise ValueError(
             "acdc: PlugIn() needs a mixture of discrete items without missing entries; use KDE() or"
@@ -273,6 +281,7 @@ def cells_of(noise: NoiseDraws) -> Cells:
 
 
 def plug_in(cells: Cells) -> np.ndarray:
+    """Return the plug-in divergence of each component, (K,)."""
     share = (cells.weights / cells.weights.sum(-1, keepdim=True).clamp(min=1e-300)).numpy()
     law = cells.log_law.numpy()
     logs = np.log(share, out=np.zeros_like(share), where=share > 0)
@@ -283,8 +292,9 @@ def plug_in(cells: Cells) -> np.ndarray:
 def plug_in_null(
     cells: Cells, discrepancy: PlugIn, generator: torch.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """From samples of each component's own law on the patterns seen, as large as its expected
-    use.
+    """Return mean and deviation of the plug-in divergence on exact samples, (K,) each.
+
+    Samples of each component's own distribution on the patterns seen, as large as its expected use.
     """
     rng = numpy_generator(generator)
     law = cells.log_law.exp().numpy()

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,8 +19,16 @@ from inference.programs.program import Params, Program
 S = TypeVar("S")
 
 
-class Steps(Protocol):
-    """What the EM loop asks of a model; a base to inherit from.
+class EStep(NamedTuple, Generic[S]):
+    """Expected statistics of the rows with the log-likelihood (R,) and the log-prior (R,)."""
+
+    statistics: S  # of parts of the rows they are added up by add_statistics
+    log_likelihood: Tensor
+    log_prior: Tensor
+
+
+class Steps(Protocol[S]):
+    """Halves of EM for a model; a base to inherit from.
 
     Parameters carry a leading dim of R restarts.
     """
@@ -32,50 +40,46 @@ class Steps(Protocol):
         """
         return frozenset()
 
-    def e_step(self, params: Params) -> tuple[Any, Tensor, Tensor]:
-        """Expected statistics of the rows, their log-likelihood (R,), and log-prior (R,) at
-        ``params``.
-
-        Statistics of parts of the rows are added up by :func:`add_statistics`.
-        """
+    def e_step(self, params: Params) -> EStep[S]:
+        """Expected statistics of the rows at ``params``, (R, ...)."""
         ...
 
-    def m_step(self, statistics: Any, params: Params) -> Params:
+    def m_step(self, statistics: S, params: Params) -> Params:
         """Parameters whose expected complete-data log-posterior is not below that of ``params``."""
         ...
 
-    def on(self, data: Any) -> Steps:
-        """The same steps on other rows of the same model, their statistics to be added to those of
-        these rows.
+    def on(self, data: Any, weights: Tensor | None = None) -> Steps[S]:
+        """Steps on other rows of the same model, their statistics to be added to those of these.
 
         Args:
             data: as the model checks it. Where these rows have missing entries, the statistics of
                 others allow for them too.
+            weights: how often each row counts, (N,); None for once.
+
+        Raises:
+            ValueError: for weights, of steps that do not count rows by them.
         """
         ...
 
-    def weighted(self, data: Any, weights: Tensor | None) -> Steps:
-        """As :meth:`on`, of rows that count as often as their weights (N,) say; None for once.
+    def refuse_weights(self, weights: Tensor | None) -> None:
+        """Refuse weights of rows, in steps that do not count rows by them.
 
         Raises:
-            ValueError: for steps that do not count rows by weights.
+            ValueError: naming the steps.
         """
         if weights is not None:
             raise ValueError(
                 "weights: steps that count rows by weights were expected, got"
                 f" {type(self).__name__}"
             )
-        return self.on(data)
 
-    def relax(self) -> Steps | None:
-        """The same steps under an easier objective, from which a start of our own is improved
-        first; None for none.
-        """
+    def relax(self) -> Steps[S] | None:
+        """Steps under an easier objective, which improve a random start first; None for none."""
         return None
 
 
 @dataclass(frozen=True)
-class GenericSteps(Steps):
+class GenericSteps(Steps[FactorPosteriors]):
     """EM for any program: posteriors by differentiation, M-step by Newton's method or L-BFGS on
     unconstrained parameters, the program replayed and not run.
 
@@ -96,7 +100,7 @@ class GenericSteps(Steps):
     def _halves(self) -> Expectation:
         return Expectation(self.program)
 
-    def e_step(self, params: Params) -> tuple[FactorPosteriors, Tensor, Tensor]:
+    def e_step(self, params: Params) -> EStep[FactorPosteriors]:
         # at the parameters themselves where that is cheap: the replay goes by free coordinates,
         # which cost digits where an interval is wide
         posteriors = (
@@ -107,13 +111,14 @@ class GenericSteps(Steps):
         local = self.program.log_prior_local(
             params
         ).detach()  # estimated beside the parameters: their law is a prior
-        return posteriors, posteriors.log_marginal - local, posteriors.log_prior + local
+        return EStep(posteriors, posteriors.log_marginal - local, posteriors.log_prior + local)
 
     def m_step(self, statistics: FactorPosteriors, params: Params) -> Params:
         return self._halves.maximise(statistics, params, self.num_steps)
 
-    def on(self, data: Any) -> GenericSteps:
-        """Whose posteriors belong to those rows: log-likelihoods add up, posteriors do not."""
+    def on(self, data: Any, weights: Tensor | None = None) -> GenericSteps:
+        """Steps on other rows: log-likelihoods add up, posteriors do not."""
+        self.refuse_weights(weights)
         return GenericSteps(self.program.with_data(data), self.num_steps)
 
 
@@ -210,7 +215,7 @@ def _same(value: Any, other: Any) -> bool:
     )
 
 
-def summed_statistics(steps: Steps, params: Params, parts: Iterable[Any]) -> tuple[Any, Tensor]:
+def summed_statistics(steps: Steps[S], params: Params, parts: Iterable[Any]) -> tuple[S, Tensor]:
     """Statistics and log-likelihood (R,) of rows that come in parts, of which one is held at a
     time.
 
@@ -222,7 +227,7 @@ def summed_statistics(steps: Steps, params: Params, parts: Iterable[Any]) -> tup
     Raises:
         ValueError: for no parts.
     """
-    statistics, log_likelihood, number = RunningSum[Any](), torch.zeros(()), 0
+    statistics, log_likelihood, number = RunningSum[S](), torch.zeros(()), 0
     for data in parts:
         own, value, _ = steps.on(data).e_step(params)
         statistics.add(own)

@@ -249,7 +249,7 @@ class Structure:
         """
         return None
 
-    def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps | None:
+    def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps[Any] | None:
         """Accelerated halves of EM, or None.
 
         Args:
@@ -261,7 +261,7 @@ class Structure:
 
     def set_steps(
         self, problem: Problem, sets: Tensor, chunk_elements: int, num_inner: int
-    ) -> Steps | None:
+    ) -> Steps[Any] | None:
         """Halves of EM for data sets (S, N, J) side by side, as
         :mod:`inference.base.many_data_sets` has them; None where there are none.
         """

@@ -1,14 +1,10 @@
-"""What causes what among attributes: graphs from a table of profile probabilities, and how far to
-believe them.
-"""
+"""Causal graphs among attributes from a table of profile probabilities."""
 
-from inference.causal.classes import Classes as Classes
 from inference.causal.discovery import CausalReport as CausalReport, discover as discover
 from inference.causal.edges import edge_probabilities as edge_probabilities
 from inference.causal.exact import ExactSearch as ExactSearch
 from inference.causal.ges import GES as GES
 from inference.causal.graphs import (
-    GraphComparison as GraphComparison,
     compare_graphs as compare_graphs,
     cpdag_of as cpdag_of,
     dag_of_edges as dag_of_edges,
@@ -17,8 +13,8 @@ from inference.causal.of_fit import (
     AttributeReport as AttributeReport,
     discover_attributes as discover_attributes,
 )
-from inference.causal.on_rows import compare_on_rows as compare_on_rows
 from inference.causal.pc import pc as pc
+from inference.causal.rows import compare_on_rows as compare_on_rows
 from inference.causal.scores import BIC as BIC, BDeu as BDeu
 from ppl_models.parts.surface import promised as _promised
 

@@ -18,22 +18,24 @@ from typing import Any
 import numpy as np
 
 from inference.base.drawing import draw
-from inference.causal.classes import MOST_SAMPLED
-from inference.causal.edges import EdgeProbabilities, edge_probabilities, search_way
+from inference.causal.edges import MOST_SAMPLED, EdgeProbabilities, edge_probabilities, search_way
 from inference.causal.graphs import Cpdag, as_names, pdag_of
-from inference.causal.independence import Dependence
+from inference.causal.independence import (
+    Dependence,
+    EdgeStrength,
+    IndependenceClaim,
+    TripleStrength,
+    strengths,
+)
 from inference.causal.pdags import Pdag, extension_of, meek_closure, parents_reversed
-from inference.causal.scores import Score, SetScores, score_rule
-from inference.causal.search import Found, Search
-from inference.causal.strength import EdgeStrength, IndependenceClaim, TripleStrength, strengths
+from inference.causal.scores import Found, Score, Search, SetScores, score_rule
 from inference.causal.tables import Marginals, as_table, check_rows
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import is_number
 
 MOST_DOUBTS = 12  # that a text spells out
-FIRM = (
-    0.9  # an arrow with a smaller probability is left open, an edge with a smaller one is in doubt
-)
+# an arrow with a smaller probability is left open, an edge with a smaller one is in doubt
+FIRM = 0.9
 SAME = 1e-6  # of a probability: no difference
 
 
@@ -78,12 +80,12 @@ class CausalReport:
 
     @property
     def probability(self) -> float:
-        """Of the graph as a whole; NaN where it has none, or is not among the ten most probable."""
+        """Probability of the graph; NaN where it has none, or is not among the ten largest."""
         return float("nan") if self.probabilities is None else self.probabilities.of(self.graph)
 
     @property
     def firm(self) -> Cpdag:
-        """What stands: edges that are in no doubt, arrows only where the direction is firm.
+        """Graph of the firm claims: edges in no doubt, arrows with a firm direction.
 
         It need not be the CPDAG of a DAG.
         """
@@ -92,16 +94,14 @@ class CausalReport:
 
     @property
     def nearly_unfaithful(self) -> tuple[EdgeStrength, ...]:
-        """Edges whose two attributes look independent given some others, though not given all
-        causes.
-        """
+        """Edges of attributes that look independent given some others, but not all causes."""
         return tuple(
             edge for edge in self.edges if edge.near_zero and edge.direct.p_value <= self.level
         )
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What is not firm, one or two sentences a piece; empty where all is."""
+        """Doubtful claims in one or two sentences each; empty where all is firm."""
         names, out = self.graph.names, []
         if self.searched != self.graph:
             out.append(
@@ -135,30 +135,18 @@ class CausalReport:
                 triple.is_collider or self._points_through(triple) or self._speaks_against(triple)
             ):
                 out.append(self._triple_doubt(triple))
-        for claim in self.independences:
-            if claim.strained:
-                found = claim.dependence
-                out.append(
-                    f"The graph has no edge between {names[found.first]} and {names[found.second]},"
-                    f" but the table says otherwise: {_shown(found, names)} (p ="
-                    f" {found.p_value:.2g}). {self._too_little}"
-                )
+        why = "It was too little for the score."
+        why = why if self.searched == self.graph else "Graphs without it are more probable."
+        out += [
+            f"The graph has no edge between {names[found.first]} and {names[found.second]}, but the"
+            f" table says otherwise: {_shown(found, names)} (p = {found.p_value:.2g}). {why}"
+            for found in (claim.dependence for claim in self.independences if claim.strained)
+        ]
         return (*out, *self._improbable())
 
     @property
-    def _too_little(self) -> str:
-        """Why a dependence that a test sees makes no edge."""
-        return (
-            "It was too little for the score."
-            if self.searched == self.graph
-            else "Graphs without it are more probable."
-        )
-
-    @property
     def may_be_joined(self) -> tuple[tuple[int, int], ...]:
-        """Pairs (smaller, larger) without an edge in the graph whose probability of one is above a
-        tenth.
-        """
+        """Pairs (smaller, larger) without an edge whose probability of one is above a tenth."""
         if self.probabilities is None:
             return ()
         missing = np.triu(
@@ -183,31 +171,25 @@ class CausalReport:
         ]
 
     def _points_through(self, triple: TripleStrength) -> bool:
-        """Whether an arrow into the middle of a triple forces the other edge to point away."""
+        """Arrow into the middle of a triple that forces the other edge to point away."""
         i, j, k = triple.triple
         arrows = self.graph.matrix & ~self.graph.matrix.T
         return bool((arrows[i, j] and arrows[j, k]) or (arrows[k, j] and arrows[j, i]))
 
     def _speaks_against(self, triple: TripleStrength) -> bool:
-        """Whether the table would rather have a common effect in the middle, which the score did
-        not pay for.
-        """
+        """Evidence for a common effect in the middle, which the score did not pay for."""
         return triple.margin < 0 and triple.within.p_value <= self.level
 
     def _triple_doubt(self, triple: TripleStrength) -> str:
         i, j, k = (self.graph.names[node] for node in triple.triple)
-        lead = (
-            f"That {i} and {k} both point at {j} rests on their dependence once {j} is held fixed"
-            if triple.is_collider
-            else (
-                f"That {j} is no common effect of {i} and {k} rests on their dependence while {j}"
-                " is free"
-            )
-        )
-        found = triple.within if triple.is_collider else triple.without
-        other = (
-            f"{abs(triple.margin):.2g} {'more' if triple.margin >= 0 else 'less'} than otherwise"
-        )
+        if triple.is_collider:
+            claim, held, found = f"{i} and {k} both point at {j}", "once", triple.within
+        else:
+            claim, held, found = f"{j} is no common effect of {i} and {k}", "while", triple.without
+        state = "held fixed" if triple.is_collider else "free"
+        lead = f"That {claim} rests on their dependence {held} {j} is {state}"
+        sign = "more" if triple.margin >= 0 else "less"
+        other = f"{abs(triple.margin):.2g} {sign} than otherwise"
         return (
             f"{lead}: {found.information:.2g} nats, {other} (the difference may be {triple.low:.2g}"
             f" to {triple.high:.2g}). That is too near zero for an arrow, so directions that hang"
@@ -215,17 +197,12 @@ class CausalReport:
         )
 
     def text(self) -> str:
-        """The graph, each edge with its strength, what is in doubt, and what no such graph can
-        say.
-        """
+        """Report in words: graph, strengths of edges, doubts, and the limits of such graphs."""
         names, matrix = self.graph.names, self.graph.matrix
         kind = "the best of all graphs" if self.optimal else "the best graph that the search met"
         kind = kind if self.searched == self.graph else "the most probable graph"
-        whole = (
-            ""
-            if np.isnan(self.probability)
-            else f" Its probability as a whole is {self.probability:.2f}."
-        )
+        whole = f" Its probability as a whole is {self.probability:.2f}."
+        whole = "" if np.isnan(self.probability) else whole
         lines = [
             f"What may cause what among {len(names)} attributes: {kind}, from a table worth"
             f" {self.num_rows:,.0f} rows.{whole}"
@@ -270,19 +247,15 @@ class CausalReport:
         if self.probabilities is None:
             return ""
         found = self.probabilities
+        how = f"this way {found.arrow[i, k]:.2f}"
         if self.graph.matrix[k, i]:
-            return (
-                f"; joined with probability {found.adjacent[i, k]:.2f}, without a direction"
-                f" {found.line[i, k]:.2f}"
-            )
-        return (
-            f"; joined with probability {found.adjacent[i, k]:.2f}, this way"
-            f" {found.arrow[i, k]:.2f}"
-        )
+            how = f"without a direction {found.line[i, k]:.2f}"
+        return f"; joined with probability {found.adjacent[i, k]:.2f}, {how}"
 
     def plot(self, ax: Any = None) -> Any:
-        """The graph: edges as wide as they are strong, open directions dashed, doubtful edges
-        dotted; see :func:`inference.plots.causal.plot_causal_graph`.
+        """Plot the graph: wide edges are strong, dashed directions open, dotted edges doubtful.
+
+        See :func:`inference.plots.causal.plot_causal_graph`.
         """
         weights = np.zeros(self.graph.matrix.shape)
         for edge in self.edges:
@@ -325,8 +298,8 @@ def discover(
         table: fitted profile probabilities, (2^K,) or (2, ..., 2), attribute 1 the most significant
             bit.
         num_rows: the rows that the table is worth: those that were fitted, or fewer
-            (:func:`inference.causal.effective_rows`). More than were fitted claims information that
-            is not there, and chance dependences become edges.
+            (:func:`inference.causal.rows.effective_rows`). More than were fitted claims information
+            that is not there, and chance dependences become edges.
         score: ``BDeu()`` if None.
         search: exact up to eight attributes, ``GES()`` beyond, if None.
         draws: tables that might as well be the true one, (B, 2^K), for the probabilities of edges.
@@ -411,9 +384,7 @@ def _open(
 
 
 def _firm_arrows(graph: Pdag, triples: Sequence[TripleStrength]) -> np.ndarray:
-    """The arrows that follow by Meek's rules from what is clear about triples alone, bool (K,
-    K).
-    """
+    """Arrows by Meek's rules from what is clear about triples alone, bool (K, K)."""
     parents = [0] * len(graph.parents)
     doubtful: dict[int, list[tuple[int, int]]] = {}
     for triple in triples:

@@ -17,10 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inference.causal.bits import members
-from inference.causal.pdags import Pdag, class_of
-from inference.causal.scores import Score, all_set_scores, tie_tolerance
-from inference.causal.search import Found
+from inference.causal.pdags import Pdag, class_of, members
+from inference.causal.scores import Found, Score, all_set_scores, tie_tolerance
 from ppl_models.parts.validation import check_size, plain_fields
 
 MOST_FOR_TIES = 10  # attributes; beyond, the sets that ties must be traced through are too many
@@ -30,8 +28,7 @@ CELLS = 2**24  # numbers in one batch
 
 @dataclass(frozen=True)
 class ExactSearch:
-    """The class with the largest score of all DAGs, and with up to ten attributes all classes that
-    share it.
+    """Class with the largest score of all DAGs; up to ten attributes, all that share it.
 
     Of parent sets that score the same up to rounding the smaller is taken, of last attributes the
     one with the smallest number.
@@ -52,6 +49,7 @@ class ExactSearch:
             check_size("ExactSearch", "max_parents", self.max_parents, least=0)
 
     def best(self, table: np.ndarray, num_rows: float, score: Score) -> Found:
+        """Best class for one table (2^K,) that sums to one."""
         programme = _Programme(table[None], num_rows, score, self.max_parents)
         graph = class_of(programme.parents()[0])
         total = float(programme.reached[0, -1])
@@ -64,6 +62,7 @@ class ExactSearch:
         )
 
     def best_of_each(self, tables: np.ndarray, num_rows: float, score: Score) -> list[Pdag]:
+        """Best class for each of several tables (B, 2^K)."""
         num_attributes = tables.shape[1].bit_length() - 1
         size = max(1, CELLS // (num_attributes * tables.shape[1]))
         known: dict[tuple[int, ...], Pdag] = {}
@@ -147,8 +146,7 @@ class _Programme:
         return [tuple(int(mask) for mask in row) for row in found]
 
     def optimal_classes(self) -> tuple[list[Pdag], bool]:
-        """Every class whose score is the largest, for a batch of one, and whether the list is
-        complete.
+        """Classes with the largest score, for a batch of one, and completeness of the list.
 
         Two DAGs of one class on C stay in one class when the same attribute with the same parents
         is put last. So classes on C need one DAG each, and those on a larger set follow from them.
@@ -201,7 +199,7 @@ def _extended(joined: tuple, heads: tuple, i: int, parents: int) -> tuple:
 
 
 def _bit_counts(num_bits: int) -> np.ndarray:
-    """How many bits of 0, 1, ..., 2^num_bits - 1 are 1."""
+    """Numbers of bits that are 1 in 0, 1, ..., 2^num_bits - 1."""
     counts = np.zeros(1, dtype=np.int64)
     for _ in range(num_bits):
         counts = np.concatenate([counts, counts + 1])

@@ -1,5 +1,4 @@
-r"""Greedy equivalence search: from class to class by the insertion, deletion or turning of one
-edge.
+r"""Greedy equivalence search: steps that insert, delete or turn one edge of a class.
 
 With Pa, Ne, Ad the parents, neighbours by lines and adjacent nodes of a node in the CPDAG, and
 :math:`NA = Ne(y) \cap Ad(x)`:
@@ -29,10 +28,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inference.causal.bits import all_adjacent, members, subsets
-from inference.causal.pdags import Pdag, class_of, extension_of, semi_directed_path
-from inference.causal.scores import Score, SetScores
-from inference.causal.search import Found
+from inference.causal.pdags import (
+    Pdag,
+    all_adjacent,
+    class_of,
+    extension_of,
+    members,
+    semi_directed_path,
+    subsets,
+)
+from inference.causal.scores import Found, Score, SetScores
 from ppl_models.parts.validation import check_flag
 
 
@@ -163,7 +168,7 @@ def _turned_lines(
 
 
 def _joined(lines: Sequence[int], start: int, goal: int, inside: int) -> bool:
-    """Whether lines lead from one set to another within a third."""
+    """Lines that lead from one set to another within a third."""
     seen = new = start
     while new:
         if new & goal:
@@ -195,8 +200,7 @@ def _point(parents: list[int], neighbours: list[int], a: int, b: int) -> None:
 
 @dataclass(frozen=True)
 class GES:
-    """Greedy search over classes: insertions while they gain, then deletions, then turnings, and
-    again until nothing gains.
+    """Greedy search over classes: insertions, deletions, turnings until nothing gains.
 
     Given the exact table of a distribution that is faithful to a DAG, and rows enough, it ends in
     the class of that DAG (Chickering 2002). On an estimated table it may end in a local optimum;
@@ -219,6 +223,7 @@ class GES:
         check_flag("GES", "turning", self.turning)
 
     def best(self, table: np.ndarray, num_rows: float, score: Score) -> Found:
+        """Best class for one table (2^K,) that sums to one."""
         scores = SetScores(table, num_rows, score)
         graph, tied = self._climb(scores)
         total, slack = self._total(graph, scores), scores.tolerance
@@ -232,6 +237,7 @@ class GES:
         return Found(graph, total, tuple(equal), False, False, tied)
 
     def best_of_each(self, tables: np.ndarray, num_rows: float, score: Score) -> list[Pdag]:
+        """Best class for each of several tables (B, 2^K)."""
         return [self._climb(SetScores(table, num_rows, score))[0] for table in tables]
 
     def _climb(self, scores: SetScores) -> tuple[Pdag, int]:
@@ -261,9 +267,7 @@ class GES:
 def _best_step(
     graph: Pdag, scores: SetScores, phase: Callable[[Pdag, SetScores, float], Iterator[Step]]
 ) -> tuple[Pdag, bool] | None:
-    """The class that the best step of a phase leads to, and whether another one promised the same;
-    None if no step gains.
-    """
+    """Class after the best step of a phase, and a tie with another; None if none gains."""
     steps = list(phase(graph, scores, scores.tolerance))
     if not steps:
         return None

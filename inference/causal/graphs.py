@@ -1,5 +1,4 @@
-"""Graphs of attributes as boolean matrices: a DAG, and the CPDAG that stands for all DAGs with the
-same independences.
+"""Graphs of attributes as boolean matrices: DAGs, and CPDAGs of equivalence classes.
 
 In a matrix g of shape (K, K), ``g[i, j]`` alone is an arrow i -> j, and ``g[i, j]`` with ``g[j,
 i]`` a line i - j.
@@ -15,8 +14,17 @@ import numpy as np
 from torch import Tensor
 
 from inference.base.drawing import draw
-from inference.causal.bits import mask_of, masks_of_columns, matrix_of_columns, members
-from inference.causal.pdags import Pdag, class_of, extension_of, meek_closure, order_of
+from inference.causal.pdags import (
+    Pdag,
+    class_of,
+    extension_of,
+    mask_of,
+    masks_of_columns,
+    matrix_of_columns,
+    meek_closure,
+    members,
+    order_of,
+)
 from ppl_models.descriptions.attribute_law import cycle_of
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import is_integer
@@ -27,8 +35,7 @@ MOST_NODES = 62  # so many bits fit the integers that sets are kept in
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class Cpdag:
-    """The graph of a class of DAGs that no data can tell apart: an arrow where all of them agree on
-    the direction, a line where they do not.
+    """Graph of an equivalence class of DAGs: arrows where all agree, else lines.
 
     Args:
         matrix: bool (K, K); ``[i, j]`` alone is an arrow i -> j, with ``[j, i]`` a line.
@@ -68,9 +75,7 @@ class Cpdag:
         return consistent_extension(self.matrix)
 
     def dag_edges(self) -> tuple[tuple[int, int], ...]:
-        """(cause, effect) in one DAG of the class, as ``LatentAttributeModel(...,
-        root=Dag(edges))`` takes them to refit the model under the graph.
-        """
+        """Edges (cause, effect) of one DAG of the class, for ``root=Dag(edges)`` of a model."""
         return tuple((int(i), int(j)) for i, j in np.argwhere(self.dag()))
 
     def plot(self, ax: Any = None) -> Any:
@@ -78,9 +83,7 @@ class Cpdag:
         return draw("plot_causal_graph", self, ax=ax)
 
     def text(self, open_lines: np.ndarray | None = None) -> str:
-        """Every edge on a line of its own; ``open_lines``, bool (K, K), are said to be left
-        open.
-        """
+        """Edges, one a line; ``open_lines``, bool (K, K), are said to be left open."""
         edges = [f"{self.names[i]} → {self.names[j]}" for i, j in self.arrows]
         for i, j in self.lines:
             is_open = open_lines is not None and bool(open_lines[i, j])
@@ -92,9 +95,7 @@ class Cpdag:
 
 
 def as_names(owner: str, names: Sequence[str] | None, num_attributes: int) -> tuple[str, ...]:
-    """Names of K attributes, A1, A2, ... where none are given; a ValueError for another number or
-    for repetitions.
-    """
+    """Names of K attributes, A1, A2, ... by default; a ValueError for invalid ones."""
     if names is None:
         return tuple(f"A{k + 1}" for k in range(num_attributes))
     entries = _entries(names)
@@ -109,7 +110,7 @@ def as_names(owner: str, names: Sequence[str] | None, num_attributes: int) -> tu
 
 
 def _entries(value: Any) -> tuple[Any, ...] | None:
-    """What a list, array or other collection holds; None of text and of what holds nothing."""
+    """Entries of a list, array or other collection; None for text or a scalar."""
     try:
         return None if isinstance(value, str | bytes) else tuple(value)
     except TypeError:  # also of an array without dims
@@ -117,9 +118,7 @@ def _entries(value: Any) -> tuple[Any, ...] | None:
 
 
 def real_numbers(owner: str, values: Any, name: str) -> np.ndarray:
-    """An array or tensor of real numbers, or what can be read as one, else a ValueError that says
-    what came.
-    """
+    """Array of real numbers from what can be read as one; else a ValueError."""
     try:
         array = np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
     except (ValueError, TypeError, RuntimeError, NotImplementedError) as error:
@@ -134,9 +133,7 @@ def real_numbers(owner: str, values: Any, name: str) -> np.ndarray:
 def as_attributes(
     owner: str, num_attributes: int, first: Any, second: Any, given: Any
 ) -> tuple[int, int, tuple[int, ...]]:
-    """Two attributes and those they are asked about given, else a ValueError: all different, from 0
-    to K - 1.
-    """
+    """Two attributes and those given, all different, from 0 to K - 1; else a ValueError."""
     others = _entries(given)
     asked = [first, second, *(others or ())]
     if (
@@ -245,15 +242,14 @@ def cpdag_of(dag: Any, names: Sequence[str] | None = None) -> Cpdag:
 
 
 def meek(graph: Any) -> np.ndarray:
-    """Arrows and lines with all arrows added that Meek's four rules (1995, UAI 11) force, bool (K,
-    K).
-    """
+    """Orient all arrows that Meek's four rules (1995, UAI 11) force, bool (K, K)."""
     return meek_closure(pdag_of(check_graph_matrix("meek", graph))).matrix
 
 
 def consistent_extension(graph: Any) -> np.ndarray:
-    """A DAG with the skeleton, the arrows and the v-structures of a graph of arrows and lines (Dor
-    and Tarsi 1992), bool (K, K).
+    """DAG with the skeleton, arrows and v-structures of a graph, bool (K, K).
+
+    The algorithm of Dor and Tarsi (1992).
 
     Raises:
         ValueError: where there is none.
@@ -269,7 +265,7 @@ def consistent_extension(graph: Any) -> np.ndarray:
 
 
 def skeleton(graph: Any) -> np.ndarray:
-    """Which attributes are adjacent, bool (K, K), symmetric."""
+    """Adjacency of attributes, bool (K, K), symmetric."""
     matrix = check_graph_matrix("skeleton", graph)
     joined: np.ndarray = matrix | matrix.T
     return joined
@@ -287,9 +283,7 @@ def v_structures(graph: Any) -> tuple[tuple[int, int, int], ...]:
 
 
 def markov_equivalent(first: Any, second: Any) -> bool:
-    """Whether two DAGs have the same independences: the same skeleton and v-structures (Verma and
-    Pearl 1990).
-    """
+    """Equivalence of two DAGs: same skeleton and v-structures (Verma and Pearl 1990)."""
     one, two = (
         check_dag("markov_equivalent", first, "first"),
         check_dag("markov_equivalent", second, "second"),
@@ -299,7 +293,7 @@ def markov_equivalent(first: Any, second: Any) -> bool:
 
 
 def moral_graph(dag: Any) -> np.ndarray:
-    """Which attributes are adjacent or have a common effect, bool (K, K), symmetric."""
+    """Moral graph: adjacent attributes and those with a common effect, bool (K, K)."""
     matrix = check_dag("moral_graph", dag).astype(np.int64)
     moral: np.ndarray = (matrix + matrix.T + matrix @ matrix.T) > 0
     np.fill_diagonal(moral, False)
@@ -307,8 +301,9 @@ def moral_graph(dag: Any) -> np.ndarray:
 
 
 def d_separated(dag: Any, first: int, second: int, given: Sequence[int] = ()) -> bool:
-    """Whether a DAG makes two attributes independent given others: no path in the moral graph of
-    their ancestors (Lauritzen et al. 1990).
+    """D-separation of two attributes given others (Lauritzen et al. 1990).
+
+    No path joins them in the moral graph of their ancestors.
 
     Raises:
         ValueError: for a matrix that is no DAG, or attributes that are no attributes or not all
@@ -345,8 +340,7 @@ def _check_same_size(owner: str, one: np.ndarray, two: np.ndarray) -> None:
 
 
 def shd(first: Any, second: Any) -> int:
-    """Structural Hamming distance: the number of pairs whose mark (none, line, either arrow)
-    differs.
+    """Structural Hamming distance: pairs whose mark (none, line, either arrow) differs.
 
     Of two CPDAGs it does not depend on the members of the classes; of two DAGs every turned arrow
     counts once.
@@ -361,7 +355,7 @@ def shd(first: Any, second: Any) -> int:
 
 
 def shd_lenient(cpdag: Any, dag: Any) -> int:
-    """The same of a CPDAG against the true DAG, where a line over a true arrow counts as right."""
+    """Distance of a CPDAG from the true DAG, a line over a true arrow counting as right."""
     one, two = check_graph_matrix("shd_lenient", cpdag, "cpdag"), check_dag("shd_lenient", dag)
     _check_same_size("shd_lenient", one, two)
     lines = one & one.T & (two | two.T)
@@ -371,7 +365,7 @@ def shd_lenient(cpdag: Any, dag: Any) -> int:
 
 @dataclass(frozen=True)
 class GraphComparison:
-    """What is right and wrong in a graph that was found.
+    """Comparison of a graph with the true one.
 
     Args:
         exact: whether it is the true one.

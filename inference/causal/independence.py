@@ -1,34 +1,41 @@
-r"""How dependent two attributes are given others, as a test and as an interval, on a table worth n
-rows.
+r"""Conditional mutual information of attributes: tests, intervals, strength of edges.
 
-The statistic is :math:`G = 2 n I(X; Y \mid Z)`. Where X and Y are independent given Z it is about
-chi-square, one degree of freedom for each state of Z in which both X and Y have rows of either
-value: at least half a row is expected there, which for observed rows means one was seen.
+The statistic on a table worth n rows is :math:`G = 2 n I(X; Y \mid Z)`. Where X and Y are
+independent given Z it is about chi-square, one degree of freedom for each state of Z in which both
+X and Y have rows of either value: at least half a row is expected there, which for observed rows
+means one was seen.
 
 Where they are dependent, :math:`G / c` is about noncentral chi-square with noncentrality :math:`2 n
 I_0 / c`, where :math:`I_0` is the true information, :math:`c = \mathrm{Var}(i) / (2 I)` and
 :math:`i = \log \frac{p(x, y \mid z)}{p(x \mid z) p(y \mid z)}` the information of one row. Near
-independence c tends to 1, and far from it the law tends to the normal one with variance
-:math:`\mathrm{Var}(i) / n`, that of the delta method. An interval for :math:`I_0` is that law
-inverted; its upper end is never taken below that of a sample with the mean statistic of
-independence.
+independence c tends to 1, and far from it the distribution tends to the normal one with variance
+:math:`\mathrm{Var}(i) / n`, that of the delta method. An interval for :math:`I_0` is that
+distribution inverted; its upper end is never taken below that of a sample with the mean statistic
+of independence.
+
+A graph claims that adjacent attributes are dependent given any others, that attributes which are
+not adjacent are independent given some, and at each triple i - j - k with i, k not adjacent whether
+the middle is a common effect. A claim near zero is one that a little more or other data may turn
+over: the distribution is nearly unfaithful to the graph (Uhler et al. 2013, Annals of Statistics
+41), or rows are too few.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import chdtrc, chndtr, ndtri
 
-from inference.causal.bits import members
+from inference.causal.pdags import Pdag, extension_of, mask_of, members, order_of
 from inference.causal.tables import Marginals
 
 LEAST_ROWS = 0.5  # expected in a margin for it to count
 LARGE = 1000.0  # statistics beyond this are normal on the scale of roots, to four digits
-# of the law: where one attribute copies another the information of a row is constant, and has no
-# spread of the first order
+# where one attribute copies another the information of a row is constant, and has no spread of the
+# first order
 LEAST_SCALE = 0.01
 STEPS = 60  # of bisection
 
@@ -58,9 +65,7 @@ class Dependence:
 
 
 def log_ratios(cells: np.ndarray) -> np.ndarray:
-    """log p(x, y | z) / (p(x | z) p(y | z)) of p(z, x, y), shape (Z, 2, 2); 0 where a cell is
-    empty.
-    """
+    """Log-ratios log p(x, y | z) / (p(x | z) p(y | z)) of cells (Z, 2, 2); 0 where one is empty."""
     joint = cells.sum((1, 2), keepdims=True)
     expected = cells.sum(2, keepdims=True) * cells.sum(1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -82,7 +87,9 @@ def dependence(
     Args:
         marginals: of a table that sums to one.
         num_rows: n.
-        first, second: attributes; given: a set of others.
+        first: an attribute.
+        second: another one.
+        given: a set of others.
         confidence: of the interval.
     """
     cells = marginals.crossed(first, second, given)
@@ -110,7 +117,7 @@ def dependence(
 
 
 def _noncentralities(statistic: float, degrees: int, tail: float) -> tuple[float, float]:
-    """The noncentralities under which a statistic lies as far up, and as far down, as the tail."""
+    """Noncentralities under which a statistic is the upper, and the lower, tail."""
     degrees = max(degrees, 1)
     typical = max(statistic, float(degrees))
     if typical > LARGE:
@@ -124,9 +131,7 @@ def _noncentralities(statistic: float, degrees: int, tail: float) -> tuple[float
 
 
 def _solve(statistic: float, degrees: int, share: float) -> float:
-    """The noncentrality at which a share of all statistics lies below this one, 0 where that share
-    is not reached.
-    """
+    """Noncentrality with a share of all statistics below this one; 0 if it is not reached."""
     if float(chndtr(statistic, degrees, 0.0)) <= share:
         return 0.0
     below, above = 0.0, 4 * (statistic + degrees) + 40
@@ -137,3 +142,182 @@ def _solve(statistic: float, degrees: int, share: float) -> float:
         else:
             above = middle
     return below
+
+
+MOST_SETS = 2000  # conditioning sets looked at for one edge
+
+
+@dataclass(frozen=True)
+class EdgeStrength:
+    """An edge, and what it would take to lose it.
+
+    Args:
+        pair: (smaller, larger).
+        direct: the dependence that is lost when it is taken out of a DAG of the class, given the
+            other causes of the attribute it points at.
+        weakest: the smallest dependence of the two (the largest p-value), over sets of the
+            attributes next to either.
+        near_zero: whether the weakest one cannot be told from none at the level of the tests.
+    """
+
+    pair: tuple[int, int]
+    direct: Dependence
+    weakest: Dependence
+    near_zero: bool
+
+
+@dataclass(frozen=True)
+class TripleStrength:
+    """Triple i - j - k, i and k not adjacent, and the strength of i -> j <- k.
+
+    Args:
+        triple: (i, j, k), i < k.
+        is_collider: whether the graph has i -> j <- k.
+        without, within: the dependence of i and k given a set without j, and given the same set
+            with j. At a collider the former should be zero and the latter not, elsewhere the other
+            way round.
+        margin: the one that should not be zero less the other, nats.
+        low, high: ends of the interval for the margin.
+        near_zero: whether the interval reaches zero, or the dependence that should be there cannot
+            be told from none.
+    """
+
+    triple: tuple[int, int, int]
+    is_collider: bool
+    without: Dependence
+    within: Dependence
+    margin: float
+    low: float
+    high: float
+    near_zero: bool
+
+
+@dataclass(frozen=True)
+class IndependenceClaim:
+    """A pair without an edge.
+
+    Args:
+        dependence: of the two given a set that separates them in the graph.
+        strained: whether the table contradicts the claim at the level of the tests.
+    """
+
+    dependence: Dependence
+    strained: bool
+
+
+def strengths(
+    graph: Pdag, marginals: Marginals, num_rows: float, level: float, confidence: float
+) -> tuple[tuple[EdgeStrength, ...], tuple[TripleStrength, ...], tuple[IndependenceClaim, ...]]:
+    """Every edge, every open triple and every missing edge of the graph of a class.
+
+    Args:
+        graph: the CPDAG.
+        marginals: of a table that sums to one.
+        num_rows: that the table is worth.
+        level: of the tests.
+        confidence: of the intervals.
+
+    Raises:
+        ValueError: for a graph that is not that of a class.
+    """
+    parents = extension_of(graph)
+    order = None if parents is None else order_of(parents)
+    if parents is None or order is None:
+        raise ValueError(
+            "strengths: the graph of a class was expected; this one has no consistent extension"
+        )
+    place = {k: at for at, k in enumerate(order)}
+    adjacent = graph.adjacent
+    edges, triples, missing = [], [], []
+    for i, k in itertools.combinations(range(len(parents)), 2):
+        late = max(i, k, key=lambda node: place[node])
+        if adjacent[i] >> k & 1:
+            others = parents[late] & ~(1 << i) & ~(1 << k)
+            direct = dependence(marginals, num_rows, i, k, others, confidence)
+            weakest = _weakest(marginals, num_rows, i, k, adjacent, confidence, direct)
+            edges.append(EdgeStrength((i, k), direct, weakest, weakest.p_value > level))
+            continue
+        # late is independent of what is not below it
+        apart = dependence(marginals, num_rows, i, k, parents[late], confidence)
+        missing.append(IndependenceClaim(apart, apart.p_value < level))
+        for j in members(adjacent[i] & adjacent[k]):
+            triples.append(
+                _triple(
+                    marginals,
+                    num_rows,
+                    (i, j, k),
+                    parents[late] & ~(1 << j),
+                    parents,
+                    level,
+                    confidence,
+                )
+            )
+    return tuple(edges), tuple(triples), tuple(missing)
+
+
+def _weakest(
+    marginals: Marginals,
+    num_rows: float,
+    i: int,
+    k: int,
+    adjacent: list[int],
+    confidence: float,
+    direct: Dependence,
+) -> Dependence:
+    """Dependence with the largest p-value given sets next to either, smaller sets first."""
+    near = [members(adjacent[own] & ~(1 << other)) for own, other in ((i, k), (k, i))]
+    looked: set[int] = set()
+    weakest = direct
+    for size in range(max(len(own) for own in near) + 1):
+        for own in near:
+            for chosen in itertools.combinations(own, size):
+                given = mask_of(chosen)
+                if given in looked or len(looked) >= MOST_SETS:
+                    continue
+                looked.add(given)
+                found = dependence(marginals, num_rows, i, k, given, confidence)
+                if found.degrees and (found.p_value, -found.statistic) > (
+                    weakest.p_value,
+                    -weakest.statistic,
+                ):
+                    weakest = found
+    return weakest
+
+
+def _triple(
+    marginals: Marginals,
+    num_rows: float,
+    triple: tuple[int, int, int],
+    given: int,
+    parents: tuple[int, ...],
+    level: float,
+    confidence: float,
+) -> TripleStrength:
+    i, j, k = triple
+    is_collider = bool(parents[j] >> i & parents[j] >> k & 1)
+    without = dependence(marginals, num_rows, i, k, given, confidence)
+    within = dependence(marginals, num_rows, i, k, given | 1 << j, confidence)
+    sign = 1 if is_collider else -1
+    margin = sign * (within.information - without.information)
+    reach = float(ndtri(0.5 + confidence / 2)) * math.sqrt(
+        _difference_variance(marginals, i, j, k, given) / num_rows
+    )
+    there = within if is_collider else without
+    near_zero = margin - reach <= 0 or there.p_value > level
+    return TripleStrength(
+        triple, is_collider, without, within, margin, margin - reach, margin + reach, near_zero
+    )
+
+
+def _difference_variance(marginals: Marginals, i: int, j: int, k: int, given: int) -> float:
+    """Variance of log-ratio(i, k | given, j) - log-ratio(i, k | given) over rows."""
+    nodes = [*members(given | 1 << j), i, k]
+    cube = marginals.of(mask_of(nodes)).reshape((2,) * len(nodes))
+    # given and j ascending, then i, k
+    cube = cube.transpose([sorted(nodes).index(node) for node in nodes])
+    at = sorted(members(given | 1 << j)).index(j)
+    fine = log_ratios(cube.reshape(-1, 2, 2)).reshape(cube.shape)
+    coarse = log_ratios(cube.sum(at).reshape(-1, 2, 2)).reshape(cube.sum(at).shape)
+    difference = fine - np.expand_dims(coarse, at)
+    mean = float((cube * difference).sum())
+    return max(0.0, float((cube * difference**2).sum()) - mean**2)

@@ -1,6 +1,4 @@
-"""From a fitted model of binary attributes to a graph of causes among them: the table, what it is
-worth, draws, and the report.
-"""
+"""Causal graphs among the attributes of a fit: table, effective rows, draws, report."""
 
 from __future__ import annotations
 
@@ -11,13 +9,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from inference.causal.classes import MOST_SAMPLED
 from inference.causal.discovery import CausalReport, discover
-from inference.causal.draws import completed_rows, imputed_tables
-from inference.causal.effective_rows import MOST_PROFILES, EffectiveRows, effective_rows
-from inference.causal.on_rows import RowComparison, compare_on_rows
-from inference.causal.scores import Score
-from inference.causal.search import Search
+from inference.causal.edges import MOST_SAMPLED
+from inference.causal.rows import (
+    MOST_PROFILES,
+    EffectiveRows,
+    RowComparison,
+    compare_on_rows,
+    completed_rows,
+    effective_rows,
+    imputed_tables,
+)
+from inference.causal.scores import Score, Search
 from inference.causal.tables import MOST_ATTRIBUTES
 from inference.fitting.names import dims_of, labels_of
 from inference.fitting.posterior import chunks, sums_out
@@ -41,7 +44,7 @@ NOT_DETERMINED = (
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class ProfilePosterior:
-    """What a fit says of the profiles of its rows.
+    """Posterior probabilities of the profiles of the rows.
 
     Args:
         latent: the site of the attributes.
@@ -77,15 +80,14 @@ class AttributeReport:
 
     @property
     def determined(self) -> bool:
-        """Whether the table is worth at least a twentieth of the rows; if not, the items do not
-        tell profiles apart, and no graph should be drawn.
+        """A table worth at least a twentieth of the rows; below it no graph should be drawn.
+
+        The items then do not tell profiles apart.
         """
         return self.rows is None or self.rows.num_rows >= LEAST_SHARE * self.rows.observed_rows
 
     def text(self) -> str:
-        """What the rows are worth, the graph in words, and what the rows say of it and its
-        rivals.
-        """
+        """Report in words: effective rows, graph, and comparison with its rivals on the rows."""
         parts = [] if self.rows is None else [self.rows.text()]
         if not self.determined:
             return "\n\n".join([*parts, NOT_DETERMINED])
@@ -138,14 +140,9 @@ def _site(owner: str, fit: FitRecord, program: Program, latent: str | None) -> s
         for site in program.sites
         if site.kind == "latent" and site.is_binary and len(site.shape) and site.shape[-1] > 1
     ]
-    root = fit.structure.root
-    chosen = (
-        latent
-        if latent is not None
-        else root.latent
-        if root is not None and root.latent in sites
-        else None
-    )
+    root, chosen = fit.structure.root, latent
+    if chosen is None and root is not None and root.latent in sites:
+        chosen = root.latent
     if chosen is None and len(sites) == 1:
         chosen = sites[0]
     if chosen is None or chosen not in sites:
@@ -164,14 +161,12 @@ def _site(owner: str, fit: FitRecord, program: Program, latent: str | None) -> s
 
 
 def _names(fit: FitRecord, site: str, num_attributes: int) -> tuple[str, ...]:
-    """Those that the model gives its attributes; A1, A2, ... where it numbers them."""
-    labels = [
-        str(label)
-        for label in labels_of(fit, dims_of(fit, site, (num_attributes,))[0], num_attributes)
-    ]
-    if labels == [str(k) for k in range(num_attributes)]:
+    """Names that the model gives its attributes; A1, A2, ... where it numbers them."""
+    (dim,) = dims_of(fit, site, (num_attributes,))[:1]
+    labels = tuple(str(label) for label in labels_of(fit, dim, num_attributes))
+    if labels == tuple(str(k) for k in range(num_attributes)):
         return tuple(f"A{k + 1}" for k in range(num_attributes))
-    return tuple(labels)
+    return labels
 
 
 def discover_attributes(
@@ -188,24 +183,26 @@ def discover_attributes(
     confidence: float = 0.95,
     names: Sequence[str] | None = None,
 ) -> AttributeReport:
-    """The graph of causes among a fit's attributes, with what the rows are worth and how probable
-    each edge is.
+    """Discover the causal graph among a fit's attributes, with probabilities of edges.
 
     The table of profiles is scored at its effective number of rows
-    (:func:`inference.causal.effective_rows`; the item parameters' share in the uncertainty counts
-    where they are few enough to differentiate by), and probabilities of graphs and edges are those
-    given the same table at the same rows, so that the graph drawn is the most probable one. With
-    ``num_draws`` they come from the rows completed with profiles many times
-    (:func:`inference.causal.draws.imputed_tables`), the items held at their estimates, and the
-    graph is the most probable one over these: single edges then count a little better, the
-    graph as a whole is the true one less often.
+    (:func:`inference.causal.rows.effective_rows`; the item parameters' share in the uncertainty
+    counts where they are few enough to differentiate by), and probabilities of graphs and edges are
+    those given the same table at the same rows, so that the graph drawn is the most probable one.
+    With ``num_draws`` they come from the rows completed with profiles many times
+    (:func:`inference.causal.rows.imputed_tables`), the items held at their estimates, and the graph
+    is the most probable one over these: single edges then count a little better, the graph as a
+    whole is the true one less often.
 
     Args:
         fit: of a model whose attributes have a free table of profiles (``LatentAttributeModel(...,
             root=Saturated())``), so that the data decide what depends on what.
         data: the rows that were fitted.
         num_rows: what the table is worth; None to find out.
-        score, search, level, confidence: as :func:`inference.causal.discover`.
+        score: as in :func:`inference.causal.discover`.
+        search: likewise.
+        level: likewise.
+        confidence: likewise.
         num_draws: completions of the rows; None for none, and 200 where more than twelve attributes
             are too many to sum over graphs.
         seed: of them.
@@ -213,8 +210,8 @@ def discover_attributes(
         names: of the attributes; None for the model's.
 
     Raises:
-        ValueError: as :func:`profile_posterior` and :func:`inference.causal.discover`; for a law of
-            the attributes that is not free.
+        ValueError: as :func:`profile_posterior` and :func:`inference.causal.discover`; for a
+            distribution of the attributes that is not free.
     """
     owner = "discover_attributes"
     if num_draws is not None:
@@ -225,7 +222,7 @@ def discover_attributes(
     if root is not None and root.latent == found.latent and root.num_free < 2**num_attributes - 1:
         raise ValueError(
             f"{owner}: a free table over the {2**num_attributes:,} profiles was expected"
-            f" (root=Saturated()); the law of {found.latent!r} has {root.num_free} free"
+            f" (root=Saturated()); the distribution of {found.latent!r} has {root.num_free} free"
             " parameter(s), and a graph drawn from it would repeat what it assumes"
         )
     rows = None
@@ -235,15 +232,14 @@ def discover_attributes(
                 f"{owner}: give num_rows; what {2**num_attributes:,} profiles are worth in rows"
                 f" cannot be worked out (at most {MOST_PROFILES:,})"
             )
-        rows = effective_rows(
-            found.posterior, found.table, _item_scores(fit, data, len(found.posterior))
-        )
+        scores = _item_scores(fit, data, len(found.posterior))
+        rows = effective_rows(found.posterior, found.table, scores)
         num_rows = rows.num_rows
     if num_draws is None and num_attributes > MOST_SAMPLED:
         num_draws = MANY_DRAWS
-    draws = (
-        None if num_draws is None else imputed_tables(found.posterior, found.table, num_draws, seed)
-    )
+    draws = None
+    if num_draws is not None:
+        draws = imputed_tables(found.posterior, found.table, num_draws, seed)
     causal = discover(
         found.table,
         num_rows,
@@ -255,24 +251,16 @@ def discover_attributes(
         confidence=confidence,
         names=found.names if names is None else names,
     )
-    rivals = (
-        []
-        if causal.probabilities is None
-        else [graph for graph, _ in causal.probabilities.classes[:MOST_RIVALS]]
-    )
-    on_rows = compare_on_rows(
-        [causal.graph, causal.searched, *causal.ties, *rivals],
-        found.posterior,
-        found.table,
-        names=causal.graph.names,
-    )
+    rivals = [causal.graph, causal.searched, *causal.ties]
+    if causal.probabilities is not None:
+        rivals += [graph for graph, _ in causal.probabilities.classes[:MOST_RIVALS]]
+    labels = causal.graph.names
+    on_rows = compare_on_rows(rivals, found.posterior, found.table, names=labels)
     return AttributeReport(causal, rows, on_rows, found)
 
 
 def _item_scores(fit: FitRecord, data: Any, num_rows: int) -> np.ndarray | None:
-    """Derivatives of the rows' log-likelihoods by everything but the law of the attributes; None
-    where that takes too long.
-    """
+    """Scores of the rows by all but the attributes' distribution; None if too slow."""
     root = fit.structure.root
     if root is None:
         return None

@@ -1,5 +1,4 @@
-"""The PC algorithm on a table of profile probabilities: independences tested one by one, edges
-taken away, colliders pointed at.
+"""PC algorithm on a table of profile probabilities, with conservative orientation.
 
 Arrows are drawn conservatively (Ramsey, Spirtes and Zhang 2006, UAI 22, arXiv:1206.6843). Of i - j
 - k with i and k not adjacent, every set of attributes next to i or k that separates these two is
@@ -20,10 +19,17 @@ from typing import Any
 import numpy as np
 
 from inference.base.drawing import draw
-from inference.causal.bits import mask_of, members
 from inference.causal.graphs import Cpdag, as_names
 from inference.causal.independence import Dependence, dependence
-from inference.causal.pdags import Pdag, class_of, extension_of, meek_closure, parents_reversed
+from inference.causal.pdags import (
+    Pdag,
+    class_of,
+    extension_of,
+    mask_of,
+    meek_closure,
+    members,
+    parents_reversed,
+)
 from inference.causal.tables import Marginals, as_table, check_rows
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_size, is_number
@@ -47,7 +53,7 @@ class Conflict:
 @shows_briefly
 @dataclass(frozen=True)
 class PcResult:
-    """What PC made of a table.
+    """Result of the PC algorithm.
 
     Args:
         graph: arrows and lines; an edge whose direction is disputed is a line. Picture and text are
@@ -76,8 +82,9 @@ class PcResult:
 
     @property
     def open_lines(self) -> np.ndarray:
-        """Lines that lie in an ambiguous triple, bool (K, K), symmetric: no rows told their
-        direction, which is not to say that both fit alike.
+        """Lines in an ambiguous triple, bool (K, K), symmetric.
+
+        No rows told their direction, which is not to say that both fit alike.
         """
         matrix = np.zeros(self.graph.matrix.shape, dtype=bool)
         for i, j, k in self.ambiguous:
@@ -89,10 +96,8 @@ class PcResult:
         names = self.graph.names
         rule = "a fixed cutoff" if self.level is None else f"tests at level {self.level:g}"
         lines = [
-            (
-                f"PC with {rule}, a table worth {self.num_rows:,.0f} rows, {self.num_tests}"
-                " independences tested."
-            ),
+            f"PC with {rule}, a table worth {self.num_rows:,.0f} rows, {self.num_tests}"
+            " independences tested.",
             "",
             self.graph.text(self.open_lines),
         ]
@@ -142,8 +147,7 @@ def pc(
     max_given: int | None = None,
     names: Sequence[str] | None = None,
 ) -> PcResult:
-    r"""The PC algorithm (Spirtes and Glymour 1991) with conditional mutual information from a
-    table.
+    r"""PC algorithm (Spirtes and Glymour 1991) by conditional mutual information.
 
     Pairs are tested given sets of 0, 1, 2, ... of the attributes next to either of them. They are
     taken to be independent where :math:`2 n I(X; Y \mid Z)` stays below the chi-square quantile of
@@ -156,7 +160,7 @@ def pc(
 
     Args:
         table: profile probabilities, (2^K,) or (2, ..., 2).
-        num_rows: n, the effective sample size; see :func:`inference.causal.effective_rows`.
+        num_rows: n, the effective sample size; see :func:`inference.causal.rows.effective_rows`.
         level: of each test; None with a ``cutoff``.
         cutoff: nats below which a pair counts as independent, whatever n (as in the manuscript,
             which prints :math:`n^{-2.01}`); None for tests.
@@ -224,7 +228,7 @@ class _Tests:
         )
 
     def of_size(self, i: int, k: int, num_given: int, adjacent: Sequence[int]) -> list[Dependence]:
-        """Of a pair, given all sets of one size of what is next to either."""
+        """Tests of a pair given all sets of one size of attributes next to either."""
         sets = {
             mask_of(chosen)
             for own, other in ((i, k), (k, i))
@@ -234,7 +238,7 @@ class _Tests:
 
 
 def _separate(tests: _Tests) -> tuple[dict[tuple[int, int], Dependence], list[int]]:
-    """The pairs found independent, with the test that says so, and what is adjacent in the end."""
+    """Independent pairs with the test that says so, and the adjacencies in the end."""
     size = tests.marginals.num_attributes
     adjacent = [2**size - 1 & ~(1 << k) for k in range(size)]
     found: dict[tuple[int, int], Dependence] = {}
@@ -251,11 +255,8 @@ def _separate(tests: _Tests) -> tuple[dict[tuple[int, int], Dependence], list[in
                 rank = [
                     test.p_value if tests.level is not None else -test.information for test in apart
                 ]
-                found[i, k] = next(
-                    test
-                    for test, value in zip(apart, rank, strict=True)
-                    if value >= max(rank) - 1e-12
-                )
+                first = next(n for n, value in enumerate(rank) if value >= max(rank) - 1e-12)
+                found[i, k] = apart[first]
                 adjacent[i] &= ~(1 << k)
                 adjacent[k] &= ~(1 << i)
         if not tried:
@@ -270,9 +271,7 @@ Triples = list[tuple[int, int, int]]
 def _colliders(
     tests: _Tests, found: dict[tuple[int, int], Dependence], adjacent: list[int]
 ) -> tuple[Triples, Triples]:
-    """Triples (i, j, k), i < k not adjacent, that every separating set calls a collider, and those
-    on which the sets disagree.
-    """
+    """Triples (i, j, k), i < k not adjacent: colliders by all separating sets, and mixed."""
     colliders, mixed = [], []
     for (i, k), first in sorted(found.items()):
         middles = members(adjacent[i] & adjacent[k])
@@ -298,9 +297,7 @@ def _colliders(
 def _point(
     adjacent: list[int], colliders: Triples, mixed: Triples
 ) -> tuple[Pdag, tuple[Conflict, ...], Triples]:
-    """Arrows of undisputed colliders, then Meek's rules; the conflicts, and all triples of which
-    the tests do not agree.
-    """
+    """Arrows of undisputed colliders and of Meek's rules; conflicts; ambiguous triples."""
     says: dict[tuple[int, int], Triples] = {}
     for i, j, k in colliders:
         for end in (i, k):

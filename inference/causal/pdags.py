@@ -1,19 +1,66 @@
-"""Partially directed graphs on few nodes: Meek's rules, consistent extensions, and the graph of an
-equivalence class.
+"""Partially directed graphs on few nodes: Meek's rules, consistent extensions, classes.
 
-A graph is two tuples of sets (:mod:`inference.causal.bits`): the parents of each node, and its
-neighbours by lines. The functions that users call on boolean matrices stand in
-:mod:`inference.causal.graphs`.
+A set of attributes is an integer: attribute k is in it when bit k is 1. A graph is two tuples of
+sets: the parents of each node, and its neighbours by lines. The functions on boolean matrices stand
+in :mod:`inference.causal.graphs`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from inference.causal.bits import matrix_of_columns, members
+
+def members(mask: int) -> list[int]:
+    """The attributes of a set, ascending."""
+    out = []
+    while mask:
+        low = mask & -mask
+        out.append(low.bit_length() - 1)
+        mask ^= low
+    return out
+
+
+def mask_of(attributes: Iterable[int]) -> int:
+    """The set that holds the given attributes."""
+    mask = 0
+    for k in attributes:
+        mask |= 1 << int(k)
+    return mask
+
+
+def subsets(mask: int) -> Iterator[int]:
+    """Every subset of a set, the empty one first, ascending as integers."""
+    subset = 0
+    while True:
+        yield subset
+        if subset == mask:
+            return
+        subset = (subset - mask) & mask
+
+
+def all_adjacent(mask: int, adjacent: list[int]) -> bool:
+    """Pairwise adjacency of a set; ``adjacent[k]`` is the set of those next to k."""
+    return all(mask & ~adjacent[k] == 1 << k for k in members(mask))
+
+
+def masks_of_columns(matrix: np.ndarray) -> tuple[int, ...]:
+    """Sets of rows that are True in each column of a boolean matrix (K, K).
+
+    The parents, where [i, j] says i -> j.
+    """
+    return tuple(mask_of(np.flatnonzero(matrix[:, j])) for j in range(len(matrix)))
+
+
+def matrix_of_columns(masks: Iterable[int]) -> np.ndarray:
+    """The boolean matrix (K, K) whose column j is the set ``masks[j]``."""
+    masks = tuple(masks)
+    matrix = np.zeros((len(masks), len(masks)), dtype=bool)
+    for j, mask in enumerate(masks):
+        matrix[members(mask), j] = True
+    return matrix
 
 
 @dataclass(frozen=True)
@@ -56,9 +103,7 @@ def parents_reversed(parents: Sequence[int]) -> list[int]:
 
 
 def order_of(parents: Sequence[int]) -> list[int] | None:
-    """Nodes so that parents come first, the smallest that may come next being taken; None where
-    arrows run in a circle.
-    """
+    """Topological order, the smallest node first; None where arrows run in a circle."""
     order: list[int] = []
     placed = 0
     while len(order) < len(parents):
@@ -74,8 +119,7 @@ def order_of(parents: Sequence[int]) -> list[int] | None:
 
 
 def class_of(parents: Sequence[int]) -> Pdag:
-    """The CPDAG of a DAG: lines except for the arrows of v-structures and those that Meek's rules
-    then force.
+    """CPDAG of a DAG: v-structures and arrows by Meek's rules, else lines.
 
     Args:
         parents: of each node, without a circle.
@@ -126,9 +170,7 @@ def meek_closure(
     }
 
     def apart(candidates: int, other: int, at: int) -> bool:
-        """Whether one of them is not adjacent to another node, and known not to meet it head to
-        head.
-        """
+        """A candidate not adjacent to the other node, and known not to meet it head to head."""
         found = candidates & ~adjacent[other] & ~(1 << other)
         return bool(found) and (
             not unsure or any((at, c, other) not in unsure for c in members(found))
@@ -156,8 +198,9 @@ def meek_closure(
 
 
 def extension_of(graph: Pdag) -> tuple[int, ...] | None:
-    """Parents of a DAG with the same skeleton, arrows and v-structures (Dor and Tarsi 1992); None
-    where there is none.
+    """Parents of a DAG with the same skeleton, arrows and v-structures; None for none.
+
+    The algorithm of Dor and Tarsi (1992).
 
     Node after node is taken away that has no arrow out of it and whose neighbours by lines are
     adjacent to all that is adjacent to it; its lines become arrows into it. Of several the one with
@@ -189,13 +232,15 @@ def semi_directed_path(
     blocked: int,
     not_first: int = 0,
 ) -> bool:
-    """Whether one can walk from ``start`` to ``end`` along lines and along arrows, past the blocked
-    nodes.
+    """Path from ``start`` to ``end`` along lines and arrows, past the blocked nodes.
 
     Args:
-        children, lines: of each node.
-        blocked: nodes not to be entered; not_first: nodes not to be entered straight from the
-            start.
+        children: of each node.
+        lines: neighbours of each node by lines.
+        start: first node.
+        end: last node.
+        blocked: nodes not to be entered.
+        not_first: nodes not to be entered straight from the start.
     """
     reached = (children[start] | lines[start]) & ~blocked & ~not_first
     seen = reached | 1 << start

@@ -1,4 +1,4 @@
-r"""Scores of a DAG, computed on a table of profile probabilities at a stated number of rows.
+r"""Scores of a DAG on a table of profile probabilities, and the protocol of a search.
 
 With :math:`m = n\,p` the expected counts, :math:`m_S` their marginal on a set S of attributes and
 :math:`q = 2^{|Pa|}`, both scores are sums over attributes of
@@ -31,9 +31,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from scipy.special import gammaln, xlogy
 
-from inference.causal.bits import masks_of_columns
 from inference.causal.graphs import check_dag
+from inference.causal.pdags import Pdag, masks_of_columns
 from inference.causal.tables import Marginals, as_table, check_rows
+from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import is_number, plain_fields
 
 
@@ -51,14 +52,16 @@ class BIC:
     """The log-likelihood less half of log n for every free probability."""
 
     def of_set(self, counts: np.ndarray, size: int, num_rows: float) -> np.ndarray:
+        """F(S) from the counts, (..., 2^size) -> (...)."""
         value: np.ndarray = xlogy(counts, counts).sum(-1) - 0.5 * (2**size - 1) * np.log(num_rows)
         return value
 
 
 @dataclass(frozen=True)
 class BDeu:
-    """The log marginal likelihood under Dirichlet priors that together are worth
-    ``equivalent_sample_size`` rows, spread evenly.
+    """Log marginal likelihood under Dirichlet priors, spread evenly over the cells.
+
+    Together they are worth ``equivalent_sample_size`` rows.
 
     Args:
         equivalent_sample_size: a > 0; larger values make more edges.
@@ -85,6 +88,7 @@ class BDeu:
             )
 
     def of_set(self, counts: np.ndarray, size: int, num_rows: float) -> np.ndarray:
+        """F(S) from the counts, (..., 2^size) -> (...)."""
         own = self.equivalent_sample_size * 0.5**size
         cells = gammaln(counts + own).sum(-1) - 2**size * gammaln(own)
         value: np.ndarray = cells - self.edge_penalty * size * (size - 1) / 2
@@ -103,7 +107,7 @@ def score_rule(owner: str, score: Any) -> Score:
 
 
 def tie_tolerance(num_rows: float) -> float:
-    """Differences of scores below this are rounding: the scores of n rows are of the size of n."""
+    """Differences of scores that are rounding: scores of n rows are of the size of n."""
     return 1e-9 + 1e-12 * num_rows
 
 
@@ -146,8 +150,7 @@ class SetScores:
 def all_set_scores(
     tables: np.ndarray, num_rows: float, score: Score, most: int | None = None
 ) -> np.ndarray:
-    """F of every set for a batch of tables, (B, 2^K): bit k of a place says whether attribute k is
-    in the set.
+    """F of every set for several tables, (B, 2^K): bit k of a place is attribute k.
 
     Args:
         tables: (B, 2^K), each sums to one.
@@ -199,3 +202,41 @@ def score_of(dag: Any, table: Any, num_rows: float, score: Score | None = None) 
     return SetScores(
         checked, check_rows("score_of", num_rows), score_rule("score_of", score)
     ).total(masks_of_columns(matrix))
+
+
+@shows_briefly
+@dataclass(frozen=True)
+class Found:
+    """The best class that a search met.
+
+    Args:
+        graph: its CPDAG.
+        score: of every DAG in it; larger is better.
+        ties: other classes with the same score up to rounding: all that the search allows where
+            ``complete``, else those that one step leads to (greedy search) or those that were
+            looked for.
+        complete: whether ``ties`` holds every such class.
+        optimal: whether no DAG at all scores more.
+        tied_steps: steps of a greedy search at which another class promised just as much; the order
+            of the attributes decided there.
+    """
+
+    graph: Pdag
+    score: float
+    ties: tuple[Pdag, ...]
+    complete: bool
+    optimal: bool
+    tied_steps: int = 0
+
+
+@runtime_checkable
+class Search(Protocol):
+    """A way to the class with the largest score."""
+
+    def best(self, table: np.ndarray, num_rows: float, score: Score) -> Found:
+        """The best class for one table (2^K,) that sums to one."""
+        ...
+
+    def best_of_each(self, tables: np.ndarray, num_rows: float, score: Score) -> list[Pdag]:
+        """The best class for each of several tables (B, 2^K), without looking for ties."""
+        ...

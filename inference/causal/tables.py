@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from scipy.special import xlogy
 
-from inference.causal.bits import members
 from inference.causal.graphs import as_attributes, check_dag, real_numbers, topological_order
+from inference.causal.pdags import members
 
 MOST_ATTRIBUTES = 20
 SUM_TOLERANCE = 1e-6  # a table in single precision may miss one by so much
@@ -28,7 +28,7 @@ def profiles(num_attributes: int) -> np.ndarray:
 
 
 def as_tables(owner: str, tables: Any, name: str = "tables") -> np.ndarray:
-    """Several tables as float64 (B, 2^K), each summing to one, from (B, 2^K) or (B, 2, ..., 2).
+    """Tables as float64 (B, 2^K) that sum to one, from (B, 2^K) or (B, 2, ..., 2).
 
     Raises:
         ValueError: for another shape, more than 20 attributes, numbers that are negative or not
@@ -51,9 +51,7 @@ def as_tables(owner: str, tables: Any, name: str = "tables") -> np.ndarray:
 
 
 def as_table(owner: str, table: Any, name: str = "table") -> np.ndarray:
-    """One table as float64 (2^K,) that sums to one, from (2^K,) or (2, ..., 2); errors as
-    :func:`as_tables`.
-    """
+    """Table as float64 (2^K,) that sums to one; errors as :func:`as_tables`."""
     array = _numbers(owner, table, name)
     if array.ndim > 1 and set(array.shape) == {2}:
         array = array.reshape(-1)
@@ -90,9 +88,7 @@ def _normalised(owner: str, tables: np.ndarray, name: str) -> np.ndarray:
 
 
 def check_rows(owner: str, num_rows: Any, name: str = "num_rows") -> float:
-    """A number of rows, which need not be whole: from 1 to 1e15, beyond which scores have no digits
-    left.
-    """
+    """Number of rows, whole or not: from 1 to 1e15, beyond which scores have no digits."""
     value = (
         float(num_rows)
         if isinstance(num_rows, int | float | np.number) and not isinstance(num_rows, bool)
@@ -107,8 +103,9 @@ def check_rows(owner: str, num_rows: Any, name: str = "num_rows") -> float:
 
 
 def dag_table(dag: Any, probabilities: Sequence[Any]) -> np.ndarray:
-    r"""The table :math:`p(\alpha) = \prod_k P(\alpha_k \mid \alpha_{pa(k)})` of a DAG with known
-    conditional probabilities, (2^K,).
+    r"""Table :math:`p(\alpha) = \prod_k P(\alpha_k \mid \alpha_{pa(k)})` of a DAG, (2^K,).
+
+    The conditional probabilities are known.
 
     Args:
         dag: bool (K, K), ``[i, j]`` for i -> j.
@@ -175,7 +172,7 @@ class Marginals:
         )
 
     def entropy(self, mask: int) -> float:
-        """Of a set of attributes under a table that sums to one, nats."""
+        """Entropy of a set of attributes under a table that sums to one, nats."""
         if mask not in self._entropy:
             cells = self.of(mask)
             self._entropy[mask] = -float(xlogy(cells, cells).sum())
@@ -201,9 +198,7 @@ class Marginals:
 def _summed(
     flat: np.ndarray, mask: int, kept_before: int, num_axes: int, total: int | None
 ) -> np.ndarray:
-    """Sum out the axes of a flat table that a mask lacks, neighbours together; ``kept_before`` axes
-    come first, the rest follow.
-    """
+    """Sum out the axes of a flat table that a mask lacks, after ``kept_before`` axes."""
     shape, drop = [2**kept_before], []
     axis = 0
     while axis < num_axes:
@@ -219,12 +214,15 @@ def _summed(
 
 
 def mutual_information(table: Any, first: int, second: int, given: Sequence[int] = ()) -> float:
-    r"""Conditional mutual information :math:`I(X; Y \mid Z) = \sum p(x, y, z) \log \frac{p(x, y
-    \mid z)}{p(x \mid z) p(y \mid z)}`, nats.
+    r"""Conditional mutual information of two attributes given others, nats.
+
+    :math:`I(X; Y \mid Z) = \sum p(x, y, z) \log \frac{p(x, y \mid z)}{p(x \mid z) p(y \mid z)}`.
 
     Args:
         table: (2^K,) or (2, ..., 2).
-        first, second, given: attributes, counted from 0.
+        first: an attribute, counted from 0.
+        second: another one.
+        given: those held fixed.
 
     Raises:
         ValueError: for what is no table, or attributes that are no attributes or not all different.

@@ -1,1 +1,3 @@
-"""The command line ``ppl-models``: one file a command, on an app that knows none of them."""
+"""The command line ``ppl-models``: tables of options, and functions of a call."""
+
+from inference.cli.main import app as app, main as main

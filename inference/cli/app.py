@@ -1,4 +1,4 @@
-"""The command line: options and steps that its commands share.
+"""The command line's app: options and steps that its commands share.
 
 Exit codes: 0 done; 2 the user's input is wrong, said in one line on standard error; 130
 interrupted. Everything heavy is imported inside the commands.
@@ -6,20 +6,25 @@ interrupted. Everything heavy is imported inside the commands.
 
 from __future__ import annotations
 
-import csv
+import functools
+import inspect
 import json
 import logging
 import math
 import threading
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ppl_models.parts.repr import counted
+from inference.cli.reading import ROW_LAWS, names_of
+from inference.cli.streaming import fit_blocks, numbered
+from ppl_models.data.items import CATEGORIES, FAMILIES, ORDERED, RESPONSES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,8 +32,6 @@ if TYPE_CHECKING:
     from inference.base.streaming.row_blocks import RowBlocks
     from inference.base.structure import Method
     from inference.fitting.result import Fit
-    from ppl_models.descriptions.covariates import Covariates
-    from ppl_models.parts.responses import ResponseFamily
 
 
 app = typer.Typer(
@@ -37,152 +40,22 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-fit_app = typer.Typer(
-    help="Fit a model to a table of data: groups, signatures, attributes, ...", no_args_is_help=True
+fit_app, select_app, study_app = (
+    typer.Typer(help=words, no_args_is_help=True)
+    for words in (
+        "Fit a model to a table of data: groups, signatures, attributes, ...",
+        "Choose the number of components or latents.",
+        "Repeat a published study with data of a known truth.",
+    )
 )
-app.add_typer(fit_app, name="fit")
-select_app = typer.Typer(help="Choose the number of components or latents.", no_args_is_help=True)
-app.add_typer(select_app, name="select")
-study_app = typer.Typer(
-    help="Repeat a published study with data of a known truth.", no_args_is_help=True
-)
-app.add_typer(study_app, name="study")
+GROUPS = {"fit": fit_app, "select": select_app, "study": study_app}
+for group in GROUPS:
+    app.add_typer(GROUPS[group], name=group)
 
 USER_ERROR, INTERRUPTED = 2, 130
 pressed = threading.Event()  # Ctrl-C
-RESPONSES = {
-    "bernoulli": "Bernoulli",
-    "poisson": "Poisson",
-    "normal": "Normal",
-    "lognormal": "LogNormal",
-    "negative-binomial": "NegativeBinomial",
-}
-MOST_NAMED = 6
-LOGGERS = ("inference", "ppl_models")
-logger = logging.getLogger(__name__)
-
-
-class Engine(StrEnum):
-    """How a fit is made."""
-
-    auto = "auto"
-    em = "em"
-    saem = "saem"
-    laplace = "laplace"
-    svi = "svi"
-    nuts = "nuts"
-
-
-class Gaps(StrEnum):
-    """What becomes of rows that lack a covariate."""
-
-    refuse = "refuse"
-    drop = "drop"
-
-
-Table = Annotated[
-    str,
-    typer.Argument(
-        metavar="DATA",
-        help=(
-            "Table with one row a unit: csv, tsv, parquet, arrow, npy, npz (file.npz:array), or a"
-            " folder of parquet files."
-        ),
-    ),
-]
-BlockRows = Annotated[
-    int | None,
-    typer.Option(
-        "--block-rows",
-        metavar="N",
-        min=1,
-        help=(
-            "Read so many rows at a time, and hold no more: parquet, arrow "
-            "and npy files of more than 65,536 rows are read so by "
-            "themselves, 65,536 at a time."
-        ),
-    ),
-]
-Columns = Annotated[
-    str | None,
-    typer.Option(
-        "--columns",
-        metavar="A,B,...",
-        help=(
-            "Columns to use; all where this is left out. Leave ids, names and constant columns out"
-            " here."
-        ),
-    ),
-]
-Restarts = Annotated[
-    int | None,
-    typer.Option(
-        "--restarts",
-        "--starts",
-        min=1,
-        help=(
-            "Starts run as one batch, the best reported; as many as the model recommends where it"
-            " is left out."
-        ),
-    ),
-]
-CheckpointFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--checkpoint",
-        metavar="FILE",
-        help="File that holds the running fit; the same command then resumes from it.",
-    ),
-]
-Out = Annotated[
-    Path, typer.Option("--out", help="Folder for the results; made if need be.", show_default=True)
-]
 ROWS = "posterior.csv"  # a line a row
-PLAIN_GRID = "; 1:6 where it is left out, and 1:12 if 6 are too few"
-Components = Annotated[
-    str | None,
-    typer.Option(
-        "--k",
-        "--components",
-        metavar="FIRST:LAST",
-        help=f"Numbers of components to compare, both ends included{PLAIN_GRID}.",
-    ),
-]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="One seed makes one answer.")]
-Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace results that lie in the output folder.")
-]
-NoProgress = Annotated[
-    bool, typer.Option("--no-progress", help="Say nothing of the progress on standard error.")
-]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Say on standard error what is being done.")
-]
-ImageShape = Annotated[
-    str | None,
-    typer.Option(
-        "--image-shape",
-        metavar="ROWS,COLUMNS",
-        help="The items are the pixels of an image, row by row.",
-    ),
-]
-CovariateColumns = Annotated[
-    str | None,
-    typer.Option(
-        metavar="A,B,...",
-        help=(
-            "Columns, beside those of --columns, that the group or the deepest latents of a row"
-            " depend on; those of texts count as categories."
-        ),
-    ),
-]
-CovariatesMissing = Annotated[
-    Gaps,
-    typer.Option(
-        "--covariates-missing",
-        help="Where rows lack a covariate: refuse the table, or drop these rows and say how many.",
-    ),
-]
+LOGGERS = ("inference", "ppl_models")
 
 
 def _show_version(wanted: bool) -> None:
@@ -198,7 +71,10 @@ def _common(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", is_eager=True, callback=_show_version, help="Show the version and leave."
+            "--version",
+            is_eager=True,
+            callback=_show_version,
+            help="Show the version and leave.",
         ),
     ] = False,
 ) -> None:
@@ -209,58 +85,125 @@ def _common(
     """
 
 
+# ---------------------------------------------------------------------- options
+
+Call = SimpleNamespace  # values of a command line, by the names of its options
+OPTIONS = Path(__file__).with_name("options.toml")
+TYPES = {
+    "text": str, "int": int, "float": float, "path": Path, "flag": bool,
+    "texts": list[str], "paths": list[Path],
+}  # fmt: skip
+NAMES = {
+    "families": ", ".join((*FAMILIES, *ROW_LAWS)),
+    "item_families": ", ".join((*RESPONSES, *ORDERED, CATEGORIES)),
+}  # filled in where a help has them in braces
+
+
+@functools.cache
+def _tables() -> dict[str, Any]:
+    return tomllib.loads(OPTIONS.read_text(encoding="utf-8"))
+
+
+def _choices(name: str, values: list[str]) -> Any:
+    return StrEnum(name, [(value, value) for value in values])
+
+
+def _options_of(name: str) -> list[inspect.Parameter]:
+    """Parameters of a command, each with its type and what typer shows of it."""
+    tables = _tables()[name]
+    parameters = []
+    for key in tables["names"].split():
+        row = tables.get(key, key)
+        row = dict(_tables()["shared"][row] if isinstance(row, str) else row)
+        kind: Any = TYPES[row.pop("type", "text")]
+        if "choices" in row:
+            kind = _choices(key, row.pop("choices").split())
+        default = ... if row.pop("required", False) else row.pop("default", None)
+        flags = row.pop("flags", [])
+        if kind is bool:
+            default, flags = False, flags or ["--" + key.replace("_", "-")]
+        elif default is None:
+            kind = kind | None
+        elif kind is Path and default is not ...:
+            default = Path(default)
+        shown = typer.Argument if row.pop("argument", False) else typer.Option
+        row["help"] = row["help"].format(**NAMES)
+        parameters.append(
+            inspect.Parameter(
+                key,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=shown(default, *flags, **row),
+                annotation=kind,
+            )
+        )
+    return parameters
+
+
+def command(
+    place: typer.Typer, name: str
+) -> Callable[[Callable[[Call], None]], Callable[[Call], None]]:
+    """Make a function of a call a command; its docstring is the help, ``options.toml`` has its
+    options.
+
+    Args:
+        place: the app or group that it belongs to.
+        name: of the command.
+    """
+    group = next((group for group, member in GROUPS.items() if member is place), "")
+    parameters = _options_of(f"{group} {name}".strip())
+
+    def register(function: Callable[[Call], None]) -> Callable[[Call], None]:
+        def called(**values: Any) -> None:
+            call = Call(**values)
+            out, checkpoint = values.get("out"), values.get("checkpoint")
+            can_resume, overwrite = "checkpoint" in values, values.get("overwrite", False)
+            with one_line_errors(checkpoint, call.verbose, can_resume, out, overwrite):
+                if values.get("columns") is not None:
+                    call.columns = names_of(call.columns, "--columns")
+                if out is not None:
+                    check_out(out, call.overwrite, checkpoint)
+                function(call)
+
+        called.__doc__ = function.__doc__
+        called.__annotations__ = {part.name: part.annotation for part in parameters}
+        called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        place.command(name)(called)
+        return function
+
+    return register
+
+
 # ------------------------------------------------------------------------ steps
 
 
 def run(
-    model: Any,
-    frame: pd.DataFrame | RowBlocks,
-    init: str | Fit | None,
-    restarts: int | None,
-    seed: int,
-    checkpoint: Path | None,
-    progress: bool,
-    engine: Engine = Engine.auto,
-    first: Fit | None = None,
+    model: Any, rows: Any, call: Call, init: str | Fit | None = None, first: Fit | None = None
 ) -> Fit:
     """Fit, and say on standard error what the library warned of; rows in blocks by EM, from
     ``first`` where a sample was fitted before.
     """
     from inference import EM, NUTS, SAEM, SVI, ChoosePenalty, FullRank, Laplace, RowBlocks, fit
-    from inference.cli.blocks.fitted import fit_blocks
     from inference.programs.global_state import quiet
 
-    methods: dict[Engine, Method | None] = {
-        Engine.auto: None, Engine.em: ChoosePenalty(EM()), Engine.saem: ChoosePenalty(SAEM()),
-        Engine.laplace: Laplace(), Engine.svi: SVI(FullRank()), Engine.nuts: NUTS(),
+    methods: dict[str, Method | None] = {
+        "auto": None, "em": ChoosePenalty(EM()), "saem": ChoosePenalty(SAEM()),
+        "laplace": Laplace(), "svi": SVI(FullRank()), "nuts": NUTS(),
     }  # fmt: skip
-    method = methods[engine]
+    settings = {
+        "init": init,
+        "num_restarts": call.restarts,
+        "seed": call.seed,
+        "progress": not call.no_progress,
+        "checkpoint": getattr(call, "checkpoint", None),
+    }
     with quiet():  # kept by the fit, and said below in one line each
-        if isinstance(frame, RowBlocks):
-            result = fit_blocks(model, frame, init, restarts, seed, checkpoint, progress, first)
+        if isinstance(rows, RowBlocks):
+            result = fit_blocks(model, rows, first, **settings)
         else:
-            result = fit(
-                model,
-                frame,
-                method,
-                init=init,
-                num_restarts=restarts,
-                seed=seed,
-                progress=progress,
-                checkpoint=checkpoint,
-            )
+            result = fit(model, rows, methods[getattr(call, "engine", "auto")], **settings)
     for text in result.warnings:
         warn(text)
     return result
-
-
-def engine_in_memory(engine: Engine) -> str:
-    """Why an engine wants its rows in memory; "" for EM."""
-    return (
-        ""
-        if engine in (Engine.auto, Engine.em)
-        else f"--engine {engine.value} wants its rows in memory; em reads them in blocks"
-    )
 
 
 def warn(text: str) -> None:
@@ -268,22 +211,15 @@ def warn(text: str) -> None:
     typer.echo(f"warning: {' '.join(text.split())}", err=True)
 
 
-def say_blocks(blocks: RowBlocks, chosen: str = "") -> None:
-    """That rows are read in blocks, and what is ``chosen`` on a sample of them."""
-    from inference.base.streaming.row_blocks import SAMPLE_ROWS
+@contextmanager
+def warned() -> Iterator[None]:
+    """Warnings of what is done inside, each said once when it is done."""
+    from inference.programs.global_state import listening
 
-    sample = (
-        ""
-        if len(blocks) <= SAMPLE_ROWS
-        else (
-            f"; {chosen or 'the start'} comes from {SAMPLE_ROWS:,} of them, drawn at random, the"
-            " estimates from all"
-        )
-    )
-    typer.echo(
-        f"{counted(len(blocks), 'row')}, read in blocks of"
-        f" {min(blocks.block_rows, len(blocks)):,}{sample}."
-    )
+    with listening() as caught:
+        yield
+    for text in dict.fromkeys(str(warning.message) for warning in caught):
+        warn(text)
 
 
 def deliver(
@@ -459,7 +395,6 @@ def write_rows(
     """
     from inference import RowBlocks
     from inference.base.checkpoint import replacing
-    from inference.cli.blocks.opened import numbered
     from ppl_models.datasets.files import to_csv
 
     shown: list[str] = []
@@ -548,276 +483,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-# ---------------------------------------------------------------------- options
-
-
-def read_frame(
-    path: str,
-    columns: str | Sequence[str] | None = None,
-    can_choose: bool = False,
-    otherwise: str = "",
-) -> pd.DataFrame:
-    """A table of numbers.
-
-    Args:
-        path: the file; columns: those to read, a text of ``--columns`` or names; None for all.
-        can_choose: whether the command has ``--columns``, which an entry that is no number calls
-            for; otherwise: what else to do then.
-    """
-    import pandas as pd
-
-    from ppl_models.datasets.files import EntryError, read_table
-
-    try:
-        table = read_table(
-            path, columns=names_of(columns, "--columns") if isinstance(columns, str) else columns
-        )
-    except EntryError as error:
-        raise EntryError(
-            f"{error}; name the columns to use with --columns, without those of texts{otherwise}"
-            if can_choose and columns is None
-            else str(error)
-        ) from None
-    logger.info(
-        "read %s: %s rows, %s columns", path, f"{len(table.values):,}", f"{len(table.names):,}"
-    )
-    return pd.DataFrame(table.values, columns=list(table.names))
-
-
-def read_mixed(
-    path: str, columns: str | Sequence[str] | None, texts: Collection[str] = (), remedy: str = ""
-) -> pd.DataFrame:
-    """A table in which columns of entries that are no numbers, and those of ``texts``, are texts,
-    None where missing.
-
-    Args:
-        path: the file; columns: as for :func:`read_frame`; texts: names of columns that are texts
-            whatever they hold.
-        remedy: what else to do where a column holds both, ``{name}`` for its name.
-
-    Raises:
-        ValueError: also for a column that is not among ``texts`` and holds numbers and texts, of
-            which one is likely a slip.
-    """
-    import pandas as pd
-
-    from ppl_models.datasets.files import EntryError, inexact_entry, is_number, read_texts
-    from ppl_models.parts.frames import misread_numbers
-
-    names = names_of(columns, "--columns") if isinstance(columns, str) else columns
-    if not texts:
-        with suppress(EntryError):
-            return read_frame(path, names)
-    held = read_texts(path, names)
-    logger.info(
-        "read %s: %s rows, %s columns, some of texts",
-        path,
-        f"{len(next(iter(held.values()))):,}",
-        f"{len(held):,}",
-    )
-    for name, own in held.items():
-        other = [row for row, entry in enumerate(own) if entry is not None and not is_number(entry)]
-        if (
-            name not in texts
-            and other
-            and any(entry is not None and is_number(entry) for entry in own)
-        ):
-            misread = misread_numbers(dict.fromkeys(own[row] for row in other))
-            if misread:
-                raise ValueError(f"{path}: column {name!r} holds {misread}")
-            words = f"column {name!r} holds numbers, and {own[other[0]]!r} in row {other[0]}" + (
-                f" ({len(other):,} such rows)" if len(other) > 1 else ""
-            )
-            raise ValueError(
-                f"{path}: {words}: leave such an entry empty if it is missing, or the column"
-                f" out{remedy.format(name=name)}"
-            )
-        if name not in texts and not other:
-            inexact = next(filter(None, map(inexact_entry, filter(None, own))), "")
-            if inexact:
-                raise ValueError(f"{path}: column {name!r}: {inexact}")
-            held[name] = [math.nan if entry is None else float(entry) for entry in own]  # type: ignore[misc]
-    return pd.DataFrame(held)
-
-
-def columns_of(path: str) -> tuple[str, ...]:
-    """Names of the columns of a table, whatever they hold."""
-    from ppl_models.datasets.files import EntryError, read_table, read_texts
-
-    with suppress(EntryError):
-        return read_table(path).names
-    return tuple(read_texts(path))
-
-
-def read_csv(path: Path, dtype: Any = None, separator: str = ",") -> pd.DataFrame:
-    """A csv file whose columns may hold texts, as pandas reads it."""
-    import pandas as pd
-
-    from ppl_models.datasets.files import own_texts
-
-    try:
-        return own_texts(
-            pd.read_csv(path, dtype=dtype, sep=separator, keep_default_na=dtype is not str)
-        )
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: a csv file was expected ({error})") from error
-
-
-def names_of(text: str, option: str) -> list[str]:
-    """Names separated by commas; one that holds a comma stands in double quotes."""
-    names = [name.strip() for line in csv.reader([text]) for name in line]
-    if not names or not all(names):
-        raise ValueError(f"{option}: names separated by commas were expected, got {text!r}")
-    return names
-
-
-def sizes_of(text: str, option: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise ValueError(
-            f"{option}: whole numbers separated by commas were expected, got {text!r}"
-        ) from None
-
-
-def grid_of(text: str | None, option: str) -> list[int] | None:
-    """Numbers to compare; None where none are given."""
-    return None if text is None else range_of(text, option)
-
-
-def range_of(text: str, option: str) -> list[int]:
-    parts = text.replace("..", ":").split(":")
-    if not (
-        len(parts) == 2
-        and all(part.isdigit() for part in parts)
-        and 1 <= int(parts[0]) <= int(parts[1])
-    ):
-        raise ValueError(f"{option}: FIRST:LAST with 1 <= FIRST <= LAST was expected, got {text!r}")
-    return list(range(int(parts[0]), int(parts[1]) + 1))
-
-
-def response_of(text: str, others: Collection[str] = ()) -> ResponseFamily:
-    """The family of the items; ``others`` are laws that the command offers beside families, for all
-    columns together.
-    """
-    import ppl_models
-
-    blocks: list[tuple[ResponseFamily, int | None]] = []
-    for name, count in blocks_of(text, "--response"):
-        if name not in RESPONSES:
-            alone = "" if not others else f", or {' or '.join(others)} for all columns together,"
-            raise ValueError(
-                f"--response: {', '.join(RESPONSES)}, or blocks of them,{alone} were expected, got"
-                f" {name!r}"
-            )
-        blocks.append((getattr(ppl_models, RESPONSES[name])(), count))
-    return blocks[0][0] if blocks[0][1] is None else ppl_models.Blocks(*blocks)
-
-
-def blocks_of(text: str, option: str) -> list[tuple[str, int | None]]:
-    """Names with numbers of items, NAME:NUMBER,NAME:NUMBER; or one name for all, without a
-    number.
-    """
-    if ":" not in text:
-        return [(text, None)]
-    blocks: list[tuple[str, int | None]] = []
-    for part in text.split(","):
-        name, _, count = part.partition(":")
-        if not count.isdecimal():
-            raise ValueError(f"{option}: blocks are written NAME:NUMBER,NAME:NUMBER, got {text!r}")
-        blocks.append((name, int(count)))
-    return blocks
-
-
-def shape_of(text: str | None) -> tuple[int, int] | None:
-    if text is None:
-        return None
-    sizes = sizes_of(text, "--image-shape")
-    if len(sizes) != 2 or min(sizes) < 1:
-        raise ValueError(
-            f"--image-shape: two positive numbers, rows and columns, were expected, got {text!r}"
-        )
-    return sizes[0], sizes[1]
-
-
-def check_image(shape: tuple[int, int] | None, num_items: int) -> None:
-    if shape is not None and shape[0] * shape[1] != num_items:
-        raise ValueError(
-            f"--image-shape: {shape[0]} x {shape[1]} pixels do not make the {num_items} items of"
-            " the data"
-        )
-
-
-# ---------------------------------------------------------------- covariates
-
-
-def read_covariates(data: str, covariates: str | None) -> pd.DataFrame | None:
-    """The columns named, None where none are."""
-    return None if covariates is None else read_mixed(data, names_of(covariates, "--covariates"))
-
-
-def item_columns(
-    data: str, columns: str | None, given: pd.DataFrame | None
-) -> str | list[str] | None:
-    """The columns of the items: those asked for, or all but the covariates.
-
-    Raises:
-        ValueError: for a column that is asked for as both.
-    """
-    if given is None:
-        return columns
-    names = list(columns_of(data)) if columns is None else names_of(columns, "--columns")
-    both = [name for name in given if name in names]
-    if columns is not None and both:
-        raise ValueError(
-            f"--covariates: {listed(both)} cannot be among --columns too: what a row depends on is"
-            " not what it is made of"
-        )
-    return [name for name in names if name not in list(given)]
-
-
-def with_covariates(
-    frame: pd.DataFrame, given: pd.DataFrame | None, gaps: Gaps
-) -> tuple[pd.DataFrame, pd.DataFrame | None]:
-    """Items and covariates of the rows that have all of these, where others are to be dropped.
-
-    Raises:
-        ValueError: where they are not, naming the first.
-    """
-    if given is None:
-        return frame, given
-    kept = given.notna().all(axis=1)
-    if gaps is Gaps.refuse:
-        if not kept.all():
-            row = int((~kept).to_numpy().argmax())
-            name = given.columns[given.iloc[row].isna().to_numpy().argmax()]
-            raise ValueError(
-                f"--covariates: covariate {name!r} is missing in row {row} ({int((~kept).sum())} of"
-                f" {len(kept):,} rows lack a covariate): fill the entries, or leave these rows out"
-                " by --covariates-missing drop"
-            )
-        return frame, given
-    typer.echo(
-        f"{counted(int((~kept).sum()), 'row')} of {len(kept):,} that lack a covariate"
-        f" {'is' if (~kept).sum() == 1 else 'are'} left out."
-    )
-    return frame[kept], given[kept]
-
-
-def joined(
-    frame: pd.DataFrame, given: pd.DataFrame | None
-) -> tuple[pd.DataFrame, Covariates | None]:
-    """Items with the covariates beside them, and these as a model takes them."""
-    from ppl_models.descriptions.covariates import Covariates
-
-    if given is None:
-        return frame, None
-    return frame.assign(**{str(name): given[name] for name in given}), Covariates.from_frame(given)
-
-
-def listed(names: list[str]) -> str:
-    return ", ".join(names[:MOST_NAMED]) + (
-        f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    )

@@ -13,25 +13,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 # ruff: noqa: I001  (the order of the imports is that of the commands in --help)
-from inference.cli import (  # noqa: F401  (each registers its command)
-    fit_mixture,
-    fit_pmf,
-    fit_attributes,
-    fit_dde,
-    fit_noisy_or,
-    fit_hmm,
-    fit_options,
-    fit_inclass,
-    predict,
-    report,
-    compare,
-    demo,
-    select_pmf,
-    select_mixture,
-    select_dde,
-    study,
-    causal,
-)
+from inference.cli import families, select, results, study  # noqa: F401  (each registers commands)
 from inference.cli.app import app, pressed
 
 

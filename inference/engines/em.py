@@ -130,7 +130,7 @@ class EM:
             else self.chunk_elements
         )
 
-    def steps(self, problem: Problem) -> Steps:
+    def steps(self, problem: Problem) -> Steps[Any]:
         """The pair of steps for a model: accelerated where its description of itself allows, else
         generic.
         """
@@ -189,7 +189,7 @@ class EM:
 
     def climb(
         self,
-        steps: Steps,
+        steps: Steps[Any],
         start: Params,
         start_given: bool,
         progress: Progress,
@@ -283,7 +283,7 @@ class EM:
 
     def _iterate(
         self,
-        steps: Steps,
+        steps: Steps[Any],
         state: EMState,
         ahead: Extrapolation | None,
         progress: Progress,
@@ -308,7 +308,7 @@ class EM:
             raise
         return state
 
-    def _step(self, steps: Steps, state: EMState, began: float) -> EMState:
+    def _step(self, steps: Steps[Any], state: EMState, began: float) -> EMState:
         """One step of EM of every running restart."""
         params, before = state.running(state.params), state.objective[state.active]
         statistics, objective, log_likelihood = _evaluated(steps, params, before)
@@ -322,7 +322,7 @@ class EM:
         )
 
     def _step_ahead(
-        self, steps: Steps, state: EMState, ahead: Extrapolation, began: float
+        self, steps: Steps[Any], state: EMState, ahead: Extrapolation, began: float
     ) -> EMState:
         """One evaluation of every running restart, of the image of its last point or of one on
         trial, and what to evaluate next.
@@ -369,7 +369,7 @@ def _grain(params: Params) -> float:
     )
 
 
-def _evaluated(steps: Steps, params: Params, like: Tensor) -> tuple[Any, Tensor, Tensor]:
+def _evaluated(steps: Steps[Any], params: Params, like: Tensor) -> tuple[Any, Tensor, Tensor]:
     """Expected statistics, and objective and log-likelihood of every running restart, both as
     ``like``, (A,).
     """
@@ -501,7 +501,7 @@ class EMState:
         """With no point on trial."""
         return replace(self, params=self.safe or self.params, safe={}, course={})
 
-    def finish(self, steps: Steps) -> EMState:
+    def finish(self, steps: Steps[Any]) -> EMState:
         """Objective and log-likelihood at the final parameters, where a run recorded those of the
         step before.
         """

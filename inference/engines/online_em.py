@@ -122,7 +122,7 @@ class OnlineEM:
     def improved(
         self,
         problem: Problem,
-        steps: Steps,
+        steps: Steps[Any],
         start: Params,
         progress: Progress,
         store: Checkpoint | None,
@@ -150,7 +150,9 @@ class OnlineEM:
                 store.save(state)
         return _not_below(problem, steps, start, state.params)
 
-    def iterates(self, problem: Problem, steps: Steps, state: OnlineState) -> Iterator[OnlineState]:
+    def iterates(
+        self, problem: Problem, steps: Steps[Any], state: OnlineState
+    ) -> Iterator[OnlineState]:
         """The state after each batch, from a state on."""
         per_pass = max(1, problem.num_rows // self.batch_rows)
         for number in range(state.batch // per_pass, self.passes):
@@ -245,14 +247,17 @@ def _blocks(problem: Problem) -> Iterator[tuple[Tensor, Tensor | None]]:
 
 
 def _of_batch(
-    problem: Problem, steps: Steps, params: Params, batches: Iterator[tuple[Tensor, Tensor | None]]
+    problem: Problem,
+    steps: Steps[Any],
+    params: Params,
+    batches: Iterator[tuple[Tensor, Tensor | None]],
 ) -> tuple[Any, Tensor, Tensor, Tensor]:
     """Statistics of the next batch, of all processes; and what they make one expect of all N rows,
     in one vector, and of their log-likelihood (R,); the log-prior (R,).
     """
 
     def sums(rows: Tensor, weights: Tensor | None) -> dict[str, Any]:
-        statistics, log_likelihood, log_prior = steps.weighted(rows, weights).e_step(params)
+        statistics, log_likelihood, log_prior = steps.on(rows, weights).e_step(params)
         return {
             "statistics": statistics,
             "likelihood": log_likelihood.double(),
@@ -298,7 +303,7 @@ def beside(path: Path) -> Path:
     return path.with_name(f"{path.name}.online")
 
 
-def _refuse_rows(problem: Problem, steps: Steps, start: Params) -> None:
+def _refuse_rows(problem: Problem, steps: Steps[Any], start: Params) -> None:
     """Refuse statistics that hold every row, such as those from which degrees of freedom are
     read.
     """
@@ -312,7 +317,7 @@ def _refuse_rows(problem: Problem, steps: Steps, start: Params) -> None:
         ) from error
 
 
-def _not_below(problem: Problem, steps: Steps, start: Params, end: Params) -> Params:
+def _not_below(problem: Problem, steps: Steps[Any], start: Params, end: Params) -> Params:
     """The end of every restart where it is above its start, else the start."""
     rows, weights = problem.data, problem.weights
     if problem.rows is None and len(rows) > SAMPLE_ROWS:
@@ -320,7 +325,7 @@ def _not_below(problem: Problem, steps: Steps, start: Params, end: Params) -> Pa
             drawn_rows(len(rows), SAMPLE_ROWS, problem.seed), device=rows.device
         )
         rows, weights = rows[drawn], None if weights is None else weights[drawn]
-    own = steps.weighted(rows, weights)
+    own = steps.on(rows, weights)
     values = []
     for params in (start, end):
         _, log_likelihood, log_prior = own.e_step(params)

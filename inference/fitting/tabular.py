@@ -15,7 +15,7 @@ from inference.fitting.names import Names, dims_of, labels_of
 from inference.fitting.posterior import everything_of_rows
 from inference.fitting.predict import whole_numbers
 from inference.programs.data import is_frame
-from ppl_models.sequences.item_sequences import places_of
+from ppl_models.data.sequences import places_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,4 +1,4 @@
-"""Is the model identified? The conditions, the proofs, and the information in the data."""
+"""Identifiability of a model: conditions, proofs, and the information in the data."""
 
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         QMatrixReport as QMatrixReport,
         check_q_matrix as check_q_matrix,
     )
-    from inference.identifiability.report import (
+    from inference.identifiability.verdicts import (
         IdentifiabilityReport as IdentifiabilityReport,
         LayerReport as LayerReport,
         Violation as Violation,

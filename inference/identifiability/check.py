@@ -1,5 +1,4 @@
-r"""Is the model identified? The conditions of Lee and Gu, layer by layer, with names, proofs,
-margins and repairs.
+r"""Identifiability of layers of binary latents (Lee and Gu), with margins and repairs.
 
 A layer whose children depend on K binary latents through a graph G and loadings W is, up to the
 labels of the latents,
@@ -29,18 +28,23 @@ import torch
 from torch import Tensor
 
 from inference.fitting.record import FitRecord
-from inference.identifiability.of_fit import IdentifiabilityText, identifiability_of
+from inference.identifiability.conditions import configurations
+from inference.identifiability.of_fit import IdentifiabilityText, identifiability_of, report_of
 from inference.identifiability.q_matrix import ItemKind, QMatrixReport, judge
-from inference.identifiability.report import IdentifiabilityReport, LayerReport, Violation
 from inference.identifiability.verdicts import (
     MAX_TABLE_LATENTS,
     VERDICTS,
     Bottom,
+    EntryChange,
+    IdentifiabilityReport,
+    LayerReport,
+    Violation,
     decide,
     nearest_changes,
     repairs,
 )
 from inference.structures.layers.attributes import AttributeStructure
+from inference.structures.layers.structure import LayeredStructure
 from inference.structures.registry import structure_of
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.responses import LogNormal, NegativeBinomial, Normal, Poisson
@@ -96,24 +100,24 @@ def check_identifiability(
     predictors: Tensor | None = None,
     data: Any = None,
 ) -> Any:
-    r"""Decide the conditions for every layer of a fit, or those of the Q-matrix of a latent
-    attribute model.
+    r"""Decide the identifiability of a fit: of its layers, its Q-matrix, or by its kind.
 
     An edge is a loading with :math:`|W_{jk}| \ge` threshold, not zero, and in the layer's graph
     where that is given.
 
-    The conditions are about the laws of the items under each configuration, and the predictor of an
-    ordinal item with its thresholds is one to one with its law: such items are judged as all
-    others. An item of categories without an order has several loadings on a latent, one of which
-    makes an edge; a layer with such items is judged by its graph alone, which says "strict" only
-    where it holds for all values of the loadings.
+    The conditions are about the distributions of the items under each configuration, and the
+    predictor of an ordinal item with its thresholds is one to one with its distribution: such items
+    are judged as all others. An item of categories without an order has several loadings on a
+    latent, one of which makes an edge; a layer with such items is judged by its graph alone, which
+    says "strict" only where it holds for all values of the loadings.
 
     A :class:`~ppl_models.LatentAttributeModel` with a Q-matrix, or a fit of one, is judged by its
-    Q, rules, responses and law of the attributes (:mod:`inference.identifiability.q_matrix`), which
-    says more than the conditions of a layer. A fit of any other model that describes no layers gets
-    the report of its own kind (:func:`~inference.identifiability.of_fit.identifiability_of`), for
-    which most kinds need its rows: theorems 1 and 2 for independent classifiers, three successive
-    steps for hidden options, else the information in the rows.
+    Q, rules, responses and distribution of the attributes
+    (:mod:`inference.identifiability.q_matrix`), which says more than the conditions of a layer. A
+    fit of any other model that describes no layers gets the report of its own kind
+    (:func:`~inference.identifiability.of_fit.identifiability_of`), for which most kinds need its
+    rows: theorems 1 and 2 for independent classifiers, three successive steps for hidden options,
+    else the information in the rows.
 
     Args:
         fit: a fit of a model with ``layers()``, or parameters by site name (then ``layers`` is
@@ -123,7 +127,8 @@ def check_identifiability(
         item_names: J names; None for the fit's.
         latent_names: names by latent site, for example ``{"latents_1": ["Number", "Algebra"]}``.
         layers: the layers of the parameters, bottom-up; None for the model's.
-        root: the law of the deepest latents; None for the model's, or where it has no sites.
+        root: the distribution of the deepest latents; None for the model's, or where it has no
+            sites.
         bottom: how items depend on their latents: ``"additive"``; ``"dina"``, on the product of all
             of them; ``"gdm"``, on every interaction. The last two need the bottom layer's graph,
             and its verdict then stands for sign rules of its own (Lee and Gu, S.1.5). None for what
@@ -138,94 +143,73 @@ def check_identifiability(
             another shape or values that are not finite, the threshold is negative, or names do not
             fit.
     """
-    if all(
-        argument is None for argument in (threshold, layers, root, bottom, predictors)
-    ) and not isinstance(fit, Mapping):
-        report = _attribute_report(fit, item_names, latent_names)
-        if report is not None:
-            return report
-        own_kind = _of_its_kind(fit, data)
-        if own_kind is not None:
-            return own_kind
+    settings = (threshold, layers, root, bottom, predictors)
+    if all(value is None for value in settings) and not isinstance(fit, Mapping):
+        found: Any = _attribute_report(fit, item_names, latent_names)
+        if found is None and isinstance(fit, FitRecord) and not fit.structure.layers:
+            found = identifiability_of(fit, data)
+        if found is not None:
+            return found
     params, layers, root, item_names = _unpack(fit, layers, root, item_names)
     if threshold is not None and not threshold >= 0:
         raise ValueError(
             f"check_identifiability: threshold must not be negative, got {threshold!r}"
         )
-    known = {layer.parent for layer in layers}
-    if latent_names is not None and not set(latent_names) <= known:
+    parents = sorted({layer.parent for layer in layers})
+    if not set(latent_names or {}) <= set(parents):
         raise ValueError(
-            f"check_identifiability: latent_names is by {sorted(known)}, got {sorted(latent_names)}"
+            f"check_identifiability: latent_names is by {parents}, got {sorted(latent_names or {})}"
         )
+    latent_names = latent_names or {}
     if bottom is not None:
         _check_bottom(bottom)
     reports, thresholds = [], []
     for d, layer in enumerate(layers):
-        edges = layer.edges
-        structure = None if edges is None else edges.cpu().numpy().astype(bool)
-        least = threshold
-        if least is None:
-            least = (
-                float(layer.penalty.threshold)
-                if layer.penalty is not None and structure is None
-                else 0.0
-            )
-        thresholds.append(float(least))
+        edges = None if layer.item_edges is None else layer.item_edges.cpu().numpy().astype(bool)
+        least = 0.0 if threshold is None else float(threshold)
+        if threshold is None and layer.penalty is not None and edges is None:
+            least = float(layer.penalty.threshold)
+        thresholds.append(least)
         proportions = None
         if root is not None and root.latent == layer.parent:
-            own = {
+            sites = {
                 name: torch.tensor(_array(params.get(name), name, shape))
                 for name, shape in root.sites().items()
             }
-            proportions = root.marginals(own).numpy()
-        if structure is not None:
-            structure = layer.by_item(torch.as_tensor(structure)).numpy()
+            proportions = root.marginals(sites).numpy()
         kind: Bottom = bottom if d == 0 and bottom is not None else layer.form
-        loadings: np.ndarray | None = None
         table: Tensor | np.ndarray | None = predictors if d == 0 else None
-        if (
-            layer.terms is not None
-            and layer.num_parents <= MAX_TABLE_LATENTS
-            and layer.items is None
-        ):
-            table = _table(params, layer) if table is None else table
+        if table is None and layer.terms is not None and _is_small(layer):
+            table = _table(params, layer)
+        graph, loadings = edges, None
         if kind == "additive":
-            loadings = _array(
-                params.get(layer.loadings), layer.loadings, (layer.num_children, layer.num_parents)
-            )
-            graph = layer.by_item(
-                torch.as_tensor((np.abs(loadings) >= least) & (loadings != 0))
-            ).numpy()
+            shape = (layer.num_children, layer.num_parents)
+            loadings = _array(params.get(layer.loadings), layer.loadings, shape)
+            large = torch.as_tensor((np.abs(loadings) >= least) & (loadings != 0))
+            graph = layer.by_item(large).numpy()
+            graph = graph if edges is None else graph & edges
             if layer.items is not None:  # several loadings an edge: judged by the graph
                 loadings = None
-            if structure is not None:
-                graph, loadings = (
-                    graph & structure,
-                    None if loadings is None else loadings * structure,
-                )
-        elif structure is not None:
-            graph = structure
-        else:
+            elif edges is not None:
+                loadings = loadings * edges
+        if graph is None:
             raise ValueError(
                 f"check_identifiability: a {bottom!r} bottom layer must have its graph given, got"
                 " None"
             )
-        own_report = _check_layer(
+        children = item_names if d == 0 else latent_names.get(layer.child)
+        report = _check_layer(
             graph,
             loadings,
             kind,
             table,
-            _names(
-                item_names if d == 0 else (latent_names or {}).get(layer.child),
-                layer.child,
-                layer.num_items,
-            ),
-            _names((latent_names or {}).get(layer.parent), layer.parent, layer.num_parents),
+            _names(children, layer.child, layer.num_items),
+            _names(latent_names.get(layer.parent), layer.parent, layer.num_parents),
             f"{layer.child} given {layer.parent}",
             "item" if d == 0 else "child",
             proportions,
         )
-        reports.append(own_report)
+        reports.append(report)
     verdict = min((report.verdict for report in reports), key=VERDICTS.index)
     return IdentifiabilityReport(verdict, tuple(reports), tuple(thresholds))
 
@@ -270,10 +254,8 @@ def check_graph(
     if values is not None and (values[edges] == 0).any():
         child, latent = (int(i) for i in np.argwhere(edges & (values == 0))[0])
         raise ValueError(f"check_graph: loadings[{child}, {latent}] is 0 on an edge of the graph")
-    children, parents = (
-        _names(child_names, "items", len(edges)),
-        _names(parent_names, "latents", edges.shape[1]),
-    )
+    children = _names(child_names, "items", len(edges))
+    parents = _names(parent_names, "latents", edges.shape[1])
     return _check_layer(
         edges, values, bottom, predictors, children, parents, "items given latents", "item", None
     )
@@ -285,15 +267,10 @@ def check_graph(
 def _attribute_report(
     given: Any, item_names: Sequence[str] | None, latent_names: Mapping[str, Sequence[str]] | None
 ) -> QMatrixReport | None:
-    """The verdict on a latent attribute model with a Q-matrix, or on a fit of one; None for another
-    model.
-    """
+    """Report of a latent attribute model with a Q-matrix; None for another model."""
     params = getattr(given, "params", None)
-    structure = (
-        structure_of(given if params is None else given.model)
-        if callable(given if params is None else given.model)
-        else None
-    )
+    model = given if params is None else given.model
+    structure = structure_of(model) if callable(model) else None
     if not isinstance(structure, AttributeStructure) or structure.layers[0].edges is None:
         return None
     layer, root = structure.layers[0], structure.root
@@ -301,35 +278,30 @@ def _attribute_report(
     binary, several = np.zeros(layer.num_items, dtype=bool), np.zeros(layer.num_items, dtype=bool)
     for family, columns, _ in layer.response.blocks(layer.num_items):
         binary[columns] = not isinstance(family, Normal | LogNormal | Poisson | NegativeBinomial)
-    for item, names in layer.response.category_names(layer.num_items).items():
-        several[item] = len(names) > 2
+    for item, categories in layer.response.category_names(layer.num_items).items():
+        several[item] = len(categories) > 2
     profiles = None if root.profiles is None else root.profiles.cpu().numpy().astype(int)
     num_profiles = 2.0**layer.num_parents if profiles is None else len(profiles)
-    predictors = None
-    if params is not None and layer.num_parents <= MAX_TABLE_LATENTS and layer.items is None:
-        predictors = _table(params, layer, root.profiles)
+    fitted_names = tuple(getattr(given, "item_names", None) or ())[: layer.num_items]
+    item_names = item_names or getattr(structure.model, "item_names", None) or fitted_names
+    names = (latent_names or {}).get(layer.parent)
+    names = names or getattr(structure.model, "attribute_names", None)
     return judge(
         graph,
         _kinds(layer),
         binary,
         profiles,
         root.num_free == num_profiles - 1,
-        predictors,
-        _own_names(
-            item_names
-            or getattr(structure.model, "item_names", None)
-            or tuple(getattr(given, "item_names", None) or ())[: layer.num_items],
-            "item",
-            layer.num_items,
-        ),
-        _own_names(
-            (latent_names or {}).get(layer.parent)
-            or getattr(structure.model, "attribute_names", None),
-            "attribute",
-            layer.num_parents,
-        ),
+        _table(params, layer, root.profiles) if params is not None and _is_small(layer) else None,
+        _own_names(item_names, "item", layer.num_items),
+        _own_names(names, "attribute", layer.num_parents),
         several,
     )
+
+
+def _is_small(layer: GeneralizedLinearLayer) -> bool:
+    """A layer whose predictors can be listed: few parents, one predictor an item."""
+    return layer.num_parents <= MAX_TABLE_LATENTS and layer.items is None
 
 
 def _own_names(names: Sequence[str] | None, noun: str, size: int) -> tuple[str, ...]:
@@ -339,7 +311,6 @@ def _own_names(names: Sequence[str] | None, noun: str, size: int) -> tuple[str, 
 
 
 def _kinds(layer: GeneralizedLinearLayer) -> list[ItemKind]:
-    """How each item depends on its attributes."""
     if layer.graph is None or layer.edges is None:
         raise ValueError("_kinds: a layer with a graph was expected")
     out: list[ItemKind] = []
@@ -385,25 +356,23 @@ def _check_layer(
     edges = None if loadings is None else loadings * graph
     decision = decide(graph, edges, bottom, table)
     violations = (*_violations(graph, edges, proportions), *_not_highest(graph, table))
-    smallest_edge, largest_gap, better = None, None, repairs(graph, loadings, bottom, decision)
-    on_bound = any(violation.kind == "proportion on its bound" for violation in violations)
-    if on_bound:  # no condition helps then
-        decision = replace(decision, verdict=VERDICTS[0])
-        better = ()
+    changes: tuple[EntryChange | None, EntryChange | None] = (None, None)
+    better = repairs(graph, loadings, bottom, decision)
+    if any(violation.kind == "proportion on its bound" for violation in violations):
+        decision, better = replace(decision, verdict=VERDICTS[0]), ()  # no condition helps then
     elif loadings is not None:
-        smallest_edge, largest_gap = nearest_changes(graph, loadings, decision)
+        changes = nearest_changes(graph, loadings, decision)
     return LayerReport(
-        title=title,
-        verdict=decision.verdict,
-        child_names=child_names,
-        parent_names=parent_names,
-        child_noun=child_noun,
-        bottom=bottom,
-        decision=decision,
-        violations=violations,
-        smallest_edge=smallest_edge,
-        largest_gap=largest_gap,
-        repairs=better,
+        title,
+        decision.verdict,
+        child_names,
+        parent_names,
+        child_noun,
+        bottom,
+        decision,
+        violations,
+        *changes,
+        better,
     )
 
 
@@ -429,50 +398,31 @@ def _violations(
 
 
 def _not_highest(graph: np.ndarray, table: np.ndarray | None) -> tuple[Violation, ...]:
-    """Children that break the sign rule of conjunctions and interactions, from predictors (2^K,
-    J).
-    """
+    """Children that break the sign rule of conjunctions and interactions."""
     if table is None:
         return ()
-    codes = (
-        np.arange(len(table))[:, None] >> np.arange(graph.shape[1] - 1, -1, -1)
-    ) & 1  # (2^K, K)
-    has_all = codes @ graph.T == graph.sum(1)  # (2^K, J)
+    has_all = configurations(graph.shape[1]) @ graph.T == graph.sum(1)  # (2^K, J)
     highest = np.where(has_all, -np.inf, table).max(0)
     low = np.flatnonzero(table[-1] <= highest)
-    latents = tuple(int(k) for k in np.flatnonzero(graph[low].any(0)))
-    return (
-        (Violation("not the highest", latents, children=tuple(int(j) for j in low)),)
-        if len(low)
-        else ()
-    )
+    if not len(low):
+        return ()
+    latents = tuple(np.flatnonzero(graph[low].any(0)).tolist())
+    return (Violation("not the highest", latents, children=tuple(low.tolist())),)
 
 
 def _table(
     params: Mapping[str, Tensor], layer: GeneralizedLinearLayer, profiles: Tensor | None = None
 ) -> np.ndarray:
     """Predictors under all configurations of the parents, or some, (C, J)."""
-    loadings = _array(
-        params.get(layer.loadings), layer.loadings, (layer.num_children, layer.num_features)
-    )
-    intercepts = _array(params.get(layer.intercepts), layer.intercepts, (layer.num_children,))
-    intercepts, loadings = (
-        value.numpy()
-        for value in layer.coefficients(torch.as_tensor(intercepts), torch.as_tensor(loadings))
-    )
-    configurations = (
-        binary_configurations(layer.num_parents)
-        if profiles is None
-        else profiles.cpu().to(torch.float64)
-    )
-    return layer.features(configurations).numpy() @ loadings.T + intercepts
-
-
-def _of_its_kind(fit: Any, data: Any) -> IdentifiabilityText | None:
-    """The report of a fit of a model that describes no layers."""
-    if not isinstance(fit, FitRecord) or fit.structure.layers:
-        return None
-    return identifiability_of(fit, data)
+    shapes = {
+        layer.intercepts: (layer.num_children,),
+        layer.loadings: (layer.num_children, layer.num_features),
+    }
+    values = [torch.as_tensor(_array(params.get(name), name, shapes[name])) for name in shapes]
+    intercepts, loadings = (value.numpy() for value in layer.coefficients(*values))
+    if profiles is None:
+        profiles = binary_configurations(layer.num_parents)
+    return layer.features(profiles.cpu().double()).numpy() @ loadings.T + intercepts
 
 
 def _unpack(
@@ -495,22 +445,19 @@ def _unpack(
         structure = structure_of(model)
         layers, root = structure.layers, root or structure.root
     if not layers:
-        rows = (
-            ""
-            if model is None
-            else (
+        message = (
+            "check_identifiability: layers must be given, or a fit of a model that describes them"
+        )
+        if model is not None:
+            message += (
                 ", or the rows of the fit for other models: check_identifiability(fit, data=rows);"
                 f" got a fit of {type(model).__name__}"
             )
-        )
-        raise ValueError(
-            "check_identifiability: layers must be given, or a fit of a model that describes"
-            f" them{rows}"
-        )
+        raise ValueError(message)
     if item_names is None:
-        own = tuple(getattr(fit, "item_names", ()))
-        numbered = own == tuple(str(j) for j in range(len(own)))
-        item_names = own if len(own) == layers[0].num_items and not numbered else None
+        names = tuple(getattr(fit, "item_names", ()))
+        numbered = names == tuple(str(j) for j in range(len(names)))
+        item_names = names if len(names) == layers[0].num_items and not numbered else None
     return params, layers, root, item_names
 
 
@@ -548,3 +495,8 @@ def _names(names: Sequence[str] | None, site: str, size: int) -> tuple[str, ...]
 def _check_bottom(bottom: str) -> None:
     if bottom not in BOTTOMS:
         raise ValueError(f"bottom must be 'additive', 'dina' or 'gdm', got {bottom!r}")
+
+
+@report_of.register
+def _(structure: LayeredStructure, fit: FitRecord, data: Any) -> IdentifiabilityText:
+    return check_identifiability(fit)

@@ -1,5 +1,4 @@
-r"""What rows say of how sure classifiers are, how far component densities differ, and how much
-freedom is left; plain arrays.
+r"""Evidence of rows: certainty of classifiers, differences of densities, weights.
 
 Notation: :math:`\alpha_t^{(i)}(x) = P(\text{component } i \mid x_t)` for variate t, :math:`w_i =
 E\,\alpha_t^{(i)}`.
@@ -8,11 +7,31 @@ No maximum of the outputs of a network is ever taken: the largest of N noisy num
 whatever the truth. The essential supremum is met from below by means over the rows of the highest
 outputs, and where there are several members (refits of the same model), one member chooses the rows
 and the others say how sure they are there.
+
+How well any method could know the weights of components whose densities are free is the
+semiparametric bound. A row tells of its component through :math:`(\alpha_v(x_v))_v` alone, so each
+variate may be cut into cells by its classifier values without losing more than the cells' width. In
+cells the mixture is latent class analysis: with chances :math:`p_v^{(i)}(k)` of cell k and
+posterior r of the components the scores are
+
+.. math::
+
+    \partial_{w_i} = \frac{r_i}{w_i} - \frac{r_C}{w_C}, \qquad \partial_{v i k} = r_i \bigl(1[k_v =
+    k] - p_v^{(i)}(k)\bigr),
+
+and what the weights' scores have that the others' do not explain, :math:`I_w - I_{wp} I_{pp}^{-1}
+I_{pw}`, is the information that N rows hold N times. The square root of its inverse bounds the
+standard error of every regular estimator from below (cells make it larger by some per cent).
+
+Source: P. J. Bickel, C. A. J. Klaassen, Y. Ritov and J. A. Wellner (1993), Efficient and adaptive
+estimation for semiparametric models (the bound); the cells are ours.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,7 +45,7 @@ NUM_BLOCKS, NUM_RESAMPLES = 500, 200
 
 @dataclass(frozen=True)
 class Purity:
-    """How sure a classifier is where it is surest.
+    """Certainty of a classifier where it is surest.
 
     Args:
         variate: t.
@@ -86,8 +105,9 @@ class CrossCheck:
 
 @dataclass(frozen=True)
 class LabelFreeWeight:
-    """The share of a component from counts alone: rows of X_i times rows of Y_i, over N times rows
-    of both.
+    """Share of a component from counts alone.
+
+    Rows of X_i times rows of Y_i, over N times rows of both.
 
     Args:
         variates: t, u; component: i.
@@ -105,7 +125,7 @@ class LabelFreeWeight:
 
 @dataclass(frozen=True)
 class Independence:
-    r"""Whether the C densities of a variate are linearly independent.
+    r"""Linear independence of the C densities of a variate.
 
     :math:`G_{ij} = E[\alpha^{(i)} \alpha^{(j)}] / (w_i w_j)` is the Gram matrix of :math:`f_i /
     \sqrt{P}`; ``smallest`` is the smallest eigenvalue of G scaled to ones on its diagonal, 1 where
@@ -127,9 +147,7 @@ class Independence:
 
 
 def one_sided(variance_rows: float, by_member: np.ndarray, level: float) -> float:
-    """Half-width of a one-sided bound: error from the rows, and scatter of the members (Student's t
-    with M - 1 degrees).
-    """
+    """Half-width of a one-sided bound from rows and members (Student's t, M - 1 degrees)."""
     from scipy.stats import norm, t
 
     num = len(by_member)
@@ -151,7 +169,9 @@ def certainty(
 
     Args:
         members: (M, N, C), the classifier of one variate in each of M matched fits.
-        variate, component, against: see :class:`Purity`.
+        variate: see :class:`Purity`.
+        component: likewise.
+        against: likewise.
         delta: the supremum counts as one from 1 - delta on.
         level: of the bounds, for example 0.95.
     """
@@ -162,49 +182,36 @@ def certainty(
             if against is None
             else members[..., [component, against]].sum(-1).mean(0)
         )
-        return Purity(
-            variate,
-            component,
-            against,
-            math.nan,
-            float(mass.sum()),
-            math.nan,
-            math.nan,
-            math.nan,
-            0.0,
-            "too few rows",
-        )
+        numbers = (math.nan, float(mass.sum()), math.nan, math.nan, math.nan, 0.0)
+        return Purity(variate, component, against, *numbers, "too few rows")
     best_lower = max(row[3] for row in found)
     good = [row for row in found if row[3] >= 1 - delta]
     chosen = good[0] if good else found[-1]
-    verdict: Verdict = (
-        "supported"
-        if good
-        else "refuted at this resolution"
-        if chosen[4] < 1 - delta
-        else "too few rows"
-    )
+    verdict: Verdict = "supported" if good else "too few rows"
+    if not good and chosen[4] < 1 - delta:
+        verdict = "refuted at this resolution"
     return Purity(variate, component, against, *chosen, best_lower, verdict)
 
 
 def certainty_by_share(
     members: np.ndarray, component: int, against: int | None = None, level: float = 0.95
 ) -> list[tuple[float, float, float, float, float]]:
-    """Share of the mass, rows, mean, lower and upper bound of the ratio for every share that is
-    small enough and holds thirty rows, falling.
+    """Share of the mass, rows, mean, lower and upper bound of the ratio, by share.
+
+    For every share that is small enough and holds thirty rows, falling.
 
     Args:
-        members: (M, N, C), the classifier of one variate in each of M matched fits; component,
-            against: see :class:`Purity`.
+        members: (M, N, C), the classifier of one variate in each of M matched fits.
+        component: see :class:`Purity`.
+        against: likewise.
         level: of the bounds of all shares together.
     """
     top = members[..., component]
     mass = np.ones_like(top) if against is None else top + members[..., against]
     num_members = len(top)
     ratio = top / np.maximum(mass, 1e-300)
-    order = np.argsort(
-        -ratio, axis=1, kind="stable"
-    )  # rows by falling certainty of the member that chooses
+    # rows by falling certainty of the member that chooses
+    order = np.argsort(-ratio, axis=1, kind="stable")
     usual = float(top.mean() / mass.mean())
     total = mass.mean(0).sum()
     shares = [q for q in SHARES if q <= usual / 2 and q * total >= LEAST_ROWS]
@@ -242,10 +249,11 @@ def certainty_by_share(
 def cross_checks(
     alphas: list[np.ndarray], weights: np.ndarray, eps: float, level: float
 ) -> tuple[list[CrossCheck], list[LabelFreeWeight]]:
-    """Counts of pure rows in two variates against what classifiers as sure as they say would give.
+    """Counts of pure rows in two variates against those that sure classifiers would give.
 
     Args:
-        alphas: V arrays (N, C); weights: (C,).
+        alphas: V arrays (N, C).
+        weights: (C,).
         eps: a row is pure where alpha is at least 1 - eps.
         level: of all bounds together.
     """
@@ -267,36 +275,28 @@ def cross_checks(
                     num_rows * bound / expected for bound in clopper_pearson(rows, num_rows, tail)
                 )
                 if i == j:
-                    inverse = (rows / expected, low, high)
                     if rows:
                         own, least, most = (
-                            1 / inverse[k] if inverse[k] > 0 else 1.0 for k in (0, 2, 1)
+                            1 / value if value > 0 else 1.0
+                            for value in (rows / expected, high, low)
                         )
-                        shares.append(
-                            LabelFreeWeight(
-                                (t, u), i, min(1.0, own), least, min(1.0, most), float(weights[i])
-                            )
-                        )
+                        bounds = (min(1.0, own), least, min(1.0, most))
+                        shares.append(LabelFreeWeight((t, u), i, *bounds, float(weights[i])))
                     continue
                 two = 1 / weights[i] + 1 / weights[j]
                 allowed = float(eps * two + eps**2 * ((1 / weights).sum() - two))
-                verdict: Literal["agrees", "disagrees", "too few rows"]
-                verdict = (
-                    "agrees"
-                    if high <= allowed
-                    else "disagrees"
-                    if low > allowed
-                    else "too few rows"
-                )
-                checks.append(
-                    CrossCheck((t, u), (i, j), rows, expected, low, high, allowed, verdict)
-                )
+                verdict: Literal["agrees", "disagrees", "too few rows"] = "too few rows"
+                if high <= allowed or low > allowed:
+                    verdict = "agrees" if high <= allowed else "disagrees"
+                numbers = (rows, expected, low, high, allowed)
+                checks.append(CrossCheck((t, u), (i, j), *numbers, verdict))
     return checks, shares
 
 
 def clopper_pearson(successes: int, trials: int, tail: float) -> tuple[float, float]:
-    """Exact bounds of a chance, each missed with a chance of at most ``tail`` (Clopper and Pearson
-    1934, doi:10.2307/2331986).
+    """Exact bounds of a probability, each missed with probability at most ``tail``.
+
+    Source: C. J. Clopper and E. S. Pearson (1934), doi:10.2307/2331986.
     """
     from scipy.stats import beta
 
@@ -310,23 +310,24 @@ def clopper_pearson(successes: int, trials: int, tail: float) -> tuple[float, fl
 def independence(
     members: np.ndarray, variate: int, tolerance: float, level: float, seed: int
 ) -> Independence:
-    """Eigenvalues of the Gram matrix of the densities of one variate, with a bootstrap over rows.
+    """Eigenvalues of the Gram matrix of a variate's densities, with a bootstrap of rows.
 
     With several members each product takes two different ones, so that their noise does not pass
     for a difference.
 
     Args:
-        members: (M, N, C); variate: v.
+        members: (M, N, C).
+        variate: v.
         tolerance: densities count as dependent where the lower bound of ``smallest`` does not
             exceed it.
-        level: of the bounds; seed: of the bootstrap.
+        level: of the bounds.
+        seed: of the bootstrap.
     """
     num_members, num_rows, size = members.shape
     mean = members.mean(0)
     generator = np.random.default_rng(seed)
-    block = generator.permutation(num_rows) % min(
-        NUM_BLOCKS, num_rows
-    )  # rows are exchangeable: blocks of them are resampled
+    # rows are exchangeable: blocks of them are resampled
+    block = generator.permutation(num_rows) % min(NUM_BLOCKS, num_rows)
     by_member, products = [], []
     for m in range(num_members):
         rest = mean if num_members == 1 else (mean * num_members - members[m]) / (num_members - 1)
@@ -374,8 +375,7 @@ def _smallest(gram: np.ndarray) -> float:
 
 
 def weight_interval(weights: np.ndarray, suprema: np.ndarray) -> tuple[float, float]:
-    r"""All shares of component 0 that some mixture of two components with the same law of two
-    variates can have.
+    r"""Interval of the weights of component 0 that have the same distribution of two variates.
 
     .. math::
 
@@ -410,3 +410,86 @@ def weight_interval(weights: np.ndarray, suprema: np.ndarray) -> tuple[float, fl
     lower = second / product
     upper = math.inf if first == 0 else product / first
     return lower / (1 + lower), 1.0 if upper == math.inf else upper / (1 + upper)
+
+
+NUM_CELLS = 16  # of a variate
+LOOKED_AT = 20_000  # rows, evenly spaced, that cells are found from
+MOST_CONFIGURATIONS = 2**15  # of cells that are summed over; beyond, so many rows are drawn
+EMPTY = 1e-6  # chance of a cell in a component that does not reach it
+SINGULAR = 1e-9
+
+
+def weight_errors(alphas: Sequence[np.ndarray], weights: np.ndarray, seed: int = 0) -> np.ndarray:
+    """Least standard errors of the weights, (C,), for as many rows as there are.
+
+    Infinite where the cells do not determine them.
+
+    Args:
+        alphas: V arrays (N, C), the classifier of each variate.
+        weights: (C,).
+        seed: of cells and draws.
+    """
+    generator = np.random.default_rng(seed)
+    cells = [_cells(np.asarray(alpha, float), generator) for alpha in alphas]
+    size, num_rows = len(weights), len(alphas[0])
+    tables = []
+    for alpha, own in zip(alphas, cells, strict=True):
+        count = np.stack(
+            [np.bincount(own, column, own.max() + 1) for column in np.asarray(alpha, float).T]
+        )  # (C, K)
+        tables.append(count / count.sum(1, keepdims=True))
+    if np.prod([table.shape[1] for table in tables], dtype=float) <= MOST_CONFIGURATIONS:
+        rows = np.array(list(itertools.product(*(range(table.shape[1]) for table in tables))))
+        share = None
+    else:
+        component = generator.choice(size, MOST_CONFIGURATIONS, p=weights / weights.sum())
+        rows = np.stack([_drawn(table, component, generator) for table in tables], 1)
+        share = np.full(len(rows), 1 / len(rows))
+    # (rows, C)
+    joint = weights * np.prod([table[:, k].T for table, k in zip(tables, rows.T, strict=True)], 0)
+    mixture = joint.sum(1)
+    known = mixture > 0
+    rows, joint, mixture = rows[known], joint[known], mixture[known]
+    share = mixture if share is None else share[known]
+    posterior = joint / mixture[:, None]
+    of_weights = posterior[:, :-1] / weights[:-1] - posterior[:, -1:] / weights[-1]
+    others = []
+    for table, k in zip(tables, rows.T, strict=True):
+        for i in range(size):
+            # cells that the component reaches, but one
+            free = (table[i] > EMPTY) & (np.arange(table.shape[1]) != table[i].argmax())
+            others.append(
+                posterior[:, i : i + 1] * ((k[:, None] == np.flatnonzero(free)) - table[i, free])
+            )
+    rest = np.concatenate(others, 1)
+    weighted = rest * share[:, None]
+    information = (of_weights * share[:, None]).T @ of_weights
+    shared = of_weights.T @ weighted
+    left = (
+        information
+        - shared @ np.linalg.pinv(rest.T @ weighted, rcond=1e-12, hermitian=True) @ shared.T
+    )
+    values, vectors = np.linalg.eigh(left)
+    if values[0] <= SINGULAR * np.trace(information):
+        return np.full(size, np.inf)
+    covariance = vectors / values @ vectors.T / num_rows
+    return np.sqrt(np.append(np.diag(covariance), covariance.sum()))
+
+
+def _cells(alpha: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """The cell of every row, (N,): rows of like classifier values."""
+    from scipy.cluster.vq import kmeans2, vq
+
+    looked = alpha[:: max(1, len(alpha) // LOOKED_AT)]
+    if len(np.unique(looked.round(6), axis=0)) <= NUM_CELLS:
+        return np.unique(alpha.round(6), axis=0, return_inverse=True)[1].ravel()
+    centres, owner = kmeans2(looked, NUM_CELLS, minit="++", seed=generator)
+    centres = centres[np.bincount(owner, minlength=NUM_CELLS) > 0]
+    owner = vq(alpha, centres)[0]
+    return np.unique(owner, return_inverse=True)[1].ravel()
+
+
+def _drawn(table: np.ndarray, component: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """A cell for every row of a given component."""
+    edges = table.cumsum(1)[component]
+    return (generator.random((len(component), 1)) * edges[:, -1:] > edges).sum(1)

@@ -1,5 +1,4 @@
-r"""Does the law of the data determine a mixture of conditionally independent variates? Theorems 1
-and 2, with finite samples.
+r"""Identifiability of mixtures of conditionally independent variates, from finite samples.
 
 .. math::
 
@@ -27,6 +26,7 @@ those of one member are). The bounds, the check by counts and the interval of we
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -34,6 +34,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from inference.fitting.record import FitRecord
 from inference.identifiability.classifier_evidence import (
     LEAST_ROWS,
     CrossCheck,
@@ -43,25 +44,26 @@ from inference.identifiability.classifier_evidence import (
     certainty,
     cross_checks,
     independence,
+    weight_errors,
     weight_interval,
 )
-from inference.identifiability.report import plain_values
-from inference.identifiability.weight_information import weight_errors
+from inference.identifiability.of_fit import IdentifiabilityText, report_of
+from inference.identifiability.verdicts import plain_values
+from inference.structures.classifiers.structure import ClassifierStructure
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_number, check_size
 
 MOST_LINES = 12
 SUM_TOLERANCE = 1e-4
-NOISE_OF_NETWORKS = (
-    50.0  # over N: the scaled eigenvalue that a network may show of a variate that says nothing
-)
+# over N: the scaled eigenvalue that a network may show of a variate that says nothing
+NOISE_OF_NETWORKS = 50.0
 WANTED = 0.01  # standard error of a weight that is called good
 
 
 @shows_briefly
 @dataclass(frozen=True)
 class ClassifierIdentifiability:
-    """What a fit's classifiers say of its uniqueness.
+    """Uniqueness of a fit of independent classifiers.
 
     Args:
         verdict: "supported", "refuted at this resolution", or "open".
@@ -78,7 +80,7 @@ class ClassifierIdentifiability:
             that assumes nothing of the densities could know the weights from so many rows, (C,);
             else None.
         possible_weights: for two variates and two components the interval of component 0's weight
-            that has the same law; else None.
+            that has the same distribution; else None.
     """
 
     verdict: Literal["supported", "refuted at this resolution", "open"]
@@ -101,19 +103,51 @@ class ClassifierIdentifiability:
         return tuple(check for check in self.checks if check.verdict == "disagrees")
 
     def sentences(self) -> list[str]:
-        """What it means for the fit, the verdict first."""
-        return _sentences(self)
+        """Sentences for the user, the verdict first."""
+        num = f"{self.num_rows:,}"
+        if len(self.weights) == 1:
+            return [
+                "One component: there is nothing to tell apart, and the fit is the product of the"
+                " margins."
+            ]
+        if self.independence:
+            sentences = [*_linear_independence(self, num), *_least_errors(self, num)]
+            alone = (
+                "The noise of one fit's networks can pass for a difference between densities, and"
+                " its own error is not in the bounds"
+            )
+        else:
+            sentences = _two_variates(self, num)
+            alone = (
+                "One fit chose the surest rows and judged them too, and its own error is not in the"
+                " bounds"
+            )
+        if self.num_members == 1:
+            sentences.append(f"{alone}: an ensemble of refits says more.")
+        if self.contradicted:
+            worst = max(self.contradicted, key=lambda check: check.lower / check.allowed)
+            t, u = (self.variate_names[v] for v in worst.variates)
+            sentences.append(
+                f"But the classifiers are surer than the data allow: {worst.rows:,} rows are called"
+                f" component {worst.components[0]} by variate {t} and component"
+                f" {worst.components[1]} by variate {u}, both with at least {1 - self.delta:.0%};"
+                f" at least {worst.lower:.2f} times the number that chance would give, where"
+                f" {worst.allowed:.2f} times is the most that such sure classifiers could show."
+                " Take their certainty for an artefact of the networks, or the variates for"
+                " dependent inside components."
+            )
+        return sentences
 
     def text(self) -> str:
-        """The report in words."""
+        """Report in words."""
         lines = [" ".join(self.sentences())]
         for record in [*self.purity, *self.pairs][:MOST_LINES]:
             lines.append("  " + _purity_line(record, self.variate_names))
-        for own in self.independence[:MOST_LINES]:
-            lines.append(
-                f"  variate {self.variate_names[own.variate]}: densities {own.verdict}; smallest"
-                f" scaled eigenvalue {own.smallest:.3g} (bounds {own.lower:.3g}, {own.upper:.3g})"
-            )
+        lines += [
+            f"  variate {self.variate_names[span.variate]}: densities {span.verdict}; smallest"
+            f" scaled eigenvalue {span.smallest:.3g} (bounds {span.lower:.3g}, {span.upper:.3g})"
+            for span in self.independence[:MOST_LINES]
+        ]
         left = len(self.purity) + len(self.pairs) + len(self.independence) - MOST_LINES
         if left > 0:
             lines.append(f"  and {left} more in to_dict()")
@@ -135,8 +169,7 @@ def check_classifiers(
     tolerance: float = 1e-3,
     seed: int = 0,
 ) -> ClassifierIdentifiability:
-    r"""Judge theorems 1 and 2 (two variates) or linear independence (three and more) from
-    classifier values.
+    r"""Judge theorems 1 and 2, or linear independence from three variates on.
 
     Args:
         alphas: one array a variate, (N, C): :math:`P(\text{component} \mid x_v)` of every row; or
@@ -161,11 +194,8 @@ def check_classifiers(
     check_number(owner, "level", level, "lie in (0.5, 1)", above=0.5, below=1)
     check_number(owner, "tolerance", tolerance, "lie in [0, 1)", least=0, below=1)
     check_size(owner, "seed", seed, 0)
-    names = (
-        tuple(str(v + 1) for v in range(len(members)))
-        if variate_names is None
-        else tuple(str(name) for name in variate_names)
-    )
+    numbers = range(1, len(members) + 1)
+    names = tuple(map(str, numbers if variate_names is None else variate_names))
     if len(names) != len(members):
         raise ValueError(f"{owner}: {len(members)} variate_names were expected, got {len(names)}")
     num_members, num_rows, size = members[0].shape
@@ -178,20 +208,14 @@ def check_classifiers(
     if size > 1 and len(members) == 2:
         for v, own in enumerate(members):
             purity += [certainty(own, v, i, None, delta, level) for i in range(size)]
-            if size > 2:
-                pairs += [
-                    certainty(own, v, i, j, delta, level)
-                    for i in range(size)
-                    for j in range(size)
-                    if i != j
-                ]
+            others = itertools.permutations(range(size), 2) if size > 2 else ()
+            pairs += [certainty(own, v, i, j, delta, level) for i, j in others]
         if size == 2:
             suprema = np.array([record.best_lower for record in purity]).reshape(2, 2)
             interval = weight_interval(weights, np.maximum(suprema, 1e-12))
     elif size > 1:
-        floor = (
-            max(tolerance, NOISE_OF_NETWORKS / num_rows) if num_members == 1 else tolerance
-        )  # several members judge each other without it
+        # several members judge each other without it
+        floor = max(tolerance, NOISE_OF_NETWORKS / num_rows) if num_members == 1 else tolerance
         spans = [independence(own, v, floor, level, seed) for v, own in enumerate(members)]
         least_errors = tuple(float(error) for error in weight_errors(means, weights, seed))
     checks, shares = cross_checks(means, weights, delta, level) if size > 1 else ([], [])
@@ -242,11 +266,8 @@ def _checked(owner: str, alphas: Sequence[np.ndarray]) -> list[np.ndarray]:
             raise ValueError(
                 f"{owner}: variate {v} must have shape {shape} as the first, got {own.shape}"
             )
-        if not (
-            np.isfinite(own).all()
-            and (own >= 0).all()
-            and np.abs(own.sum(-1) - 1).max() < SUM_TOLERANCE
-        ):
+        is_valid = np.isfinite(own).all() and (own >= 0).all()
+        if not is_valid or np.abs(own.sum(-1) - 1).max() >= SUM_TOLERANCE:
             raise ValueError(
                 f"{owner}: variate {v}: chances that sum to 1 over components were expected"
             )
@@ -256,41 +277,6 @@ def _checked(owner: str, alphas: Sequence[np.ndarray]) -> list[np.ndarray]:
 # ---------------------------------------------------------------- words
 
 
-def _sentences(report: ClassifierIdentifiability) -> list[str]:
-    size, num = len(report.weights), f"{report.num_rows:,}"
-    if size == 1:
-        return [
-            "One component: there is nothing to tell apart, and the fit is the product of the"
-            " margins."
-        ]
-    if report.independence:
-        out = _many_variates(report, num)
-        alone = (
-            "The noise of one fit's networks can pass for a difference between densities, and its"
-            " own error is not in the bounds"
-        )
-    else:
-        out = _two_variates(report, num)
-        alone = (
-            "One fit chose the surest rows and judged them too, and its own error is not in the"
-            " bounds"
-        )
-    if report.num_members == 1:
-        out.append(f"{alone}: an ensemble of refits says more.")
-    if report.contradicted:
-        worst = max(report.contradicted, key=lambda check: check.lower / check.allowed)
-        t, u = (report.variate_names[v] for v in worst.variates)
-        out.append(
-            f"But the classifiers are surer than the data allow: {worst.rows:,} rows are called"
-            f" component {worst.components[0]} by variate {t} and component {worst.components[1]}"
-            f" by variate {u}, both with at least {1 - report.delta:.0%}; at least"
-            f" {worst.lower:.2f} times the number that chance would give, where {worst.allowed:.2f}"
-            " times is the most that such sure classifiers could show. Take their certainty for an"
-            " artefact of the networks, or the variates for dependent inside components."
-        )
-    return out
-
-
 def _two_variates(report: ClassifierIdentifiability, num: str) -> list[str]:
     size, sure = len(report.weights), f"{1 - report.delta:.0%}"
     names, out = report.variate_names, []
@@ -298,7 +284,7 @@ def _two_variates(report: ClassifierIdentifiability, num: str) -> list[str]:
         out.append(
             f"Supported: each of the {size} components has values of both variates at which it is"
             f" all but certain (at least {sure}), so no other mixture of {size} components has the"
-            f" same law, up to the order of components and as far as {num} rows can tell"
+            f" same distribution, up to the order of components and as far as {num} rows can tell"
             " (theorem 2)."
         )
     elif report.verdict == "refuted at this resolution":
@@ -331,9 +317,9 @@ def _two_variates(report: ClassifierIdentifiability, num: str) -> list[str]:
             else f"a chance of {least.mean:.3f} where it is surest"
         )
         out.append(
-            "Open: nothing shows that other mixtures have the same law, and nothing excludes them."
-            " Certainty of every component in both variates would do (theorem 2); component"
-            f" {least.component} in variate {names[least.variate]} has {few}."
+            "Open: nothing shows that other mixtures have the same distribution, and nothing"
+            " excludes them. Certainty of every component in both variates would do (theorem 2);"
+            f" component {least.component} in variate {names[least.variate]} has {few}."
         )
     if report.possible_weights is not None:
         low, high = report.possible_weights
@@ -351,12 +337,7 @@ def _two_variates(report: ClassifierIdentifiability, num: str) -> list[str]:
     return out
 
 
-def _many_variates(report: ClassifierIdentifiability, num: str) -> list[str]:
-    return [*_linear_independence(report, num), *_least_errors(report, num)]
-
-
 def _least_errors(report: ClassifierIdentifiability, num: str) -> list[str]:
-    """How well the weights can be known at all, and how many rows would make that better."""
     errors = report.weight_errors or ()
     if not errors or not all(math.isfinite(error) for error in errors):
         return []
@@ -369,7 +350,7 @@ def _least_errors(report: ClassifierIdentifiability, num: str) -> list[str]:
         rows = report.num_rows * (largest / WANTED) ** 2
         out += (
             f" It would take some {_rounded(rows):,} rows to bring the largest down to {WANTED:g};"
-            " or assume more, as a Mixture with named laws does."
+            " or assume more, as a Mixture with named distributions does."
         )
     return [out]
 
@@ -389,8 +370,8 @@ def _linear_independence(report: ClassifierIdentifiability, num: str) -> list[st
             (
                 f"Supported: the densities of the {len(report.weights)} components are linearly"
                 f" independent in {count}, and three are enough: no other mixture of as many"
-                f" components has the same law, up to their order (judged from {num} rows). No"
-                " component need be certain anywhere for that."
+                f" components has the same distribution, up to their order (judged from {num}"
+                " rows). No component need be certain anywhere for that."
             ),
             (
                 "How well conditioned that is: of the three clearest variates the weakest is"
@@ -421,3 +402,19 @@ def _purity_line(record: Purity, names: tuple[str, ...]) -> str:
         f"{start}; mean {record.mean:.3f} (bounds {record.lower:.3f}, {record.upper:.3f}) over the"
         f" surest {record.share:.2%}, {record.rows:.0f} rows"
     )
+
+
+@report_of.register
+def _(structure: ClassifierStructure, fit: FitRecord, data: Any) -> IdentifiabilityText | None:
+    """Members of an ensemble, one a half of the rows, judge each other."""
+    from inference.inspection.classifiers import (  # it reads ensembles, which are judged here
+        complete_classifiers,
+        variate_names,
+    )
+
+    if data is None:
+        return None
+    params = (
+        fit.params if fit.draws is None else {name: value[0] for name, value in fit.draws.items()}
+    )
+    return check_classifiers(complete_classifiers(structure, params, data), variate_names(fit))

@@ -1,5 +1,4 @@
-r"""Local identification in numbers, for any model: rank and conditioning of the Fisher information
-at an estimate.
+r"""Local identification: rank and conditioning of the Fisher information at an estimate.
 
 With scores :math:`s(x) = \partial \log p(x; \theta) / \partial \theta` the Fisher information is
 :math:`F = E[s s^\top]`. A direction v with :math:`F v = 0` has :math:`v^\top s(x) = 0` for all x:
@@ -27,9 +26,8 @@ from torch import Tensor
 from ppl_models.parts.repr import counted, shows_briefly
 
 JACOBIAN_ZERO = 1e-8  # singular values, relative to the largest
-SCORE_ZERO = (
-    1e-8  # eigenvalues, relative to the largest: below it, and below the widest gap, is zero
-)
+# eigenvalues, relative to the largest: below it, and below the widest gap, is zero
+SCORE_ZERO = 1e-8
 SCORE_GAP = 1e4  # a gap between consecutive eigenvalues
 SILENT = 1e-12  # a column this small beside the largest carries no information
 SHOWN = 0.1  # entries of a direction worth naming, relative to its largest
@@ -90,7 +88,7 @@ class InformationReport:
 
     @property
     def is_full_rank(self) -> bool:
-        """Whether every direction has information: the parameters are locally identified."""
+        """Full rank of the information: the parameters are locally identified."""
         return self.rank == self.num_parameters
 
     def text(self) -> str:
@@ -100,14 +98,10 @@ class InformationReport:
         )
         if self.is_full_rank:
             lines = [
-                (
-                    "The parameters are locally identified: no small change of them leaves the law"
-                    " of the data as it is."
-                ),
-                (
-                    f"Fisher information: full rank, {self.rank} of {self.num_parameters}"
-                    f" parameters{source}."
-                ),
+                "The parameters are locally identified: no small change of them leaves the"
+                " distribution of the data as it is.",
+                f"Fisher information: full rank, {self.rank} of {self.num_parameters}"
+                f" parameters{source}.",
             ]
         else:
             lines = [
@@ -146,8 +140,7 @@ class InformationReport:
 
 
 def information_from_scores(scores: Tensor, names: Sequence[str]) -> InformationReport:
-    r"""Rank and conditioning from the scores of rows simulated from the fit, :math:`\hat F = S^\top
-    S / M`.
+    r"""Rank and conditioning from scores of simulated rows, :math:`\hat F = S^\top S / M`.
 
     The rank is where the eigenvalues fall by more than 1e4 from one to the next and below 1e-8 of
     the largest; where there is no such gap it is full, and the smallest eigenvalue says how nearly
@@ -173,8 +166,7 @@ def information_from_scores(scores: Tensor, names: Sequence[str]) -> Information
 def information_from_jacobian(
     jacobian: Tensor, names: Sequence[str], probabilities: Tensor | None = None
 ) -> InformationReport:
-    r"""Rank and conditioning from the Jacobian of all cell probabilities, exact where they can be
-    enumerated.
+    r"""Rank and conditioning from the Jacobian of all cell probabilities; exact.
 
     With cells of probability p the information is :math:`F = J^\top \mathrm{diag}(1/p) J`. Singular
     values below 1e-8 of the largest are zero.
@@ -193,10 +185,8 @@ def information_from_jacobian(
     _check("jacobian", jacobian, names)
     rows = jacobian.detach().to(torch.float64)
     if probabilities is not None:
-        if (
-            probabilities.shape != rows.shape[:1]
-            or not (torch.isfinite(probabilities) & (probabilities > 0)).all()
-        ):
+        is_positive = (torch.isfinite(probabilities) & (probabilities > 0)).all()
+        if probabilities.shape != rows.shape[:1] or not is_positive:
             raise ValueError(
                 f"information_from_jacobian: probabilities must be {len(rows)} positive numbers,"
                 f" one a cell, got shape {tuple(probabilities.shape)}"
@@ -224,20 +214,14 @@ def _report(rows: Tensor, names: Sequence[str], num_rows: int | None) -> Informa
     eigenvalues[rank:] = 0.0
     null = vectors[rank:].mT  # (P, P - rank)
     directions = tuple(_direction(0.0, column, scale, names) for column in _sparse_basis(null).mT)
-    weakest = (
-        _direction(float(eigenvalues[rank - 1]), vectors[rank - 1], scale, names) if rank else None
-    )
+    weakest, condition = None, float("inf")
+    if rank:
+        weakest = _direction(float(eigenvalues[rank - 1]), vectors[rank - 1], scale, names)
+    if rank == num_parameters:
+        condition = float(eigenvalues[0] / eigenvalues[-1])
+    involvement, rising = null.square().sum(1), eigenvalues.flip(0)
     return InformationReport(
-        names=tuple(names),
-        rank=rank,
-        eigenvalues=eigenvalues.flip(0),
-        condition_number=(
-            float(eigenvalues[0] / eigenvalues[-1]) if rank == num_parameters else float("inf")
-        ),
-        null_directions=directions,
-        weakest=weakest,
-        involvement=null.square().sum(1),
-        num_rows=num_rows,
+        tuple(names), rank, rising, condition, directions, weakest, involvement, num_rows
     )
 
 
@@ -258,9 +242,7 @@ def _rank(singular: Tensor, is_exact: bool) -> int:
 
 
 def _sparse_basis(null: Tensor) -> Tensor:
-    """Another basis (P, n) of the same space: each column has a parameter of its own, found by
-    pivoting.
-    """
+    """Basis (P, n) of the same space in which each column has a parameter of its own."""
     if null.shape[1] == 0:
         return null
     from scipy.linalg import qr

@@ -1,5 +1,4 @@
-r"""Do categorical answers determine latent classes? The rank at the estimate, and a condition for
-almost all parameters.
+r"""Identifiability of latent classes: the rank at the estimate, and a generic condition.
 
 The probabilities of all cells (patterns of answers) are functions of the free parameters; at an
 estimate these are locally determined if and only if their derivatives have full rank. As many cells
@@ -25,11 +24,14 @@ from typing import Any
 
 import torch
 
+from inference.base.structure import Structure
 from inference.fitting.names import dims_of, labels_of
 from inference.fitting.posterior import log_likelihood_rows
 from inference.fitting.record import FitRecord
 from inference.identifiability.fisher import InformationReport, information_from_jacobian
+from inference.identifiability.of_fit import IdentifiabilityText, report_of
 from inference.identifiability.scores import MOST_PARAMETERS, row_scores
+from inference.structures.mixture.structure import MixtureStructure
 from inference.structures.mixture.tables import most_classes, table_too_small
 from ppl_models.parts.repr import shows_briefly
 
@@ -39,7 +41,7 @@ MOST_CELLS = 4096
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class LatentClassReport:
-    """What is known of the identifiability of latent classes.
+    """Identifiability of latent classes.
 
     Args:
         num_classes: K.
@@ -63,14 +65,12 @@ class LatentClassReport:
 
     @property
     def is_too_small(self) -> bool:
-        """Whether the table of all answers has fewer free shares than the model has free
-        numbers.
-        """
+        """Fewer free shares in the table of answers than free numbers in the model."""
         return self.num_free > self.num_cells - 1
 
     @property
     def rank(self) -> int:
-        """Directions of the parameters that the law of the answers knows."""
+        """Directions of the parameters that the distribution of the answers knows."""
         return self.information.rank
 
     @property
@@ -80,14 +80,12 @@ class LatentClassReport:
 
     @property
     def is_full_rank(self) -> bool:
-        """Whether the estimate is locally determined."""
+        """Local identification of the estimate."""
         return self.information.is_full_rank
 
     @property
     def verdict(self) -> str:
-        """In a word: "generic" where the condition holds, "local" where only the rank does, and
-        "not identified" where that fails.
-        """
+        """Verdict: "generic" by the condition, "local" by the rank alone, or "not identified"."""
         if not self.is_full_rank:
             return "not identified"
         return "generic" if self.groups else "local"
@@ -104,13 +102,11 @@ class LatentClassReport:
         )
 
     def remedy(self) -> str:
-        """What to do about it."""
-        most = (
-            f" (by that count at most {most_classes(self.sizes)} from these items)"
-            if self.is_too_small
-            else ""
+        """Advice where the classes are not determined."""
+        most = f" (by that count at most {most_classes(self.sizes)} from these items)"
+        return (
+            f"Take fewer classes{most if self.is_too_small else ''}, or more items or categories."
         )
-        return f"Take fewer classes{most}, or more items or categories."
 
     def text(self) -> str:
         """The report in words."""
@@ -142,33 +138,24 @@ class LatentClassReport:
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain JSON values."""
-        groups = None if self.groups is None else [list(group) for group in self.groups]
-        verdict = {
-            "is_full_rank": self.is_full_rank,
-            "why": None if self.is_full_rank else self.why(),
-            "remedy": None if self.is_full_rank else self.remedy(),
-        }
-        counts = {
+        is_full_rank = self.is_full_rank
+        return {
             "num_classes": self.num_classes,
             "num_free": self.num_free,
             "num_cells": self.num_cells,
+            "is_full_rank": is_full_rank,
+            "why": None if is_full_rank else self.why(),
+            "remedy": None if is_full_rank else self.remedy(),
+            "groups": None if self.groups is None else [list(group) for group in self.groups],
+            "information": self.information.to_dict(),
+            "text": self.text(),
         }
-        return (
-            counts
-            | verdict
-            | {
-                "groups": groups,
-                "information": self.information.to_dict(),
-                "text": self.text(),
-            }
-        )
 
 
 def check_latent_classes(
     fit: FitRecord, sizes: Sequence[int], free_tables: bool = True
 ) -> LatentClassReport | None:
-    """The report of a fit of latent classes; None where there are too many cells or parameters to
-    look at all.
+    """Report of a fit of latent classes; None for too many cells or parameters.
 
     Args:
         fit: a point estimate; its items take the codes 0, ..., C_j - 1 and nothing else.
@@ -176,11 +163,8 @@ def check_latent_classes(
         free_tables: whether every class has a table of its own for every item, which the condition
             asks for.
     """
-    if (
-        math.prod(sizes) > MOST_CELLS
-        or sum(value.numel() for value in fit.params.values()) > MOST_PARAMETERS
-        or fit.draws is not None
-    ):
+    size = sum(value.numel() for value in fit.params.values())
+    if math.prod(sizes) > MOST_CELLS or size > MOST_PARAMETERS or fit.draws is not None:
         return None
     cells = torch.tensor(list(itertools.product(*map(range, sizes))), dtype=torch.float64)
     scores, names = row_scores(fit, cells, hold_bounds=True)
@@ -200,32 +184,26 @@ def check_latent_classes(
 
 
 def _named(fit: FitRecord, entry: str) -> str:
-    """An entry such as probabilities[0,3] by the names of its places, such as probabilities[0,
-    smoker=yes].
-    """
+    """Entry by the names of its places: probabilities[0, smoker=yes] for [0,3]."""
     site, _, places = entry.partition("[")
     if not places:
         return entry
-    dims = zip(
-        places.rstrip("]").split(","),
-        dims_of(fit, site, fit.params[site].shape),
-        fit.params[site].shape,
-        strict=True,
-    )
+    shape = fit.params[site].shape
+    dims = zip(places.rstrip("]").split(","), dims_of(fit, site, shape), shape, strict=True)
     labels = [str(labels_of(fit, dim, size)[int(place)]) for place, dim, size in dims]
     return f"{site}[{', '.join(labels)}]"
 
 
 def three_groups(sizes: Sequence[int], num_classes: int) -> tuple[tuple[int, ...], ...]:
-    """Places of the items in three groups for which the condition holds; () where there are none.
+    """Places of the items in three groups for which the condition holds; () for none.
 
     Args:
-        sizes: categories of each item; num_classes: K.
+        sizes: categories of each item.
+        num_classes: K.
     """
     wanted = 2 * num_classes + 2
-    reached: dict[tuple[int, ...], tuple[tuple[int, ...], ...]] = {
-        (1, 1, 1): ((), (), ())
-    }  # products, no larger than K
+    # products, no larger than K
+    reached: dict[tuple[int, ...], tuple[tuple[int, ...], ...]] = {(1, 1, 1): ((), (), ())}
     for j in sorted(range(len(sizes)), key=lambda j: -sizes[j]):
         new = dict(reached)
         for products, groups in reached.items():
@@ -241,3 +219,15 @@ def three_groups(sizes: Sequence[int], num_classes: int) -> tuple[tuple[int, ...
             if sum(products) >= wanted:
                 return tuple(tuple(sorted(group)) for group in groups)
     return ()
+
+
+@report_of.register
+def _(structure: MixtureStructure, fit: FitRecord, data: Any) -> IdentifiabilityText | None:
+    # cells of the answers alone say nothing of how covariates enter
+    sizes = None if structure.regresses else structure.law.answers()
+    found = (
+        None
+        if sizes is None
+        else check_latent_classes(fit, sizes, not structure.threshold_names([""] * len(sizes)))
+    )
+    return found or report_of.dispatch(Structure)(structure, fit, data)

@@ -1,6 +1,4 @@
-"""The identifiability report that belongs to a fit: the theorems of its kind where there are any,
-else the information at the estimate.
-"""
+"""Identifiability report of a fit: theorems of its kind, or the Fisher information."""
 
 from __future__ import annotations
 
@@ -22,41 +20,42 @@ ROWS_EACH = 2  # rows a parameter, below which their scores say nothing of its r
 
 
 class IdentifiabilityText(Protocol):
-    """What every such report can say."""
+    """Protocol of the reports."""
 
-    def text(self) -> str: ...
+    def text(self) -> str:
+        """Report in words."""
+        ...
 
-    def to_dict(self) -> dict[str, Any]: ...
+    def to_dict(self) -> dict[str, Any]:
+        """Report as plain JSON values."""
+        ...
 
 
 def identifiability_of(fit: FitRecord, data: Any = None) -> IdentifiabilityText | None:
-    """What is known of the identifiability of a fit; None where nothing can be said at a reasonable
-    cost.
+    """Report on the identifiability of a fit; None where it would cost too much.
 
     Args:
         fit: of any program.
         data: the data of the fit, whose rows a program without theorems of its own is judged by.
     """
-    load_modules(f"{__package__}.theorems")
+    load_modules(__package__)
     data = as_fitted(fit, data)
     return report_of(fit.structure, fit, data)
 
 
 @singledispatch
 def report_of(structure: Structure, fit: FitRecord, data: Any) -> IdentifiabilityText | None:
-    """Are the parameters locally identified? Rank and conditioning of the Fisher information, from
-    the scores of the rows.
+    """Rank and conditioning of the Fisher information, from the scores of the rows.
 
-    A kind with theorems of its own registers a better answer in a file of
-    :mod:`inference.identifiability.theorems`.
+    A kind with theorems of its own registers a better answer in the file of the theorem, in this
+    folder.
     """
     size = sum(value.numel() for value in fit.params.values())
     if data is None or fit.draws is not None or structure.local_sites or size > MOST_PARAMETERS:
         return None
     tensors = checked(fit.model, data)[0]
-    num_rows = (
-        len(first_tensor(tensors)) if checks_data(fit.model) else fit.num_rows
-    )  # which may be some of the fit's
+    # which may be some of the fit's
+    num_rows = len(first_tensor(tensors)) if checks_data(fit.model) else fit.num_rows
     if num_rows < ROWS_EACH * size or num_rows * size > MOST_WORK:
         return None
     program = Program(fit.model, tensors)
@@ -75,9 +74,10 @@ def report_of(structure: Structure, fit: FitRecord, data: Any) -> Identifiabilit
 
 
 def information_of_law(fit: FitRecord, data: Any) -> InformationReport | None:
-    """Rank and conditioning by the scores of rows drawn from the fit, which differ where those of
-    the data happen to agree (a column that is there twice); None where none can be drawn at a
-    reasonable cost.
+    """Rank and conditioning by the scores of rows drawn from the fit.
+
+    They differ where those of the data happen to agree (a column that is there twice). None where
+    no rows can be drawn at a reasonable cost.
     """
     try:
         scores, names = row_scores(fit, rows_like(fit, data), hold_bounds=True)

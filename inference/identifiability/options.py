@@ -1,11 +1,11 @@
-"""Do three successive steps determine an options HMM? Decided at given parameters, by recovering
-them.
+"""Identifiability of an options HMM by three steps, decided by recovering its parameters.
 
-The exact law of three steps at the parameters goes into the method of moments
+The exact distribution of three steps at the parameters goes into the method of moments
 (:mod:`inference.structures.options.moments`). If the parameters come out, up to the names of the
-options, then no other parameters near or far, for which the method is defined, have the same law:
-it identifies them. If the method is not defined there, the condition that failed is named. The
-condition suffices and is not needed: longer windows may tell apart what three steps do not.
+options, then no other parameters near or far, for which the method is defined, have the same
+distribution: it identifies them. If the method is not defined there, the condition that failed is
+named. The condition suffices and is not needed: longer windows may tell apart what three steps do
+not.
 """
 
 from __future__ import annotations
@@ -18,19 +18,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from inference.fitting.columns import checked_as_fitted
+from inference.fitting.record import FitRecord
+from inference.identifiability.of_fit import IdentifiabilityText, report_of
+from inference.programs.tables import first_tensor
 from inference.structures.options.align import align_options, policy_error
-from inference.structures.options.moment_counts import OptionMoments
-from inference.structures.options.moments import MomentDiagnostics, state_by_state
+from inference.structures.options.moments import MomentDiagnostics, OptionMoments, state_by_state
+from inference.structures.options.structure import OptionsStructure
 from ppl_models.descriptions.options import ChainDescription, with_high
 
 RARE = 1e-3  # transitions rarer than this count as impossible: priors make them out of nothing
 RECOVERED = 1e-5
-MOST_NUMBERS = 2**25  # of the law of three steps, a quarter of a GiB
+MOST_NUMBERS = 2**25  # of the distribution of three steps, a quarter of a GiB
 
 
 @dataclass(frozen=True, eq=False)
 class OptionIdentifiability:
-    """Whether three steps determine the parameters.
+    """Identifiability of the parameters by three steps.
 
     Args:
         identified: whether the parameters were recovered from their own exact moments.
@@ -54,39 +58,36 @@ class OptionIdentifiability:
             return "identified"
         state = int(np.nanargmin(numbers.singular_pairs))
         return (
-            "identified by the law of three successive steps, up to the names of the options"
-            f" (shown at these estimates; recovered with error {self.error:.1e}). Weakest: state"
-            f" {state}, where past and action are tied by a singular value of"
+            "identified by the distribution of three successive steps, up to the names of the"
+            f" options (shown at these estimates; recovered with error {self.error:.1e}). Weakest:"
+            f" state {state}, where past and action are tied by a singular value of"
             f" {numbers.singular_pairs[state]:.2g}; options differ by at least"
             f" {numbers.smallest_gap:.2g} in their actions"
         )
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        weakest = (
-            None if self.diagnostics is None else float(np.nanmin(self.diagnostics.singular_pairs))
-        )
-        error = None if np.isnan(self.error) else self.error
+        numbers = self.diagnostics
         return {
             "identified": self.identified,
             "reason": self.reason,
-            "error": error,
-            "weakest_singular_value": weakest,
+            "error": None if np.isnan(self.error) else self.error,
+            "weakest_singular_value": numbers and float(np.nanmin(numbers.singular_pairs)),
         }
 
 
 def exact_moments(params: Mapping[str, Tensor], chain: ChainDescription) -> OptionMoments:
-    """The law of three successive steps, after the chain has run for long from its initial law.
+    """Distribution of three successive steps, after the chain has run for long.
 
     Raises:
-        ValueError: for a law of more numbers than are looked at, A^2 S^3 of them.
+        ValueError: for a distribution of more numbers than are looked at, A^2 S^3 of them.
     """
     size = chain.num_actions**2 * chain.num_states**3
     if size > MOST_NUMBERS:
         raise ValueError(
-            f"this was not looked at: the law of three steps of {chain.num_states} states and"
-            f" {chain.num_actions} actions has {size:,} numbers ({size * 8 / 2**30:.1f} GiB), more"
-            f" than {MOST_NUMBERS:,}; code fewer states to have it decided"
+            f"this was not looked at: the distribution of three steps of {chain.num_states} states"
+            f" and {chain.num_actions} actions has {size:,} numbers ({size * 8 / 2**30:.1f} GiB),"
+            f" more than {MOST_NUMBERS:,}; code fewer states to have it decided"
         )
     params = with_high(chain, params)
     names = (chain.initial, chain.low, chain.high, chain.environment)
@@ -97,13 +98,12 @@ def exact_moments(params: Mapping[str, Tensor], chain: ChainDescription) -> Opti
     environment = environment / environment.sum(-1, keepdims=True)
     law = initial
     average = np.zeros_like(initial)
-    num_rounds = 64  # an average over time: it settles where the law itself goes round in circles
+    num_rounds = 64  # an average over time: the distribution itself may go round in circles
     for _ in range(num_rounds):
         average += law / num_rounds
         law = np.einsum("so,soa,ast,top->tp", law, low, environment, high, optimize=True)
-    middle = np.einsum(
-        "xo,xob,bxs,sop->sxp", average, low, environment, high, optimize=True
-    )  # (middle, past, option)
+    # (middle, past, option)
+    middle = np.einsum("xo,xob,bxs,sop->sxp", average, low, environment, high, optimize=True)
     ahead = np.einsum("tpq,tqc->tpc", high, low)  # (next, option, next action)
     windows = np.einsum("sxp,spa,ast,tpc->asxtc", middle, low, environment, ahead, optimize=True)
     return OptionMoments(windows, environment, 10**9)
@@ -123,22 +123,25 @@ def check_options(params: Mapping[str, Tensor], chain: ChainDescription) -> Opti
         reason = str(refusal).removeprefix("moments: ").split(": start at random instead")[0]
         return OptionIdentifiability(False, reason, float("nan"), None)
     seen = torch.from_numpy(~np.isnan(found.diagnostics.singular_pairs))
-    recovered = {
-        **params,
-        chain.low: torch.from_numpy(found.low),
-        chain.high: torch.from_numpy(found.high),
-    }
-    for name in (chain.low, chain.high):  # a state that is never visited has no estimate
+    recovered = dict(params)
+    # a state that is never visited has no estimate
+    for name, value in ((chain.low, found.low), (chain.high, found.high)):
         own = params[name].detach().cpu().double()
-        recovered[name] = torch.where(seen[:, None, None], recovered[name], own)
+        recovered[name] = torch.where(seen[:, None, None], torch.from_numpy(value), own)
     error = policy_error(align_options(recovered, params, chain).params, params, chain)
-    identified = error < RECOVERED
     reason = (
-        ""
-        if identified
-        else (
-            f"the moments give other parameters, at a distance of {error:.2g}: options nearly alike"
-            " in a state"
-        )
+        f"the moments give other parameters, at a distance of {error:.2g}: options nearly alike in"
+        " a state"
     )
-    return OptionIdentifiability(identified, reason, error, found.diagnostics)
+    identified = error < RECOVERED
+    return OptionIdentifiability(identified, "" if identified else reason, error, found.diagnostics)
+
+
+STEPS = 3  # in succession, whose distribution the argument is about
+
+
+@report_of.register
+def _(structure: OptionsStructure, fit: FitRecord, data: Any) -> IdentifiabilityText:
+    if data is not None and first_tensor(checked_as_fitted(fit, data)[0]).shape[1] < STEPS:
+        return OptionIdentifiability(False, f"no sequence has {STEPS} steps", float("nan"), None)
+    return check_options(fit.params, structure.about)

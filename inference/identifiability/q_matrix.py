@@ -1,5 +1,4 @@
-r"""Is a latent attribute model identified? What a Q-matrix says of it, naming the items that prove
-it and the attributes that break it.
+"""Identifiability of a latent attribute model from its Q-matrix, with proofs and defects.
 
 An item is *pure* if it asks for one attribute alone; it is then the same under every rule. A pure
 item of k tells apart who has k and who has not, whatever else they have, and so does an item that
@@ -11,8 +10,9 @@ item of a and b is a pure one of b). Up to the names of the attributes:
   pure item of each is taken away (B), and every attribute is asked for by three items (C). For 0/1
   items the three are also necessary.
 * **any rules**: *strict* if every attribute has two pure items, and the other items tell any two
-  profiles apart. The two blocks of K items have linearly independent laws, and no two columns of
-  the rest are equal: J. B. Kruskal's theorem, to which the rules of the rest do not matter.
+  profiles apart. The two blocks of K items have linearly independent distributions, and no two
+  columns of the rest are equal: J. B. Kruskal's theorem, to which the rules of the rest do not
+  matter.
 * **additive and saturated items**: *generic* (outside a set of parameters of measure zero) if there
   are two disjoint blocks of K items, each with an item for every attribute (a matching), and the
   rest asks for every attribute. Beside items of other rules, the blocks are made of additive,
@@ -21,15 +21,16 @@ item of a and b is a pure one of b). Up to the names of the attributes:
   negative binomial items hold one pure item of every attribute. Mixtures of products of these
   families determine their components and weights, and one pure item an attribute says which
   component is which.
-* *not identified*, if two profiles that there are have the same law in every item whatever the
+* *not identified*, if two profiles that there are have the same distribution in every item whatever
+the
   parameters (Q is not *complete*); for 0/1 items also if an attribute is asked for by one item
   alone, or there are more parameters than patterns of answers. All this where each profile has a
   probability of its own.
 * else *not established*. That is no proof that it is not identified.
 
 All of this supposes that every profile has a positive probability, and that every attribute matters
-to its items. What fewer profiles, or a law with fewer parameters, can do without is not decided
-here: for those the conditions are sufficient, and no more.
+to its items. What fewer profiles, or a distribution with fewer parameters, can do without is not
+decided here: for those the conditions are sufficient, and no more.
 
 Source: Y. Gu and G. Xu (2019), doi:10.1007/s11336-018-9619-8, and (2021),
 doi:10.5705/ss.202018.0410 (conjunctive items, necessity; two blocks; matchings); S. Lee and Y. Gu
@@ -42,12 +43,13 @@ profiles that there are not, and the consequence of Teicher's theorem are ours.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from inference.identifiability.coverage import cover
+from inference.identifiability.conditions import configurations, cover
+from inference.identifiability.verdicts import join, plain_values, some
 
 ItemKind = Literal["pure", "conjunctive", "disjunctive", "additive", "general"]
 KINDS: dict[str, ItemKind] = {
@@ -61,20 +63,51 @@ KINDS: dict[str, ItemKind] = {
 }
 VERDICTS = ("not identified", "not established", "generic", "strict")  # weakest first
 MEANING = {
-    "strict": "the law of the items determines every parameter",
+    "strict": "the distribution of the items determines every parameter",
     "generic": (
-        "the law of the items determines every parameter, outside a set of parameter values of"
-        " measure zero"
+        "the distribution of the items determines every parameter, outside a set of parameter"
+        " values of measure zero"
     ),
     "not established": (
         "no known sufficient condition holds; that is no proof that the parameters are not"
         " determined"
     ),
     "not identified": (
-        "different parameters have the same law of the items, and no number of rows tells them"
-        " apart"
+        "different parameters have the same distribution of the items, and no number of rows tells"
+        " them apart"
     ),
 }
+GROUNDS = {
+    "conjunctive": (
+        "A pure item for each attribute, different columns of Q once these are taken away, and"
+        " three items for each attribute: Gu and Xu's conditions."
+    ),
+    "continuous": (
+        "One pure item with a continuous response or a count for each attribute: mixtures of such"
+        " items determine their parts (Teicher)."
+    ),
+    "matchings": (
+        "Two disjoint blocks with an item for each attribute, and the rest tells almost surely any"
+        " two profiles apart (matchings)."
+    ),
+}
+NOT_FREE = (
+    " The distribution of the attributes has fewer parameters than the table of profiles that this"
+    " speaks of; whether the table determines them is another question."
+)
+NECESSARY = (
+    "For right-wrong items of this rule the conditions are necessary: some parameter values are not"
+    " determined. Whether almost all others are is not decided here; the information of the data at"
+    " the estimate says whether yours are, locally."
+)
+FEWER_PROFILES = (
+    "A hierarchy leaves fewer profiles, and may need fewer items than these conditions ask for;"
+    " that is not decided here."
+)
+FEWER_PARAMETERS = (
+    "The distribution of the attributes has fewer parameters than a table of profiles, and may make"
+    " up for missing items; that is not decided here."
+)
 MAX_LISTED = 14  # attributes whose profiles are listed
 MAX_PAIRS = 1024  # profiles whose pairs are looked at
 NUM_CHOICES = 40  # of two blocks, where other rules stand beside
@@ -84,7 +117,7 @@ MOST_NAMES = 6
 
 @dataclass(frozen=True)
 class QMatrixReport:
-    """What a Q-matrix says of the identifiability of its model; items and attributes by number.
+    """Identifiability of a model by its Q-matrix; items and attributes by number.
 
     Args:
         verdict: "strict", "generic", "not established" or "not identified".
@@ -97,7 +130,8 @@ class QMatrixReport:
             each; None where there are too many profiles to list. Q is complete where there are
             none.
         reasons: what breaks a better verdict, one sentence a piece.
-        item_names, attribute_names: J and K names.
+        item_names: J names.
+        attribute_names: K names.
     """
 
     verdict: str
@@ -113,7 +147,7 @@ class QMatrixReport:
 
     @property
     def is_complete(self) -> bool | None:
-        """Whether Q tells every two profiles apart; None where there are too many to list."""
+        """Completeness of Q: any two profiles differ; None where there are too many to list."""
         return None if self.alike is None else not self.alike
 
     def text(self) -> str:
@@ -122,49 +156,37 @@ class QMatrixReport:
         for name, block in (("first", self.first), ("second", self.second)):
             if block:
                 pairs = [
-                    f"{self.item_names[j]} for {self.attribute_names[k]}"
-                    for k, j in enumerate(block)
+                    f"{self.item_names[j]} for {attribute}"
+                    for j, attribute in zip(block, self.attribute_names, strict=True)
                 ]
-                lines.append(f"Items of the {name} block: {', '.join(_some(pairs, 16))}.")
+                lines.append(f"Items of the {name} block: {', '.join(some(pairs, 16))}.")
         if self.first and self.verdict in VERDICTS[2:]:
             rest = [
                 self.item_names[j]
                 for j in range(len(self.kinds))
                 if j not in {*self.first, *self.second}
             ]
-            lines.append(f"The rest: {', '.join(_some(rest, 16)) or 'none'}.")
+            lines.append(f"The rest: {', '.join(some(rest, 16)) or 'none'}.")
         if self.alike:
             lines.append(
                 "The Q-matrix is not complete. No item tells these profiles apart, whatever the"
                 " parameters:"
             )
             groups = [
-                " = ".join(_some([_profile(own, self.attribute_names) for own in group]))
+                " = ".join(some([_profile(own, self.attribute_names) for own in group], MOST_NAMES))
                 for group in self.alike
             ]
-            lines += [f"  {group}" for group in _some(groups)]
+            lines += [f"  {group}" for group in some(groups, MOST_NAMES)]
         elif self.alike is not None:
             lines.append("The Q-matrix is complete: any two profiles differ in some item.")
         return "\n".join([*lines, *self.reasons])
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain JSON values."""
-        return {
-            "verdict": self.verdict,
-            "ground": self.ground,
-            "q_matrix": [list(row) for row in self.q_matrix],
-            "kinds": list(self.kinds),
-            "first": list(self.first),
-            "second": list(self.second),
-            "complete": self.is_complete,
-            "alike": (
-                None
-                if self.alike is None
-                else [[list(own) for own in group] for group in self.alike]
-            ),
-            "reasons": list(self.reasons),
-            "text": self.text(),
-        }
+        record = asdict(self) | {"complete": self.is_complete, "text": self.text()}
+        del record["item_names"], record["attribute_names"]
+        plain: dict[str, Any] = plain_values(record)
+        return plain
 
 
 def check_q_matrix(
@@ -174,10 +196,11 @@ def check_q_matrix(
     item_names: Sequence[str] | None = None,
     attribute_names: Sequence[str] | None = None,
 ) -> QMatrixReport:
-    r"""What a Q-matrix alone says of identifiability, before any fit, where each of the :math:`2^K`
-    profiles has a probability of its own.
+    """Decide identifiability from a Q-matrix alone, before any fit.
 
-    For a model (with its law of the attributes and its responses) or a fit of one:
+    Each of the :math:`2^K` profiles has a probability of its own.
+
+    For a model (with its distribution of the attributes and its responses) or a fit of one:
     :func:`check_identifiability`.
 
     Args:
@@ -187,8 +210,8 @@ def check_q_matrix(
             ``"dina"``, ``"dino"``, ``"gdm"``, ``"saturated"``.
         binary: whether items are right or wrong, all alike or one for each; False for Normal,
             LogNormal and Poisson items.
-        item_names, attribute_names: J and K names; None for those of a data frame, else ``item 0``,
-            ... and ``attribute 0``, ...
+        item_names: J names; None for those of a data frame, else ``item 0``, ...
+        attribute_names: K names; likewise.
 
     Raises:
         ValueError: for a Q-matrix that is not a table of 0 and 1 or has an empty row or column, a
@@ -261,7 +284,8 @@ def judge(
         profiles: those that there are, (C, K) of 0 and 1; None for all.
         free: whether each has a probability of its own.
         predictors: (C, J) at an estimate; None to judge for all values.
-        item_names, attribute_names: J and K names.
+        item_names: J names.
+        attribute_names: K names.
         several: bool (J,), items of more than two categories. What is enough for right-wrong items
             is enough for them, for each of their splits in two is such an item; what right-wrong
             items need, they may do without.
@@ -270,7 +294,7 @@ def judge(
     coarse = binary if several is None else binary & ~several
     full = profiles is None
     if profiles is None and size <= MAX_LISTED:
-        profiles = (np.arange(2**size)[:, None] >> np.arange(size - 1, -1, -1)) & 1
+        profiles = configurations(size)
     pure = _pure_items(graph, kinds, profiles)
     alike = (
         None
@@ -285,75 +309,54 @@ def judge(
         second: Sequence[int] = (),
         reasons: Sequence[str] = (),
     ) -> QMatrixReport:
-        matrix = tuple(tuple(int(v) for v in row) for row in graph)
-        blocks = tuple(int(j) for j in first), tuple(int(j) for j in second)
         return QMatrixReport(
             verdict,
             ground,
-            matrix,
+            tuple(map(tuple, graph.astype(int).tolist())),
             tuple(kinds),
-            *blocks,
+            tuple(map(int, first)),
+            tuple(map(int, second)),
             alike,
             tuple(reasons),
             item_names,
             attribute_names,
         )
 
-    table = (
-        ""
-        if free
-        else (
-            " The law of the attributes has fewer parameters than the table of profiles that this"
-            " speaks of; whether the table determines them is another question."
-        )
-    )
     against = _against(
         graph, coarse, kinds, pure, profiles, alike, free, full, item_names, attribute_names
     )
     if against:
         return said(
-            "not identified", "Every law of the items has many sets of parameters.", reasons=against
+            "not identified",
+            "Every distribution of the items has many sets of parameters.",
+            reasons=against,
         )
-    of_one_rule = {kind for kind in kinds if kind != "pure"}
-    first = [own[0] for own in pure if own]
-    if full and len(of_one_rule) <= 1 and of_one_rule <= {"conjunctive", "disjunctive"}:
+    table = "" if free else NOT_FREE
+    rules = {kind for kind in kinds if kind != "pure"}
+    is_gate = rules <= {"conjunctive", "disjunctive"}
+    broken = []
+    if full and len(rules) <= 1 and is_gate:
         broken = _conjunctive(graph, pure, attribute_names)
         if not broken:
-            ground = (
-                "A pure item for each attribute, different columns of Q once these are taken away,"
-                f" and three items for each attribute: Gu and Xu's conditions.{table}"
-            )
-            return said("strict", ground, first)
-    else:
-        broken = []
-    if all(any(not binary[j] for j in own) for own in pure):
-        block = [next(j for j in own if not binary[j]) for own in pure]
-        ground = (
-            "One pure item with a continuous response or a count for each attribute: mixtures of"
-            " such items determine their parts (Teicher)."
-        )
-        return said("strict", ground + table, block)
-    reasons = (
-        [*broken]
-        if broken
-        else [
-            _lacking(attribute_names[k], own, item_names)
-            for k, own in enumerate(pure)
-            if len(own) < 2
-        ]
-    )
+            first = [items[0] for items in pure if items]
+            return said("strict", GROUNDS["conjunctive"] + table, first)
+    continuous = [[j for j in items if not binary[j]] for items in pure]
+    if all(continuous):
+        block = [items[0] for items in continuous]
+        return said("strict", GROUNDS["continuous"] + table, block)
+    reasons = broken or [
+        _lacking(name, items, item_names)
+        for name, items in zip(attribute_names, pure, strict=True)
+        if len(items) < 2
+    ]
     if broken and coarse.all() and free:
-        reasons.append(
-            "For right-wrong items of this rule the conditions are necessary: some parameter values"
-            " are not determined. Whether almost all others are is not decided here; the"
-            " information of the data at the estimate says whether yours are, locally."
-        )
-    if not broken and not reasons:
-        first, second = [own[0] for own in pure], [own[1] for own in pure]
-        rest = ~np.isin(np.arange(num_items), first + second)
+        reasons = [*reasons, NECESSARY]
+    if not reasons:
+        first, second = [items[0] for items in pure], [items[1] for items in pure]
+        rest = np.setdiff1d(np.arange(num_items), first + second)
         apart = _told_apart(
             graph[rest],
-            [k for k, r in zip(kinds, rest, strict=True) if r],
+            [kinds[j] for j in rest],
             profiles,
             None if predictors is None else predictors[:, rest],
         )
@@ -361,27 +364,15 @@ def judge(
             ground = "Two pure items for each attribute, and the rest tells any two profiles apart"
             where = ", at the estimate" if predictors is not None else ""
             return said("strict", f"{ground}{where} (Kruskal).{table}", first, second)
-        reasons.append(f"Each attribute has two pure items, but {apart}.")
-    if not of_one_rule <= {"conjunctive", "disjunctive"} or len(of_one_rule) > 1:
+        reasons = [f"Each attribute has two pure items, but {apart}."]
+    if not is_gate or len(rules) > 1:
         blocks = _generic_blocks(graph, kinds, profiles)
         if blocks is not None:
-            ground = (
-                "Two disjoint blocks with an item for each attribute, and the rest tells almost"
-                " surely any two profiles apart (matchings)."
-            )
-            return said("generic", ground + table, *blocks, reasons=_some(reasons))
-        reasons.append(_no_blocks(graph, kinds, attribute_names))
-    if not full:
-        reasons.append(
-            "A hierarchy leaves fewer profiles, and may need fewer items than these conditions ask"
-            " for; that is not decided here."
-        )
-    if not free:
-        reasons.append(
-            "The law of the attributes has fewer parameters than a table of profiles, and may make"
-            " up for missing items; that is not decided here."
-        )
-    return said("not established", "No sufficient condition holds.", reasons=_some(reasons, 12))
+            shown = some(reasons, MOST_NAMES)
+            return said("generic", GROUNDS["matchings"] + table, *blocks, reasons=shown)
+        reasons = [*reasons, _no_blocks(graph, kinds, attribute_names)]
+    reasons = reasons + [FEWER_PROFILES] * (not full) + [FEWER_PARAMETERS] * (not free)
+    return said("not established", "No sufficient condition holds.", reasons=some(reasons, 12))
 
 
 # ---------------------------------------------------------------- conditions
@@ -413,7 +404,7 @@ def _ideal(row: np.ndarray, kind: ItemKind, profiles: np.ndarray) -> np.ndarray:
 def _signature(
     graph: np.ndarray, kinds: Sequence[ItemKind], profiles: np.ndarray, use: np.ndarray
 ) -> np.ndarray:
-    """What the items can tell of each profile for almost all parameters, (C, S)."""
+    """Distinctions that the items make of each profile for almost all parameters, (C, S)."""
     seen = np.zeros(graph.shape[1], dtype=bool)
     columns = []
     for j in np.flatnonzero(use).tolist():
@@ -421,21 +412,16 @@ def _signature(
             columns.append(_ideal(graph[j], kinds[j], profiles))
         else:
             seen |= graph[j]
-    return (
-        np.column_stack([profiles[:, seen].astype(bool), *columns])
-        if columns or seen.any()
-        else np.zeros((len(profiles), 1), dtype=bool)
-    )
+    if not columns and not seen.any():
+        return np.zeros((len(profiles), 1), dtype=bool)
+    return np.column_stack([profiles[:, seen].astype(bool), *columns])
 
 
 def _alike(profiles: np.ndarray, signature: np.ndarray) -> tuple[tuple[tuple[int, ...], ...], ...]:
     """Groups of profiles with the same signature."""
     _, group, counts = np.unique(signature, axis=0, return_inverse=True, return_counts=True)
-    group = group.ravel()
-    return tuple(
-        tuple(tuple(int(v) for v in own) for own in profiles[group == g])
-        for g in np.flatnonzero(counts > 1)
-    )
+    repeated = np.flatnonzero(counts > 1)
+    return tuple(tuple(map(tuple, profiles[group.ravel() == g].tolist())) for g in repeated)
 
 
 def _against(
@@ -458,14 +444,10 @@ def _against(
     missing = [attribute_names[k] for k, own in enumerate(pure) if not own]
     one_rule = multiple in ({"conjunctive"}, {"disjunctive"})
     if alike or (alike is None and missing and one_rule):
+        add = f"add a pure item for {'it' if len(missing) == 1 else 'each'}."
         out.append(
             "Of profiles that no item tells apart only the sum of the probabilities is determined."
-            + (
-                f" No item asks for {_join(missing)} alone: add a pure item for"
-                f" {'it' if len(missing) == 1 else 'each'}."
-                if missing
-                else ""
-            )
+            + (f" No item asks for {join(missing)} alone: {add}" if missing else "")
         )
     if full:
         for k in np.flatnonzero(graph.sum(0) == 1):
@@ -478,21 +460,27 @@ def _against(
                 )
     if binary.all() and graph.shape[0] < 60:
         num_profiles = 2 ** graph.shape[1] if profiles is None else len(profiles)
-        own = sum(
-            _num_coefficients(row, kind, profiles) for row, kind in zip(graph, kinds, strict=True)
+        num_free = (
+            num_profiles
+            - 1
+            + sum(
+                _num_coefficients(row, kind, profiles)
+                for row, kind in zip(graph, kinds, strict=True)
+            )
         )
         free_shares = 2 ** graph.shape[0] - 1
-        if num_profiles - 1 + own > free_shares:
+        if num_free > free_shares:
             out.append(
-                f"There are {num_profiles - 1 + own:,} parameters, and {graph.shape[0]} right-wrong"
-                f" items have only {free_shares:,} free shares of patterns."
+                f"There are {num_free:,} parameters, and {graph.shape[0]} right-wrong items have"
+                f" only {free_shares:,} free shares of patterns."
             )
     return out
 
 
 def _num_coefficients(row: np.ndarray, kind: ItemKind, profiles: np.ndarray | None) -> int:
-    """Of an item, its intercept among them: a saturated one has one for each profile of its
-    attributes that there is.
+    """Coefficients of an item with its intercept.
+
+    A saturated one has one for each profile of its attributes that there is.
     """
     size = int(row.sum())
     if kind == "additive":
@@ -505,9 +493,9 @@ def _num_coefficients(row: np.ndarray, kind: ItemKind, profiles: np.ndarray | No
 def _conjunctive(
     graph: np.ndarray, pure: Sequence[Sequence[int]], names: tuple[str, ...]
 ) -> list[str]:
-    """What Gu and Xu's conditions lack, one sentence a piece."""
+    """Defects of Gu and Xu's conditions, one sentence each."""
     missing = [names[k] for k, own in enumerate(pure) if not own]
-    out = [f"(A) fails: no item asks for {_join(missing)} alone."] if missing else []
+    out = [f"(A) fails: no item asks for {join(missing)} alone."] if missing else []
     if not missing:
         rest = np.delete(graph, [own[0] for own in pure], axis=0)
         _, group = np.unique(rest, axis=1, return_inverse=True)
@@ -515,11 +503,11 @@ def _conjunctive(
             same = [names[k] for k in np.flatnonzero(group.ravel() == g)]
             if len(same) > 1:
                 out.append(
-                    f"(B) fails: beside one pure item each, {_join(same)} are asked for by the same"
+                    f"(B) fails: beside one pure item each, {join(same)} are asked for by the same"
                     " items."
                 )
     few = [f"{names[k]} ({n})" for k, n in enumerate(graph.sum(0).tolist()) if n < 3]
-    return [*out, f"(C) fails: fewer than three items ask for {_join(few)}."] if few else out
+    return [*out, f"(C) fails: fewer than three items ask for {join(few)}."] if few else out
 
 
 def _told_apart(
@@ -545,9 +533,8 @@ def _told_apart(
         apart = np.zeros((len(profiles), len(profiles)), dtype=bool)
         for row, kind in zip(graph, kinds, strict=True):
             if kind == "additive":
-                apart |= (profiles[:, None, row] != profiles[None, :, row]).sum(
-                    -1
-                ) == 1  # effects of several may cancel
+                # effects of several may cancel
+                apart |= (profiles[:, None, row] != profiles[None, :, row]).sum(-1) == 1
             else:
                 # of a saturated item only that those with all of its attributes differ from the
                 # others
@@ -565,8 +552,9 @@ def _told_apart(
 def _generic_blocks(
     graph: np.ndarray, kinds: Sequence[ItemKind], profiles: np.ndarray | None
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Two blocks of items whose laws are linearly independent for almost all parameters, so that
-    the rest tells profiles apart.
+    """Two blocks of items with generically independent distributions, and a rest.
+
+    The rest tells profiles apart for almost all parameters.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -604,7 +592,7 @@ def _no_blocks(graph: np.ndarray, kinds: Sequence[ItemKind], names: tuple[str, .
         " be found"
     )
     return (
-        f"{start}: fewer than {needed} {which} ask for {_join(few)}."
+        f"{start}: fewer than {needed} {which} ask for {join(few)}."
         if few
         else f"{start}: several attributes share too few items."
     )
@@ -623,17 +611,6 @@ def _lacking(name: str, own: Sequence[int], item_names: tuple[str, ...]) -> str:
 
 def _profile(bits: Sequence[int], names: tuple[str, ...]) -> str:
     return "{" + ", ".join(name for name, bit in zip(names, bits, strict=True) if bit) + "}"
-
-
-def _some(texts: list[str], most: int = MOST_NAMES) -> list[str]:
-    return (
-        texts if len(texts) <= most else [*texts[: most - 1], f"and {len(texts) - most + 1} more"]
-    )
-
-
-def _join(names: Sequence[str]) -> str:
-    shown = _some(list(names), 8)
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
 def _each(owner: str, argument: str, given: Any, kind: type, size: int) -> list[Any]:

@@ -1,6 +1,4 @@
-"""Scores of rows, the derivatives of their log-likelihoods at an estimate: what information and
-standard errors are made of.
-"""
+"""Scores of rows: derivatives of their log-likelihoods at an estimate."""
 
 from __future__ import annotations
 
@@ -17,15 +15,11 @@ from inference.fitting.observed import observed_sites
 from inference.fitting.posterior import simulate_rows
 from inference.fitting.record import FitRecord
 from inference.programs.coordinates import Coordinates
-from inference.programs.curvature import (
-    data_chunks,
-    minus_second_derivatives,
-)
+from inference.programs.curvature import data_chunks, minus_second_derivatives
 from inference.programs.program import Program
 
-MOST_PARAMETERS = (
-    200  # entries up to which derivatives are worked out unasked: one of the likelihood each
-)
+# entries up to which derivatives are worked out unasked: one of the likelihood each
+MOST_PARAMETERS = 200
 MOST_WORK = 2e7  # rows times entries, likewise
 # logarithm of numbers times rows times configurations of latents, up to which standard errors are
 # worked out unasked
@@ -36,8 +30,9 @@ LEAST_ROWS_EACH = 2  # of sequences, for each entry
 
 
 def rows_of_fit(fit: FitRecord, data: Any) -> Any:
-    """The rows of a fit under its columns; rows in blocks as they are, whose sums
-    :func:`programs_of` makes block by block.
+    """Rows of a fit under its columns; rows in blocks as they are.
+
+    :func:`programs_of` makes the sums of blocks block by block.
 
     Raises:
         ValueError: for rows that several processes share, of which each has a part.
@@ -53,9 +48,7 @@ def rows_of_fit(fit: FitRecord, data: Any) -> Any:
 
 
 def programs_of(fit: FitRecord, data: Any) -> Iterator[Program]:
-    """The program on consecutive rows, in double precision; of rows in blocks, one block after the
-    other.
-    """
+    """Program on consecutive rows, in double precision; block by block for rows in blocks."""
     for part in data if isinstance(data, RowBlocks) else [data]:
         yield from data_chunks(fit.model, as_fitted(fit, part))
 
@@ -76,7 +69,7 @@ def row_scores(
 
 
 def scores_along(fit: FitRecord, data: Any, coordinates: Coordinates) -> Tensor:
-    """The same for given coordinates, (N, P)."""
+    """Scores of the rows in given coordinates, (N, P)."""
     parts, free = [], coordinates.vector()
     for program in data_chunks(fit.model, as_fitted(fit, data)):
         scores = derivatives(program, coordinates, free, "scores")[1]
@@ -86,6 +79,7 @@ def scores_along(fit: FitRecord, data: Any, coordinates: Coordinates) -> Tensor:
 
 
 def coordinates_of(fit: FitRecord, data: Any) -> Coordinates:
+    """Free coordinates of a point estimate."""
     if fit.draws is not None:
         raise ValueError(
             "standard_errors: a point estimate was expected, got posterior draws; their spread is"
@@ -98,8 +92,7 @@ def coordinates_of(fit: FitRecord, data: Any) -> Coordinates:
 def derivatives(
     program: Program, coordinates: Coordinates, free: Tensor, kind: str, often: Tensor | None = None
 ) -> tuple[int, Tensor | None, Tensor | None]:
-    """Number of rows, scores (N, P) of each by itself and minus the Hessian (P, P), as far as
-    ``kind`` asks for them.
+    """Number of rows, scores (N, P) and minus the Hessian (P, P), as ``kind`` asks.
 
     ``often`` says how often each row counts in the Hessian, (N,) or more, of which the first N are
     meant; None for once.
@@ -112,9 +105,8 @@ def derivatives(
             raise ValueError("standard_errors: a program with one plate over rows was expected")
         if kind != "hessian":
             weights = torch.ones_like(rows, requires_grad=True)
-            (gradient,) = torch.autograd.grad(
-                rows, free, weights, create_graph=True
-            )  # linear in the weights
+            # linear in the weights
+            (gradient,) = torch.autograd.grad(rows, free, weights, create_graph=True)
             columns = [
                 torch.autograd.grad(entry, weights, retain_graph=True)[0] for entry in gradient
             ]
@@ -142,8 +134,9 @@ def simulated_data(fit: FitRecord, num_rows: int, seed: int, like: Any = None) -
 
 
 def rows_like(fit: FitRecord, data: Any, seed: int = 0) -> Tensor:
-    """Rows drawn from the fit, enough to judge by their scores what its law determines; beside the
-    covariates, and as long, as those of the data where these belong to the rows.
+    """Rows drawn from the fit, enough to judge its distribution by their scores.
+
+    They have the covariates and the length of those of the data where these belong to the rows.
 
     Raises:
         ValueError: as :func:`simulated_data`; for more rows or entries than are worked through
@@ -174,9 +167,7 @@ def rows_like(fit: FitRecord, data: Any, seed: int = 0) -> Tensor:
 
 
 def latent_bits(fit: FitRecord) -> float:
-    """The logarithm of the number of configurations of a row's latents that are summed over, to
-    base 2; chains are summed state by state.
-    """
+    """Logarithm (base 2) of a row's latent configurations; chains sum state by state."""
     if fit.structure.row_columns:
         return 0.0
     return max(

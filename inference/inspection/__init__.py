@@ -1,68 +1,62 @@
-"""What to make of fitted latents: topics, groups, causes, dictionaries, options, hidden states."""
+"""Inspection of fitted latents: topics, classes, causes, dictionaries, options, states."""
 
 from typing import TYPE_CHECKING
 
 from ppl_models.parts.surface import on_first_use as _on_first_use
 
 if TYPE_CHECKING:
-    from inference.inspection.attributes import reversals as reversals
     from inference.inspection.classification import (
         class_accuracy as class_accuracy,
         classify_rows as classify_rows,
     )
-    from inference.inspection.classifier_curves import classifier_curves as classifier_curves
     from inference.inspection.classifier_ensemble import (
         ClassifierEnsemble as ClassifierEnsemble,
         classifier_ensemble as classifier_ensemble,
     )
-    from inference.inspection.classifiers import read_classifiers as read_classifiers
+    from inference.inspection.classifiers import (
+        classifier_curves as classifier_curves,
+        read_classifiers as read_classifiers,
+    )
     from inference.inspection.dictionary import column_recovery as column_recovery
     from inference.inspection.hidden_markov import (
         chain_times as chain_times,
         filter_states as filter_states,
         forecast as forecast,
         pseudo_residuals as pseudo_residuals,
-        sample_states as sample_states,
-        smooth_states as smooth_states,
         viterbi_states as viterbi_states,
     )
     from inference.inspection.item_curves import (
         item_curves as item_curves,
         profile_shares as profile_shares,
     )
-    from inference.inspection.item_fit import item_fit as item_fit
-    from inference.inspection.item_rules import item_rules as item_rules
-    from inference.inspection.limited_information import (
+    from inference.inspection.item_fit import (
+        item_fit as item_fit,
         limited_information_fit as limited_information_fit,
+        local_dependence as local_dependence,
     )
-    from inference.inspection.local_dependence import local_dependence as local_dependence
+    from inference.inspection.item_rules import item_rules as item_rules
     from inference.inspection.noisy_or import (
         filter_latents as filter_latents,
         filter_merge_refit as filter_merge_refit,
         matching_stability as matching_stability,
-        merge_latents as merge_latents,
         recovery as recovery,
         trim as trim,
     )
     from inference.inspection.options import (
         filter_options as filter_options,
-        log_likelihood_parts as log_likelihood_parts,
         predict_actions as predict_actions,
         sample_options as sample_options,
-        smooth_options as smooth_options,
         viterbi_options as viterbi_options,
     )
-    from inference.inspection.q_criteria import (
+    from inference.inspection.q_validation import (
         ItemBIC as ItemBIC,
         LikelihoodRatioSteps as LikelihoodRatioSteps,
+        QChange as QChange,
         QCriterion as QCriterion,
+        QValidation as QValidation,
         VarianceHull as VarianceHull,
         VarianceShare as VarianceShare,
         WaldSteps as WaldSteps,
-    )
-    from inference.inspection.q_validation import (
-        QChange as QChange,
-        QValidation as QValidation,
         validate_q as validate_q,
     )
     from inference.inspection.topics import (
@@ -71,9 +65,7 @@ if TYPE_CHECKING:
         perplexity as perplexity,
         predictive_perplexity as predictive_perplexity,
         representative_words as representative_words,
-        top_words as top_words,
         topic_similarity as topic_similarity,
-        word_probabilities as word_probabilities,
     )
 
 __getattr__, __dir__ = _on_first_use(__name__)

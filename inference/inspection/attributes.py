@@ -1,20 +1,40 @@
-"""What attributes add to the expected responses of items, and items that fall where they should
-rise.
+r"""Expected responses and moments of items given profiles of attributes.
+
+Items are taken on the scale of their statistic T (the answer itself; the logarithm of LogNormal
+items). Given a profile they are independent with
+
+.. math::
+
+    \mu_{\alpha j} = E[T_j \mid \alpha] = A'(\eta_{\alpha j}), \qquad v_{\alpha j} =
+    \mathrm{Var}[T_j \mid \alpha] = A''(\eta_{\alpha j}) / s_j,
+    \qquad \log p(\alpha \mid x) = \log p_\alpha + \sum_j s_j \{ T_j \eta_{\alpha j} -
+    A(\eta_{\alpha j}) \} + \text{const},
+
+the sum over the items that were answered. Counts whose predictor is not the natural parameter
+(negative binomial) have :math:`\mu + \mu^2 / s` for v, and their natural parameter and partition
+for :math:`s \eta` and :math:`s A`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from inference.fitting.columns import checked_as_fitted
 from inference.fitting.names import labels_of
 from inference.fitting.record import FitRecord
+from inference.programs.program import Params
 from inference.structures.layers.attributes import AttributeStructure
+from ppl_models.descriptions.layers import GeneralizedLinearLayer
+from ppl_models.parts.distributions import binary_configurations
+from ppl_models.parts.responses import Bernoulli, NegativeBinomial, ResponseFamily, filled
 
-MAX_ATTRIBUTES = 10  # of one item, for all its profiles
+MOST_ASKED = 10  # of one item, for all its profiles
 SLACK = 1e-9
 
 
@@ -49,8 +69,9 @@ def attribute_model(fit: FitRecord, owner: str) -> AttributeStructure:
 
 
 def moment_model(fit: FitRecord, owner: str) -> AttributeStructure:
-    """As :func:`attribute_model`, for questions about means and variances of items under one law of
-    all rows.
+    """Structure of a fit of attributes for questions about means and variances of items.
+
+    All rows must have one distribution of the attributes.
 
     Raises:
         ValueError: for another model, items that are categories, or attributes that depend on
@@ -64,15 +85,15 @@ def moment_model(fit: FitRecord, owner: str) -> AttributeStructure:
         )
     if structure.covariates is not None:
         raise ValueError(
-            f"{owner}: one law of the attributes for all rows was expected, and here it depends on"
-            f" {', '.join(structure.covariates.names)}"
+            f"{owner}: one distribution of the attributes for all rows was expected, and here it"
+            f" depends on {', '.join(structure.covariates.names)}"
         )
     return structure
 
 
 @dataclass(frozen=True, eq=False)
 class Rise:
-    """What an attribute adds to the expected responses of items that ask for the same attributes.
+    """Rise of expected responses with one attribute, of items that use the same attributes.
 
     Args:
         items: their numbers; attribute: the one that is added; others: the other attributes they
@@ -89,11 +110,11 @@ class Rise:
 
 
 def rises(fit: FitRecord, owner: str) -> Iterator[Rise]:
-    """What each attribute adds to the items that ask for it, whatever they have of the others, at
-    the profiles that the law allows.
+    """Rises of expected responses with each attribute, at the profiles that are allowed.
 
     Args:
-        fit: of a :class:`~ppl_models.LatentAttributeModel`; owner: who asks, for messages.
+        fit: of a :class:`~ppl_models.LatentAttributeModel`.
+        owner: who asks, for messages.
 
     Raises:
         ValueError: for another model, or an item with more than ten attributes.
@@ -107,18 +128,17 @@ def rises(fit: FitRecord, owner: str) -> Iterator[Rise]:
     )  # the penalty's own zeros
     for own in edges.unique(dim=0):
         asked = own.nonzero().ravel().tolist()
-        if len(asked) > MAX_ATTRIBUTES:
+        if len(asked) > MOST_ASKED:
             raise ValueError(
-                f"{owner}: items with at most {MAX_ATTRIBUTES} attributes were expected, got one"
+                f"{owner}: items with at most {MOST_ASKED} attributes were expected, got one"
                 f" with {len(asked)}"
             )
         items = (edges == own).all(-1).nonzero().ravel()
         values = structure.allowed(asked)
         profiles = torch.zeros(len(values), layer.num_parents, dtype=values.dtype)
         profiles[:, asked] = values
-        expected = (
-            structure.expected_responses(fit.params, profiles).detach().cpu()[:, items]
-        )  # (2^a, j)
+        # (2^a, j)
+        expected = structure.expected_responses(fit.params, profiles).detach().cpu()[:, items]
         codes = (2 ** torch.arange(len(asked) - 1, -1, -1)).to(values)
         numbers = values @ codes
         for place, attribute in enumerate(asked):
@@ -133,8 +153,7 @@ def rises(fit: FitRecord, owner: str) -> Iterator[Rise]:
 
 
 def reversals(fit: FitRecord) -> list[Reversal]:
-    """Where an attribute more lowers the expected response of an item that asks for it, the largest
-    falls first.
+    """Items whose expected response falls with an attribute, the largest falls first.
 
     Args:
         fit: of a :class:`~ppl_models.LatentAttributeModel`.
@@ -146,16 +165,186 @@ def reversals(fit: FitRecord) -> list[Reversal]:
     attributes = [str(name) for name in labels_of(fit, "attribute", layer.num_parents)]
     items = [str(name) for name in labels_of(fit, "item", layer.num_items)]
     found = []
-    for one in rises(fit, "reversals"):
-        for c, j in (one.rise < -SLACK).nonzero().tolist():
-            having = tuple(
-                attributes[k]
-                for k, has in zip(one.others, one.having[c].tolist(), strict=True)
-                if has
-            )
-            found.append(
-                Reversal(
-                    items[one.items[j]], attributes[one.attribute], having, -float(one.rise[c, j])
-                )
-            )
+    for step in rises(fit, "reversals"):
+        for c, j in (step.rise < -SLACK).nonzero().tolist():
+            others = zip(step.others, step.having[c].tolist(), strict=True)
+            having = tuple(attributes[k] for k, has in others if has)
+            item, attribute = items[step.items[j]], attributes[step.attribute]
+            found.append(Reversal(item, attribute, having, -float(step.rise[c, j])))
     return sorted(found, key=lambda reversal: -reversal.fall)
+
+
+MAX_ATTRIBUTES = 14  # whose profiles are listed
+
+
+@dataclass(frozen=True, eq=False)
+class AttributeMoments:
+    """Moments of each item given each profile; differentiable in the parameters.
+
+    Args:
+        log_weights: logarithms of the profiles' probabilities, (C,).
+        slopes: s times the natural parameter, (C, J); offsets: s times the log-partition, (C, J):
+            log p(x | profile) is linear in them.
+        mean, variance: of the items' statistics, (C, J).
+    """
+
+    log_weights: Tensor
+    slopes: Tensor
+    offsets: Tensor
+    mean: Tensor
+    variance: Tensor
+
+    def log_joint(self, answers: Answers) -> Tensor:
+        """Log p(row, profile) up to a constant of the row, (N, C)."""
+        return (
+            (answers.statistic * answers.mask) @ self.slopes.mT
+            - answers.mask @ self.offsets.mT
+            + self.log_weights
+        )
+
+    @property
+    def weights(self) -> Tensor:
+        """The profiles' probabilities, (C,)."""
+        return self.log_weights.exp()
+
+    def detached(self) -> AttributeMoments:
+        """Moments without derivatives."""
+        parts = (self.log_weights, self.slopes, self.offsets, self.mean, self.variance)
+        return AttributeMoments(*(part.detach() for part in parts))
+
+    @property
+    def expected(self) -> Tensor:
+        """Means of the statistics over the population, (J,)."""
+        return self.weights @ self.mean
+
+    @property
+    def covariance(self) -> Tensor:
+        """Between the statistics over the population, (J, J)."""
+        centred = self.mean - self.expected
+        return (centred.mT * self.weights) @ centred + torch.diag(self.weights @ self.variance)
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """Rows as these questions need them.
+
+    Args:
+        statistic: T of the answers, (N, J), a valid number where one is missing.
+        mask: 1 where answered, (N, J).
+        items: J names.
+    """
+
+    statistic: Tensor
+    mask: Tensor
+    items: tuple[str, ...]
+
+    @property
+    def complete(self) -> bool:
+        """No answer is missing."""
+        return bool((self.mask == 1).all())
+
+
+def profiles_of(structure: AttributeStructure, owner: str) -> Tensor:
+    """The profiles that the distribution of the attributes allows, (C, K).
+
+    Raises:
+        ValueError: where they are too many to list.
+    """
+    root, size = structure.root, structure.layers[0].num_parents
+    if root.profiles is not None:
+        return root.profiles.double()
+    if size > MAX_ATTRIBUTES:
+        raise ValueError(
+            f"{owner}: it lists the profiles, and those of {size} attributes are too many; at most"
+            f" {MAX_ATTRIBUTES} attributes were expected"
+        )
+    return binary_configurations(size)
+
+
+def moments_of(structure: AttributeStructure, params: Params, profiles: Tensor) -> AttributeMoments:
+    """The moments at some parameters."""
+    layer = structure.layers[0]
+    intercepts, loadings = layer.coefficients(params[layer.intercepts], params[layer.loadings])
+    eta = layer.features(profiles.to(loadings)) @ loadings.mT + intercepts
+    dispersion = None if layer.dispersion is None else params[layer.dispersion]
+    scale = layer.response.scale(dispersion, layer.num_children)
+    scale = torch.ones_like(eta[0]) if scale is None else scale
+    log_weights = structure.root.distribution(params).log_prob(profiles.to(loadings))
+    slopes = layer.response.natural(eta, dispersion) * scale
+    offsets = layer.response.partition(eta, dispersion) * scale
+    variances = []
+    for family, columns, part in layer.response.blocks(layer.num_children):
+        own = None if dispersion is None else dispersion[part]
+        variances.append(_variance(family, eta[:, columns], scale[columns], own))
+    variance = torch.cat(variances, -1)
+    return AttributeMoments(log_weights, slopes, offsets, layer.response.mean(eta), variance)
+
+
+def _variance(
+    family: ResponseFamily, eta: Tensor, scale: Tensor, dispersion: Tensor | None
+) -> Tensor:
+    if isinstance(family, NegativeBinomial):
+        assert dispersion is not None  # it has a size
+        return eta.exp() + (2 * eta).exp() / dispersion
+    return family.curvature(eta) / scale
+
+
+def answers_of(fit: FitRecord, data: Any, owner: str) -> tuple[AttributeStructure, Params, Answers]:
+    """The structure of a fit of attributes, its parameters in double precision, and the rows.
+
+    Raises:
+        ValueError: for another model, items that are categories, covariates, posterior draws, or
+            data that do not fit the model.
+    """
+    structure = moment_model(fit, owner)
+    layer = structure.layers[0]
+    if fit.draws is not None:
+        raise ValueError(
+            f"{owner}: a point estimate was expected, got posterior draws; fit with EM()"
+        )
+    table, _ = checked_as_fitted(fit, data)
+    if table.shape[0] < 2:
+        raise ValueError(f"{owner}: the rows of the fit were expected, got {table.shape[0]}")
+    complete, mask = filled(layer.response, table.double().cpu(), with_mask=True)
+    mask = torch.ones_like(complete) if mask is None else mask
+    names = tuple(str(name) for name in labels_of(fit, "item", layer.num_children))
+    params = {name: value.detach().double().cpu() for name, value in fit.params.items()}
+    return structure, params, Answers(layer.response.statistic(complete), mask, names)
+
+
+def refuse_penalty(layer: GeneralizedLinearLayer, owner: str) -> None:
+    """Refuse loadings that a penalty pulled to zero.
+
+    Raises:
+        ValueError: saying what to do.
+    """
+    if layer.penalty is not None:
+        raise ValueError(
+            f"{owner}: the loadings are penalised, and the statistic asks for maximum"
+            " likelihood; refit fit.model.restricted([Q]) with the Q-matrix that the penalty found"
+        )
+
+
+def all_bernoulli(structure: AttributeStructure) -> bool:
+    """Test for right-wrong items throughout."""
+    layer = structure.layers[0]
+    return all(
+        isinstance(family, Bernoulli) for family, _, _ in layer.response.blocks(layer.num_items)
+    )
+
+
+def holm(p_values: np.ndarray) -> np.ndarray:
+    r"""Adjust p-values by Holm's rule, in their places; NaN stay and are not counted.
+
+    With the m p-values in rising order, :math:`\tilde p_{(i)} = \max_{l \le i} \min\{1, (m - l + 1)
+    p_{(l)}\}`.
+
+    Source: S. Holm (1979), A simple sequentially rejective multiple test procedure, Scandinavian
+    Journal of Statistics 6, 65-70.
+    """
+    out = np.full(p_values.shape, np.nan)
+    known = np.flatnonzero(~np.isnan(p_values))
+    order = known[np.argsort(p_values[known], kind="stable")]
+    steps = (len(order) - np.arange(len(order))) * p_values[order]
+    out[order] = np.minimum(1.0, np.maximum.accumulate(steps))
+    return out

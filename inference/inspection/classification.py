@@ -36,8 +36,8 @@ simulated from :math:`\hat\theta`, with estimates :math:`\hat\theta^b`,
 
 and likewise each entry of the tables of true against classified attributes. The posterior at
 :math:`\hat\theta` takes the place of the profiles that were simulated, whose mean it is, so that
-few data sets do. (Averaging :math:`\varphi` over the normal law of the estimate needs no data sets,
-but mends the second term alone.) ``benchmarks/attributes.py`` measures what is left.
+few data sets do. (Averaging :math:`\varphi` over the normal distribution of the estimate needs no
+data sets, but mends the second term alone.) ``benchmarks/attributes.py`` measures what is left.
 
 Of classes (components of a mixture, states, options) the same is done by :func:`class_accuracy`,
 but for where data are simulated. Few rows make classes of chance that lie far apart, and data
@@ -98,10 +98,7 @@ REPLICATES = 10
 MOST_CELLS = 2**22  # rows times profiles times items, up to which data sets are simulated unasked
 REFIT = EM(tolerance=1e-5, max_iterations=500)
 # data sets at each distance of the classes, where EM takes all as one batch and where it does not
-CLASS_REPLICATES = (
-    8,
-    4,
-)
+CLASS_REPLICATES = (8, 4)
 CLASS_REFIT = EM(tolerance=1e-4, max_iterations=300)
 STARTS = (
     3,
@@ -110,20 +107,15 @@ STARTS = (
 MOST_DISTANCES = 4
 # steps times classes times items, up to which data sets are simulated unasked, as a batch and one
 # by one
-MOST_SIZES = (
-    2**14,
-    2**11,
-)
-ENOUGH_ROWS, ENOUGH_GAIN = (
-    100,
-    5,
-)  # a parameter; nats a parameter: together they leave less than half a per cent to take off
+MOST_SIZES = (2**14, 2**11)
+# rows a parameter, nats a parameter: together they leave less than half a per cent to take off
+ENOUGH_ROWS, ENOUGH_GAIN = 100, 5
 
 
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class Classification:
-    """What the answers of each row say of its attributes.
+    """Classification of rows by their attributes.
 
     Args:
         attributes: K names.
@@ -157,9 +149,7 @@ class Classification:
 
     @property
     def doubtful(self) -> tuple[str, ...]:
-        """The attributes that fewer than four rows in five are expected to be classified rightly
-        on.
-        """
+        """Attributes with an expected accuracy below 0.8."""
         return tuple(
             name
             for name, share in zip(self.attributes, self.attribute_accuracy, strict=True)
@@ -170,8 +160,7 @@ class Classification:
 def classify_rows(
     fit: FitRecord, data: Any, num_replicates: int | None = None, seed: int = 0
 ) -> Classification:
-    """Attributes and profiles of rows, with the expected accuracy and consistency of the
-    classification.
+    """Classify rows by attributes and profiles, with expected accuracy and consistency.
 
     Args:
         fit: of a :class:`~ppl_models.LatentAttributeModel`.
@@ -216,7 +205,7 @@ def classify_rows(
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class ClassAccuracy:
-    """How far the classes that rows (steps of sequences) are put into can be trusted.
+    """Accuracy of the classes that rows (steps of sequences) are put into.
 
     Args:
         accuracy: expected share of rows whose most probable class is the true one.
@@ -249,17 +238,14 @@ class ClassAccuracy:
 
     @property
     def worthless(self) -> bool:
-        """Whether the classes are right hardly more often than the largest one alone would be, or
-        what was taken off is more than that.
-        """
+        """Classes hardly better than the largest one alone, or than the correction."""
         return not self.note and self.accuracy - self.guess <= max(2 * self.error, self.overstated)
 
 
 def class_accuracy(
     fit: FitRecord, data: Any, num_replicates: int | None = None, seed: int = 0
 ) -> ClassAccuracy:
-    """Expected share of rows whose class is right, for one latent with several values a row or
-    step.
+    """Expected share of rows whose class is right, for one latent with several values.
 
     Args:
         fit: of a mixture, a hidden Markov model or options.
@@ -288,7 +274,7 @@ def class_accuracy(
             f" rows of its fit: {refused}; num_replicates=0 was expected"
         )
     if refused or num_replicates == 0:
-        return _as_said(own, refused or "num_replicates is 0")
+        return _accuracy(own, own, note=refused or "num_replicates is 0")
     with quiet():
         problem = problem_of(fit.model, checked_as_fitted(fit, data)[0], seed)
         gain, params = _gain(problem, fit.params), fit.num_parameters
@@ -297,44 +283,36 @@ def class_accuracy(
         if num_replicates is None:
             size = chances.numel() * problem.data.shape[-1]
             if len(chances) >= ENOUGH_ROWS * params and gain >= ENOUGH_GAIN * params:
-                return _as_said(
-                    own,
+                note = (
                     f"{len(chances) // params:,} rows for each parameter leave next to nothing to"
-                    " take off",
+                    " take off"
                 )
+                return _accuracy(own, own, note=note)
             if size > MOST_SIZES[0 if is_batch else 1]:
-                return _as_said(
-                    own,
+                note = (
                     "it would take a while; inference.inspection.class_accuracy(fit, data,"
-                    f" num_replicates={usual}) works it out",
+                    f" num_replicates={usual}) works it out"
                 )
+                return _accuracy(own, own, note=note)
         mean, error, apart = _at_gain(problem, fit.params, gain, num_replicates or usual, seed)
-    by_class = np.where(np.isnan(own[3:]), np.nan, mean[3:])
+    mean[3:] = np.where(np.isnan(own[3:]), np.nan, mean[3:])
+    return _accuracy(mean, own, error, apart)
+
+
+def _accuracy(
+    judged: np.ndarray, said: np.ndarray, error: float = 0.0, apart: float = 1.0, note: str = ""
+) -> ClassAccuracy:
+    accuracy, guess, entropy = (float(value) for value in judged[:3])
     return ClassAccuracy(
-        float(mean[0]),
-        float(own[0]),
-        error,
-        by_class,
-        float(mean[1]),
-        float(mean[2]),
-        float(own[2]),
-        apart,
-        "",
+        accuracy, float(said[0]), error, judged[3:], guess, entropy, float(said[2]), apart, note
     )
 
 
-def _as_said(own: np.ndarray, note: str) -> ClassAccuracy:
-    return ClassAccuracy(
-        float(own[0]),
-        float(own[0]),
-        0.0,
-        own[3:],
-        float(own[1]),
-        float(own[2]),
-        float(own[2]),
-        1.0,
-        note,
-    )
+def _other_rows(fit: FitRecord, num_rows: int) -> str:
+    """Message on rows that are not those of the fit; "" where they are as many."""
+    if num_rows == fit.num_rows:
+        return ""
+    return f"these are {num_rows:,} rows, and the fit is of {fit.num_rows:,}"
 
 
 def _refused(fit: FitRecord, data: Any) -> str:
@@ -346,11 +324,7 @@ def _refused(fit: FitRecord, data: Any) -> str:
         return "the fit has posterior draws"
     if fit.row_weights is not None:
         return "its rows are weighted"
-    return (
-        ""
-        if num_rows == fit.num_rows
-        else f"these are {num_rows:,} rows, and the fit is of {fit.num_rows:,}"
-    )
+    return _other_rows(fit, num_rows)
 
 
 def _lines(posterior: Params, owner: str, name: str) -> Tensor:
@@ -374,11 +348,11 @@ def _lines(posterior: Params, owner: str, name: str) -> Tensor:
 
 
 def _judged(said: Tensor, true: Tensor) -> np.ndarray:
-    """The share that is right, that of the largest class, entropy R2 under the true posterior, and
-    by class the share that belongs there, (3 + K,).
+    """Accuracy, share of the largest class, entropy R2, and accuracy by class, (3 + K,).
 
     Args:
-        said: by which rows are put into classes, (n, K); true: by which they are judged.
+        said: by which rows are put into classes, (n, K).
+        true: by which they are judged.
     """
     size = true.shape[1]
     table = torch.zeros(size, size, dtype=true.dtype).index_add_(
@@ -411,9 +385,7 @@ def _gain(problem: Problem, params: Params) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Replicated:
-    """What refits to data sets of one truth reach on average: gain and what is judged, (3 + K,),
-    and standard errors of the gain and of the share that is right.
-    """
+    """Means over refits to data sets of one truth, (3 + K,), and standard errors."""
 
     gain: float
     gain_error: float
@@ -424,15 +396,12 @@ class _Replicated:
 def _at_gain(
     problem: Problem, params: Params, gain: float, num_sets: int, seed: int
 ) -> tuple[np.ndarray, float, float]:
-    """What is judged where refits gain as much as the fit, the standard error of the share that is
-    right, and how far apart the classes are there.
-    """
+    """Means where refits gain as much as the fit, the error of accuracy, and the distance."""
     seen: dict[float, _Replicated] = {}
     apart = 1.0
     while True:
-        seen[apart] = found = _replicated(
-            problem, params, apart, num_sets, seed + len(seen) * num_sets
-        )
+        first = seed + len(seen) * num_sets
+        seen[apart] = found = _replicated(problem, params, apart, num_sets, first)
         if abs(found.gain - gain) <= found.gain_error:
             return found.judged, found.error, apart
         low = max((s for s, own in seen.items() if own.gain <= gain), default=None)
@@ -504,38 +473,27 @@ def _replicated(
 def _refits(
     problem: Problem, problems: Sequence[Problem], sets: Tensor, truth: Params
 ) -> list[Params]:
-    """The best of several starts on each data set, all as one batch where EM has the steps for
-    it.
-    """
+    """Best of several starts on each data set, all as one batch where EM has the steps."""
     starts = []
     for own in problems:
         more = [
             own.structure.start(own, kind, number)
             for kind, number in zip(("spectral", "random"), STARTS, strict=True)
         ]
+        parts = [
+            {name: value.unsqueeze(0) for name, value in truth.items()},
+            *(part for part in more if part is not None),
+        ]
         starts.append(
-            {
-                name: torch.cat(
-                    [
-                        value.unsqueeze(0),
-                        *(part[name].to(value) for part in more if part is not None),
-                    ]
-                )
-                for name, value in truth.items()
-            }
+            {name: torch.cat([part[name].to(truth[name]) for part in parts]) for name in truth}
         )
     num = 1 + sum(STARTS)
     with torch.enable_grad():
         if fits_sets(problem, CLASS_REFIT):
-            outcome = fit_sets(
-                problem,
-                CLASS_REFIT,
-                sets,
-                {name: torch.cat([start[name] for start in starts]) for name in truth},
-            )
-            best = outcome.objective.nan_to_num(nan=-torch.inf).reshape(-1, num).argmax(
-                -1
-            ) + num * torch.arange(len(problems))
+            joint = {name: torch.cat([start[name] for start in starts]) for name in truth}
+            outcome = fit_sets(problem, CLASS_REFIT, sets, joint)
+            objective = outcome.objective.nan_to_num(nan=-torch.inf).reshape(-1, num)
+            best = objective.argmax(-1) + num * torch.arange(len(problems))
             return [
                 {name: value[at] for name, value in outcome.params.items()} for at in best.tolist()
             ]
@@ -563,12 +521,12 @@ def _posterior(fit: FitRecord, data: Any) -> tuple[Tensor, Tensor]:
 
 
 def _shares(said: Tensor, true: Tensor, values: Tensor) -> Tensor:
-    """Expected shares of rows, (1 + 4 K,): with the right profile; and of each attribute, truly 0
-    or 1 (rows) and classified 0 or 1 (columns).
+    """Expected shares of rows, (1 + 4 K,): right profile, and each attribute's 2 x 2 table.
 
     Args:
-        said: the posterior that rows are classified by, (N, C); true: that by which they are
-            judged; values: (C, K).
+        said: the posterior that rows are classified by, (N, C).
+        true: that by which they are judged.
+        values: (C, K).
     """
     right = true.gather(-1, said.argmax(-1, keepdim=True)).mean()
     chance, one = (true @ values).clamp(0, 1), ((said @ values) > 0.5).to(true)
@@ -587,15 +545,9 @@ def _traces(shares: Tensor) -> Tensor:
 def _replicates(
     fit: FitRecord, num_rows: int, cells_a_row: int, asked: int | None
 ) -> tuple[int, str]:
-    """How many data sets to simulate, and why none."""
-    others = f"these are {num_rows:,} rows, and the fit is of {fit.num_rows:,}"
-    refused = (
-        others
-        if num_rows != fit.num_rows
-        else "the fit has posterior draws"
-        if fit.draws is not None
-        else ""
-    )
+    """Number of data sets to simulate, and the reason for none."""
+    has_draws = "the fit has posterior draws" if fit.draws is not None else ""
+    refused = _other_rows(fit, num_rows) or has_draws
     if asked:
         if refused:
             raise ValueError(
@@ -608,20 +560,13 @@ def _replicates(
     if refused:
         return 0, refused
     if num_rows * cells_a_row > MOST_CELLS:
-        return (
-            0,
-            (
-                f"it would take a while; classify_rows(fit, data, num_replicates={REPLICATES})"
-                " works it out"
-            ),
-        )
+        how = f"classify_rows(fit, data, num_replicates={REPLICATES})"
+        return 0, f"it would take a while; {how} works it out"
     return REPLICATES, ""
 
 
 def _overstated(fit: FitRecord, data: Any, num_replicates: int, seed: int) -> Tensor:
-    """By how much the shares that an estimate expects exceed the true ones, on average over data
-    sets simulated from it, (1 + 4 K,).
-    """
+    """Optimism of the expected shares, averaged over simulated data sets, (1 + 4 K,)."""
     with quiet():  # refits on bounds, or that are not quite done, are part of the answer
         problem = problem_of(fit.model, checked_as_fitted(fit, data)[0], seed)
         found = replicates(problem, fit.params, REFIT, num_replicates, seed, NoProgress(), None)

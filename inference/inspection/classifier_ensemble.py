@@ -1,5 +1,4 @@
-r"""How far independent classifiers would differ had the rows been others, or training begun
-elsewhere.
+r"""Ensembles of independent classifiers: their spread over rows and over starts.
 
 Every member is trained on a random half of the rows, from several starts. A half, and no bootstrap
 sample: copies of a row in the training rows and among those held out would hide that a network
@@ -32,7 +31,7 @@ from inference.base.structure import Method
 from inference.fitting.fit import fit
 from inference.fitting.result import Fit
 from inference.identifiability.classifiers import ClassifierIdentifiability, check_classifiers
-from inference.inspection.classifier_curves import (
+from inference.inspection.classifiers import (
     classifier_curves,
     classifier_structure,
     complete_classifiers,
@@ -136,14 +135,10 @@ class ClassifierEnsemble:
         )
 
     def curves(self, data: Any, variate: int | str) -> CurveBands:
-        """Classifiers and densities along a variate of one column, with bands; see
-        :func:`classifier_curves`.
-        """
+        """Classifiers and densities along a variate, with bands; see :func:`classifier_curves`."""
         flat = _flat(self.members)
-        value, members = (
-            classifier_curves(self.fit, data, variate),
-            classifier_curves(self.fit, data, variate, params=flat),
-        )
+        value = classifier_curves(self.fit, data, variate)
+        members = classifier_curves(self.fit, data, variate, params=flat)
         shape = self.failed.shape
         low, high = spread(value.classifiers, members.classifiers.unflatten(0, shape), self.level)
         least, most = spread(value.densities, members.densities.unflatten(0, shape), self.level)
@@ -160,13 +155,13 @@ class ClassifierEnsemble:
         )
 
     def identifiability(self, data: Any, delta: float = 0.05) -> ClassifierIdentifiability:
-        """Theorems 1 and 2 (or linear independence) with the members as judges of each other; see
-        :func:`check_classifiers`.
+        """Identifiability with the members as judges of each other.
+
+        See :func:`inference.identifiability.check_classifiers`.
         """
         structure = classifier_structure("identifiability", self.fit)
-        best = {
-            name: value[0] for name, value in self.members.items()
-        }  # one member a half: starts on the same rows are no independent judges
+        # one member a half: starts on the same rows are no independent judges
+        best = {name: value[0] for name, value in self.members.items()}
         return check_classifiers(
             complete_classifiers(structure, best, data), variate_names(self.fit), delta
         )
@@ -174,14 +169,11 @@ class ClassifierEnsemble:
     def text(self) -> str:
         """The weights and what they depend on, in words."""
         num_starts, num_halves = self.failed.shape
+        num_failed = int(self.failed.sum())
         lines = [
             f"Weights with {self.level:.0%} intervals, from {num_halves} halves of the rows, each"
             f" trained from {num_starts} starts"
-            + (
-                f" ({int(self.failed.sum())} of {self.failed.numel()} failed):"
-                if bool(self.failed.any())
-                else ":"
-            )
+            + (f" ({num_failed} of {self.failed.numel()} failed):" if num_failed else ":")
         ]
         for own in self.weights:
             lines.append(
@@ -189,10 +181,8 @@ class ClassifierEnsemble:
                 f" {own.upper:.3f}); {own.between_rows:.3f} between rows, {own.between_starts:.3f}"
                 " between starts"
             )
-        rows, starts = (
-            max(own.between_rows for own in self.weights),
-            max(own.between_starts for own in self.weights),
-        )
+        rows = max(own.between_rows for own in self.weights)
+        starts = max(own.between_starts for own in self.weights)
         if starts > 2 * rows and starts > 0.005:
             lines.append(
                 "  Starts differ more than rows do: more rows alone would not settle the weights."
@@ -203,8 +193,9 @@ class ClassifierEnsemble:
 
 
 def spread(estimate: Tensor, members: Tensor, level: float) -> tuple[Tensor, Tensor]:
-    """Bounds of an estimate from the root mean square deviation of its members (starts, halves,
-    ...), Student's t with one degree a half.
+    """Bounds of an estimate from the deviations of its members (starts, halves, ...).
+
+    Student's t with one degree a half on their root mean square.
     """
     from scipy.stats import t
 
@@ -226,11 +217,14 @@ def classifier_ensemble(
     """Train an ensemble around a fit of independent classifiers.
 
     Args:
-        estimate: a fit of an ``InClassNet``; data: its rows.
-        num_halves: random halves of the rows, at least 2; num_restarts: starts of each.
+        estimate: a fit of an ``InClassNet``.
+        data: its rows.
+        num_halves: random halves of the rows, at least 2.
+        num_restarts: starts of each.
         method: engine of the members; None for the fit's.
         level: of the intervals.
-        seed: of halves and starts; progress: show a bar on standard error.
+        seed: of halves and starts.
+        progress: show a bar on standard error.
 
     Returns:
         The members as draws of the fit (``.fit.to_arviz(...)`` has them), with intervals of
@@ -257,9 +251,8 @@ def classifier_ensemble(
     step = max(1, num_rows // MATCHED_ROWS)
     looked = torch.arange(0, num_rows, step)
     shown = _some(rows, looked)
-    target = _posterior(
-        structure, {name: value[None] for name, value in estimate.params.items()}, shown
-    )[0]
+    single = {name: value[None] for name, value in estimate.params.items()}
+    target = _posterior(structure, single, shown)[0]
     members, failed = [], []
     with RichProgress("halves", num_halves) if progress else NoProgress() as bar:
         for half in range(num_halves):
@@ -302,10 +295,8 @@ def _flat(members: Params) -> Params:
 
 def _joint(structure: ClassifierStructure, params: Params, rows: Any) -> Tensor:
     with torch.no_grad():
-        joint: Tensor = structure.model.log_ratios(rows, params).sum(-3) + params[
-            "weights"
-        ].log().unsqueeze(-2)
-    return joint  # (R, N, C)
+        ratios: Tensor = structure.model.log_ratios(rows, params).sum(-3)
+    return ratios + params["weights"].log().unsqueeze(-2)  # (R, N, C)
 
 
 def _posterior(structure: ClassifierStructure, params: Params, rows: Any) -> Tensor:
@@ -313,9 +304,7 @@ def _posterior(structure: ClassifierStructure, params: Params, rows: Any) -> Ten
 
 
 def _worse(structure: ClassifierStructure, params: Params, unseen: Any) -> tuple[Tensor, int]:
-    """Which starts are clearly worse on unseen rows than the best of them, (R,), and which that
-    is.
-    """
+    """Starts clearly worse on unseen rows than the best one, (R,), and the best one."""
     ratios = _joint(structure, params, unseen).logsumexp(-1)  # (R, N)
     best = int(ratios.mean(-1).argmax())
     difference = ratios[best] - ratios
@@ -326,9 +315,7 @@ def _worse(structure: ClassifierStructure, params: Params, unseen: Any) -> tuple
 def _named_alike(
     structure: ClassifierStructure, params: Params, target: Tensor, rows: Any
 ) -> Params:
-    """Components of every start in the order in which its posterior of the rows agrees most with
-    ``target`` (N, C).
-    """
+    """Components of every start in the order that agrees most with ``target`` (N, C)."""
     from scipy.optimize import linear_sum_assignment
 
     labels = structure.labels()

@@ -1,5 +1,4 @@
-r"""What to make of fitted columns of a dictionary: which are never used, which of a truth are
-found, and how near they come.
+r"""Columns of a fitted dictionary: unused ones, and recovery of a true dictionary.
 
 Filter and match are those of Buhai et al. (2020, arXiv:1907.00030) with the constants of their
 released code: a column that no row uses under :math:`\max(0, A^+ x - 0.005)` is dropped; a true
@@ -15,8 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from inference.structures.dictionary.codes import decode
-from inference.structures.dictionary.decoders import Shrinkage
+from inference.structures.dictionary.decoders import Shrinkage, decode
 from ppl_models.parts.repr import shows_briefly
 
 RECOVERED = 0.002  # squared distance
@@ -43,7 +41,7 @@ class ColumnRecovery:
 
     @property
     def is_full(self) -> bool:
-        """Whether every true column is recovered."""
+        """Recovery of every true column."""
         return self.num_recovered == self.num_true
 
 
@@ -51,7 +49,8 @@ def used_columns(dictionary: Tensor, data: Tensor, threshold: float = 0.005) -> 
     """Columns that some row uses under the shrunken pseudoinverse.
 
     Args:
-        dictionary: (J, m); data: (N, J).
+        dictionary: (J, m).
+        data: (N, J).
         threshold: in units of the data.
     """
     codes = decode(Shrinkage(threshold), data, dictionary.unsqueeze(0), 1)[0]
@@ -61,11 +60,11 @@ def used_columns(dictionary: Tensor, data: Tensor, threshold: float = 0.005) -> 
 def column_recovery(
     dictionary: Tensor, truth: Tensor, threshold: float = RECOVERED
 ) -> ColumnRecovery:
-    """Match an estimated dictionary to a true one; the order of columns has no part in it, their
-    sign has.
+    """Match an estimated dictionary to a true one, up to the order of columns.
 
     Args:
-        dictionary: (J, m); truth: (J, m_true); columns are brought to length 1.
+        dictionary: (J, m).
+        truth: (J, m_true); columns are brought to length 1.
         threshold: squared distance below which a column counts as recovered.
 
     Raises:
@@ -89,17 +88,13 @@ def column_recovery(
     found, true = units
     squared = (true.unsqueeze(-1) - found.unsqueeze(1)).square().sum(0)  # (m_true, m)
     rows, columns = linear_sum_assignment(squared.cpu().numpy())
-    match, angle, paid = (
-        [-1] * true.shape[1],
-        torch.full((true.shape[1],), torch.nan, dtype=torch.float64),
-        [],
-    )
+    match, paid = [-1] * true.shape[1], []
+    angle = torch.full((true.shape[1],), torch.nan, dtype=torch.float64)
     for i, k in zip(rows, columns, strict=True):
         match[i] = int(k)
         paid.append(float(squared[i, k]))
-        half = (squared[i, k].sqrt() / 2).clamp(
-            max=1.0
-        )  # of the chord: accurate at small angles, unlike the inner product
+        # of the chord: accurate at small angles, unlike the inner product
+        half = (squared[i, k].sqrt() / 2).clamp(max=1.0)
         angle[i] = torch.rad2deg(2 * torch.asin(half))
     return ColumnRecovery(
         sum(cost < threshold for cost in paid), true.shape[1], tuple(match), angle, sum(paid)

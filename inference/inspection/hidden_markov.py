@@ -1,6 +1,4 @@
-"""What a hidden Markov model says of sequences: states now, afterwards and ahead, how long they
-last, and residuals that test the model.
-"""
+"""Inspection of hidden Markov models: states, times, forecasts and pseudo-residuals."""
 
 from __future__ import annotations
 
@@ -21,6 +19,7 @@ from inference.structures.hidden_markov.paths import (
     path_draws,
     smoothed_states,
 )
+from ppl_models.data.sequences import inside_of
 from ppl_models.descriptions.component_sites import law_given
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
 from ppl_models.descriptions.row_laws import MultivariateNormal, MultivariateT
@@ -36,7 +35,6 @@ from ppl_models.parts.responses import (
 )
 from ppl_models.parts.validation import check_size
 from ppl_models.sequences.hidden_chain import limit_law
-from ppl_models.sequences.item_sequences import inside_of
 
 if TYPE_CHECKING:
     from inference.fitting.result import Fit
@@ -73,8 +71,7 @@ def smooth_states(fit: Fit, data: Any) -> Tensor:
 
 
 def filter_states(fit: Fit, data: Any) -> Filtered:
-    """P(state | the sequence up to this step) and before it, and the log-likelihood of every step
-    given those before: what is known as it happens.
+    """P(state | sequence up to a step) and before it, and the log-likelihood of each step.
 
     Raises:
         ValueError: if the model is no hidden Markov model, or ``data`` does not fit it.
@@ -83,8 +80,9 @@ def filter_states(fit: Fit, data: Any) -> Filtered:
 
 
 def viterbi_states(fit: Fit, data: Any) -> MostProbablePath:
-    """The most probable path of states of every sequence, and its log-density with the sequence;
-    ties go to the smaller index.
+    """Most probable path of states of every sequence, with its log-density.
+
+    Ties go to the smaller index.
 
     Raises:
         ValueError: if the model is no hidden Markov model, or ``data`` does not fit it.
@@ -109,7 +107,7 @@ def sample_states(fit: Fit, data: Any, num_draws: int = 1, seed: int = 0) -> Ten
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class ChainTimes:
-    r"""What the transitions say of times, in steps.
+    """Times of a chain that follow from its transitions, in steps.
 
     Args:
         shares: share of time in each state in the long run, (K,).
@@ -126,9 +124,7 @@ class ChainTimes:
     hitting: Tensor
 
     def dwell_chances(self, most: int) -> Tensor:
-        r"""P(a visit lasts n steps), :math:`A_{kk}^{n-1} (1 - A_{kk})` for n = 1, ..., ``most``,
-        (K, most).
-        """
+        """P(a visit lasts n steps), :math:`A_{kk}^{n-1} (1 - A_{kk})`, n = 1, ..., (K, most)."""
         check_size("dwell_chances", "most", most)
         stay = self.transitions.diagonal().unsqueeze(-1)
         return stay ** torch.arange(most).to(stay) * (1 - stay)
@@ -140,7 +136,7 @@ class ChainTimes:
 
 
 def chain_times(fit: Fit) -> ChainTimes:
-    """How long states last, how much of the time they take, and how long it takes to reach them.
+    """Dwell times, shares of time and hitting times of the states.
 
     Raises:
         ValueError: if the model is no hidden Markov model.
@@ -149,29 +145,25 @@ def chain_times(fit: Fit) -> ChainTimes:
     transitions = fit.params["transitions"].detach().double().cpu()
     size = len(transitions)
     hitting = torch.full((size, size), torch.inf, dtype=torch.float64)
-    reach = (
-        torch.linalg.matrix_power((transitions > 0).double() + torch.eye(size).double(), size) > 0
-    ).numpy()
+    eye = torch.eye(size).double()
+    reach = (torch.linalg.matrix_power((transitions > 0).double() + eye, size) > 0).numpy()
     for goal in range(size):
         hitting[goal, goal] = 0.0
         # a state counts from which the goal is reached for certain: nothing that it leads to is cut
         # off from the goal
         away = transitions.clone()
-        away[goal] = torch.eye(size).double()[goal]
-        leads = torch.linalg.matrix_power((away > 0).double() + torch.eye(size).double(), size) > 0
+        away[goal] = eye[goal]
+        leads = torch.linalg.matrix_power((away > 0).double() + eye, size) > 0
         sure = [
             k
             for k in range(size)
             if k != goal and all(reach[m, goal] for m in range(size) if leads[k, m])
         ]
         if sure:
-            own = transitions[sure][:, sure]
-            hitting[sure, goal] = torch.linalg.solve(
-                torch.eye(len(sure)).double() - own, torch.ones(len(sure)).double()
-            )
-    return ChainTimes(
-        limit_law(transitions), 1 / (1 - transitions.diagonal()), transitions, hitting
-    )
+            away, ones = eye[sure][:, sure] - transitions[sure][:, sure], eye.diagonal()[sure]
+            hitting[sure, goal] = torch.linalg.solve(away, ones)
+    dwell = 1 / (1 - transitions.diagonal())
+    return ChainTimes(limit_law(transitions), dwell, transitions, hitting)
 
 
 # ---------------------------------------------------------------- ahead of the data
@@ -180,7 +172,7 @@ def chain_times(fit: Fit) -> ChainTimes:
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """What is expected after the last step of every sequence.
+    """Forecast of states and items after the last step of every sequence.
 
     Args:
         state: P(state) one, two, ... steps after the end, (B, h, K).
@@ -205,14 +197,15 @@ def forecast(
     num_draws: int = 4000,
     seed: int = 0,
 ) -> Forecast:
-    """States and items after the end of every sequence, at the estimate: the law of the state now,
-    moved on by the transitions.
+    """Forecast states and items after the end of every sequence, at the estimate.
 
     Args:
-        fit: of a hidden Markov model; data: sequences, as the fit takes them.
+        fit: of a hidden Markov model.
+        data: sequences, as the fit takes them.
         num_steps: h.
-        level: of the limits of items; these, and the means, come from ``num_draws`` rows drawn in
-            every state by ``seed``.
+        level: of the limits of items.
+        num_draws: rows drawn in every state, from which limits and means come.
+        seed: of the draws.
 
     Raises:
         ValueError: if the model is no hidden Markov model, ``data`` does not fit it, or a setting
@@ -227,23 +220,18 @@ def forecast(
         raise ValueError(f"forecast: level must lie in (0, 1), got {level!r}")
     filtered = filtered_states(about, fit.params, packed).state
     last = inside_of(packed).sum(1).cpu() - 1
-    now, transitions, states = (
-        filtered[torch.arange(len(last)), last],
-        fit.params["transitions"].detach().double().cpu(),
-        [],
-    )
+    now, states = filtered[torch.arange(len(last)), last], []
+    transitions = fit.params["transitions"].detach().double().cpu()
     for _ in range(num_steps):
         now = now @ transitions
         states.append(now)
     state = torch.stack(states, 1)  # (B, h, K)
     with isolated(seed), torch.no_grad():
-        rows = (
-            _law(fit, about).expand((num_draws, about.num_states)).sample().double().cpu()
-        )  # (S, K, J)
+        # (S, K, J)
+        rows = _law(fit, about).expand((num_draws, about.num_states)).sample().double().cpu()
     values, order = rows.flatten(0, 1).sort(0)  # (S K, J)
-    weight = (state / num_draws).repeat(
-        1, 1, num_draws
-    )  # (B, h, S K), a state after the other in every draw
+    # (B, h, S K), a state after the other in every draw
+    weight = (state / num_draws).repeat(1, 1, num_draws)
     limits = []
     for chance in ((1 - level) / 2, (1 + level) / 2):
         columns = []
@@ -269,7 +257,7 @@ def _means(fit: Fit, about: HiddenMarkovDescription, rows: Tensor) -> Tensor:
 
 
 def _law(fit: Fit, about: HiddenMarkovDescription) -> Any:
-    """The law of a row in every state, of batch shape (K,)."""
+    """The distribution of a row in every state, of batch shape (K,)."""
     own = {
         name: value.detach()
         for name, value in fit.params.items()
@@ -282,9 +270,8 @@ def _law(fit: Fit, about: HiddenMarkovDescription) -> Any:
             own.get("predictors"),
             own.get("probabilities"),
         )
-        own = {"predictor": predictor} | (
-            {"dispersion": own["dispersion"]} if "dispersion" in own else {}
-        )
+        dispersion = {name: own[name] for name in ("dispersion",) if name in own}
+        own = {"predictor": predictor} | dispersion
     return law_given(about.emission, own)
 
 
@@ -298,25 +285,27 @@ def pseudo_residuals(
     discrete: Literal["middle", "random"] = "middle",
     seed: int = 0,
 ) -> Tensor:
-    r"""Normal pseudo-residuals of every item (Zucchini, MacDonald and Langrock 2016, section 6.2),
-    (B, T, J); NaN where an entry is missing.
+    r"""Normal pseudo-residuals of every item, (B, T, J); NaN where an entry is missing.
 
     .. math:: z_{tj} = \Phi^{-1} \{ P(x_j \le x_{tj} \mid \text{the steps before t}) \},
 
     or, for "ordinary", given all other steps. Standard normal where the model is right (of
     "forecast" ones independent from step to step, too): a few beyond three in size are outliers, a
-    pattern over time or in a QQ plot is misfit.
+    pattern over time or in a QQ plot is misfit (Zucchini, MacDonald and Langrock 2016, section
+    6.2).
 
     Args:
-        fit: of a hidden Markov model; data: sequences, as the fit takes them.
+        fit: of a hidden Markov model.
+        data: sequences, as the fit takes them.
         kind: "forecast" or "ordinary".
         discrete: of counts and categories the middle of the interval of :math:`P(x_j < x)` and
-            :math:`P(x_j \le x)`, or a random point of it, by ``seed``, which alone is standard
-            normal.
+            :math:`P(x_j \le x)`, or a random point of it, which alone is standard normal.
+        seed: of the random points.
 
     Raises:
         ValueError: if the model is no hidden Markov model, ``data`` does not fit it, a setting is
-            none of those, or the law of a row has no known distribution functions of its items.
+            none of those, or the distribution of a row has no known distribution functions of its
+            items.
     """
     if kind not in ("forecast", "ordinary") or discrete not in ("middle", "random"):
         raise ValueError(
@@ -345,7 +334,7 @@ def pseudo_residuals(
 
 
 def _chances(fit: Fit, about: HiddenMarkovDescription, x: np.ndarray) -> Any:
-    """Of every item j, P(x_j < x) and P(x_j <= x) in every state, (B, T, K) each."""
+    """Item j, and P(x_j < x) and P(x_j <= x) in every state, (B, T, K) each."""
     from scipy import stats
 
     own = {name: value.detach().double().cpu().numpy() for name, value in fit.params.items()}
@@ -354,11 +343,8 @@ def _chances(fit: Fit, about: HiddenMarkovDescription, x: np.ndarray) -> Any:
         scale = np.sqrt(np.diagonal(np.linalg.inv(own["precisions"]), axis1=-2, axis2=-1))  # (K, J)
         for j in range(x.shape[-1]):
             z = (x[..., j, None] - own["means"][:, j]) / scale[:, j]
-            value = (
-                stats.norm.cdf(z)
-                if isinstance(component, MultivariateNormal)
-                else stats.t.cdf(z, own["freedom"])
-            )
+            is_normal = isinstance(component, MultivariateNormal)
+            value = stats.norm.cdf(z) if is_normal else stats.t.cdf(z, own["freedom"])
             yield j, value, value
         return
     if not isinstance(component, ResponseFamily):
@@ -380,15 +366,8 @@ def _chances(fit: Fit, about: HiddenMarkovDescription, x: np.ndarray) -> Any:
                 )  # (K, H)
                 code = np.nan_to_num(x[..., j]).astype(int)
                 high = np.moveaxis(up_to[:, code], 0, -1)
-                yield (
-                    j,
-                    np.where(
-                        code[..., None] > 0,
-                        np.moveaxis(up_to[:, np.maximum(code - 1, 0)], 0, -1),
-                        0.0,
-                    ),
-                    high,
-                )
+                low = np.moveaxis(up_to[:, np.maximum(code - 1, 0)], 0, -1)
+                yield j, np.where(code[..., None] > 0, low, 0.0), high
                 continue
             gamma: Any = own["dispersion"][:, dispersed][:, i] if family.num_dispersed(1) else None
             mean = family.mean(torch.from_numpy(eta[:, i])).numpy()
@@ -397,15 +376,10 @@ def _chances(fit: Fit, about: HiddenMarkovDescription, x: np.ndarray) -> Any:
                 law: Any = stats.norm(eta[:, i], np.sqrt(gamma))
                 yield j, law.cdf(seen), law.cdf(seen)
             elif isinstance(family, DISCRETE):
-                law = (
-                    stats.nbinom(gamma, gamma / (gamma + mean))
-                    if isinstance(family, NegativeBinomial)
-                    else (
-                        stats.poisson(mean)
-                        if isinstance(family, Poisson)
-                        else stats.bernoulli(mean)
-                    )
-                )
+                if isinstance(family, NegativeBinomial):
+                    law = stats.nbinom(gamma, gamma / (gamma + mean))
+                else:
+                    law = (stats.poisson if isinstance(family, Poisson) else stats.bernoulli)(mean)
                 yield j, law.cdf(value - 1), law.cdf(value)
             else:
                 raise ValueError(

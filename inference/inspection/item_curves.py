@@ -1,5 +1,4 @@
-r"""Expected answers of an item at each profile of its attributes, and probabilities of profiles,
-with standard errors and intervals.
+r"""Expected answers by profile and probabilities of profiles, with intervals.
 
 Both are functions g of the parameters, of information I at the estimate; by the delta method
 
@@ -7,9 +6,9 @@ Both are functions g of the parameters, of information I at the estimate; by the
 
 and an interval is normal on a scale on which g has no ends, and taken back: log-odds of chances,
 logarithms of positive means, the mean itself of Normal items. So no interval leaves the range of
-what it is for. I is that of all parameters, items and law of the attributes together. What the data
-do not determine (a flat direction of I), and a profile whose estimated probability is zero, have
-NaN.
+what it is for. I is that of all parameters, items and distribution of the attributes together. What
+the data do not determine (a flat direction of I), and a profile whose estimated probability is
+zero, have NaN.
 
 Source: C. R. Rao (1973), Linear Statistical Inference and its Applications, section 6a.2 (delta
 method); M. Philipp, C. Strobl, J. de la Torre and A. Zeileis (2018), doi:10.3102/1076998617719728
@@ -30,8 +29,7 @@ from torch import Tensor
 
 from inference.fitting.names import labels_of
 from inference.fitting.record import FitRecord
-from inference.inspection.attribute_moments import answers_of, profiles_of, refuse_penalty
-from inference.inspection.attributes import attribute_model
+from inference.inspection.attributes import answers_of, attribute_model, profiles_of, refuse_penalty
 from inference.uncertainty import Information, observed_information
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.responses import Bernoulli, ResponseFamily
@@ -49,7 +47,7 @@ ABSENT = 2e-6  # a profile's probability below it counts as zero
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class ItemCurves:
-    """Expected answers with intervals, one entry an item and profile of its attributes, M of them.
+    """Expected answers with intervals, M entries: one for each item and profile.
 
     Args:
         items: J names; item: the number of each entry's, (M,).
@@ -74,16 +72,9 @@ class ItemCurves:
         import pandas as pd
 
         labels = [_label(profile) for profile in self.profiles]
-        index = pd.MultiIndex.from_arrays(
-            [[self.items[j] for j in self.item], labels], names=("item", "attributes")
-        )
-        columns = {
-            "expected": self.expected,
-            "standard_error": self.standard_errors,
-            "low": self.low,
-            "high": self.high,
-        }
-        return pd.DataFrame(columns, index=index)
+        items = [self.items[j] for j in self.item]
+        index = pd.MultiIndex.from_arrays([items, labels], names=("item", "attributes"))
+        return _table("expected", self.expected, self.standard_errors, self.low, self.high, index)
 
 
 @shows_briefly
@@ -119,33 +110,31 @@ class ProfileShares:
             _label([name for name, bit in zip(self.attributes, row, strict=True) if bit > 0])
             for row in self.profiles
         ]
-        columns = {
-            "share": self.shares,
-            "standard_error": self.standard_errors,
-            "low": self.low,
-            "high": self.high,
-        }
-        return pd.DataFrame(columns, index=pd.Index(labels, name="attributes")).sort_values(
-            "share", ascending=False
-        )
+        index = pd.Index(labels, name="attributes")
+        table = _table("share", self.shares, self.standard_errors, self.low, self.high, index)
+        return table.sort_values("share", ascending=False)
 
     @property
     def mastery_table(self) -> pd.DataFrame:
         """One line an attribute: the share of the population that has it."""
         import pandas as pd
 
-        columns = {
-            "share": self.mastery,
-            "standard_error": self.mastery_errors,
-            "low": self.mastery_low,
-            "high": self.mastery_high,
-        }
-        return pd.DataFrame(columns, index=pd.Index(self.attributes, name="attribute"))
+        low, high = self.mastery_low, self.mastery_high
+        index = pd.Index(self.attributes, name="attribute")
+        return _table("share", self.mastery, self.mastery_errors, low, high, index)
+
+
+def _table(
+    name: str, value: np.ndarray, error: np.ndarray, low: np.ndarray, high: np.ndarray, index: Any
+) -> pd.DataFrame:
+    import pandas as pd
+
+    columns = {name: value, "standard_error": error, "low": low, "high": high}
+    return pd.DataFrame(columns, index=index)
 
 
 def item_curves(fit: FitRecord, data: Any, level: float = 0.95) -> ItemCurves:
-    """The expected answer of each item at each profile of its own attributes that the law allows,
-    with standard errors and intervals.
+    """Expected answer of each item at each profile of its attributes, with intervals.
 
     Args:
         fit: of a :class:`~ppl_models.LatentAttributeModel` without a penalty.
@@ -161,11 +150,9 @@ def item_curves(fit: FitRecord, data: Any, level: float = 0.95) -> ItemCurves:
     layer = structure.layers[0]
     refuse_penalty(layer, "item_curves")
     names = [str(name) for name in labels_of(fit, "attribute", layer.num_parents)]
-    edges = (
-        torch.ones(layer.num_children, layer.num_parents, dtype=torch.bool)
-        if layer.edges is None
-        else layer.edges
-    )
+    edges = layer.edges
+    if edges is None:
+        edges = torch.ones(layer.num_children, layer.num_parents, dtype=torch.bool)
     found = observed_information(fit, data)
     values, slopes, item, present = [], [], [], []
     free = found.estimate.clone().requires_grad_()
@@ -197,12 +184,8 @@ def item_curves(fit: FitRecord, data: Any, level: float = 0.95) -> ItemCurves:
         for family, columns, _ in layer.response.blocks(layer.num_children)
         for _ in range(layer.num_children)[columns]
     ]
-    limits = np.array(
-        [
-            _limits(_scale(families[j]), v, e, level)
-            for j, v, e in zip(item, value, error, strict=True)
-        ]
-    )
+    entries = zip(item, value, error, strict=True)
+    limits = np.array([_limits(_scale(families[j]), v, e, level) for j, v, e in entries])
     return ItemCurves(
         answers.items,
         np.array(item)[order],
@@ -216,8 +199,7 @@ def item_curves(fit: FitRecord, data: Any, level: float = 0.95) -> ItemCurves:
 
 
 def profile_shares(fit: FitRecord, data: Any, level: float = 0.95) -> ProfileShares:
-    """The share of the population that has each profile, and each attribute, with standard errors
-    and intervals.
+    """Shares of the population with each profile and attribute, with intervals.
 
     Args:
         fit: of a :class:`~ppl_models.LatentAttributeModel` without a penalty.
@@ -240,9 +222,8 @@ def profile_shares(fit: FitRecord, data: Any, level: float = 0.95) -> ProfileSha
     found = observed_information(fit, data)
     free = found.estimate.clone().requires_grad_()
     with torch.enable_grad():
-        shares = (
-            structure.root.distribution(found.coordinates.params(free)).log_prob(profiles).exp()
-        )
+        law = structure.root.distribution(found.coordinates.params(free))
+        shares = law.log_prob(profiles).exp()
         slopes = torch.stack(
             [torch.autograd.grad(share, free, retain_graph=True)[0] for share in shares]
         )
@@ -270,9 +251,7 @@ def profile_shares(fit: FitRecord, data: Any, level: float = 0.95) -> ProfileSha
 
 
 def errors_of(slopes: Tensor, found: Information) -> np.ndarray:
-    """Standard errors of functions with these derivatives, (M, P); NaN for those that move along a
-    flat direction, or not at all.
-    """
+    """Standard errors of functions with derivatives (M, P); NaN along flat directions."""
     covariance, flat = found.covariance()
     error = ((slopes @ covariance) * slopes).sum(-1).clamp(min=0).sqrt()
     scale = found.matrix.diagonal().clamp(min=0).sqrt()
@@ -282,16 +261,11 @@ def errors_of(slopes: Tensor, found: Information) -> np.ndarray:
 
 
 def _scale(family: ResponseFamily) -> str:
-    """On which an expected answer has no ends."""
-    return (
-        "logit"
-        if isinstance(family, Bernoulli)
-        else (
-            "identity"
-            if bool(family.expected_response(torch.tensor([-1.0]), torch.ones(1)) < 0)
-            else "log"
-        )
-    )
+    """Scale on which an expected answer has no ends."""
+    if isinstance(family, Bernoulli):
+        return "logit"
+    is_signed = bool(family.expected_response(torch.tensor([-1.0]), torch.ones(1)) < 0)
+    return "identity" if is_signed else "log"
 
 
 def _limits(scale: str, value: float, error: float, level: float) -> tuple[float, float]:

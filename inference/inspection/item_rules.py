@@ -1,5 +1,4 @@
-r"""Does an item need its saturated rule, or would all-or-nothing, any-one, or additive do? Wald
-tests item by item.
+r"""Wald tests of simple rules (all, any, additive) against saturated items.
 
 A saturated item has a predictor :math:`\eta_c` of its own for each of the :math:`2^q` profiles c of
 the q attributes that it asks for. Simpler rules are linear restrictions :math:`R f(\eta) = 0`:
@@ -14,17 +13,17 @@ rule           f                        restrictions                            
 ``"rrum"``     :math:`\log P`           no interaction of their logarithms (likewise)     1 + q
 ============== ======================== ================================================= ==========
 
-With C the item's block of the inverse of the information of all parameters (items and the law of
-the attributes together) and :math:`G = R \, \partial f / \partial \eta`,
+With C the item's block of the inverse of the information of all parameters (items and the
+distribution of the attributes together) and :math:`G = R \, \partial f / \partial \eta`,
 
 .. math:: W = (R f)^\top (G C G^\top)^{-1} R f
 
 is about :math:`\chi^2` under the rule, with as many degrees of freedom as restrictions. Blocks of
-the inverse that leave other items, or the law of the attributes, out understate C, and the test
-then rejects too often. Where all or none of a profile's rows solve an item and nothing else holds
-the chance (``bound=15.0`` asks for no prior), the data do not say how far out its predictor lies:
-restrictions that need it are left out, and the degrees of freedom say so. Under a hierarchy the
-profiles are those that it allows, and a rule that restricts none of their predictors is the
+the inverse that leave other items, or the distribution of the attributes, out understate C, and the
+test then rejects too often. Where all or none of a profile's rows solve an item and nothing else
+holds the chance (``bound=15.0`` asks for no prior), the data do not say how far out its predictor
+lies: restrictions that need it are left out, and the degrees of freedom say so. Under a hierarchy
+the profiles are those that it allows, and a rule that restricts none of their predictors is the
 saturated one and has no test.
 
 The suggestion is the rule with the fewest parameters among those that are not rejected, of these
@@ -48,7 +47,7 @@ from scipy.stats import chi2
 from torch import Tensor
 
 from inference.fitting.record import FitRecord
-from inference.inspection.attribute_moments import answers_of, holm, refuse_penalty
+from inference.inspection.attributes import answers_of, holm, refuse_penalty
 from inference.programs.curvature import generalised_inverse
 from inference.structures.layers.attributes import AttributeStructure
 from inference.uncertainty import observed_information
@@ -60,9 +59,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-LEAST_INFORMATION = (
-    0.05  # of a predictor on the scale of log-odds or of a log mean: a standard error of 4.5
-)
+# of a predictor on the scale of log-odds or of a log mean: a standard error of 4.5
+LEAST_INFORMATION = 0.05
 RANK_TOLERANCE = 1e-9
 
 
@@ -118,7 +116,7 @@ class ItemRules:
         return frame.set_index(["item", "rule"])
 
     def text(self) -> str:
-        """What was found, in a sentence or two."""
+        """Findings in a sentence or two."""
         tested = {test.item for test in self.tests}
         if not tested:
             return "Every item asks for one attribute, and all rules are then the same."
@@ -137,8 +135,7 @@ class ItemRules:
 def item_rules(
     fit: FitRecord, data: Any, level: float = 0.05, corrected: bool = False
 ) -> ItemRules:
-    """Wald tests of simpler rules of a model whose items are saturated, and the rules that they
-    leave.
+    """Test simpler rules of saturated items by Wald tests, and suggest one for each item.
 
     Args:
         fit: of a :class:`~ppl_models.LatentAttributeModel` with ``items="saturated"``.
@@ -165,9 +162,8 @@ def item_rules(
     ]
     found = observed_information(fit, data)
     place = {name: p for p, name in enumerate(found.names)}
-    back = torch.eye(
-        len(found.names), dtype=found.matrix.dtype
-    )  # from predictors of cells to intercepts and loadings
+    # from predictors of cells to intercepts and loadings
+    back = torch.eye(len(found.names), dtype=found.matrix.dtype)
     own = [torch.tensor([place[name] for name in cell.names]) for cell in cells]
     for cell, places in zip(cells, own, strict=True):
         back[places.unsqueeze(-1), places] = torch.linalg.inv(cell.features)
@@ -189,16 +185,10 @@ def item_rules(
             for rule, (value, slope, restrictions) in _rules(
                 families[j], cell.profiles, eta
             ).items():
-                statistic, degrees = _wald(
-                    restrictions,
-                    value,
-                    slope,
-                    covariance[places.unsqueeze(-1), places],
-                    known[places],
-                )
-                raw.append(
-                    (j, rule, statistic, degrees, 2 if rule in ("dina", "dino") else 1 + cell.size)
-                )
+                own_covariance = covariance[places.unsqueeze(-1), places]
+                tested = _wald(restrictions, value, slope, own_covariance, known[places])
+                num = 2 if rule in ("dina", "dino") else 1 + cell.size
+                raw.append((j, rule, *tested, num))
     p_values = np.array([chi2.sf(statistic, degrees) for _, _, statistic, degrees, _ in raw])
     corrections = holm(p_values)
     tests = tuple(
@@ -221,8 +211,7 @@ def item_rules(
 
 @dataclass(frozen=True, eq=False)
 class _Cells:
-    """The profiles that an item tells apart: of its attributes those that there are, in
-    lexicographic order.
+    """Profiles that an item distinguishes, in lexicographic order.
 
     Args:
         profiles: (L, q); names: of the intercept and the loadings that the item uses.
@@ -267,9 +256,7 @@ class _Cells:
 def _rules(
     family: ResponseFamily, cells: Tensor, eta: Tensor
 ) -> dict[str, tuple[Tensor, Tensor, Tensor]]:
-    """By rule: f, its derivative by the predictor of the same cell, and R; of rules that restrict
-    the cells (L, q) that there are.
-    """
+    """f, its derivative by the predictor, and R by rule, of rules that restrict the cells."""
     one, eye = torch.ones_like(eta), torch.eye(len(eta), dtype=eta.dtype)
     design = torch.nn.functional.pad(cells, (1, 0), value=1.0).to(eta)
     interactions = torch.from_numpy(null_space(design.mT.numpy())).mT  # what no sum of effects has
@@ -288,9 +275,7 @@ def _rules(
 def _wald(
     restrictions: Tensor, value: Tensor, slope: Tensor, covariance: Tensor, known: Tensor
 ) -> tuple[float, int]:
-    """W and its degrees of freedom, from the combinations of restrictions that need no unknown
-    cell; NaN and 0 where there are none.
-    """
+    """W and degrees of the restrictions that need no unknown cell; NaN and 0 for none."""
     if not bool(known.all()):
         values, vectors = torch.linalg.eigh(restrictions[:, ~known] @ restrictions[:, ~known].mT)
         restrictions = (

@@ -1,5 +1,4 @@
-r"""Items as tables over the profiles of attributes: a light EM, and every possible set of
-attributes of one item, judged by likelihood.
+r"""Items as tables over profiles: a light EM, and candidate attributes of one item.
 
 Each item has a predictor for each profile, the same for profiles that its attributes and its rule
 do not tell apart. With :math:`\varphi_{i\alpha} = P(\alpha \mid x_i)`, the M-step of an item is a
@@ -57,7 +56,7 @@ class Answers:
             J) of 0 and 1.
         family: of the items; blocks: of each item its elementary family, and its place in the
             dispersion, or -1.
-        profiles: (C, K); root: their law.
+        profiles: (C, K); root: their distribution.
     """
 
     x: Tensor
@@ -70,32 +69,25 @@ class Answers:
 
     @classmethod
     def of(cls, structure: AttributeStructure, data: Tensor) -> Answers:
+        """Data of a fit, ready for use."""
         layer, root = structure.layers[0], structure.root
         complete, mask = filled(layer.response, data.double())
         seen = torch.ones_like(complete) if mask is None else mask.double()
         parts = []
         for family, columns, part in layer.response.blocks(layer.num_children):
-            places = (
-                range(part.start, part.stop)
-                if part.stop > part.start
-                else [-1] * (columns.stop - columns.start)
-            )
+            none = [-1] * (columns.stop - columns.start)
+            places = range(part.start, part.stop) if part.stop > part.start else none
             parts += [(family, place) for place in places]
-        statistic = torch.cat(
-            [
-                family.statistic(complete[:, c])
-                for family, c, _ in layer.response.blocks(layer.num_children)
-            ],
-            1,
-        )
-        profiles = (
-            binary_configurations(layer.num_parents)
-            if root.profiles is None
-            else root.profiles.double().cpu()
-        )
+        blocks = layer.response.blocks(layer.num_children)
+        statistic = torch.cat([family.statistic(complete[:, c]) for family, c, _ in blocks], 1)
+        if root.profiles is None:
+            profiles = binary_configurations(layer.num_parents)
+        else:
+            profiles = root.profiles.double().cpu()
         return cls(complete, statistic * seen, seen, layer.response, tuple(parts), profiles, root)
 
     def rows(self, chosen: Tensor) -> Answers:
+        """Subset of the rows."""
         return replace(
             self, x=self.x[chosen], statistic=self.statistic[chosen], seen=self.seen[chosen]
         )
@@ -114,7 +106,7 @@ class ItemTables:
         q_matrix: bool (J, K); rules: of each item, one of ``RULES``.
         groups: (J, C) long, the group of each profile.
         eta: predictors, (J, C); dispersion: as the family has it, or None.
-        law: parameters of the profiles' law, (1, ...).
+        law: parameters of the profiles' distribution, (1, ...).
         log_likelihood: of the items.
         posterior: of the profiles, (N, C).
     """
@@ -133,31 +125,21 @@ class ItemTables:
         """Free coefficients of the items, dispersions left out."""
         sizes = self.q_matrix.sum(1) + 1
         own = self.groups.amax(1) + 1
-        return int(
-            sum(
-                int(s) if rule == "additive" else int(g)
-                for s, g, rule in zip(sizes, own, self.rules, strict=True)
-            )
-        )
+        each = zip(sizes.tolist(), own.tolist(), self.rules, strict=True)
+        return sum(s if rule == "additive" else g for s, g, rule in each)
 
     def under(
         self, answers: Answers, q_matrix: Tensor, rules: Sequence[str] | None = None
     ) -> ItemTables:
         """The maximum under another Q, by EM from this estimate's posterior."""
         rules = self.rules if rules is None else tuple(rules)
-        groups = torch.stack(
-            [
-                groups_of(answers.profiles, row, rule)
-                for row, rule in zip(q_matrix, rules, strict=True)
-            ]
-        )
+        groups = _groups(answers, q_matrix, rules)
         return _climb(answers, replace(self, q_matrix=q_matrix, rules=rules, groups=groups))
 
     def without(self, answers: Answers, j: int, rows: Tensor) -> Tensor:
         """The posterior of the profiles without item j of some rows, (n, C)."""
-        logits = self.posterior[rows].clamp(min=TINY).log() - answers.seen[rows][
-            :, [j]
-        ] * _log_density(answers, j, rows, self.eta[j], self.dispersion)
+        own = _log_density(answers, j, rows, self.eta[j], self.dispersion)
+        logits = self.posterior[rows].clamp(min=TINY).log() - answers.seen[rows][:, [j]] * own
         return torch.softmax(logits, -1)
 
 
@@ -181,19 +163,16 @@ class Candidates:
 
     @classmethod
     def of(cls, vectors: Tensor, profiles: Tensor, rule: str) -> Candidates:
+        """Candidates under a rule."""
         groups = torch.stack([groups_of(profiles, row, rule) for row in vectors])
         design = torch.nn.functional.pad(profiles * vectors.unsqueeze(1), (1, 0), value=1.0)
-        return cls(
-            vectors,
-            rule,
-            groups,
-            design,
-            vectors.sum(1) + 1 if rule == "additive" else groups.amax(1) + 1,
-        )
+        num_free = vectors.sum(1) + 1 if rule == "additive" else groups.amax(1) + 1
+        return cls(vectors, rule, groups, design, num_free)
 
     def screen(self, item: OneItem) -> Tensor:
-        r"""Minus twice the log-likelihood of each candidate by weighted least squares, (M,), up to
-        one constant.
+        r"""Minus twice the log-likelihood of each candidate by weighted least squares, (M,).
+
+        Up to one constant.
 
         The mean answer of row i is linear in the means of the groups, :math:`E t_i = \sum_\ell
         (\sum_{\alpha \in \ell} \varphi^{-j}_{i\alpha}) \mu_\ell`. An additive item is taken as
@@ -209,9 +188,7 @@ class Candidates:
         return out
 
     def _bases(self) -> list[tuple[Tensor, Tensor]]:
-        """Numbers of candidates with as many coefficients, and what their means are linear in, (M,
-        C, d).
-        """
+        """Numbers of candidates with as many coefficients, and their designs (M, C, d)."""
         if self.rule == "additive":
             return [(torch.arange(len(self.vectors)), self.design)]
         sizes = self.groups.amax(1) + 1
@@ -222,15 +199,12 @@ class Candidates:
         return out
 
     def log_likelihood(self, item: OneItem, m: int) -> float:
-        """Of the item under one candidate with everything else held, up to one constant of the
-        item.
-        """
+        """Log-likelihood of one candidate, all else held, up to one constant of the item."""
         size = int(self.groups[m].max()) + 1
         inside = torch.nn.functional.one_hot(self.groups[m], size).mT.double()  # (L, C)
         share = inside @ item.weights  # (L, n)
-        design = self.design[m][inside.argmax(1)][
-            :, torch.nn.functional.pad(self.vectors[m], (1, 0), value=True)
-        ]
+        columns = torch.nn.functional.pad(self.vectors[m], (1, 0), value=True)
+        design = self.design[m][inside.argmax(1)][:, columns]
         inner = inside @ item.squares @ inside.mT
         start = torch.linalg.solve(
             inner + torch.diag(LEAST_SHARE * inner.diagonal() + TINY), inside @ item.products
@@ -245,11 +219,10 @@ class Candidates:
             value, count, sums = item.expect(share, mean, gamma)
             if value - before < TOLERANCE / 2:
                 break
-            mean = (
-                sums / count.clamp(min=TINY)
-                if self.rule != "additive"
-                else self._additive(design, item, count, sums, mean)
-            )
+            if self.rule == "additive":
+                mean = self._additive(design, item, count, sums, mean)
+            else:
+                mean = sums / count.clamp(min=TINY)
             if gamma is not None and item.family.is_canonical:
                 total = item.t.square().sum() + (count * mean.square() - 2 * sums * mean).sum()
                 gamma = (total / len(item.t)).clamp(min=LEAST_VARIANCE)
@@ -258,30 +231,18 @@ class Candidates:
     def _additive(
         self, design: Tensor, item: OneItem, count: Tensor, sums: Tensor, mean: Tensor
     ) -> Tensor:
-        """Expected statistics of the groups under a model linear in the attributes, after a Newton
-        step.
-        """
+        """Expected statistics of the groups under an additive model, after a Newton step."""
         eta = item.family.linearise(mean, EPSILON)
         beta = torch.linalg.lstsq(design, eta.unsqueeze(-1)).solution.squeeze(-1)
         cross, counts = (sums @ design)[None, None], count[None, None]
-        return item.family.mean(
-            design
-            @ maximise_rows(
-                item.family,
-                cross,
-                counts,
-                design,
-                beta[None, None],
-                bound=item.family.bound,
-                num_steps=1,
-            )[0, 0]
-        )
+        family, start = item.family, beta[None, None]
+        new = maximise_rows(family, cross, counts, design, start, bound=family.bound, num_steps=1)
+        return family.mean(design @ new[0, 0])
 
 
 @dataclass(frozen=True, eq=False)
 class OneItem:
-    """One item, and what the others say of the profiles of the rows that answered it, in the order
-    of their answers.
+    """One item, and the posterior of the rows that answered it, in order of their answers.
 
     Args:
         family: of its responses; gamma: its variance, where it has one.
@@ -302,34 +263,29 @@ class OneItem:
 
     @classmethod
     def of(cls, answers: Answers, tables: ItemTables, j: int) -> OneItem:
+        """Answers to item j, and the posterior without it."""
         rows = (answers.seen[:, j] > 0).nonzero().ravel()
         t, order = answers.statistic[rows, j].sort(stable=True)
         values, counts = torch.unique_consecutive(t, return_counts=True)
         ends = counts.cumsum(0).tolist()
-        runs = (
-            tuple(zip(values.tolist(), [0, *ends[:-1]], ends, strict=True))
-            if len(values) <= MOST_VALUES
-            else None
-        )
+        runs = None
+        if len(values) <= MOST_VALUES:
+            runs = tuple(zip(values.tolist(), [0, *ends[:-1]], ends, strict=True))
         family, part = answers.blocks[j]
         weights = tables.without(answers, j, rows[order]).mT.contiguous()
         gamma = tables.dispersion[part] if part >= 0 and tables.dispersion is not None else None
         inner = weights @ weights.mT
         size = len(inner)
-        pilot = torch.linalg.solve(
-            inner + PILOT_RIDGE * inner.diagonal().mean() * torch.eye(size, dtype=torch.float64),
-            weights @ t + PILOT_RIDGE * inner.diagonal().mean() * t.mean(),
-        )
+        ridge = PILOT_RIDGE * inner.diagonal().mean()
+        eye = torch.eye(size, dtype=torch.float64)
+        pilot = torch.linalg.solve(inner + ridge * eye, weights @ t + ridge * t.mean())
         low, high = float(t.min()), float(t.max())
         pilot = pilot.clamp(low + EDGE * (high - low), high - EDGE * (high - low))
         eta = family.linearise(pilot, EPSILON)
         expected, own = family.mean(eta), _variance(family, eta, gamma)
         mean = expected @ weights
-        inverse = (
-            ((own + expected.square()) @ weights - mean.square())
-            .clamp(min=LEAST_VARIANCE)
-            .reciprocal()
-        )
+        spread = (own + expected.square()) @ weights - mean.square()
+        inverse = spread.clamp(min=LEAST_VARIANCE).reciprocal()
         weighted = weights * inverse
         return cls(
             family, gamma, t, runs, weights, weighted @ weights.mT, (weighted @ t).unsqueeze(-1)
@@ -338,12 +294,12 @@ class OneItem:
     def expect(
         self, share: Tensor, mean: Tensor, gamma: Tensor | None
     ) -> tuple[float, Tensor, Tensor]:
-        """Log-likelihood, and expected rows and expected sums of statistics of each group, both
-        (L,).
+        """Log-likelihood, and expected rows and sums of statistics of each group, (L,).
 
         Args:
-            share: (L, n), the chance of each group before the item is seen; mean: (L,); gamma: the
-                variance, or None.
+            share: (L, n), the chance of each group before the item is seen.
+            mean: (L,).
+            gamma: the variance, or None.
         """
         if self.runs is None:
             joint = self._density(mean.unsqueeze(-1), gamma, self.t).mul_(share)
@@ -351,9 +307,8 @@ class OneItem:
             own = joint.div_(total)
             return float(total.log().sum()), own.sum(-1), own @ self.t
         value, count, sums = 0.0, torch.zeros_like(mean), torch.zeros_like(mean)
-        density = self._density(
-            mean.unsqueeze(-1), gamma, self.t.new_tensor([at for at, _, _ in self.runs])
-        )  # (L, U)
+        distinct = self.t.new_tensor([at for at, _, _ in self.runs])
+        density = self._density(mean.unsqueeze(-1), gamma, distinct)  # (L, U)
         for u, (at, first, last) in enumerate(self.runs):
             part = share[:, first:last]
             total = (density[:, u] @ part).clamp_(min=TINY)
@@ -362,9 +317,7 @@ class OneItem:
         return value, count, sums
 
     def _density(self, mean: Tensor, gamma: Tensor | None, t: Tensor) -> Tensor:
-        """Of statistics t (n,) for expected ones (L, 1), (L, n), up to a constant of each t; a new
-        tensor.
-        """
+        """Density of statistics t (n,) for means (L, 1), (L, n), up to a constant of each t."""
         eta = self.family.linearise(mean, EPSILON)
         value = self.family.natural(eta, gamma) * t - self.family.partition(eta, gamma)
         if gamma is not None and self.family.is_canonical:
@@ -377,13 +330,16 @@ def groups_of(profiles: Tensor, row: Tensor, rule: str) -> Tensor:
     """The group of each profile, (C,) long, that an item with these attributes tells apart."""
     asked = profiles[:, row.bool()]
     if rule == "conjunctive":
-        return (
-            asked.all(1).long() if bool(row.any()) else torch.zeros(len(profiles), dtype=torch.long)
-        )
+        return asked.all(1).long() if bool(row.any()) else profiles.new_zeros(len(profiles)).long()
     if rule == "disjunctive":
         return asked.any(1).long()
     powers = 2 ** torch.arange(asked.shape[1] - 1, -1, -1)
     return torch.unique((asked.long() * powers).sum(1), return_inverse=True)[1]
+
+
+def _groups(answers: Answers, q_matrix: Tensor, rules: Sequence[str]) -> Tensor:
+    items = zip(q_matrix, rules, strict=True)
+    return torch.stack([groups_of(answers.profiles, row, rule) for row, rule in items])
 
 
 def tables_of(
@@ -399,9 +355,7 @@ def tables_of(
     eta = loadings @ layer.features(answers.profiles).mT + intercepts.unsqueeze(-1)
     dispersion = params[layer.dispersion] if layer.dispersion else None
     law = {name: params[name].unsqueeze(0) for name in structure.root.sites()}
-    groups = torch.stack(
-        [groups_of(answers.profiles, row, rule) for row, rule in zip(edges, rules, strict=True)]
-    )
+    groups = _groups(answers, edges, rules)
     empty = torch.zeros(0)
     first = ItemTables(edges.bool().cpu(), tuple(rules), groups, eta, dispersion, law, 0.0, empty)
     posterior, log_likelihood = _expect(answers, first)
@@ -417,11 +371,9 @@ def _expect(answers: Answers, tables: ItemTables) -> tuple[Tensor, float]:
     linear, constant = torch.empty_like(eta), torch.empty_like(eta)
     base = torch.zeros((), dtype=torch.float64)
     for family, columns, part in answers.family.blocks(answers.num_items):
-        gamma = (
-            tables.dispersion[part]
-            if tables.dispersion is not None and part.stop > part.start
-            else None
-        )
+        gamma = None
+        if tables.dispersion is not None and part.stop > part.start:
+            gamma = tables.dispersion[part]
         scale = family.scale(gamma, columns.stop - columns.start)
         factor = torch.ones((), dtype=torch.float64) if scale is None else scale.unsqueeze(-1)
         each = None if gamma is None else gamma.unsqueeze(-1)
@@ -442,11 +394,10 @@ def _maximise(answers: Answers, tables: ItemTables) -> ItemTables:
     counts = rows.expand_as(sums) if complete else answers.seen.mT @ phi
     size = int(tables.groups.max()) + 1
     own = torch.zeros(len(sums), size, dtype=torch.float64)
-    mean = own.scatter_add(1, tables.groups, sums) / own.scatter_add(
-        1, tables.groups, counts
-    ).clamp(min=TINY)
+    grouped = own.scatter_add(1, tables.groups, counts)
+    mean = own.scatter_add(1, tables.groups, sums) / grouped.clamp(min=TINY)
     whole = (sums.sum(1) / counts.sum(1).clamp(min=TINY)).unsqueeze(-1)
-    mean = torch.where(own.scatter_add(1, tables.groups, counts) > 1e-8, mean, whole)
+    mean = torch.where(grouped > 1e-8, mean, whole)
     eta = torch.empty_like(sums)
     squares = answers.statistic.square().sum(0)
     dispersions = []
@@ -457,17 +408,13 @@ def _maximise(answers: Answers, tables: ItemTables) -> ItemTables:
             dispersions.append(tables.dispersion[part])  # sizes stay as the fit has them
         elif part.stop > part.start:
             fitted, n = eta[columns], counts[columns]
-            left = (
-                squares[columns]
-                - 2 * (sums[columns] * fitted).sum(1)
-                + (n * fitted.square()).sum(1)
-            )
+            cross = (sums[columns] * fitted).sum(1)
+            left = squares[columns] - 2 * cross + (n * fitted.square()).sum(1)
             dispersions.append((left / n.sum(1)).clamp(min=LEAST_VARIANCE))
     statistic = answers.root.expected(answers.profiles, rows.unsqueeze(0), tables.law)
     law = tables.law | answers.root.maximise(statistic, tables.law)
-    return replace(
-        tables, eta=eta, dispersion=torch.cat(dispersions) if dispersions else None, law=law
-    )
+    dispersion = torch.cat(dispersions) if dispersions else None
+    return replace(tables, eta=eta, dispersion=dispersion, law=law)
 
 
 def _additive(
@@ -520,7 +467,7 @@ def _climb(answers: Answers, tables: ItemTables) -> ItemTables:
 def _log_density(
     answers: Answers, j: int, rows: Tensor, eta: Tensor, dispersion: Tensor | None
 ) -> Tensor:
-    """Of item j for some rows and each profile, (n, C), up to a constant of each row."""
+    """Log-density of item j for some rows and each profile, (n, C), up to a constant."""
     family, place = answers.blocks[j]
     gamma = dispersion[place] if place >= 0 and dispersion is not None else None
     value = answers.statistic[rows][:, [j]] * family.natural(eta, gamma) - family.partition(
@@ -531,9 +478,7 @@ def _log_density(
 
 
 def _variance(family: ResponseFamily, eta: Tensor, gamma: Tensor | None) -> Tensor:
-    """Of the statistic at a predictor; a family that is not canonical has the logarithm of its mean
-    as predictor.
-    """
+    """Variance of the statistic at a predictor (the log mean if not canonical)."""
     if not family.is_canonical:
         mean = family.mean(eta)
         return mean.square() / family.expansion(eta, mean, gamma)[1]

@@ -1,5 +1,4 @@
-r"""What to make of fitted latents of a noisy-OR network: which to discard, which are doubles, which
-of a truth are found.
+r"""Latents of a fitted noisy-OR network: filter, doubles, and recovery of a truth.
 
 The filter and the matching are those of Buhai et al. (2020, arXiv:1907.00030) with the constants of
 their released code: a latent is discarded unless its prior exceeds 0.02 and some failure is below
@@ -103,7 +102,7 @@ class Recovery:
 
     @property
     def is_full(self) -> bool:
-        """Whether every true latent is recovered."""
+        """Recovery of every true latent."""
         return self.num_recovered == self.num_true
 
 
@@ -121,7 +120,9 @@ def filter_latents(
 
     Args:
         params: ``prior`` (m,) and ``failure`` (m, J).
-        smallest_prior, largest_failure, double_distance: the thresholds.
+        smallest_prior: threshold of discarded latents.
+        largest_failure: likewise.
+        double_distance: threshold of doubles.
         chain: compare with every earlier survivor of the first step, doubles too, as the released
             code does; else with the kept ones only.
     """
@@ -145,9 +146,7 @@ def filter_latents(
 
 
 def merge_latents(params: Params, verdict: LatentFilter) -> Params:
-    r"""The kept latents, each with the priors of its doubles: :math:`1 - \prod (1 - \pi)`; failures
-    averaged by prior.
-    """
+    r"""Merge doubles: priors :math:`1 - \prod (1 - \pi)`, failures averaged by prior."""
     prior, failure = params["prior"], params["failure"]
     groups = {i: [i] for i in verdict.kept}
     for double, original in verdict.doubles.items():
@@ -168,8 +167,8 @@ def recovery(params: Params, truth: Params, excluded_cost: float = COST_CAP) -> 
     """Match an estimate to a truth; label switching has no part in it.
 
     Args:
-        params, truth: ``prior`` (m,) and ``failure`` (m, J) of both; ``leak`` (J,) of the truth, no
-            leak where it is left out.
+        params: ``prior`` (m,) and ``failure`` (m, J).
+        truth: the same, and ``leak`` (J,), no leak where it is left out.
         excluded_cost: cost of a pair of which one prior is below 0.02, and the largest cost in the
             matching; 1000 without that cap replicates the paper.
 
@@ -221,8 +220,9 @@ def recovery(params: Params, truth: Params, excluded_cost: float = COST_CAP) -> 
 
 
 def _lost(params: Params, truth: Params) -> tuple[Tensor, float]:
-    """What the estimate loses of every true latent (m_true,), and of all by their use, under the
-    match that loses least.
+    """Loss of the estimate of every true latent (m_true,), and of all by their use.
+
+    Under the match that loses least.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -231,7 +231,7 @@ def _lost(params: Params, truth: Params) -> tuple[Tensor, float]:
     stays_off = 1 - truth["leak"].double() if "leak" in truth else torch.ones_like(own[0])  # (J,)
 
     def nats(other: Tensor) -> Tensor:
-        """d of every true latent (m_true, 1) and every other law (n, J), (m_true, n)."""
+        """Loss d of every true latent (m_true, 1) and every other one (n, J), (m_true, n)."""
         zero, zero_other = (stays_off * own).unsqueeze(1), stays_off * other  # chances of a zero
         apart = (zero.sqrt() - zero_other.sqrt()).square()
         return 2 * (apart + ((1 - zero).sqrt() - (1 - zero_other).sqrt()).square()).sum(-1)
@@ -242,14 +242,13 @@ def _lost(params: Params, truth: Params) -> tuple[Tensor, float]:
     left = without.squeeze(1).clone()
     left[rows] = paid[rows, columns]
     said = without.squeeze(1)
-    lost = torch.where(
-        said > 0, left / said.clamp(min=1e-300), 0.0
-    )  # a latent that says nothing loses nothing
+    # a latent that says nothing loses nothing
+    lost = torch.where(said > 0, left / said.clamp(min=1e-300), 0.0)
     return lost, float((prior * left).sum() / (prior * said).sum().clamp(min=1e-300))
 
 
 def matching_stability(snapshots: Params, truth: Params) -> Tensor:
-    """How many true latents have, at each snapshot, the partner they have at the last one, (T,).
+    """Number of true latents with their final partner at each snapshot, (T,).
 
     Args:
         snapshots: ``failure`` (T, m, J) along a run.
@@ -272,8 +271,7 @@ def matching_stability(snapshots: Params, truth: Params) -> Tensor:
 
 
 def trim(result: Fit) -> Fit:
-    """The fit without its empty latents, as a model of that size; nothing is fitted again, for they
-    change no probability.
+    """Drop the empty latents of a fit; nothing is fitted again, for none changes the data.
 
     Raises:
         ValueError: if every latent is empty.
@@ -294,11 +292,9 @@ def trim(result: Fit) -> Fit:
         {name: value.unsqueeze(0) for name, value in kept.items()},
         0,
     )
-    latents = (
-        None
-        if result.latents is None
-        else {name: (len(used), *values) for name, (_, *values) in result.latents.items()}
-    )
+    latents = result.latents
+    if latents is not None:
+        latents = {name: (len(used), *values) for name, (_, *values) in latents.items()}
     return replace(
         result,
         model=replace(result.model, num_latents=len(used)),  # type: ignore[type-var]
@@ -311,14 +307,14 @@ def trim(result: Fit) -> Fit:
 def choose_num_latents(
     model: Any, data: Any, method: GrowAndPrune | None = None, num_restarts: int = 1, seed: int = 0
 ) -> Fit:
-    """The number of latents by description length, without a truth or thresholds on parameters: a
-    trimmed fit.
+    """Choose the number of latents by description length: a trimmed fit.
 
     Args:
         model: with the largest number of latents to consider (up to 16 is quick).
         data: (N, J).
         method: the search; the recommended one if None.
-        num_restarts, seed: as in ``fit``.
+        num_restarts: as in ``fit``.
+        seed: likewise.
     """
     from inference.fitting.fit import fit
 
@@ -331,8 +327,7 @@ def choose_num_latents(
 def filter_merge_refit(
     result: Fit, data: Any, verdict: LatentFilter | None = None
 ) -> tuple[Fit, Fit]:
-    """Discardable latents dropped, doubles merged, the rest refitted by exact EM; the fit before
-    and after.
+    """Drop and merge latents, refit the rest by exact EM; the fit before and after.
 
     Args:
         result: of any engine.

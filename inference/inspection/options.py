@@ -1,6 +1,4 @@
-"""What the data say of the options of every step: filtering, smoothing, most probable paths, draws,
-prediction, for a fit.
-"""
+"""Inspection of hidden options: filtering, smoothing, paths, draws and prediction."""
 
 from __future__ import annotations
 
@@ -12,14 +10,17 @@ from torch import Tensor
 
 from inference.fitting.columns import checked_as_fitted
 from inference.programs.global_state import isolated
-from inference.structures.options.forward_backward import Along, parts_of, steps_along, steps_of
-from inference.structures.options.paths import (
+from inference.structures.options.forward_backward import (
+    Along,
     MostProbable,
     Smoothed,
     filter_,
+    parts_of,
     predict,
     sample_paths,
     smooth,
+    steps_along,
+    steps_of,
     viterbi,
 )
 from ppl_models.descriptions.options import ChainDescription, PolicyDescription
@@ -115,8 +116,9 @@ def predict_actions(fit: Fit, data: Any) -> Tensor:
 
 
 def simulate_actions(fit: Fit, data: Any, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Options and actions drawn along the continuous states of ``data``, whose actions are not
-    looked at.
+    """Draw options and actions along the continuous states of ``data``.
+
+    The actions of ``data`` are not looked at.
 
     Returns:
         Options and actions, (B, T) each, -1 after the end.
@@ -142,9 +144,9 @@ def simulate_actions(fit: Fit, data: Any, seed: int = 0) -> tuple[Tensor, Tensor
 
 
 def log_likelihood_parts(fit: Fit, data: Any) -> LikelihoodParts:
-    """The log-likelihood of every sequence, told apart: actions given states, first states, moves.
+    """Log-likelihood of every sequence in parts: actions, first states, moves.
 
-    Along continuous states, which have no law of their own here, the last two are zero.
+    Along continuous states, which have no distribution of their own here, the last two are zero.
 
     Raises:
         ValueError: if the model has no options, or ``data`` does not fit it.

@@ -1,5 +1,4 @@
-r"""Topics: what a fitted model of word counts says of the words, how well it predicts them, and
-whether latents differ between groups of rows.
+r"""Topics of word counts: words, perplexity, coherence, and latents by group of rows.
 
 Given the latents of a document, the model expects :math:`\lambda_j` counts of word j, so a word of
 it is word j with probability :math:`\lambda_j / \sum_l \lambda_l`. The perplexity of counts x is
@@ -73,8 +72,7 @@ def predictive_perplexity(
     num_draws: int = 100,
     seed: int = 0,
 ) -> float:
-    r"""Perplexity of ``held_out`` words of documents whose latents are inferred from the words
-    ``counts``.
+    r"""Perplexity of ``held_out`` words, latents being inferred from the words ``counts``.
 
     For a share s of each document's words (:func:`ppl_models.datasets.split_counts`) the counts are
     Poisson with mean :math:`s e^{\eta} = e^{\eta + \log s}`; latents are inferred with the
@@ -89,7 +87,8 @@ def predictive_perplexity(
         latents: "mixture" averages the probabilities over the posterior (exact); "map" takes those
             of the most probable configuration; "marginal_draws" averages over draws from the
             product of the posterior marginals, as the published scripts do.
-        num_draws, seed: of "marginal_draws".
+        num_draws: of "marginal_draws".
+        seed: likewise.
 
     Raises:
         ValueError: if the items are not Poisson counts of a layered model, the tables differ in
@@ -118,9 +117,8 @@ def predictive_perplexity(
     for start in range(0, len(seen), CHUNK):
         rows = slice(start, start + CHUNK)
         if table is None:
-            marginals = (
-                fitted.posterior_latents(seen[rows])[layer.parent].double().clamp(0, 1)
-            )  # rounding may leave [0, 1]
+            # rounding may leave [0, 1]
+            marginals = fitted.posterior_latents(seen[rows])[layer.parent].double().clamp(0, 1)
             chosen = torch.zeros_like(target[rows])
             for _ in range(num_draws):
                 bits = torch.bernoulli(marginals, generator=generator)
@@ -134,8 +132,9 @@ def predictive_perplexity(
 
 
 def word_probabilities(fit: Fit) -> Tensor:
-    """P(next word = j | configuration of the bottom latents), (C, J), configurations in the order
-    of the program's.
+    """P(next word = j | configuration of the bottom latents), (C, J).
+
+    Configurations are in the order of the program's.
     """
     layer = _counting_layer(fit)
     one = next(iter(fit.params.values())).new_zeros(1, layer.num_children)
@@ -171,16 +170,13 @@ def representative_words(
 
 
 def top_words(weights: Any, words: Sequence[str], num_words: int = 15) -> list[tuple[str, ...]]:
-    """For each column of weights (J, K) the words with the largest entries; one word may stand in
-    several lists.
-    """
+    """Words with the largest entries in each column of weights (J, K); lists may overlap."""
     table = _weights(weights, words, num_words)
     return [tuple(words[j] for j in _order(column)[:num_words]) for column in table.T]
 
 
 def negative_coherence(topics: Sequence[Sequence[str]], counts: Any, words: Sequence[str]) -> float:
-    r"""Mean over topics of :math:`\sum_{u < v} -\log((n_{uv} + 1) / n_v)`; smaller is more
-    coherent.
+    r"""Mean of :math:`\sum_{u < v} -\log((n_{uv} + 1) / n_v)` over topics; less is better.
 
     n counts the documents that hold a word, or both; v is ranked below u. A topic with fewer than
     two words has no pair, so nothing speaks for or against it: it is left out of the mean, with a
@@ -234,9 +230,7 @@ def negative_coherence(topics: Sequence[Sequence[str]], counts: Any, words: Sequ
 
 
 def topic_similarity(topics: Sequence[Sequence[str]]) -> int:
-    """Number of words shared, summed over pairs of topics; 0 by construction for
-    :func:`representative_words`.
-    """
+    """Number of words shared by pairs of topics; 0 for :func:`representative_words`."""
     sets = [set(topic) for topic in topics]
     return sum(len(a & b) for i, a in enumerate(sets) for b in sets[i + 1 :])
 

@@ -12,20 +12,20 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from inference.identifiability.classifier_evidence import certainty_by_share
-from inference.inspection.classifier_curves import (
+from inference.inspection.classifier_ensemble import ClassifierEnsemble, CurveBands
+from inference.inspection.classifiers import (
     classifier_curves,
     classifier_structure,
     complete_classifiers,
     variate_names,
 )
-from inference.inspection.classifier_ensemble import ClassifierEnsemble, CurveBands
 from inference.plots._common import short_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from inference.fitting.result import Fit
-    from inference.inspection.classifier_curves import ClassifierCurves
+    from inference.inspection.classifiers import ClassifierCurves
     from inference.selection.saturation import Saturation
 
 

@@ -18,7 +18,7 @@ from inference.fitting.names import Names, labels_of
 from inference.inspection.hidden_markov import chain_times, smooth_states, viterbi_states
 from inference.plots._common import short_name
 from inference.plots.fit import _axes
-from ppl_models.sequences.item_sequences import inside_of
+from ppl_models.data.sequences import inside_of
 
 if TYPE_CHECKING:
     from inference.fitting.result import Fit

@@ -19,9 +19,8 @@ from inference.fitting.names import Names, labels_of
 from inference.inspection.options import smooth_options
 from inference.plots._common import short_name
 from inference.plots.fit import _axes
+from ppl_models.data.sequences import feature_lengths, trajectory_lengths
 from ppl_models.descriptions.options import ChainDescription, PolicyDescription, with_high
-from ppl_models.sequences.feature_trajectories import feature_lengths
-from ppl_models.sequences.trajectories import trajectory_lengths
 
 if TYPE_CHECKING:
     from inference.fitting.result import Fit

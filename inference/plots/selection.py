@@ -9,14 +9,13 @@ from matplotlib.figure import Figure
 from inference.plots.fit import _axes
 from inference.selection.order_selection.bootstrap_climb import STEEPER
 from inference.selection.order_selection.detectability import noise_edge
-from inference.selection.order_selection.options_answer import HowManyOptions
+from inference.selection.order_selection.result import HowManyOptions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from inference.selection.dimension import Selection
-    from inference.selection.order_selection.answer import HowMany
-    from inference.selection.order_selection.groups_answer import HowManyGroups
+    from inference.selection.order_selection.result import HowMany, HowManyGroups
 
 
 def plot_selection(selection: Selection, ax: Axes | None = None) -> Axes:

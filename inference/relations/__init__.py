@@ -1,6 +1,4 @@
-"""What classes have to do with other columns: covariates that they depend on, and outcomes that
-depend on them.
-"""
+"""Covariates that classes depend on, and outcomes that depend on classes."""
 
 from inference.relations.outcomes import (
     ClassOutcomes as ClassOutcomes,

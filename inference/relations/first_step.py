@@ -1,5 +1,4 @@
-r"""The first of three steps: a fit with classes, what its rows say of them, and what its own
-uncertainty does to a later step.
+r"""First of three steps: a fit with classes, its classification, and its uncertainty.
 
 Rows are assigned with weights W, :math:`W_{is} = 1` at the most probable class ("modal"), or
 :math:`W_{is} = r_{is}`, the chances themselves ("proportional"). With :math:`D_{ts} = \sum_i r_{it}
@@ -60,7 +59,7 @@ Estimating = Callable[[Tensor, "Moved", Tensor], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Moved:
-    """What rows say of their classes at some values of the first step's parameters.
+    """Classification of the rows at some values of the first step's parameters.
 
     Args:
         chances: r, (N, K); shares: of the classes before the items are seen, (K,), None where the
@@ -178,7 +177,7 @@ class FirstStep:
 
     @cached_property
     def often(self) -> Tensor:
-        """How often each row counts, (N,)."""
+        """Weight of each row, (N,)."""
         weights = self.fit.row_weights
         return (
             torch.ones(self.fit.num_rows, dtype=torch.float64)
@@ -198,9 +197,7 @@ class FirstStep:
 
     @cached_property
     def entropy_r2(self) -> float:
-        """How well rows tell their classes: 1 where every row is sure, 0 where none says
-        anything.
-        """
+        """Entropy R2 of the classes: 1 where every row is sure, 0 where none says anything."""
         chances = self.at_estimate.chances
         total = -self.often @ (chances * chances.clamp(min=1e-300).log()).sum(-1)
         return float(1 - total / (self.often.sum() * np.log(self.num_classes)))
@@ -210,7 +207,7 @@ class FirstStep:
         return torch.linalg.solve(table.mT, moved.weights.mT).mT
 
     def check_table(self) -> None:
-        """Refuse classes that assignments do not tell apart, and warn where they hardly do.
+        """Refuse classes that assignments do not distinguish, and warn where they hardly do.
 
         Raises:
             ValueError: where the table has no inverse to speak of.
@@ -218,7 +215,7 @@ class FirstStep:
         condition = float(torch.linalg.cond(self.at_estimate.table))
         if not condition < MOST_CONDITION:
             raise ValueError(
-                f"{self.caller}: the classes are not told apart: rows of one class are assigned"
+                f"{self.caller}: the classes are not distinguished: rows of one class are assigned"
                 " like those of another, so that nothing can be corrected; fit fewer classes"
             )
         if self.entropy_r2 < LEAST_SEPARATED:
@@ -232,9 +229,7 @@ class FirstStep:
 
     @cached_property
     def _uncertainty(self) -> tuple[Coordinates, Tensor, Tensor, Tensor]:
-        """Coordinates of the first step's parameters, their values (P,), standard errors (P,), and
-        the influence of every row on them, (N, P).
-        """
+        """Return coordinates, values (P,), standard errors (P,), and influence of rows (N, P)."""
         try:
             found = standard_errors(self.fit, self.data, hold_bounds=True)
         except ValueError as error:
@@ -250,9 +245,7 @@ class FirstStep:
         )
 
     def slopes(self, total: Callable[[Moved], Tensor]) -> tuple[Tensor, Tensor]:
-        """Derivatives (M, P) of a function of what rows say by the first step's parameters, and the
-        influence of every row on these, (N, P).
-        """
+        """Return derivatives (M, P) by the first step's parameters, and their influence (N, P)."""
         coordinates, estimate, errors, influence = self._uncertainty
         columns = []
         for p in range(len(estimate)):
@@ -308,8 +301,7 @@ def covariance_of(
 
 
 def own_columns(caller: str, argument: str, given: Any, data: Any, num_rows: int) -> Any:
-    """Columns as a pandas frame, given as such, as a series, an array, or by their names in the
-    data.
+    """Return columns as a pandas frame, from a frame, series, array, or names in the data.
 
     Raises:
         ValueError: naming the argument, for names that the data lack, or another number of rows.

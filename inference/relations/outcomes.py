@@ -1,5 +1,4 @@
-r"""What depends on classes: means of an outcome in each class, after a fit that did not know it (a
-distal outcome).
+r"""Distal outcomes: class means of an outcome that the fit did not know.
 
 With T the weights of each row's classes, :math:`W D^{-1}` for "bch" and W for "none" (notation of
 :mod:`inference.relations.first_step`),
@@ -24,6 +23,7 @@ from torch import Tensor
 
 from inference.base.drawing import Answer
 from inference.fitting.record import FitRecord
+from inference.inspection.attributes import holm
 from inference.relations.first_step import Assignment, FirstStep, Moved, covariance_of, own_columns
 from ppl_models.parts.frames import MAX_LEVELS, coded, holds_texts, levels_of_frame
 from ppl_models.parts.validation import as_table, is_number
@@ -64,8 +64,9 @@ class ClassOutcomes(Answer):
     num_missing: int
 
     def frame(self, level: float = 0.95) -> pd.DataFrame:
-        """A line for each class, of categories one for each class and category: estimate, standard
-        error, and interval.
+        """Table of estimates, standard errors and intervals.
+
+        A line for each class, of categories one for each class and category.
 
         What lies outside [0, 1] is not clipped.
 
@@ -99,49 +100,36 @@ class ClassOutcomes(Answer):
         return self._wald([(0, t) for t in range(1, len(self.means))])
 
     def pairs(self) -> pd.DataFrame:
-        """Every pair of classes: the difference, of numbers, with its standard error, the Wald test
-        that they are alike, and p by Holm's rule for all pairs together.
+        """Wald tests of every pair of classes.
+
+        The difference, of numbers, with its standard error, and p by Holm's rule for all pairs
+        together.
         """
         import pandas as pd
 
         index, lines = [], []
-        for one in range(len(self.means)):
-            for other in range(one + 1, len(self.means)):
-                chi2, df, p = self._wald([(one, other)])
-                difference = self.means[other, 0] - self.means[one, 0]
-                lines.append(
-                    [
-                        *(
-                            []
-                            if self.levels
-                            else [
-                                difference,
-                                abs(difference) / np.sqrt(chi2) if chi2 > 0 else np.nan,
-                            ]
-                        ),
-                        chi2,
-                        df,
-                        p,
-                    ]
-                )
-                index.append(f"{other} - {one}")
+        for first in range(len(self.means)):
+            for other in range(first + 1, len(self.means)):
+                chi2, df, p = self._wald([(first, other)])
+                difference = self.means[other, 0] - self.means[first, 0]
+                error = abs(difference) / np.sqrt(chi2) if chi2 > 0 else np.nan
+                lines.append([*([] if self.levels else [difference, error]), chi2, df, p])
+                index.append(f"{other} - {first}")
         frame = pd.DataFrame(
             lines, index, [*([] if self.levels else ["difference", "error"]), "chi2", "df", "p"]
         )
-        order = np.argsort(frame["p"].to_numpy(), kind="stable")
-        adjusted = np.empty(len(order))
-        adjusted[order] = np.minimum(
-            1.0, np.maximum.accumulate(frame["p"].to_numpy()[order] * np.arange(len(order), 0, -1))
-        )
-        return frame.assign(p_holm=adjusted)
+        return frame.assign(p_holm=holm(frame["p"].to_numpy()))
 
     def _wald(self, pairs: list[tuple[int, int]]) -> tuple[float, int, float]:
         num_classes, width = self.means.shape
         free = max(1, width - 1)  # proportions sum to one
         contrast = np.zeros((len(pairs) * free, num_classes, width))
-        for i, (one, other) in enumerate(pairs):
+        for i, (first, other) in enumerate(pairs):
             for level in range(free):
-                contrast[i * free + level, other, level], contrast[i * free + level, one, level] = (
+                (
+                    contrast[i * free + level, other, level],
+                    contrast[i * free + level, first, level],
+                ) = (
                     1.0,
                     -1.0,
                 )
@@ -160,11 +148,12 @@ class ClassOutcomes(Answer):
 
     @property
     def differs(self) -> bool:
-        """Whether the classes differ, at 5 %."""
+        """Significance of the difference between classes, at 5 %."""
         return self.test()[2] < LEVEL
 
     @property
     def headline(self) -> str:
+        """Overall test, in a sentence."""
         return (
             f"The classes {'differ' if self.differs else 'do not clearly differ'} in"
             f" {self.outcome}."
@@ -172,6 +161,7 @@ class ClassOutcomes(Answer):
 
     @property
     def sentences(self) -> tuple[str, ...]:
+        """Details of the classes, in sentences."""
         pairs = self.pairs()
         clear = [str(name) for name, p in pairs["p_holm"].items() if p < LEVEL]
         apart = (
@@ -250,21 +240,21 @@ def compare_outcomes(
     num, width = first.num_classes, y.shape[1]
 
     def weights(moved: Moved, table: Tensor) -> Tensor:
-        own = moved.weights if method == "none" else first.corrected_weights(moved, table)
-        return own * seen.unsqueeze(-1)
+        row_weights = moved.weights if method == "none" else first.corrected_weights(moved, table)
+        return row_weights * seen.unsqueeze(-1)
 
     def estimating(b: Tensor, moved: Moved, table: Tensor) -> Tensor:
         off = y.unsqueeze(1) - b.reshape(num, width)  # (N, K, L)
         return (weights(moved, table).unsqueeze(-1) * off).flatten(1)
 
-    own = weights(first.at_estimate, first.at_estimate.table) * first.often.unsqueeze(-1)
-    sizes = own.sum(0)
+    row_weights = weights(first.at_estimate, first.at_estimate.table) * first.often.unsqueeze(-1)
+    sizes = row_weights.sum(0)
     if not bool((sizes > 0).all()):
         raise ValueError(
             f"{caller}: class {int((sizes <= 0).nonzero()[0])} has no rows with an outcome, so that"
             " it has no mean; fit fewer classes"
         )
-    means = own.mT @ y / sizes.unsqueeze(-1)
+    means = row_weights.mT @ y / sizes.unsqueeze(-1)
     covariance = covariance_of(first, estimating, means.flatten())
     return ClassOutcomes(
         name,

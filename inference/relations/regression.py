@@ -1,5 +1,4 @@
-r"""What classes depend on: a multinomial logit of the class on covariates, of a fit in one step, or
-after a fit without them.
+r"""Regression of classes on covariates: a multinomial logit, in one step or after a fit.
 
 .. math::
 
@@ -53,7 +52,7 @@ CLOSE = 1e-9  # change of a standardised coefficient at which rounds end
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ClassRegression(Answer):
-    """Coefficients of classes on covariates: log-odds against class 0, in units of the covariates.
+    """Coefficients of classes on covariates: log-odds against class 0, in their units.
 
     Args:
         terms: Q, the intercept first.
@@ -77,8 +76,7 @@ class ClassRegression(Answer):
     num_missing: int = 0
 
     def frame(self, level: float = 0.95) -> pd.DataFrame:
-        """A line for each coefficient: estimate, standard error, z and its two-sided p, odds ratio
-        and its interval.
+        """Table of coefficients: estimate, standard error, z, p, odds ratio and its interval.
 
         Raises:
             ValueError: if the level is not in (0, 1).
@@ -105,9 +103,7 @@ class ClassRegression(Answer):
         return pd.DataFrame(columns, index)
 
     def tests(self) -> pd.DataFrame:
-        """Of each term, whether it has to do with the classes at all: the Wald test that its
-        coefficients are zero in all classes.
-        """
+        """Wald tests of each term: its coefficients are zero in all classes."""
         import pandas as pd
 
         num, num_terms = self.coefficients.shape
@@ -131,12 +127,14 @@ class ClassRegression(Answer):
 
     @property
     def headline(self) -> str:
+        """Terms with an effect on the classes, in a sentence."""
         if not self.clear:
             return "The classes depend clearly on none of these covariates."
         return f"The classes depend on {', '.join(self.clear)}, at 5 % each."
 
     @property
     def sentences(self) -> tuple[str, ...]:
+        """Details of the terms, in sentences."""
         frame = self.frame()
         odds = [
             f"{term}: one more multiplies the odds of class {one}, against class 0, by"
@@ -209,15 +207,13 @@ class ClassLogit:
         return joint / joint.sum(-1, keepdim=True)
 
     def estimating(self, b: Tensor, moved: Moved, table: Tensor) -> Tensor:
-        """What every row adds to S, (N, (K - 1) Q), of standardised coefficients ((K - 1) Q,)."""
+        """Return every row's part in S, (N, (K - 1) Q), at coefficients ((K - 1) Q,)."""
         p = chances_of_design(self._design, b.reshape(self._shape)).exp()
         off = (self._weights(moved, table, p) - p)[:, 1:] * self.seen.unsqueeze(-1)
         return (off.unsqueeze(-1) * self._design.unsqueeze(-2)).flatten(1)
 
     def solve(self) -> Tensor:
-        """Standardised coefficients, (K - 1, Q): rounds of weights and their weighted logit, from
-        coefficients that are zero.
-        """
+        """Return standardised coefficients, (K - 1, Q), from zero, by reweighted logits."""
         at, often = self.first.at_estimate, self.first.often * self.seen
         beta = torch.zeros(self._shape, dtype=torch.float64)
         for _ in range(MOST_ROUNDS):
@@ -240,11 +236,13 @@ class ClassLogit:
 
 
 def class_coefficients(fit: FitRecord, data: Any, kind: str = "hessian") -> ClassRegression:
-    """The coefficients of a fit of ``Mixture(..., covariates=...)``, which has classes and
-    coefficients from one step.
+    """Return the coefficients of a fit of ``Mixture(..., covariates=...)``.
+
+    Its classes and coefficients are from one step.
 
     Args:
-        fit: a point estimate; data: the data of the fit.
+        fit: a point estimate.
+        data: the data of the fit.
         kind: of the standard errors: "hessian", "scores" or "sandwich", as
             :func:`inference.uncertainty.standard_errors` has them.
 
@@ -287,8 +285,7 @@ def regress_classes(
     assignment: Assignment = "proportional",
     covariates_missing: Literal["refuse", "drop"] = "refuse",
 ) -> ClassRegression:
-    """What the classes of a fit depend on: a regression of the class on covariates that the fit did
-    not know.
+    """Regress the classes of a fit on covariates that the fit did not know.
 
     The classes stay what the first fit made them. Standard errors carry its uncertainty. "two-step"
     and "ml" suppose that items depend on covariates through the class alone, as one step does; none

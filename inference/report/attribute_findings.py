@@ -12,14 +12,18 @@ import torch
 
 from inference.causal.of_fit import AttributeReport, discover_attributes, profile_posterior
 from inference.fitting.names import labels_of
-from inference.inspection.attribute_moments import all_bernoulli
-from inference.inspection.attributes import Reversal, reversals
+from inference.inspection.attributes import Reversal, all_bernoulli, reversals
 from inference.inspection.classification import Classification, classify_rows
 from inference.inspection.item_curves import ItemCurves, ProfileShares, item_curves, profile_shares
-from inference.inspection.item_fit import ItemFit, item_fit
+from inference.inspection.item_fit import (
+    ItemFit,
+    LimitedInformationFit,
+    LocalDependence,
+    item_fit,
+    limited_information_fit,
+    local_dependence,
+)
 from inference.inspection.item_rules import ItemRules, item_rules
-from inference.inspection.limited_information import LimitedInformationFit, limited_information_fit
-from inference.inspection.local_dependence import LocalDependence, local_dependence
 from inference.inspection.q_validation import QValidation, validate_q
 from inference.report.sections import NEEDS_ALL, Subject
 from inference.report.words import say

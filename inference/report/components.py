@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from inference.acdc.criterion import AcdcResult, Choice
     from inference.fitting.result import Fit
     from inference.selection.factorization_criteria import ParallelAnalysis
-    from inference.selection.order_selection.answer import HowMany
+    from inference.selection.order_selection.result import HowMany
     from inference.selection.reproducibility import Reproducibility
 
 

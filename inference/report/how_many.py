@@ -14,11 +14,9 @@ from inference.report.answers import Answer, answer_of, heading
 from inference.report.page import number, picture, write_page
 from inference.report.parts import Bullets, Finding, Note, Paragraph, Part, Section, Table, Verdict
 from inference.report.words import entry, finding, listed, say, verdict_of
-from inference.selection.order_selection.answer import HowMany
 from inference.selection.order_selection.bootstrap_climb import STEEPER
 from inference.selection.order_selection.detectability import MISFIT
-from inference.selection.order_selection.groups_answer import HowManyGroups
-from inference.selection.order_selection.options_answer import HowManyOptions
+from inference.selection.order_selection.result import HowMany, HowManyGroups, HowManyOptions
 from ppl_models.parts.repr import counted
 
 if TYPE_CHECKING:
@@ -105,8 +103,9 @@ def how_many_verdict(answer: HowMany, *more: Finding | None) -> Verdict:
 
 def _how_sure(answer: HowMany, sizes: list[int]) -> Finding:
     low, high = answer.interval
-    status = getattr(answer, "status", answer.word)
-    kind = {"confident": "confident", "unsure": "unsure", "grid too short": "short"}.get(status)
+    kind = {"confident": "confident", "unsure": "unsure", "grid too short": "short"}.get(
+        answer.status
+    )
     return finding(
         f"how_many.sure.{'between' if kind == 'unsure' and low < high else kind or 'misfit'}",
         penalties=answer.penalties,
@@ -156,9 +155,11 @@ def _on_climb(answer: HowMany) -> list[Finding]:
 
 
 def _on_options(answer: HowManyOptions) -> Iterator[Finding]:
-    number = sum(map(len, answer.unlike))
+    number = sum(map(len, answer.distinct_options))
     if number > 1:
-        alike = [listed([str(o) for o in group]) for group in answer.unlike if len(group) > 1]
+        alike = [
+            listed([str(o) for o in group]) for group in answer.distinct_options if len(group) > 1
+        ]
         groups = "; ".join(f"options {names}" for names in alike)
         kind = "alike" if alike else "all"
         yield finding(f"how_many.distinct.{kind}", groups=groups, number=number)

@@ -1,17 +1,14 @@
-"""How many latents? Criteria, grids, paths of penalties, and how sure the answer is."""
+"""Selection of the number of latents: criteria, grids, penalty paths, and tests."""
 
 from inference.selection.attribute_groups import (
     compare_groups as compare_groups,
+    differential_items as differential_items,
     item_scores as item_scores,
 )
 from inference.selection.attribute_laws import compare_roots as compare_roots
 from inference.selection.choice_spread import repeat_choice as repeat_choice
 from inference.selection.conditional_independence import (
     conditional_independence as conditional_independence,
-)
-from inference.selection.differential_items import (
-    DifferentialItems as DifferentialItems,
-    differential_items as differential_items,
 )
 from inference.selection.dimension import (
     ComponentNoise as ComponentNoise,
@@ -25,26 +22,19 @@ from inference.selection.dimension import (
 )
 from inference.selection.discriminator import Discriminator as Discriminator
 from inference.selection.factorization_criteria import (
-    ParallelAnalysis as ParallelAnalysis,
     compare_criteria as compare_criteria,
     fit_grid as fit_grid,
     parallel_analysis as parallel_analysis,
 )
 from inference.selection.likelihood_ratio import likelihood_ratio_test as likelihood_ratio_test
-from inference.selection.order_selection.answer import HowMany as HowMany
-from inference.selection.order_selection.groups import Groups as Groups
-from inference.selection.order_selection.rule import select_components as select_components
+from inference.selection.order_selection.result import HowMany as HowMany
+from inference.selection.order_selection.select_components import (
+    select_components as select_components,
+)
 from inference.selection.overparameterization import overparameterization as overparameterization
-from inference.selection.penalty_grid import (
-    fit_penalty_grid as fit_penalty_grid,
-    refit_penalty_grid as refit_penalty_grid,
-)
 from inference.selection.reproducibility import reproducibility as reproducibility
-from inference.selection.saturation import (
-    Saturation as Saturation,
-    choose_components as choose_components,
-    saturation as saturation,
-)
+from inference.selection.saturation import Saturation as Saturation, saturation as saturation
+from inference.selection.select import select as select
 from inference.selection.sparsity import (
     ebic as ebic,
     penalty_path as penalty_path,

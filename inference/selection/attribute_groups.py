@@ -1,20 +1,19 @@
-r"""Do groups differ in what they master, and which items function differently? Both from one fit of
-several groups.
+r"""Comparison of attribute distributions and items between groups, from one fit.
 
-*Laws.* With :math:`P_g` the law of the attributes of group g, the model with one law for all
-groups, items as in the fit, is fitted from the mean of the laws, and
+*Distributions.* With :math:`P_g` that of the attributes of group g, the model with one distribution
+for all groups, items as in the fit, is fitted from the mean of them, and
 
 .. math:: 2 \{\ell(P_1, \dots, P_G) - \ell(P)\} \sim \chi^2_{(G - 1) d}
 
-where all laws are the same, d the free numbers of a law. Profiles that hardly anybody has make that
+where all are the same, d the free numbers of one. Profiles that hardly anybody has make that
 test reject too seldom. The share :math:`m_{gk} = P_g(\alpha_k = 1)` that has an attribute is
 compared between groups by a Wald test, :math:`d^\top (C \Sigma C^\top)^{-1} d` with d the
 differences to the first group, C their derivatives and :math:`\Sigma` the inverse information, with
 G - 1 degrees of freedom.
 
-*Items.* A score test needs no further fit. At the fit in which item j is shared, let U be the
-derivatives of the log-likelihood by the parameters of the model in which it has a version for each
-group, and I that model's information there. Then
+*Items, without a fit.* At the fit in which item j is shared, let U be the derivatives of the
+log-likelihood by the parameters of the model in which it has a version for each group, and I that
+model's information there. Then
 
 .. math:: S_j = U^\top I^{-1} U \sim \chi^2_{(G - 1) d_j}
 
@@ -25,14 +24,29 @@ rows and columns. I is the observed information; where an item differs so much t
 log-likelihood curves up in its versions, the sum :math:`\sum_i u_i u_i^\top` over rows takes its
 place, of which :math:`U = \sum_i u_i`.
 
+*Items, one fit each.* The model is fitted again with item j free, from the fit at hand, and
+
+.. math:: 2 \{\ell(\text{j free}) - \ell(\text{j shared})\} \sim \chi^2_{(G - 1) d_j}
+
+where the item functions alike, with :math:`d_j` its parameters. Two Wald tests on the free fit say
+how it differs: with :math:`m_{jg} = b_{jg} + W_{jg} \cdot \mu` the mean predictor over all
+profiles, *uniform* differences are those of :math:`m_{jg}` (G - 1 degrees of freedom),
+*non-uniform* ones those of the loadings :math:`W_{jg}`, that is, of what attributes do.
+
+Each item is tested against all others as anchors: where many items differ, those that do not may
+look as if they did. Free the worst and test again.
+
 Source: C. R. Rao (1948), doi:10.1017/S0305004100023987 (score tests); C. A. W. Glas (1998),
 Detection of differential item functioning using Lagrange multiplier tests, Statistica Sinica 8,
-647-667.
+647-667; D. Thissen, L. Steinberg and H. Wainer (1993), in P. W. Holland and H. Wainer (eds.),
+Differential Item Functioning; J. de la Torre and Y.-S. Lee (2013), doi:10.1111/jedm.12022 (Wald
+tests of items of cognitive diagnosis).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,33 +59,33 @@ from inference.engines.em import EM
 from inference.fitting.columns import checked_as_fitted
 from inference.fitting.fit import fit as fitted
 from inference.fitting.names import labels_of
+from inference.fitting.record import FitRecord
 from inference.fitting.result import Fit
 from inference.identifiability.scores import row_scores
-from inference.inspection.attribute_moments import holm
+from inference.inspection.attributes import holm
 from inference.inspection.item_curves import errors_of
 from inference.programs.curvature import generalised_inverse
 from inference.programs.global_state import quiet
-from inference.selection.differential_items import (
-    AGAINST_OTHERS,
-    LEVEL,
-    clear_items,
-    groups_of_fit,
-    said_of_items,
-    spread_params,
-)
-from inference.uncertainty import observed_information
+from inference.programs.program import Params
+from inference.structures.attribute_groups import AttributeGroupsStructure
+from inference.uncertainty import Uncertainty, observed_information, standard_errors
 from ppl_models.parts.distributions import binary_configurations
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
+LEVEL = 0.05
 MAX_ATTRIBUTES = 14  # whose profiles are listed
+AGAINST_OTHERS = (
+    "Items are tested against all others, so free the clearest one (free_items=...), fit, and test"
+    " again."
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GroupComparison(Answer):
-    """What groups have in common and what not.
+    """Mastery and profiles of groups, with tests of their differences.
 
     Args:
         groups: G labels; sizes: rows of each, (G,); attributes: K names.
@@ -100,7 +114,7 @@ class GroupComparison(Answer):
 
     @property
     def differs(self) -> bool:
-        """Whether the laws of the groups differ, at 5 %."""
+        """Significance of the difference between the groups' distributions, at 5 %."""
         return self.p_law < LEVEL
 
     @property
@@ -117,13 +131,12 @@ class GroupComparison(Answer):
         )
 
     def plot(self, ax: Any = None) -> Any:
-        """Shares of each attribute by group, with 95 % intervals; see
-        :func:`inference.plots.attribute_groups.plot_group_mastery`.
-        """
+        """Draw shares by group; see :func:`inference.plots.attribute_groups.plot_group_mastery`."""
         return draw("plot_group_mastery", self, ax)
 
     @property
     def headline(self) -> str:
+        """Likelihood-ratio test of one distribution for all groups, in a sentence."""
         sure = (
             f"(likelihood ratio {self.statistic:.1f} on {self.degrees} degrees of freedom, p ="
             f" {self.p_law:.2g})"
@@ -137,6 +150,7 @@ class GroupComparison(Answer):
 
     @property
     def sentences(self) -> tuple[str, ...]:
+        """Attributes whose shares differ, in a sentence."""
         if not self.differs:
             return ()
         clear = [
@@ -158,7 +172,7 @@ class GroupComparison(Answer):
         )
 
     def text(self) -> str:
-        """What was found, in a sentence or two."""
+        """Return headline and sentences."""
         return " ".join((self.headline, *self.sentences))
 
     def _shares(self, k: int) -> str:
@@ -168,12 +182,15 @@ class GroupComparison(Answer):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ItemScores(Answer):
-    """Score tests of items that the groups share, one entry each; NaN where a test could not be
-    made.
+class ItemTests(Answer):
+    """Tests of items that the groups share; NaN where a test could not be made.
 
     Args:
-        items: names; statistic, degrees, p_value; p_adjusted: by Holm, over these items.
+        items: their names.
+        statistic: of each item.
+        degrees: of freedom.
+        p_value: of an item that functions alike.
+        p_adjusted: by Holm, over these items.
     """
 
     items: tuple[str, ...]
@@ -185,35 +202,82 @@ class ItemScores(Answer):
     @property
     def different(self) -> tuple[str, ...]:
         """Items that function differently, at 5 % for all of them together; the clearest first."""
-        return clear_items(self.items, self.p_value, self.p_adjusted)
+        order = np.argsort(np.nan_to_num(self.p_value, nan=1.0), kind="stable")
+        return tuple(self.items[i] for i in order if self.p_adjusted[i] < LEVEL)
 
     @property
     def table(self) -> pd.DataFrame:
         """One line an item."""
         import pandas as pd
 
-        columns = {
-            name: getattr(self, name) for name in ("statistic", "degrees", "p_value", "p_adjusted")
-        }
-        return pd.DataFrame(columns, index=pd.Index(self.items, name="item"))
-
-    def plot(self, ax: Any = None) -> Any:
-        """How clearly each item functions differently; see
-        :func:`inference.plots.attribute_groups.plot_item_scores`.
-        """
-        return draw("plot_item_scores", self, ax)
+        names = [field.name for field in fields(self) if field.name != "items"]
+        return pd.DataFrame(
+            {name: getattr(self, name) for name in names}, index=pd.Index(self.items, name="item")
+        )
 
     @property
     def headline(self) -> str:
-        return said_of_items(self.items, self.different)
+        """Items that function differently, in a sentence."""
+        if not self.different:
+            return (
+                f"None of the {len(self.items)} items that the groups share functions differently,"
+                " as far as these rows can tell."
+            )
+        return (
+            f"{len(self.different)} of the {len(self.items)} items that the groups share function"
+            " differently: people of different groups who have the same attributes answer them"
+            f" differently: {', '.join(self.different)}."
+        )
 
     @property
     def sentences(self) -> tuple[str, ...]:
+        """Next step, in a sentence."""
         return (AGAINST_OTHERS,) if self.different else ()
 
     def text(self) -> str:
-        """What was found, in a sentence or two."""
+        """Return headline and sentences."""
         return " ".join((self.headline, *self.sentences))
+
+
+class ItemScores(ItemTests):
+    """Score tests of items, without a further fit."""
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw p-values; see :func:`inference.plots.attribute_groups.plot_item_scores`."""
+        return draw("plot_item_scores", self, ax)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DifferentialItems(ItemTests):
+    """Likelihood-ratio tests of items, each from a fit with the item free.
+
+    Args:
+        uniform: Wald statistic of equal mean predictors, one degree a group but one.
+        uniform_p: its p-value.
+        non_uniform: Wald statistic of equal loadings.
+        non_uniform_p: its p-value.
+        effect: the largest difference between groups of the expected response, over all profiles.
+    """
+
+    uniform: np.ndarray
+    uniform_p: np.ndarray
+    non_uniform: np.ndarray
+    non_uniform_p: np.ndarray
+    effect: np.ndarray
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """Largest differences and the next step, in sentences."""
+        if not self.different:
+            return ()
+        largest = [f"{name} ({self.effect[self.items.index(name)]:.2f})" for name in self.different]
+        return (
+            (
+                "The largest difference between groups of what is expected of people with the same"
+                f" attributes: {', '.join(largest)}."
+            ),
+            AGAINST_OTHERS,
+        )
 
 
 def compare_groups(fit: Fit, data: Any) -> GroupComparison:
@@ -237,10 +301,10 @@ def compare_groups(fit: Fit, data: Any) -> GroupComparison:
         )
     profiles = binary_configurations(size) if root.profiles is None else root.profiles.double()
     table = checked_as_fitted(fit, data)[0]
-    found = observed_information(fit, data)
-    free = found.estimate.clone().requires_grad_()
+    information = observed_information(fit, data)
+    free = information.estimate.clone().requires_grad_()
     with torch.enable_grad():
-        params = found.coordinates.params(free)
+        params = information.coordinates.params(free)
         shares = torch.stack(
             [
                 root.distribution(structure.law_of(params, g)).log_prob(profiles).exp()
@@ -249,10 +313,10 @@ def compare_groups(fit: Fit, data: Any) -> GroupComparison:
         )  # (G, C)
         mastery = shares @ profiles
         slopes = torch.stack(
-            [torch.autograd.grad(one, free, retain_graph=True)[0] for one in mastery.ravel()]
+            [torch.autograd.grad(share, free, retain_graph=True)[0] for share in mastery.ravel()]
         ).reshape(len(labels), size, -1)
-    errors = errors_of(slopes.flatten(0, 1), found).reshape(len(labels), size)
-    covariance, _ = found.covariance()
+    errors = errors_of(slopes.flatten(0, 1), information).reshape(len(labels), size)
+    covariance, _ = information.covariance()
     p_value = np.full(size, np.nan)
     for k in np.flatnonzero(~np.isnan(errors).any(0)):
         contrasts, gaps = slopes[1:, k] - slopes[0, k], (mastery[1:, k] - mastery[0, k]).detach()
@@ -296,7 +360,7 @@ def compare_groups(fit: Fit, data: Any) -> GroupComparison:
 
 
 def item_scores(fit: Fit, data: Any) -> ItemScores:
-    """Which items that the groups share function differently, without fitting again.
+    """Test items that the groups share by their scores, without fitting again.
 
     Args:
         fit: of an :class:`~ppl_models.AttributeGroups` model, converged.
@@ -314,12 +378,12 @@ def item_scores(fit: Fit, data: Any) -> ItemScores:
         )
     statistic, degrees = np.full(len(shared), np.nan), np.full(len(shared), np.nan)
     for free in (shared[1:], shared[:1]):  # one item at least stays shared
-        own = replace(model, free_items=(*model.free_items, *free))
-        record = replace(fit, model=own, params=spread_params(model, own, fit.params))
+        freed = replace(model, free_items=(*model.free_items, *free))
+        record = replace(fit, model=freed, params=spread_params(model, freed, fit.params))
         information, scores = observed_information(record, data), row_scores(record, data)[0]
-        common = _sums(own, information.names, None)
+        common = _sums(freed, information.names, None)
         for j in free:
-            apart, place = _sums(own, information.names, j), shared.index(j)
+            apart, place = _sums(freed, information.names, j), shared.index(j)
             for matrix in (information.matrix, scores.mT @ scores):
                 more, less = (_quadratic(scores.sum(0), matrix, sums) for sums in (apart, common))
                 if more is not None and less is not None:
@@ -334,17 +398,10 @@ def item_scores(fit: Fit, data: Any) -> ItemScores:
 
 
 def _sums(model: Any, names: tuple[str, ...], apart: int | None) -> Tensor:
-    """Which entries move together, (P, Q): those of all versions of an item but of the one that is
-    taken apart.
-    """
+    """Return which entries move together, (P, Q): of all versions of an item but ``apart``."""
     layer = model.layer()
     versions = model.versions
-    dispersed = [
-        v
-        for _, columns, part in layer.response.blocks(layer.num_children)
-        if part.stop > part.start
-        for v in range(layer.num_children)[columns]
-    ]
+    dispersed = _dispersed(model)
     keys: list[tuple[Any, ...]] = []
     for name in names:
         site, _, inside = name.partition("[")
@@ -361,12 +418,180 @@ def _sums(model: Any, names: tuple[str, ...], apart: int | None) -> Tensor:
 
 
 def _quadratic(score: Tensor, information: Tensor, sums: Tensor) -> tuple[float, int] | None:
-    """U' I^-1 U of entries that move together, and its degrees of freedom; None where the
-    log-likelihood curves up.
+    """Return U' I^-1 U of entries that move together, and its degrees of freedom.
+
+    None where the log-likelihood curves up.
     """
-    own, inner = sums.mT @ score, sums.mT @ information @ sums
+    score_sums, information_sums = sums.mT @ score, sums.mT @ information @ sums
     try:
-        inverse, flat = generalised_inverse(inner, tuple(map(str, range(len(own)))))
+        inverse, flat = generalised_inverse(
+            information_sums, tuple(map(str, range(len(score_sums))))
+        )
     except ValueError:
         return None
-    return float(own @ inverse @ own), len(own) - flat.shape[1]
+    return float(score_sums @ inverse @ score_sums), len(score_sums) - flat.shape[1]
+
+
+def differential_items(
+    fit: Fit, data: Any, items: Sequence[int | str] | None = None, method: EM | None = None
+) -> DifferentialItems:
+    """Test items that the groups share.
+
+    Args:
+        fit: of an :class:`~ppl_models.AttributeGroups` model.
+        data: the data of the fit.
+        items: by number from 0 or by name; all that are shared if None.
+        method: of the fits with an item free; ``EM(tolerance=1e-9)`` if None.
+
+    Raises:
+        ValueError: for a fit of another model, an item that there is not or that is free already,
+            or where no other item would be shared.
+    """
+    model = groups_of_fit(fit, "differential_items").model
+    shared = [j for j in range(model.num_items) if j not in model.free_items]
+    try:
+        chosen = (
+            shared if items is None else list(replace(model, free_items=tuple(items)).free_items)
+        )
+    except ValueError as error:
+        raise ValueError(f"differential_items: items: {error}") from None
+    taken = [j for j in chosen if j not in shared]
+    if taken:
+        raise ValueError(f"differential_items: item {taken[0]} is free in this fit already")
+    if len(shared) < 2:
+        raise ValueError(
+            "differential_items: one item is shared; with it free nothing would make the groups"
+            " comparable"
+        )
+    names = model.model.item_names or tuple(str(j) for j in range(model.num_items))
+    columns: list[tuple[float, ...]] = []
+    for j in chosen:
+        freed = replace(model, free_items=(*model.free_items, j))
+        again = fitted(
+            freed, data, method or EM(tolerance=1e-9), init=spread_params(model, freed, fit.params)
+        )
+        versions = [v for v, (item, _) in enumerate(freed.versions) if item == j]
+        columns.append(_tests(fit, again, data, versions))
+    table = np.array(columns)
+    statistic, degrees, p_value, uniform, uniform_p, non_uniform, non_uniform_p, effect = table.T
+    return DifferentialItems(
+        tuple(names[j] for j in chosen),
+        statistic,
+        degrees,
+        p_value,
+        holm(p_value),
+        uniform,
+        uniform_p,
+        non_uniform,
+        non_uniform_p,
+        effect,
+    )
+
+
+def groups_of_fit(fit: FitRecord, owner: str) -> AttributeGroupsStructure:
+    """The structure of a fit of several groups.
+
+    Raises:
+        ValueError: for another model, or weighted rows.
+    """
+    fit.refuse_weights(owner)
+    structure = fit.structure
+    if not isinstance(structure, AttributeGroupsStructure):
+        raise ValueError(
+            f"{owner}: a fit of an AttributeGroups model was expected, got one of {fit.model_name}"
+        )
+    return structure
+
+
+def spread_params(model: Any, freed: Any, params: Params) -> Params:
+    """Parameters of the same law with more items free: their versions begin alike."""
+    before = {version: v for v, version in enumerate(model.versions)}
+    places = [before.get(version, before.get((version[0], None), 0)) for version in freed.versions]
+    layer, roots = model.layer(), model.model.root_law().sites()
+    out = {name: value for name, value in params.items() if name in roots}
+    out |= {name: params[name][places] for name in (layer.loadings, layer.intercepts)}
+    if layer.dispersion is not None:
+        out[layer.dispersion] = _dispersions(model, freed, params[layer.dispersion], places)
+    return out
+
+
+def _dispersed(model: Any) -> list[int]:
+    """The versions that have a dispersion, in its order."""
+    layer = model.layer()
+    blocks = layer.response.blocks(layer.num_children)
+    return [
+        v
+        for _, columns, part in blocks
+        if part.stop > part.start
+        for v in range(layer.num_children)[columns]
+    ]
+
+
+def _dispersions(model: Any, freed: Any, value: Tensor, places: list[int]) -> Tensor:
+    positions = {v: d for d, v in enumerate(_dispersed(model))}
+    return value[[positions[places[v]] for v in _dispersed(freed)]]
+
+
+def _tests(fit: Fit, again: Fit, data: Any, versions: list[int]) -> tuple[float, ...]:
+    statistic = max(0.0, 2 * (again.log_likelihood - fit.log_likelihood))
+    degrees = again.num_parameters - fit.num_parameters
+    model = again.structure.model
+    layer = model.layer()
+    loadings = again.params[layer.loadings]
+    used = (
+        (layer.graph[versions[0]] if layer.graph is not None else loadings[versions[0]] != 0)
+        .nonzero()
+        .ravel()
+        .tolist()
+    )
+    profiles = torch.cartesian_prod(
+        *[torch.tensor([0.0, 1.0], dtype=loadings.dtype)] * layer.num_parents
+    ).reshape(-1, layer.num_parents)
+    expected = model.expected_responses(again.params, profiles)[:, versions]
+    effect = float((expected.amax(-1) - expected.amin(-1)).max())
+    walds = [np.nan] * 4
+    try:
+        errors = standard_errors(again, data, hold_bounds=True)
+    except ValueError:  # an estimate without a normal law: the likelihood ratio stands alone
+        errors = None
+    if errors is not None:
+        centre = layer.centre(loadings)
+        level = [
+            {f"{layer.intercepts}[{v}]": 1.0}
+            | {f"{layer.loadings}[{v},{t}]": float(centre[t]) for t in used}
+            for v in versions
+        ]
+        rise = [{f"{layer.loadings}[{v},{t}]": 1.0} for t in used for v in versions]
+        size = len(versions)
+        walds[:2] = _wald(errors, [_less(level[i], level[0]) for i in range(1, size)])
+        walds[2:] = _wald(
+            errors,
+            [
+                _less(rise[k * size + i], rise[k * size])
+                for k in range(len(used))
+                for i in range(1, size)
+            ],
+        )
+    return (statistic, float(degrees), float(chi2.sf(statistic, degrees)), *walds, effect)
+
+
+def _less(first: dict[str, float], second: dict[str, float]) -> dict[str, float]:
+    return {name: first.get(name, 0.0) - second.get(name, 0.0) for name in {*first, *second}}
+
+
+def _wald(errors: Uncertainty, contrasts: list[dict[str, float]]) -> tuple[float, float]:
+    """Return statistic and p-value of all contrasts being zero.
+
+    NaN where one has an entry without a standard error.
+    """
+    place = {name: i for i, name in enumerate(errors.names)}
+    if any(name not in place for contrast in contrasts for name in contrast):
+        return np.nan, np.nan
+    matrix = torch.zeros(len(contrasts), len(errors.names), dtype=errors.covariance.dtype)
+    for row, contrast in enumerate(contrasts):
+        for name, weight in contrast.items():
+            matrix[row, place[name]] = weight
+    value = matrix @ errors.estimate
+    spread = matrix @ errors.covariance @ matrix.mT
+    statistic = float(value @ torch.linalg.solve(spread, value))
+    return statistic, float(chi2.sf(statistic, len(contrasts)))

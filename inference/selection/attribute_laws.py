@@ -1,5 +1,6 @@
-r"""Which law of the attributes? Nested laws tested by likelihood ratios, beside AIC, BIC and the
-prediction of unseen rows.
+r"""Likelihood-ratio tests of nested distributions of the attributes.
+
+Beside AIC, BIC and the prediction of unseen rows.
 
 The items stay as they are; the laws differ. Of two nested ones with maxima :math:`\ell_0 \le
 \ell_1` the ratio is :math:`2 (\ell_1 - \ell_0)`. Its law under the smaller one is :math:`\chi^2`
@@ -107,21 +108,23 @@ class RootComparison:
 
     @property
     def table(self) -> pd.DataFrame:
-        """One line a law: log-likelihood, parameters, AIC, BIC; elpd of unseen rows with the
-        difference to the best and its standard error; and the test against the next larger law that
-        contains it (the first of several; :attr:`tests` has all).
+        """One line a distribution: likelihood, criteria, prediction and test.
+
+        Log-likelihood, parameters, AIC, BIC; elpd of unseen rows with the difference to the best
+        and its standard error; and the test against the next larger law that contains it (the first
+        of several; :attr:`tests` has all).
         """
         import pandas as pd
 
         frame = pd.DataFrame(
             {
                 name: {
-                    "log_likelihood": one.log_likelihood,
-                    "num_parameters": one.num_parameters,
-                    "aic": 2 * one.num_parameters - 2 * one.log_likelihood,
-                    "bic": one.bic,
+                    "log_likelihood": fit_k.log_likelihood,
+                    "num_parameters": fit_k.num_parameters,
+                    "aic": 2 * fit_k.num_parameters - 2 * fit_k.log_likelihood,
+                    "bic": fit_k.bic,
                 }
-                for name, one in self.fits.items()
+                for name, fit_k in self.fits.items()
             }
         ).T.rename_axis("law of the attributes")
         frame["num_parameters"] = frame["num_parameters"].astype(int)
@@ -144,7 +147,7 @@ class RootComparison:
         return min(self.fits, key=lambda name: self.fits[name].bic)
 
     def text(self) -> str:
-        """What was found, in whole sentences."""
+        """Return preference and tests, in sentences."""
         words = [f"BIC prefers the {self.best} law."]
         for test in self.tests:
             if math.isnan(test.p_value):
@@ -174,8 +177,7 @@ def compare_roots(
     seed: int = 0,
     progress: bool = False,
 ) -> RootComparison:
-    """Fit a model of attributes under several laws of the attributes, and compare them in one
-    table.
+    """Compare distributions of the attributes: refit each, and test nested ones.
 
     Args:
         fit: of a :class:`~ppl_models.LatentAttributeModel`, a point estimate; its own law is one of
@@ -243,7 +245,7 @@ def compare_roots(
 
 def _named(fit: Fit, roots: Any, size: int) -> dict[str, AttributeLaw]:
     """The laws by name, that of the fit first."""
-    own: AttributeLaw = fit.model.root  # type: ignore[attr-defined]  # attribute_model said what it is
+    root: AttributeLaw = fit.model.root  # type: ignore[attr-defined]  # attribute_model said what it is
     if roots is None:
         roots = [
             Independent(),
@@ -260,8 +262,8 @@ def _named(fit: Fit, roots: Any, size: int) -> dict[str, AttributeLaw]:
             f" name, got {roots!r}"
         )
     out: dict[str, AttributeLaw] = {}
-    if own not in [law for _, law in pairs]:
-        pairs = [("", own), *pairs]
+    if root not in [law for _, law in pairs]:
+        pairs = [("", root), *pairs]
     for given, law in pairs:
         if law in out.values():
             continue
@@ -276,9 +278,7 @@ def _named(fit: Fit, roots: Any, size: int) -> dict[str, AttributeLaw]:
 
 
 def _refit(fit: Fit, model: Any, data: Any, seed: int) -> Fit:
-    """The better of a fit from the items of the given one, with its rows' likely attributes, and of
-    one from starts of the model's own.
-    """
+    """Return the better of a fit from the given items and one from the model's own starts."""
     if model == fit.model:
         return fit
     structure = AttributeStructure(model)
@@ -290,13 +290,11 @@ def _refit(fit: Fit, model: Any, data: Any, seed: int) -> Fit:
         fit_again(model, data, method, init=items | law, seed=seed),
         fit_again(model, data, method, num_restarts=2, seed=seed),
     )
-    return max(tries, key=lambda one: one.objective)
+    return max(tries, key=lambda fit_k: fit_k.objective)
 
 
 def _items_under(fit: Fit, structure: AttributeStructure) -> Params:
-    """The items of a fit in the coefficients that are free under another law: the same predictors
-    at the profiles that it allows.
-    """
+    """Return the items in the coefficients of another distribution: the same predictors."""
     layer, profiles = structure.layers[0], structure.root.profiles
     items = {name: value for name, value in fit.params.items() if name not in _root(fit).sites()}
     if profiles is None or layer.graph is None:
@@ -304,12 +302,12 @@ def _items_under(fit: Fit, structure: AttributeStructure) -> Params:
     loadings, intercepts = items[layer.loadings].clone(), items[layer.intercepts].clone()
     features = layer.features(profiles.to(loadings))
     for j in ((loadings != 0) & ~layer.graph).any(-1).nonzero().ravel().tolist():
-        own = layer.graph[j]
-        design = torch.nn.functional.pad(features[:, own], (1, 0), value=1.0)
+        edges = layer.graph[j]
+        design = torch.nn.functional.pad(features[:, edges], (1, 0), value=1.0)
         change = torch.linalg.lstsq(design, features @ loadings[j]).solution
         intercepts[j] += change[0]
         loadings[j] = 0.0
-        loadings[j, own] = change[1:]
+        loadings[j, edges] = change[1:]
     return items | {layer.loadings: loadings, layer.intercepts: intercepts}
 
 
@@ -339,7 +337,7 @@ def _root(fit: Fit) -> Root:
 
 
 def _nested(small: Root, large: Root) -> bool:
-    """Whether every law of the one kind is one of the other."""
+    """Tell whether every distribution of the one kind is one of the other."""
     if isinstance(large, TableRoot):
         if large.profiles is None:
             return True
@@ -358,7 +356,7 @@ def _nested(small: Root, large: Root) -> bool:
 
 
 def _why_not_regular(small: Fit, large: Fit) -> str:
-    """Why the chi-square law does not hold; empty where it does."""
+    """Return why the chi-square distribution does not hold; empty where it does."""
     root, larger = _root(small), _root(large)
     if isinstance(root, TableRoot) and root.profiles is not None:
         return (
@@ -393,16 +391,14 @@ def _near(small: Fit, large: Fit, seed: int) -> Callable[[Any, Any], Fit]:
     lifted = _lifted(small, large, seed)
 
     def again(model: Any, rows: Any) -> Fit:
-        one, start = (small, small.params) if model is small.model else (large, lifted)
-        return fit_again(model, rows, loosened(one.method), init=start, seed=seed)
+        fit_k, start = (small, small.params) if model is small.model else (large, lifted)
+        return fit_again(model, rows, loosened(fit_k.method), init=start, seed=seed)
 
     return again
 
 
 def _lifted(small: Fit, large: Fit, seed: int) -> Params:
-    """Parameters of the larger law near the smaller one: its items, and a law started from
-    attributes drawn from it.
-    """
+    """Return the larger model's parameters near the smaller one."""
     root, larger = _root(small), _root(large)
     uniform = torch.rand(
         1,

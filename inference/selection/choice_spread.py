@@ -1,19 +1,15 @@
-"""How sure is a number of components: repeated choices, and a cutoff calibrated on labelled
-data.
-"""
+"""Spread of a choice of components over repeated fits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from inference.acdc.criterion import AcdcResult, Choice, acdc
+from inference.acdc.criterion import AcdcResult, acdc
 from inference.fitting.result import Fit
-from inference.metrics import f_measure
 from inference.selection.factorization_criteria import fit_grid
 from inference.selection.reproducibility import reproducibility
 from ppl_models.parts.repr import shows_briefly
@@ -59,8 +55,9 @@ class ChoiceSpread:
     def loss_band(
         self, num_components: int, rho: float | np.ndarray, level: float = 0.9
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Quantiles over repetitions of the loss of one number of components; those that did not
-        compare it are left out.
+        """Return quantiles over repetitions of the loss of one number of components.
+
+        Repetitions that did not compare it are left out.
 
         Raises:
             ValueError: for a level outside (0, 1), or a number that no repetition compared.
@@ -81,9 +78,7 @@ class ChoiceSpread:
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row a repetition: the choice, what it leaves, the share its last component takes
-        away, and whether to rely on it.
-        """
+        """One row a repetition: the choice, what it leaves, and whether to rely on it."""
         import pandas as pd
 
         rows = []
@@ -112,11 +107,12 @@ def repeat_choice(
     criterion: Criterion = _default,
     seed: int = 0,
 ) -> ChoiceSpread:
-    """Fit, judge and choose from scratch several times: with which share of them comes a number of
-    components?
+    """Repeat the choice of a number of components, to see the share of each.
 
     Args:
-        factory: number of components -> model; data: the table; grid: the numbers.
+        factory: number of components -> model.
+        data: the table.
+        grid: the numbers.
         num_seeds: repetitions, each with starts, splits and halves of its own.
         num_restarts: of each fit, the family's own number if None.
         resample: draw the rows anew with replacement for every repetition: then the spread is that
@@ -136,12 +132,14 @@ def repeat_choice(
     table, sizes = np.asarray(data), [int(k) for k in grid]  # type: ignore[attr-defined]
     rng = np.random.default_rng(seed)
     results, every = [], []
-    for own in range(seed, seed + num_seeds):
+    for repetition_seed in range(seed, seed + num_seeds):
         rows = table[rng.integers(len(table), size=len(table))] if resample else data
-        fits = fit_grid(factory, rows, sizes, num_restarts, own)
-        result = criterion(fits, rows, own)
+        fits = fit_grid(factory, rows, sizes, num_restarts, repetition_seed)
+        result = criterion(fits, rows, repetition_seed)
         if threshold is not None:
-            result = result.among(reproducibility(fits, rows, seed=own).numbers(threshold))
+            result = result.among(
+                reproducibility(fits, rows, seed=repetition_seed).numbers(threshold)
+            )
         results.append(result)
         every.append(fits)
     choices = tuple(result.chosen for result in results)
@@ -150,119 +148,3 @@ def repeat_choice(
         (i for i, k in enumerate(choices) if k == chosen), key=lambda i: every[i][chosen].objective
     )
     return ChoiceSpread(choices, tuple(results), best, every[best])
-
-
-@shows_briefly
-@dataclass(frozen=True, eq=False)
-class LabelledSet:
-    """A data set whose rows' groups are known.
-
-    Args:
-        fits: number of components -> its fit to ``data``.
-        data: the table, (N, J); labels: the group of each row, (N,).
-    """
-
-    fits: Mapping[int, Fit]
-    data: Any
-    labels: Any
-
-
-@shows_briefly
-@dataclass(frozen=True, eq=False)
-class RhoCalibration:
-    """A cutoff that served labelled data best.
-
-    Args:
-        rho: the cutoff, the midpoint of ``low`` and ``high``, between which all do equally well.
-        score: the mean score there; starts, scores: the whole course, constant from each start to
-            the next.
-        convention: estimator and null for which the cutoff holds.
-    """
-
-    rho: float
-    low: float
-    high: float
-    score: float
-    starts: np.ndarray
-    scores: np.ndarray
-    convention: str
-
-    def select(self, result: AcdcResult) -> Choice:
-        """The choice of new data at this cutoff.
-
-        Raises:
-            ValueError: for discrepancies of another convention.
-        """
-        if result.convention != self.convention:
-            raise ValueError(
-                f"RhoCalibration: the cutoff holds for {self.convention!r}, got"
-                f" {result.convention!r}"
-            )
-        return result.select(rho=self.rho)
-
-
-def calibrate_rho(
-    labelled: Sequence[LabelledSet],
-    data: Any,
-    *,
-    criterion: Criterion = _default,
-    score: Callable[[Fit, LabelledSet], float] | None = None,
-    seed: int = 0,
-) -> RhoCalibration:
-    """The cutoff whose choices agree best with the labels of related data sets.
-
-    The score of a choice is constant between the ends of segments, so every cutoff is looked at.
-
-    Args:
-        labelled: the data sets with their fits; data: the table that the cutoff is meant for.
-        criterion: as in :func:`repeat_choice`; use the same one for the new data.
-        score: of one fit, larger is better; by default the F-measure of its rows' most probable
-            (mixtures) or most active (factorizations) component.
-        seed: of the criterion.
-
-    Raises:
-        ValueError: for no data set, one with other columns than ``data``, or labels of another
-            length.
-    """
-    width = np.asarray(data).shape[-1]
-    if not labelled:
-        raise ValueError("calibrate_rho: at least one labelled data set was expected")
-    for i, one in enumerate(labelled):
-        shape = np.asarray(one.data).shape
-        if len(shape) != 2 or shape[1] != width:
-            raise ValueError(
-                f"calibrate_rho: labelled set {i} must have the {width} columns of the data, got"
-                f" shape {shape}"
-            )
-        if np.asarray(one.labels).shape != shape[:1]:
-            raise ValueError(
-                f"calibrate_rho: labelled set {i} has {shape[0]} rows, but labels of shape"
-                f" {np.asarray(one.labels).shape}"
-            )
-    score = _agreement if score is None else score
-    results = [criterion(one.fits, one.data, seed) for one in labelled]
-    starts = np.unique([s.start for result in results for s in result.segments])
-    scores = np.zeros(len(starts))
-    for one, result in zip(labelled, results, strict=True):
-        chosen = [result.select(rho=float(start)).num_components for start in starts]
-        by_size = {k: score(one.fits[k], one) for k in set(chosen)}
-        scores += np.array([by_size[k] for k in chosen]) / len(labelled)
-    first = int(scores.argmax())
-    equal = np.flatnonzero(scores[first:] < scores[first])
-    last = max(result.segments[-1].end for result in results)
-    high = float(starts[first + equal[0]]) if len(equal) else last
-    low = float(starts[first])
-    return RhoCalibration(
-        (low + high) / 2, low, high, float(scores[first]), starts, scores, results[0].convention
-    )
-
-
-def _agreement(fit: Fit, one: LabelledSet) -> float:
-    """F-measure of the rows' components against their labels."""
-    if fit.local is not None:
-        belonging = fit.local["activities"]
-    else:
-        belonging = next(
-            iter(fit.posterior_latents(torch.as_tensor(np.asarray(one.data))).values())
-        )
-    return f_measure(belonging.argmax(-1).numpy(), np.asarray(one.labels))

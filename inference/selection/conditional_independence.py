@@ -1,4 +1,4 @@
-r"""Are the variates independent once the component is known? A discriminator inside each component.
+r"""Test of conditional independence: a discriminator inside each component.
 
 Under the model a row's law times :math:`P(z = i \mid X)` is :math:`w_i \prod_v f_v^{(i)}(x_v)`. So
 rows whose component is **drawn** from their posterior have independent variates inside each
@@ -37,7 +37,7 @@ class ComponentDependence:
     Args:
         component: counted from 0.
         num_rows: drawn into it.
-        auc: area under the curve of the held-out scores, 0.5 where nothing tells them apart; NaN
+        auc: area under the curve of the held-out scores, 0.5 where nothing distinguishes them; NaN
             with too few rows.
         lower, upper: its interval at the stated level, for all components together.
         verdict: "dependent", "no dependence found", or "too few rows".
@@ -133,9 +133,7 @@ def conditional_independence(
 
 
 def _area(scores: HeldOutScores) -> tuple[float, float]:
-    """Area under the curve and its standard error, a V-statistic of the rows as the bounds of the
-    total correlation are.
-    """
+    """Return the area under the curve and its standard error, as of a V-statistic of rows."""
     rows, shuffled = scores.rows, scores.shuffled.reshape(-1)
     above = _share_below(shuffled, rows)  # of shuffled rows below each row
     area = float(above.mean())

@@ -1,4 +1,4 @@
-r"""How many latents? Criteria behind one call, their figures in one table.
+r"""Criteria for the number of latents behind one call, their figures in one table.
 
 - :class:`SpectralRatio`: no fit at all; the largest :math:`s_k / s_{k+1}` of the singular values of
   a layer's centred children, linearised where they are not observed bits. For the first layer:
@@ -12,7 +12,7 @@ r"""How many latents? Criteria behind one call, their figures in one table.
 - :class:`ComponentNoise`: ACDC, for mixtures, factorizations, hidden Markov models and options.
 - :class:`LawsAndNumbers`: several laws at once, two penalties, and a check of the noise, for
   factorizations of counts, mixtures, hidden Markov models and options
-  (:mod:`inference.selection.order_selection.rule`).
+  (:func:`select_components`).
 
 Source of the comparison: S. Lee and Y. Gu (2025), arXiv:2501.01414, supplement (tables S.9 to
 S.12).
@@ -40,11 +40,9 @@ from inference.programs.global_state import quiet
 from inference.programs.tables import first_tensor, map_tensors
 from inference.selection.growing import grow_again
 from inference.selection.likelihood_ratio import likelihood_ratio_test
-from inference.selection.order_selection.answer import HowMany
-from inference.selection.order_selection.candidates import has_rule
-from inference.selection.order_selection.groups_answer import HowManyGroups
-from inference.selection.order_selection.options_answer import HowManyOptions
-from inference.selection.order_selection.rule import check_tables, select_components
+from inference.selection.order_selection.counting import has_rule
+from inference.selection.order_selection.result import HowMany
+from inference.selection.order_selection.select_components import check_tables, select_components
 from inference.selection.sparsity import ebic, polish
 from inference.structures.factorization.factorize import Factorize
 from inference.structures.registry import structure_of
@@ -57,7 +55,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """What a criterion is asked about.
+    """Grid of models, data and settings that a criterion compares.
 
     Args:
         sizes: the grid, rising; models: one a size.
@@ -93,10 +91,11 @@ class Study:
         return replace(polished, seconds=result.seconds + polished.seconds)
 
     def fitting(self, data: Any, rows: str) -> Study:
-        """The study of the sizes that can be fitted to some of the rows.
+        """Return the study of the sizes that can be fitted to some of the rows.
 
         Args:
-            data: these rows; rows: what they are, for messages.
+            data: these rows.
+            rows: what they are, for messages.
 
         Warns:
             RowsWarning: naming sizes that are left out.
@@ -131,8 +130,8 @@ class Study:
         """Parameters each model of the grid leaves free, its graph not yet chosen."""
         pairs = zip(self.models, fits, strict=True)
         return [
-            structure_of(model).num_possible(own.params) or own.num_parameters
-            for model, own in pairs
+            structure_of(model).num_possible(fit_k.params) or fit_k.num_parameters
+            for model, fit_k in pairs
         ]
 
     def fits(self, data: Any) -> list[Fit]:
@@ -157,7 +156,9 @@ class Study:
 class Criterion(Protocol):
     """A rule that scores sizes and chooses one."""
 
-    def choose(self, study: Study) -> Selection: ...
+    def choose(self, study: Study) -> Selection:
+        """Score the sizes and choose one."""
+        ...
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -189,6 +190,7 @@ class Selection(Answer):
 
     @property
     def headline(self) -> str:
+        """Chosen size and criterion."""
         return (
             f"Selection of {self.chosen} from {', '.join(map(str, self.sizes))} by"
             f" {shown_settings(self.criterion)}"
@@ -196,6 +198,7 @@ class Selection(Answer):
 
     @property
     def sentences(self) -> tuple[str, ...]:
+        """Answer of the rule, or a caution, in sentences."""
         if self.answer is not None:
             return self.answer.sentences
         depth = (
@@ -218,8 +221,10 @@ class Selection(Answer):
 
     @property
     def table(self) -> pd.DataFrame:
-        """One line a size; ``optimum_missed`` where a size stays below the log-likelihood of a
-        smaller one, which it contains.
+        """One line a size.
+
+        ``optimum_missed`` where a size stays below the log-likelihood of a smaller one, which it
+        contains.
         """
         import pandas as pd
 
@@ -245,16 +250,13 @@ class Selection(Answer):
         return self.fits[self.sizes.index(self.chosen)]
 
     def plot(self, ax: Any = None) -> Any:
-        """The deciding figure against the size; see
-        :func:`inference.plots.selection.plot_selection`.
-        """
+        """Draw the deciding figure; see :func:`inference.plots.selection.plot_selection`."""
         return draw("plot_selection", self, ax)
 
 
 @dataclass(frozen=True)
 class SpectralRatio:
-    r"""The largest ratio of neighbouring singular values :math:`s_k / s_{k+1}` over the sizes k of
-    the grid.
+    r"""Largest ratio of neighbouring singular values :math:`s_k / s_{k+1}` over the grid.
 
     Above layer 1 the children are latents too, read off the data with errors that do not shrink
     with more rows: their number can then move away from the truth as rows are added, and is given
@@ -265,6 +267,7 @@ class SpectralRatio:
     """
 
     def choose(self, study: Study) -> Selection:
+        """Choose by singular values, without a fit."""
         depth, counts = _varying_layer(study)
         if depth:
             warnings.warn(_above_the_first(depth), EstimateWarning, stacklevel=2)
@@ -304,6 +307,7 @@ class InformationCriterion:
         )
 
     def choose(self, study: Study) -> Selection:
+        """Choose by the smallest value of the criterion."""
         fits = study.fits(study.data)
         columns = _figures(fits)
         possible = study.num_possible(fits)
@@ -329,7 +333,9 @@ class InformationCriterion:
 
 @dataclass(frozen=True)
 class LikelihoodRatio:
-    """The first size whose successor does not fit significantly better, by the bootstrap: see
+    """Bootstrap likelihood-ratio tests from the smallest size up.
+
+    The choice is the first size whose successor does not fit significantly better: see
     :mod:`inference.selection.likelihood_ratio`.
 
     Tests go from the smallest size up and end with the first that is not significant; p-values
@@ -365,6 +371,7 @@ class LikelihoodRatio:
             )
 
     def choose(self, study: Study) -> Selection:
+        """Choose the first size whose successor is not significantly better."""
         if any(structure_of(model).local_sites for model in study.models):
             raise ValueError(
                 "LikelihoodRatio: parameters alone were expected, and activities of the rows are "
@@ -381,7 +388,7 @@ class LikelihoodRatio:
         }
         stop = len(fits)
         for i, (small, large) in enumerate(zip(fits, fits[1:], strict=False), 1):
-            chosen = any(one.choice is not None for one in (small, large))
+            chosen = any(fit_k.choice is not None for fit_k in (small, large))
             test = likelihood_ratio_test(
                 small,
                 large,
@@ -413,9 +420,7 @@ class LikelihoodRatio:
 
     @staticmethod
     def _refit(study: Study, small: Fit, large: Fit, place: int) -> Callable[[Any, Any], Fit]:
-        """Where a graph was chosen first, replicates are fitted as the data were: graph, then
-        without penalty.
-        """
+        """Return the refit of replicates where a graph was chosen: graph, then no penalty."""
         models = {id(small.model): study.models[place - 1], id(large.model): study.models[place]}
         return lambda model, data: study.fit(models[id(model)], data)
 
@@ -438,6 +443,7 @@ class HeldOut:
         check_number("HeldOut", "share", self.share, "lie in (0, 1)", above=0, below=1)
 
     def choose(self, study: Study) -> Selection:
+        """Choose by the held-out log-likelihood."""
         rows = len(first_tensor(study.checked))
         if rows < 2:
             raise ValueError(
@@ -462,8 +468,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class ComponentNoise:
-    """ACDC: the number of components whose own noise looks as the model says; see
-    :func:`inference.acdc.criterion.acdc`.
+    """Noise of the components by ACDC; see :func:`inference.acdc.criterion.acdc`.
 
     Args:
         min_share: of the discrepancy left, that a clear step takes away.
@@ -481,6 +486,7 @@ class ComponentNoise:
         )
 
     def choose(self, study: Study) -> Selection:
+        """Choose by the last clear step."""
         from inference.acdc.criterion import acdc
 
         fits = study.fits(study.data)
@@ -494,17 +500,12 @@ class ComponentNoise:
         return Selection(result.chosen, self, study.sizes, columns, "left", None, tuple(fits))
 
 
-DECIDING: dict[type[HowMany], tuple[str, ...]] = {
-    HowManyGroups: ("bic", "lenient", "icl"),
-    HowManyOptions: ("bic", "lenient", "held_out"),
-    HowMany: ("strict", "lenient", "gain_in_edges"),
-}  # columns of the rule's tables
-
-
 @dataclass(frozen=True)
 class LawsAndNumbers:
-    """Several laws and all numbers at once, by two penalties, the noise of the choice checked; see
-    :func:`inference.selection.select_components`.
+    """Order selection by :func:`inference.selection.select_components`, as a criterion.
+
+    Several distributions and all numbers at once, by two penalties, the noise of the choice
+    checked.
 
     Where a law of a mixture or of options is contradicted the choice is a number of groups, or the
     number of the grid that comes nearest.
@@ -524,6 +525,7 @@ class LawsAndNumbers:
         check_tables("LawsAndNumbers", self.bootstrap)
 
     def choose(self, study: Study) -> Selection:
+        """Choose by :func:`select_components`, or the number of the grid nearest to its answer."""
         family, restarts = (
             study.models[-1],
             10 if study.num_restarts is None else study.num_restarts,
@@ -539,9 +541,8 @@ class LawsAndNumbers:
             progress=study.progress,
         )
         fits = tuple(answer.fits[answer.law, size] for size in study.sizes)
-        own = answer.table.loc[answer.law]
-        names = next(names for kind, names in DECIDING.items() if isinstance(answer, kind))
-        columns = _figures(fits) | {name: own[name].tolist() for name in names}
+        rows_of_law = answer.table.loc[answer.law]
+        columns = _figures(fits) | {name: rows_of_law[name].tolist() for name in answer.deciding}
         chosen = min(
             study.sizes, key=lambda size: (abs(size - answer.num_components), size)
         )  # groups may be fewer than the grid's first number
@@ -550,7 +551,7 @@ class LawsAndNumbers:
             self,
             study.sizes,
             columns,
-            "bic" if isinstance(answer, HowManyGroups) else "lenient",
+            answer.score,
             False,
             fits,
             answer=answer,
@@ -590,7 +591,9 @@ def select_dimension(
             criterion with its settings. "lrt" fits both sizes of a step to up to 99 further data
             sets. None for "rule" where there is one, for factorizations of counts, mixtures, hidden
             Markov models and options, else "ebic".
-        method, num_restarts, seed: of every fit; see :func:`inference.fitting.fit`.
+        method: of every fit; see :func:`inference.fitting.fit`.
+        num_restarts: of every fit.
+        seed: of every fit.
         progress: show a bar on standard error.
 
     Returns:
@@ -636,7 +639,7 @@ def select_dimension(
 
 
 def _counts_components(models: Sequence[Any], sizes: Sequence[Any], method: Method | None) -> bool:
-    """Whether the sizes are numbers of components that the rule counts, with its engines."""
+    """Tell whether the sizes are numbers of components that the rule counts, with its engines."""
     if not has_rule(models[-1]) or not (method is None or isinstance(method, EM | Factorize)):
         return False
     return all(model.num_components == size for model, size in zip(models, sizes, strict=True))
@@ -675,8 +678,9 @@ def _figures(fits: Sequence[Fit]) -> dict[str, list[float]]:
 
 
 def _above_the_first(depth: int) -> str:
-    """What is wrong with singular values of layer ``depth``, counted from 0; measured with
-    ``benchmarks/dde_selection.py``.
+    """Return the caution about singular values of layer ``depth``, counted from 0.
+
+    Measured with ``benchmarks/dde_selection.py``.
     """
     return (
         f"the number of latents of layer {depth + 1} by singular values is unreliable: it is read"

@@ -1,5 +1,4 @@
-"""Rows against rows whose variates were shuffled: a small network that tells them apart, judged on
-rows that it has not seen.
+"""Discriminator between rows and rows of shuffled variates, judged on held-out rows.
 
 What it learns is the log-ratio of the law of the rows to the product of the laws of their variates,
 so its held-out scores bound how dependent the variates are
@@ -83,8 +82,9 @@ class HeldOutScores:
 
 
 def as_variates(owner: str, variates: Any) -> list[Tensor]:
-    """A table (N, V), one column a variate, or a sequence of V arrays (N,) or (N, ...), as V
-    floating tensors (N, D_v).
+    """Return variates as V floating tensors (N, D_v).
+
+    From a table (N, V), one column a variate, or a sequence of V arrays (N,) or (N, ...).
 
     Raises:
         ValueError: for fewer than two variates, other numbers of rows, or entries that are missing
@@ -95,26 +95,26 @@ def as_variates(owner: str, variates: Any) -> list[Tensor]:
         parts = [table[:, v : v + 1] for v in range(table.shape[1])]
     else:
         parts = []
-        for v, one in enumerate(variates):
-            own = torch.as_tensor(one)
-            if own.dim() == 0 or not own.numel():
+        for v, variate in enumerate(variates):
+            part = torch.as_tensor(variate)
+            if part.dim() == 0 or not part.numel():
                 raise ValueError(
-                    f"{owner}: variate {v} must hold rows, got shape {tuple(own.shape)}"
+                    f"{owner}: variate {v} must hold rows, got shape {tuple(part.shape)}"
                 )
             parts.append(
-                (own if own.is_floating_point() else own.to(torch.get_default_dtype())).reshape(
-                    len(own), -1
+                (part if part.is_floating_point() else part.to(torch.get_default_dtype())).reshape(
+                    len(part), -1
                 )
             )
     if len(parts) < 2:
         raise ValueError(f"{owner}: at least two variates were expected, got {len(parts)}")
-    for v, own in enumerate(parts):
-        if len(own) != len(parts[0]):
+    for v, part in enumerate(parts):
+        if len(part) != len(parts[0]):
             raise ValueError(
                 f"{owner}: {len(parts[0])} rows were expected in variate {v} as in the first, got"
-                f" {len(own)}"
+                f" {len(part)}"
             )
-        if not bool(torch.isfinite(own).all()):
+        if not bool(torch.isfinite(part).all()):
             raise ValueError(
                 f"{owner}: complete rows of finite numbers were expected; variate {v} has a missing"
                 " or infinite entry"
@@ -125,10 +125,12 @@ def as_variates(owner: str, variates: Any) -> list[Tensor]:
 def held_out_scores(
     variates: Sequence[Tensor], settings: Discriminator, seed: int
 ) -> HeldOutScores:
-    """Scores of all rows, cross-fitted.
+    """Return held-out scores of all rows, by cross-fitting.
 
     Args:
-        variates: V tensors (N, D_v); seed: of folds, shuffles, starts and steps.
+        variates: V tensors (N, D_v).
+        settings: of the network and its training.
+        seed: of folds, shuffles, starts and steps.
 
     Raises:
         ValueError: for fewer than ten rows a fold.
@@ -166,9 +168,7 @@ def held_out_scores(
 
 
 def _standardised(x: Tensor) -> Tensor:
-    """Single precision, each column with mean zero and variance one; an image's pixels share one
-    scale.
-    """
+    """Standardise in single precision by column; an image's pixels share one scale."""
     x = x.detach().cpu().to(torch.float32)
     spread = x.std(0) if x.shape[1] < 30 else x.std().expand(x.shape[1])
     return (x - x.mean(0)) / torch.where(spread > 0, spread, 1.0)
@@ -180,8 +180,9 @@ Layers = list[tuple[Tensor, Tensor]]
 def _train(
     variates: Sequence[Tensor], rows: Tensor, settings: Discriminator, generator: torch.Generator
 ) -> Layers:
-    """Logistic regression of rows (1) against shuffled rows (0), stopped where its loss on a tenth
-    of the rows no longer falls.
+    """Fit a logistic regression of rows (1) against shuffled rows (0), with early stopping.
+
+    It stops where its loss on a tenth of the rows no longer falls.
     """
     sizes = [sum(x.shape[1] for x in variates), *settings.hidden, 1]
     layers = [
@@ -194,21 +195,21 @@ def _train(
     with torch.no_grad():
         layers[-1][0].mul_(0.1)
     weights = [value for layer in layers for value in layer]
-    check, own = rows[: max(1, len(rows) // 10)], rows[max(1, len(rows) // 10) :]
+    check, training = rows[: max(1, len(rows) // 10)], rows[max(1, len(rows) // 10) :]
     checked = [
         [check[torch.randperm(len(check), generator=generator)] for _ in variates]
         for _ in range(COPIES)
     ]
     best, best_state, waited = float("inf"), [value.detach().clone() for value in weights], 0
     optimiser = torch.optim.Adam(weights, lr=settings.learning_rate)
-    size = settings.batch_rows or max(500, len(own) // 200)
-    steps = max(1, len(own) // size)
+    size = settings.batch_rows or max(500, len(training) // 200)
+    steps = max(1, len(training) // size)
     with torch.enable_grad():
         for epoch in range(settings.max_epochs):
             for group in optimiser.param_groups:
                 group["lr"] = settings.learning_rate * (1 - epoch / settings.max_epochs)
-            whole = own[torch.randperm(len(own), generator=generator)]
-            apart = [own[torch.randperm(len(own), generator=generator)] for _ in variates]
+            whole = training[torch.randperm(len(training), generator=generator)]
+            apart = [training[torch.randperm(len(training), generator=generator)] for _ in variates]
             for batch in range(steps):
                 part = slice(batch * size, (batch + 1) * size)
                 inputs = [

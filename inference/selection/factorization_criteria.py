@@ -1,9 +1,7 @@
-r"""Rivals of ACDC for the number of components, as small functions of fits, and one table for all
-of them.
+"""Information criteria and parallel analysis for factorizations, in one table.
 
-The thesis' BIC :math:`K \log N - 2 \log p + 2 \log K!` counts one parameter a component; the
-parameter-counting ones use ``Fit.num_parameters``, activities included where they were estimated
-(fixed effects).
+The criteria that count parameters use ``Fit.num_parameters``, activities included where they were
+estimated (fixed effects).
 """
 
 from __future__ import annotations
@@ -15,12 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from inference.acdc.criterion import AcdcResult
 from inference.base.outcome import StartsWarning
 from inference.base.progress import NoProgress, RichProgress
-from inference.fitting.columns import checked_as_fitted
 from inference.fitting.fit import fit
 from inference.fitting.result import Fit
 from inference.programs.data import checked
@@ -45,8 +41,10 @@ def fit_grid(
 
     Args:
         factory: number of components -> model.
-        data: the table; grid: the numbers.
-        num_restarts: of each fit, the family's own number if None; seed: of each fit.
+        data: the table.
+        grid: the numbers.
+        num_restarts: of each fit, the family's own number if None.
+        seed: of each fit.
         progress: show a bar on standard error.
 
     Warns:
@@ -75,26 +73,28 @@ def fit_grid(
     return dict(zip(fits, again, strict=True))
 
 
+def aic(result: Fit) -> float:
+    """2 P - 2 log p; smaller is better."""
+    return 2 * result.num_parameters - 2 * result.log_likelihood
+
+
 def bic_thesis(result: Fit) -> float:
-    """K log N - 2 log p + 2 log K!, as the thesis has it; smaller is better."""
+    """K log N - 2 log p + 2 log K!, with one parameter a component; smaller is better."""
     k: int = result.model.num_components  # type: ignore[attr-defined]
     return k * math.log(result.num_rows) - 2 * result.log_likelihood + 2 * math.lgamma(k + 1)
 
 
-def bic_parameters(result: Fit) -> float:
-    """P log N - 2 log p with P the free parameters, activities included; smaller is better."""
-    return result.bic
-
-
-def bic_parameters_cells(result: Fit) -> float:
-    """P log(N J) - 2 log p: the other defensible sample size; smaller is better."""
+def _bic_cells(result: Fit) -> float:
     cells = result.num_rows * result.model.num_items  # type: ignore[attr-defined]
     return result.num_parameters * math.log(cells) - 2 * result.log_likelihood
 
 
-def aic(result: Fit) -> float:
-    """2 P - 2 log p; smaller is better."""
-    return 2 * result.num_parameters - 2 * result.log_likelihood
+CRITERIA: dict[str, Callable[[Fit], float]] = {
+    "BIC (thesis)": bic_thesis,
+    "BIC, log N": lambda result: result.bic,
+    "BIC, log NJ": _bic_cells,  # the other defensible sample size
+    "AIC": aic,
+}
 
 
 @shows_briefly
@@ -118,7 +118,7 @@ class ParallelAnalysis:
 def parallel_analysis(
     data: Any, num_permutations: int = 20, quantile: float = 0.95, seed: int = 0
 ) -> ParallelAnalysis:
-    """Horn's parallel analysis (1965, doi:10.1007/BF02289447) with columns permuted independently.
+    """Return Horn's parallel analysis (1965, doi:10.1007/BF02289447), by permuted columns.
 
     Whole counts: the covariance matrix of their square roots; else the correlation matrix.
 
@@ -150,73 +150,10 @@ def parallel_analysis(
 
     rng = np.random.default_rng(seed)
     null = np.array([eigenvalues(rng.permuted(x, axis=0)) for _ in range(num_permutations)])
-    own, limit = eigenvalues(x), np.quantile(null, quantile, axis=0)
-    above = own > limit
+    observed, limit = eigenvalues(x), np.quantile(null, quantile, axis=0)
+    above = observed > limit
     chosen = len(above) if above.all() else int(np.argmin(above))
-    return ParallelAnalysis(own, null.mean(0), limit, chosen, matrix)
-
-
-def held_out_log_likelihood(
-    factory: Callable[[int], Any],
-    data: Any,
-    num_components: int,
-    share: float = 0.1,
-    num_restarts: int | None = None,
-    seed: int = 0,
-) -> float:
-    """Mean log-likelihood of an entry left out of the fit (Wold 1978 style: cells, not rows);
-    larger is better.
-
-    For Poisson factorizations, whose fits leave missing entries out.
-
-    Raises:
-        ValueError: for a share outside (0, 1), or a model that holds no activities.
-    """
-    if not 0 < share < 1:
-        raise ValueError(f"held_out_log_likelihood: share must lie between 0 and 1, got {share!r}")
-    model = factory(num_components)
-    table, _ = checked(model, data, for_fit=True)
-    generator = torch.Generator().manual_seed(seed)
-    out = (torch.rand(table.shape, generator=generator) < share) & ~table.isnan()
-    result = fit(model, table.masked_fill(out, math.nan), num_restarts=num_restarts, seed=seed)
-    if result.local is None or "scales" in result.params:
-        raise ValueError(
-            "held_out_log_likelihood: a Poisson factorization was expected, got"
-            f" {type(model).__name__}"
-        )
-    rates = (result.local["activities"] @ result.params["signatures"])[out].clamp(min=1e-12)
-    return float(torch.distributions.Poisson(rates).log_prob(table[out]).mean())
-
-
-def cophenetic_correlation(result: Fit, data: Any) -> float:
-    """Brunet et al. (2004, doi:10.1073/pnas.0308531101): how alike the restarts group the rows; 1
-    is most stable.
-
-    Every restart assigns a row to its largest activity; the consensus matrix is clustered by
-    average linkage. Restarts are all used: give ``Factorize(race=False)`` where those that fell
-    behind should be run to the end.
-
-    Raises:
-        ValueError: for a fit with one restart, or a model that holds no activities.
-    """
-    signatures = result.restarts.params.get("signatures")
-    if signatures is None or len(signatures) < 2:
-        raise ValueError(
-            "cophenetic_correlation: a factorization fitted with at least two restarts was expected"
-        )
-    from scipy.cluster.hierarchy import average, cophenet
-    from scipy.spatial.distance import squareform
-
-    table, _ = checked_as_fitted(result, data)
-    together = np.zeros((len(table), len(table)))
-    for r in range(len(signatures)):
-        own = {name: value[r] for name, value in result.restarts.params.items()}
-        group = result.structure.solve_local(own, table)["activities"].argmax(-1).numpy()
-        together += group[:, None] == group
-    distance = squareform(1 - together / len(signatures), checks=False)
-    if distance.max() == distance.min():
-        return 1.0
-    return float(cophenet(average(distance), distance)[0])
+    return ParallelAnalysis(observed, null.mean(0), limit, chosen, matrix)
 
 
 def compare_criteria(
@@ -228,8 +165,9 @@ def compare_criteria(
     analysis is left out of fewer than three rows, with gaps, and where a measurement is constant.
 
     Args:
-        fits: number of components -> fit; data: the table; acdc_result: of
-            :func:`inference.acdc.criterion.acdc`.
+        fits: number of components -> fit.
+        data: the table.
+        acdc_result: of :func:`inference.acdc.criterion.acdc`.
 
     Raises:
         ValueError: for no fits.
@@ -240,12 +178,7 @@ def compare_criteria(
         raise ValueError("compare_criteria: fits must not be empty")
     sizes = sorted(fits)
     rows: dict[str, dict[str, float]] = {}
-    for name, criterion in (
-        ("BIC (thesis)", bic_thesis),
-        ("BIC, log N", bic_parameters),
-        ("BIC, log NJ", bic_parameters_cells),
-        ("AIC", aic),
-    ):
+    for name, criterion in CRITERIA.items():
         values = [criterion(fits[k]) for k in sizes]
         if not np.isfinite(values).all():
             continue  # a likelihood known by a bound only

@@ -1,6 +1,4 @@
-"""A larger model contains the smaller one, so that its best log-likelihood is no lower: where it
-came out lower, its optimum was missed.
-"""
+"""Missed optima: a larger model whose log-likelihood is below that of one it contains."""
 
 from __future__ import annotations
 
@@ -24,30 +22,38 @@ SLACK = (0.01, 1e-6)  # nats, and share of the log-likelihood, that say nothing
 MORE_STARTS = 20
 
 
+def too_low(value: float, bound: float) -> bool:
+    """Tell whether a log-likelihood stays below that of a model it contains."""
+    return value < bound - SLACK[0] - SLACK[1] * abs(bound)
+
+
 def below_smaller(fits: Sequence[Fit]) -> list[int]:
-    """Positions, in rising order of size, of fits whose log-likelihood is lower than that of a
-    smaller one.
+    """Return positions of fits whose log-likelihood is below that of a smaller size.
+
+    Fits are in rising order of size.
 
     Of fits by EM to models without a penalty alone: others maximise something else, or a bound.
     """
-    found, highest = [], -math.inf
-    for i, one in enumerate(fits):
-        if not _comparable(one):
+    positions, highest = [], -math.inf
+    for i, fit_k in enumerate(fits):
+        if not _comparable(fit_k):
             continue
-        if one.log_likelihood < highest - SLACK[0] - SLACK[1] * abs(highest):
-            found.append(i)
-        highest = max(highest, one.log_likelihood)
-    return found
+        if too_low(fit_k.log_likelihood, highest):
+            positions.append(i)
+        highest = max(highest, fit_k.log_likelihood)
+    return positions
 
 
 def grow_again(
     sizes: Sequence[Any], fits: Sequence[Fit], data: Any, seed: int
 ) -> tuple[list[Fit], list[int]]:
-    """The fits, those below a smaller size made again: from the smaller one with its largest latent
-    split, and from more starts.
+    """Refit sizes whose log-likelihood is below that of a smaller size.
+
+    From the smaller one with its largest latent split, and from more starts.
 
     Args:
-        sizes: rising; fits: one a size, of the same data.
+        sizes: rising.
+        fits: one a size, of the same data.
         data: the rows.
         seed: of the starts.
 
@@ -61,7 +67,8 @@ def grow_again(
     for i in range(1, len(out)):
         if i in below_smaller(out[: i + 1]):
             smaller = max(
-                (one for one in out[:i] if _comparable(one)), key=lambda one: one.log_likelihood
+                (fit_k for fit_k in out[:i] if _comparable(fit_k)),
+                key=lambda fit_k: fit_k.log_likelihood,
             )
             out[i] = _again(smaller, out[i - 1], out[i], data, seed)
     left = below_smaller(out)
@@ -81,17 +88,15 @@ def grow_again(
     return out, left
 
 
-def _comparable(one: Fit) -> bool:
-    plain = isinstance(one.method, EM) and all(
-        layer.penalty is None for layer in one.structure.layers
+def _comparable(fit_k: Fit) -> bool:
+    plain = isinstance(fit_k.method, EM) and all(
+        layer.penalty is None for layer in fit_k.structure.layers
     )
-    return plain and one.draws is None and math.isfinite(one.log_likelihood)
+    return plain and fit_k.draws is None and math.isfinite(fit_k.log_likelihood)
 
 
 def _again(highest: Fit, before: Fit, large: Fit, data: Any, seed: int) -> Fit:
-    """The better of a fit, of runs from smaller sizes split, and, where these do not help, of more
-    starts.
-    """
+    """Return the better of a fit, runs from smaller sizes split, and more starts if needed."""
     tries = [large]
     with quiet():  # what is kept is judged below, with the others
         problem = problem_of(large.model, data, seed)
@@ -107,14 +112,14 @@ def _again(highest: Fit, before: Fit, large: Fit, data: Any, seed: int) -> Fit:
                         seed=seed,
                     )
                 )
-        if max(one.log_likelihood for one in tries) < highest.log_likelihood:
+        if max(fit_k.log_likelihood for fit_k in tries) < highest.log_likelihood:
             tries.append(
                 fit(large.model, data, large.method, num_restarts=MORE_STARTS, seed=seed + 1)
             )
-        best = max(tries, key=lambda one: (not one.restarts.faults, one.objective))
+        best = max(tries, key=lambda fit_k: (not fit_k.restarts.faults, fit_k.objective))
         if best is large:
             return large
-        rows = [one.restarts for one in tries]
+        rows = [fit_k.restarts for fit_k in tries]
         params = {name: torch.cat([row.params[name] for row in rows]) for name in rows[0].params}
         objective = torch.cat([row.objective for row in rows])
         ranking = rank_restarts(problem, params, objective)
@@ -134,4 +139,4 @@ def _again(highest: Fit, before: Fit, large: Fit, data: Any, seed: int) -> Fit:
             optimum=ranking.optimum,
             degenerate=ranking.degenerate,
         )
-    return replace(best, restarts=restarts, seconds=sum(one.seconds for one in tries))
+    return replace(best, restarts=restarts, seconds=sum(fit_k.seconds for fit_k in tries))

@@ -1,5 +1,4 @@
-r"""Is one latent more than chance? The likelihood-ratio test between two sizes of a model, by the
-parametric bootstrap.
+r"""Likelihood-ratio test between two sizes of a model, by the parametric bootstrap.
 
 Under the smaller model the larger one has a latent at weight zero, or a copy of another: the
 parameters lie on the edge and are not identified, so the null law of :math:`2 (\ell_{K+1} -
@@ -87,6 +86,7 @@ class RatioTest(Answer):
 
     @property
     def headline(self) -> str:
+        """Result of the test, in a sentence."""
         if self.is_open:
             return (
                 f"It is open whether the larger size is needed (p = {self.p_value:.3g}): so few"
@@ -104,6 +104,7 @@ class RatioTest(Answer):
 
     @property
     def sentences(self) -> tuple[str, ...]:
+        """Ratios of the replicates, in sentences."""
         drawn = len(self.null)
         words = [
             f"A ratio of {self.statistic:.2f} or more came out of {self.num_exceeding} of {drawn}"
@@ -117,14 +118,12 @@ class RatioTest(Answer):
         return tuple(words)
 
     def text(self) -> str:
-        """What was done and found, in a sentence or two."""
+        """Return the sentences."""
         return " ".join(self.sentences)
 
     @property
     def is_open(self) -> bool:
-        """Whether so few data sets leave it open on which side of 5 % the p-value lies, by two
-        standard errors.
-        """
+        """P-value within two standard errors of 5 %, so that more data sets are needed."""
         error = math.sqrt(self.p_value * (1 - self.p_value) / max(len(self.null), 1))
         return abs(self.p_value - LEVEL) < 2 * error
 
@@ -155,11 +154,12 @@ def likelihood_ratio_test(
     progress: bool = False,
     refit: Callable[[Any, Any], Fit] | None = None,
 ) -> RatioTest:
-    """Test a size against a larger one.
+    """Test a size against a larger one by the parametric bootstrap.
 
     Args:
-        small, large: point estimates of the two sizes by an engine with a log-likelihood; the
-            better of each and a search like that of the replicates counts.
+        small: point estimate of the smaller size by an engine with a log-likelihood; the better of
+            it and a search like that of the replicates counts.
+        large: the same of the larger size.
         data: the data of both.
         num_replicates: B; 99 to decide at 5 %, 499 to report.
         stop_after: h.
@@ -174,13 +174,13 @@ def likelihood_ratio_test(
     """
     check_size("likelihood_ratio_test", "num_replicates", num_replicates)
     check_size("likelihood_ratio_test", "stop_after", stop_after)
-    for name, one in (("small", small), ("large", large)):
-        one.refuse_weights("likelihood_ratio_test")
-        if one.draws is not None:
+    for name, fit_k in (("small", small), ("large", large)):
+        fit_k.refuse_weights("likelihood_ratio_test")
+        if fit_k.draws is not None:
             raise ValueError(
                 f"likelihood_ratio_test: {name} must be a point estimate, got posterior draws"
             )
-        if not math.isfinite(one.log_likelihood):
+        if not math.isfinite(fit_k.log_likelihood):
             raise ValueError(
                 f"likelihood_ratio_test: the log-likelihood of {name} is not known (its latents"
                 " have too many configurations to sum over): compare held-out rows, or fit with an"
@@ -188,7 +188,7 @@ def likelihood_ratio_test(
             )
     with quiet():  # said when the fits were made; of replicates, part of the answer
         problems = tuple(
-            problem_of(one.model, as_fitted(one, data), seed) for one in (small, large)
+            problem_of(fit_k.model, as_fitted(fit_k, data), seed) for fit_k in (small, large)
         )
         drawn = simulated_like(problems[0], small, seed)  # refused before any work
         search = _Search(small, large, refit)
@@ -203,7 +203,9 @@ def likelihood_ratio_test(
                 seeds = range(
                     seed + len(null) + 1, seed + 1 + min(num_replicates, len(null) + at_once)
                 )
-                sets = [simulated_like(problems[0], small, own) for own in seeds]
+                sets = [
+                    simulated_like(problems[0], small, replicate_seed) for replicate_seed in seeds
+                ]
                 for pair in search.ratios(sets, list(seeds), small.params):
                     ratio = 2 * (pair.large - pair.small)
                     negative += ratio < -SETTLED * max(1.0, abs(pair.small))
@@ -225,8 +227,9 @@ def likelihood_ratio_test(
 
 
 def loosened(method: Method | None) -> Method:
-    """The engine of a fit for refits of replicates, which stop once the objective hardly rises,
-    wherever the parameters still go.
+    """Return the engine of a fit, loosened for refits of replicates.
+
+    It stops once the objective hardly rises, wherever the parameters still go.
     """
     method = EM() if method is None else method
     if isinstance(method, EM):
@@ -254,8 +257,8 @@ class _Search:
     large: Fit
     refit: Callable[[Any, Any], Fit] | None
 
-    def method(self, one: Fit) -> Method:
-        return loosened(one.method)
+    def method(self, fit_k: Fit) -> Method:
+        return loosened(fit_k.method)
 
     def at_once(self, data: Any) -> int:
         """Data sets that are refitted as one batch."""
@@ -269,8 +272,8 @@ class _Search:
         if self.refit is not None or not isinstance(data, Tensor):
             return False
         return all(
-            fits_sets(problem_of(one.model, data, 0), self.method(one))
-            for one in (self.small, self.large)
+            fits_sets(problem_of(fit_k.model, data, 0), self.method(fit_k))
+            for fit_k in (self.small, self.large)
         )
 
     def ratios(self, sets: list[Any], seeds: list[int], truth: Params) -> list[_Pair]:
@@ -282,7 +285,7 @@ class _Search:
 
     def _alone(self, data: Any, seed: int, truth: Params) -> _Pair:
         if self.refit is not None:
-            small, large = (self.refit(one.model, data) for one in (self.small, self.large))
+            small, large = (self.refit(fit_k.model, data) for fit_k in (self.small, self.large))
             return _Pair(small.log_likelihood, large.log_likelihood)
         given = self._from(self.small, data, dict(truth), seed)
         small = max((given, self._own(self.small, data, SMALL_STARTS, seed)), key=_objective)
@@ -299,22 +302,23 @@ class _Search:
         if large.log_likelihood < small.log_likelihood:
             large = max(
                 (large, self._own(self.large, data, MORE_STARTS, seed + 2)),
-                key=lambda one: one.log_likelihood,
+                key=lambda fit_k: fit_k.log_likelihood,
             )
         return _Pair(small.log_likelihood, large.log_likelihood)
 
-    def _own(self, one: Fit, data: Any, num: int, seed: int) -> Fit:
-        """From starts of the model's own, the best of which goes on; an engine that is itself a
-        search runs once.
-        """
-        method = self.method(one)
-        if not isinstance(method, EM):
-            return fit(one.model, data, method, seed=seed)
-        short = fit(one.model, data, _short(method), num_restarts=num, seed=seed)
-        return self._from(one, data, short.params, seed)
+    def _own(self, fit_k: Fit, data: Any, num: int, seed: int) -> Fit:
+        """Return the best of short runs from the model's own starts, run to the end.
 
-    def _from(self, one: Fit, data: Any, params: Params, seed: int) -> Fit:
-        return fit(one.model, data, self.method(one), init=params, seed=seed)
+        An engine that is itself a search runs once.
+        """
+        method = self.method(fit_k)
+        if not isinstance(method, EM):
+            return fit(fit_k.model, data, method, seed=seed)
+        short = fit(fit_k.model, data, _short(method), num_restarts=num, seed=seed)
+        return self._from(fit_k, data, short.params, seed)
+
+    def _from(self, fit_k: Fit, data: Any, params: Params, seed: int) -> Fit:
+        return fit(fit_k.model, data, self.method(fit_k), init=params, seed=seed)
 
     # ---------------------------------------------------------------- many data sets of layers
 
@@ -322,9 +326,9 @@ class _Search:
         problems = [
             problem_of(self.small.model, rows, seed) for rows, seed in zip(sets, seeds, strict=True)
         ]
-        own = [problem.structure.start(problem, "spectral", SMALL_STARTS) for problem in problems]
+        drawn = [problem.structure.start(problem, "spectral", SMALL_STARTS) for problem in problems]
         given = {name: value.unsqueeze(0) for name, value in truth.items()}
-        starts = [_joined([given, start]) for start in own if start is not None]
+        starts = [_joined([given, start]) for start in drawn if start is not None]
         small, params = self._best(self.small, problems, starts)
         problems = [
             problem_of(self.large.model, rows, seed) for rows, seed in zip(sets, seeds, strict=True)
@@ -347,17 +351,15 @@ class _Search:
         return out
 
     def _best(
-        self, one: Fit, problems: list[Problem], starts: list[Params]
+        self, fit_k: Fit, problems: list[Problem], starts: list[Params]
     ) -> tuple[list[float], list[Params]]:
-        """Of each data set, from its own starts: the log-likelihood and parameters of the best
-        objective that is a proper optimum, as in a fit.
-        """
-        method = self.method(one)
+        """Return log-likelihood and parameters of the best proper optimum of each data set."""
+        method = self.method(fit_k)
         assert isinstance(method, EM)  # fits_sets said so
         num, problem, sets = (
             len(next(iter(starts[0].values()))),
             problems[0],
-            torch.stack([own.data for own in problems]),
+            torch.stack([problem_b.data for problem_b in problems]),
         )
         start = _joined(starts)
         if num > FINALISTS:
@@ -377,14 +379,14 @@ class _Search:
             [
                 [
                     bool(
-                        own.structure.degenerate(
-                            own,
+                        problem_b.structure.degenerate(
+                            problem_b,
                             {name: value[num * i + r] for name, value in outcome.params.items()},
                         )
                     )
                     for r in range(num)
                 ]
-                for i, own in enumerate(problems)
+                for i, problem_b in enumerate(problems)
             ]
         )
         objective = torch.where(faulty & ~faulty.all(1, keepdim=True), -torch.inf, objective)
@@ -401,13 +403,12 @@ def _joined(parts: list[Params]) -> Params:
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
-def _objective(one: Fit) -> float:
-    return -math.inf if math.isnan(one.objective) else one.objective
+def _objective(fit_k: Fit) -> float:
+    return -math.inf if math.isnan(fit_k.objective) else fit_k.objective
 
 
 def simulated_like(problem: Problem, estimate: Fit, seed: int) -> Any:
-    """A data set drawn from an estimate, of the shape of the problem's data, with its gaps, lengths
-    and covariates.
+    """Simulate a data set of the shape, gaps, lengths and covariates of the problem's data.
 
     Raises:
         ValueError: where what the program observes is not found among the data, or activities of
@@ -432,25 +433,24 @@ def simulated_like(problem: Problem, estimate: Fit, seed: int) -> Any:
     seen, new = observed_values(program, estimate.params), replicate(program, estimate.params, seed)
     parts = dict(data) if isinstance(data, dict) else {"": data}
     for name, value in seen.items():
-        found = [
+        places = [
             key for key, part in parts.items() if isinstance(part, Tensor) and _equal(part, value)
         ]
-        if len(found) != 1:
+        if len(places) != 1:
             raise ValueError(
                 f"likelihood_ratio_test: what the program observes at {name!r} is not one of its"
                 " data as they are, so that no data set like them can be drawn; compare by BIC or"
                 " held-out rows"
             )
-        old = parts[found[0]]
+        old = parts[places[0]]
         values = new[name].reshape(old.shape).to(old)
-        parts[found[0]] = (
+        parts[places[0]] = (
             values.masked_fill(old.isnan(), torch.nan) if old.is_floating_point() else values
         )
     return parts if isinstance(data, dict) else parts[""]
 
 
 def _equal(part: Tensor, value: Tensor) -> bool:
-    """Whether a tensor of the data is what a site observes."""
     if part.numel() != value.numel():
         return False
     return bool(

@@ -1,5 +1,6 @@
-"""How often a fit finds every latent of a known truth, by the number of latents it is given (Buhai
-et al. 2020).
+"""Overparameterization: recovery of a known truth by the number of latents.
+
+Source: Buhai et al. (2020).
 """
 
 from __future__ import annotations
@@ -63,8 +64,9 @@ class StudyRow:
 
 
 def wilson_interval(count: int, total: int, z: float = 1.959963984540054) -> tuple[float, float]:
-    """95 % interval of a share (Wilson 1927, doi:10.1080/01621459.1927.10502953): never empty,
-    unlike the normal one at 0 and 1.
+    """Return the 95 % interval of a share (Wilson 1927, doi:10.1080/01621459.1927.10502953).
+
+    Never empty, unlike the normal one at 0 and 1.
 
     Raises:
         ValueError: unless 0 <= count <= total and total >= 1.
@@ -94,20 +96,25 @@ def overparameterization(
     scheduler: Any = None,
     progress: bool = False,
 ) -> list[StudyRow]:
-    """Fits of several sizes from independent starts, each start matched to the truth; the truth is
-    never used to choose.
+    """Fit several sizes from independent starts, each matched to the truth.
+
+    The truth is never used to choose.
 
     Args:
         family: number of latents -> a model that offers ``causes()``, such as ``lambda m:
             NoisyOr(64, m)``.
-        data: (N, J); held_out: further rows (M, J), or None.
+        data: (N, J).
+        held_out: further rows (M, J), or None.
         truth: ``prior`` (m_true,) and ``failure`` (m_true, J).
         sizes: numbers of latents.
         method: an engine that runs all starts as one batch; None for ``fit`` with no method, called
             once for each start.
-        num_restarts: R; seed: of the first start.
-        folder, workers, scheduler, progress: where and how the fits are made, as in
-            :func:`inference.studies.run_jobs`.
+        num_restarts: R.
+        seed: of the first start.
+        folder: for finished fits, as in :func:`inference.studies.run_jobs`.
+        workers: number of processes, as there.
+        scheduler: of a cluster, as there.
+        progress: show a bar.
 
     Raises:
         ValueError: for no sizes, fewer than two starts, or a fit that failed.
@@ -119,7 +126,7 @@ def overparameterization(
     check_size("overparameterization", "num_restarts", num_restarts, least=2)
     models = [family(size) for size in sizes]
     seeds = [seed] if method is not None else list(range(seed, seed + num_restarts))
-    jobs = [{"model": model, "seed": own} for model in models for own in seeds]
+    jobs = [{"model": model, "seed": start_seed} for model in models for start_seed in seeds]
     done = run_jobs(
         partial(_starts, data, method, num_restarts, held_out),
         jobs,
@@ -137,9 +144,7 @@ def overparameterization(
 def _starts(
     data: Any, method: Method | None, num: int, held_out: Tensor | None, model: Any, seed: int
 ) -> dict[str, Any]:
-    """One call of ``fit``: the estimate of each of its starts, which one is best, and what that one
-    says of the held-out rows.
-    """
+    """Return the estimates of one call of ``fit``, its best start and held-out score."""
     if method is None:
         best = fit(model, data, seed=seed)
         params, place = {name: value[None] for name, value in best.params.items()}, 0
@@ -160,18 +165,18 @@ def _starts(
 def _row(size: int, calls: Sequence[dict[str, Any]], truth: Params) -> StudyRow:
     from scipy import stats
 
-    best = max(calls, key=lambda one: one["objective"])
+    best = max(calls, key=lambda record: record["objective"])
     estimates = [
-        {name: value[r] for name, value in one["params"].items()}
-        for one in calls
-        for r in range(len(one["params"]["prior"]))
+        {name: value[r] for name, value in record["params"].items()}
+        for record in calls
+        for r in range(len(record["params"]["prior"]))
     ]
     num = len(estimates)
     scores = [recovery(estimate, truth) for estimate in estimates]
-    found = np.array([one.num_recovered for one in scores])
-    num_full = int((found == len(truth["prior"])).sum())
+    recovered = np.array([record.num_recovered for record in scores])
+    num_full = int((recovered == len(truth["prior"])).sum())
     low, high = wilson_interval(num_full, num)
-    half = float(stats.t.ppf(0.975, num - 1) * found.std(ddof=1) / num**0.5)
+    half = float(stats.t.ppf(0.975, num - 1) * recovered.std(ddof=1) / num**0.5)
     kept = float(np.mean([len(filter_latents(estimate).kept) for estimate in estimates]))
     best_found = recovery(
         {name: value[best["best"]] for name, value in best["params"].items()}, truth
@@ -179,7 +184,7 @@ def _row(size: int, calls: Sequence[dict[str, Any]], truth: Params) -> StudyRow:
     return StudyRow(
         size,
         num,
-        float(found.mean()),
+        float(recovered.mean()),
         half,
         num_full / num,
         low,
@@ -189,8 +194,8 @@ def _row(size: int, calls: Sequence[dict[str, Any]], truth: Params) -> StudyRow:
         best["objective"],
         best["objective_name"],
         best["held_out"],
-        sum(one["seconds"] for one in calls),
-        float(np.mean([one.lost_share for one in scores])),
+        sum(record["seconds"] for record in calls),
+        float(np.mean([record.lost_share for record in scores])),
         best_found.lost_share,
     )
 

@@ -1,4 +1,4 @@
-r"""Do a factorization's components come back from half of the rows?
+r"""Reproducibility of a factorization's components from half of the rows.
 
 Noise tells when components are too few, not when they are too many: a component that follows a
 single row, or one of several equally good splits, fits as well as a real one. Rows are halved at
@@ -40,7 +40,7 @@ RETURNS = 0.15
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class Reproducibility:
-    """How near the components of halves come to those of the whole.
+    """Cosine errors between components of halves and those of the whole.
 
     Args:
         errors: K -> cosine error of each component in each half, (pairs, 2, K).
@@ -50,8 +50,7 @@ class Reproducibility:
 
     @property
     def by_component(self) -> dict[int, np.ndarray]:
-        """K -> error of each component, (K,): that of the worse half of a pair, in the median over
-        pairs.
+        """Error of each component, (K,), by K: of the worse half, in the median over pairs.
 
         A component of one row is absent from one half of every pair, so the worse half tells it
         from real ones. The median asks that a component be in both halves more often than not; a
@@ -65,8 +64,9 @@ class Reproducibility:
         return {k: float(value.max()) for k, value in self.by_component.items()}
 
     def numbers(self, threshold: float = RETURNS) -> list[int]:
-        """The numbers of components all of which return with an error below ``threshold``; the best
-        one where none does.
+        """Return the numbers of components all of which return with a small error.
+
+        Below ``threshold``; the best one where none does.
 
         Raises:
             ValueError: for a threshold outside (0, 1].
@@ -80,9 +80,7 @@ class Reproducibility:
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row a number of components: its worst and median error, and how many components
-        return.
-        """
+        """One row a number of components: worst and median error, and how many return."""
         import pandas as pd
 
         rows = [
@@ -105,7 +103,8 @@ def reproducibility(
     Args:
         fits: number of components -> its fit to ``data``, factorizations.
         data: the table all of them were fitted to.
-        num_pairs: random divisions of the rows; num_restarts: starts of each half's fit.
+        num_pairs: random divisions of the rows.
+        num_restarts: starts of each half's fit.
         seed: one seed, one answer.
 
     Numbers of components that half of the rows cannot hold are left out, before any fit.

@@ -1,4 +1,4 @@
-r"""How many components? Held-out cost of independent classifiers against what the data allow.
+r"""Saturation of independent classifiers: held-out cost by number of components.
 
 The cost (negative cross total correlation) of a mixture of C components is :math:`\mathrm{KL}(P \|
 P_C) - C^* \ge -C^*`, with :math:`C^*` the total correlation of the data. It falls with C while
@@ -29,7 +29,7 @@ from inference.base.progress import NoProgress, RichProgress
 from inference.base.structure import Method
 from inference.fitting.fit import fit
 from inference.fitting.result import Fit
-from inference.inspection.classifier_curves import classifier_structure
+from inference.inspection.classifiers import classifier_structure
 from inference.programs.data import checked
 from inference.programs.global_state import quiet
 from inference.programs.tables import first_tensor, map_tensors
@@ -77,8 +77,9 @@ class Saturation:
 
     @property
     def gap(self) -> float | None:
-        """Cost of the chosen number above minus the total correlation (zero or less: nothing is
-        known to be missing); None without a bound.
+        """Cost of the chosen number above minus the total correlation; None without a bound.
+
+        Zero or less: nothing is known to be missing.
         """
         return (
             None
@@ -88,9 +89,10 @@ class Saturation:
 
     @property
     def is_saturated(self) -> bool | None:
-        """Whether the cost has come down to the bound within two standard errors of both; None
-        without a bound, or where the fit shows more dependence than the discriminator did, which
-        then says nothing.
+        """Cost within two standard errors of the bound.
+
+        None without a bound, or where the fit shows more dependence than the discriminator did,
+        which then says nothing.
         """
         if (
             self.bound is None
@@ -152,17 +154,16 @@ class Saturation:
         return " ".join(out)
 
     def plot(self, **settings: Any) -> Any:
-        """Held-out cost against the number of components, with the bound; see
-        :func:`inference.plots.plot_saturation`.
-        """
+        """Draw held-out cost and its bound; see :func:`inference.plots.plot_saturation`."""
         return draw("plot_saturation", self, **settings)
 
 
 def choose_components(
     sizes: Sequence[int], costs: Sequence[Tensor]
 ) -> tuple[int, list[float], list[float]]:
-    """The rule of one standard error on row-wise costs, (N,) each: the chosen size, and how far
-    every size is behind the best, with errors.
+    """Return the size by the rule of one standard error on row-wise costs, (N,) each.
+
+    With how far every size is behind the best, and errors.
     """
     means = [float(cost.mean()) for cost in costs]
     best = min(range(len(sizes)), key=means.__getitem__)
@@ -192,7 +193,8 @@ def saturation(
         family: number of components -> model, such as ``lambda c: InClassNet((1, 1), c)``.
         data: the rows.
         grid: numbers to try, from 2; 1 is always among those compared.
-        method, num_restarts: of every fit; see :func:`inference.fitting.fit`.
+        method: of every fit; see :func:`inference.fitting.fit`.
+        num_restarts: of every fit.
         held_out: share of the rows that no fit sees.
         bound: whether to bound the total correlation of all rows, or settings of the discriminator.
         seed: of the split, the fits, and the discriminator.
@@ -225,9 +227,9 @@ def saturation(
         )
     order = torch.randperm(num_rows, generator=torch.Generator().manual_seed(seed))
     held, kept = _some(rows, order[:num_held]), _some(rows, order[num_held:])
-    found = None
+    correlation = None
     if bound:
-        found = total_correlation(
+        correlation = total_correlation(
             [x.flatten(1) for x in rows_of(rows, shapes)],
             bound if isinstance(bound, Discriminator) else None,
             seed,
@@ -251,7 +253,15 @@ def saturation(
     errors = tuple(float(cost.std()) / math.sqrt(num_held) for cost in costs)
     means = tuple(float(cost.mean()) for cost in costs)
     return Saturation(
-        chosen, tried, means, errors, tuple(behind), tuple(behind_errors), found, num_held, fits
+        chosen,
+        tried,
+        means,
+        errors,
+        tuple(behind),
+        tuple(behind_errors),
+        correlation,
+        num_held,
+        fits,
     )
 
 

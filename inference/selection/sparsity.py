@@ -1,5 +1,4 @@
-r"""Sparse layers: a threshold and a refit on what is left, and the choice of a penalty along a
-path.
+r"""Sparse layers: threshold and refit, and the choice of a penalty along a path.
 
 A penalised estimate is biased where the penalty bites. *Polishing* reads the graph off it,
 :math:`\hat G_d = 1[|\hat W_d| \ge \tau]`, and maximises the likelihood on that graph without a
@@ -9,6 +8,8 @@ penalty; information criteria are computed from polished fits, whose number of p
 from __future__ import annotations
 
 import math
+import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,14 +17,26 @@ from typing import Any
 from torch import Tensor
 
 from inference.base.criteria import extended_bic
+from inference.base.outcome import ConvergenceWarning
+from inference.base.progress import NoProgress
 from inference.base.structure import Method
-from inference.engines.em import EM
+from inference.engines.em import EM, EMState
 from inference.fitting.columns import as_fitted
-from inference.fitting.fit import fit
+from inference.fitting.fit import assemble, fit
 from inference.fitting.problem import problem_of
 from inference.fitting.result import Fit
+from inference.programs.global_state import listening
+from inference.programs.program import Params
+from inference.structures.layers.penalty_grid import (
+    climb_graphs,
+    climb_penalties,
+    part_of,
+    unfinished_text,
+)
 from inference.structures.layers.sparse_graphs import estimated_graphs, thresholded
+from inference.structures.layers.structure import LayeredStructure
 from inference.structures.registry import structure_of
+from ppl_models.parts.penalties import Penalty
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_number, check_size
 
@@ -70,8 +83,9 @@ def ebic(result: Fit, gamma: float = 1.0, num_possible: int | None = None) -> fl
 
 
 def graphs_of(result: Fit, threshold: float | None = None) -> tuple[Tensor, ...]:
-    """The graph of each layer, bool (num_children, num_parents), bottom-up: loadings of at least
-    the threshold in size (of an item with several, one of them).
+    """Return the graph of each layer, bool (num_children, num_parents), bottom-up.
+
+    Loadings of at least the threshold in size (of an item with several, one of them).
 
     Args:
         result: a fit of a model that describes its layers.
@@ -89,15 +103,14 @@ def graphs_of(result: Fit, threshold: float | None = None) -> tuple[Tensor, ...]
         )
     if threshold is not None:
         check_number("graphs_of", "threshold", threshold, "be positive", above=0)
-    found = estimated_graphs(layers, result.params, threshold)
-    return tuple(layer.by_item(graph) for layer, graph in zip(layers, found, strict=True))
+    graphs = estimated_graphs(layers, result.params, threshold)
+    return tuple(layer.by_item(graph) for layer, graph in zip(layers, graphs, strict=True))
 
 
 def polish(
     result: Fit, data: Any, threshold: float | None = None, method: Method | None = None
 ) -> Fit:
-    """Threshold the loadings, then refit without a penalty on the graph that is left, from the
-    estimate.
+    """Threshold the loadings, then refit without a penalty on the graph that is left.
 
     A latent that would lose every edge keeps its largest one: drop such latents, or choose fewer.
 
@@ -191,7 +204,9 @@ def penalty_path(
         model: a model with a field ``penalty``.
         data: its rows.
         penalties: the grid, such as ``[TruncatedLasso(s, t) for s in slopes for t in thresholds]``.
-        method, num_restarts, seed: see :func:`inference.fitting.fit`.
+        method: see :func:`inference.fitting.fit`.
+        num_restarts: see :func:`inference.fitting.fit`.
+        seed: see :func:`inference.fitting.fit`.
         gamma: of :func:`ebic`.
         warm: fit one after another instead, each from its own start and again from the estimate
             before (the better is kept), in the order given: put the weakest penalty first. Slower,
@@ -240,11 +255,16 @@ def _one_by_one(
 ) -> list[Fit]:
     penalised: list[Fit] = []
     for penalty in penalties:
-        own = replace(model, penalty=penalty)
-        result = fit(own, data, method, num_restarts=num_restarts, seed=seed)
+        penalised_model = replace(model, penalty=penalty)
+        result = fit(penalised_model, data, method, num_restarts=num_restarts, seed=seed)
         if penalised and warm:
             again = fit(
-                own, data, method or result.method, init=penalised[-1], num_restarts=1, seed=seed
+                penalised_model,
+                data,
+                method or result.method,
+                init=penalised[-1],
+                num_restarts=1,
+                seed=seed,
             )
             result = max(result, again, key=lambda r: r.objective)
         penalised.append(result)
@@ -259,18 +279,14 @@ def _together(
     num_restarts: int | None,
     seed: int,
 ) -> tuple[list[Fit] | None, list[Fit] | None]:
-    """Penalised and polished fits of the whole grid as one batch, None where that is not to be
-    had.
-    """
-    from inference.selection.penalty_grid import fit_penalty_grid, refit_penalty_grid
-
+    """Return penalised and polished fits of the whole grid as one batch, None otherwise."""
     if method is None:
         advice = problem_of(replace(model, penalty=penalties[0]), data, seed)
         recommended = advice.structure.recommended(advice)
         method, num_restarts = recommended.method, num_restarts or recommended.num_restarts
     if not isinstance(method, EM):
         return None, None
-    found: dict[int, Fit] = {}
+    by_place: dict[int, Fit] = {}
     for kind in dict.fromkeys(type(penalty) for penalty in penalties):
         places = [i for i, penalty in enumerate(penalties) if type(penalty) is kind]
         fits = fit_penalty_grid(
@@ -278,9 +294,89 @@ def _together(
         )
         if fits is None:
             return None, None
-        found |= dict(zip(places, fits, strict=True))
-    penalised = [found[i] for i in range(len(penalties))]
-    pairs = [thresholded(own.model, own.structure.layers, own.params) for own in penalised]
+        by_place |= dict(zip(places, fits, strict=True))
+    penalised = [by_place[i] for i in range(len(penalties))]
+    pairs = [thresholded(fit_k.model, fit_k.structure.layers, fit_k.params) for fit_k in penalised]
     return penalised, refit_penalty_grid(
-        [own for own, _ in pairs], data, [params for _, params in pairs], method, seed
+        [fit_k for fit_k, _ in pairs], data, [params for _, params in pairs], method, seed
+    )
+
+
+def fit_penalty_grid(
+    model: Any,
+    data: Any,
+    penalties: Sequence[Penalty],
+    method: EM,
+    num_restarts: int = 1,
+    seed: int = 0,
+) -> list[Fit] | None:
+    """Fit a model under each penalty, from the same starts; None where this does not apply.
+
+    Args:
+        model: with layers and a field ``penalty``.
+        data: its rows.
+        penalties: of one kind.
+        method: the engine.
+        num_restarts: starts of each.
+        seed: of the starts.
+    """
+    models = [replace(model, penalty=penalty) for penalty in penalties]
+    problem = problem_of(replace(model, penalty=None), data, seed)
+    start = problem.structure.start(problem, "spectral", num_restarts)
+    if start is None or not isinstance(problem.structure, LayeredStructure):
+        return None
+    began = time.monotonic()
+    state = climb_penalties(problem, models, start, method, NoProgress())
+    return (
+        None
+        if state is None
+        else _fits_of(state, models, data, method, seed, time.monotonic() - began)
+    )
+
+
+def refit_penalty_grid(
+    models: Sequence[Any], data: Any, starts: Sequence[Params], method: EM, seed: int = 0
+) -> list[Fit] | None:
+    """Refit a model on several graphs, each from its start; None where this does not apply.
+
+    Args:
+        models: without penalties, of equal sizes, each with a graph in every layer.
+        data: their rows.
+        starts: parameters of each, zero off its graph.
+        method: the engine.
+        seed: recorded in the fits.
+    """
+    if not hasattr(models[0], "graphs"):
+        return None
+    problem = problem_of(replace(models[0], graphs=None), data, seed)
+    began = time.monotonic()
+    state = climb_graphs(problem, models, starts, method, NoProgress())
+    return (
+        None
+        if state is None
+        else _fits_of(state, models, data, method, seed, time.monotonic() - began)
+    )
+
+
+def _fits_of(
+    state: EMState, models: Sequence[Any], data: Any, method: EM, seed: int, seconds: float
+) -> list[Fit]:
+    each = len(state.objective) // len(models)
+    return [
+        _fit_of(part_of(state, g, each), model, data, method, seed, seconds / len(models))
+        for g, model in enumerate(models)
+    ]
+
+
+def _fit_of(state: EMState, model: Any, data: Any, method: EM, seed: int, seconds: float) -> Fit:
+    with listening() as caught:
+        problem = problem_of(model, data, seed, start_given=True)
+        text = unfinished_text(state, method)
+        if text is not None:
+            warnings.warn(f"{model.penalty!r}: {text}", ConvergenceWarning, stacklevel=2)
+        result = assemble(problem, method, state.outcome(), seconds)
+    for warning in caught:
+        warnings.warn(warning.message, warning.category, stacklevel=5)
+    return replace(
+        result, warnings=tuple(dict.fromkeys(str(warning.message) for warning in caught))
     )

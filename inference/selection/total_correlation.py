@@ -1,4 +1,4 @@
-r"""How dependent are the variates? The total correlation of the data, from below.
+r"""Total correlation of the data, bounded from below.
 
 .. math::
 
@@ -70,9 +70,7 @@ class TotalCorrelation:
 
     @property
     def estimate(self) -> float:
-        """The figure to go by: the plug-in estimate where there is one, else the Donsker-Varadhan
-        bound; never below zero.
-        """
+        """Plug-in estimate where there is one, else the Donsker-Varadhan bound; at least zero."""
         value = self.plug_in if self.plug_in is not None else self.donsker_varadhan
         return max(0.0, value) if value is not None else math.nan
 
@@ -84,13 +82,11 @@ class TotalCorrelation:
 
     @property
     def is_bound(self) -> bool:
-        """Whether :attr:`estimate` is a lower bound on C* (and its negative an upper bound on
-        -C*).
-        """
+        """Lower bound on C* in the estimate (its negative is an upper bound on -C*)."""
         return self.plug_in is None
 
     def text(self) -> str:
-        """What was found, in words."""
+        """Return the estimates in words."""
         out = [f"Total correlation of {self.num_variates} variates, {self.num_rows:,} rows."]
         if self.plug_in is not None:
             out.append(
@@ -111,8 +107,9 @@ class TotalCorrelation:
 def total_correlation(
     variates: Sequence[Any] | Any, discriminator: Discriminator | None = None, seed: int = 0
 ) -> TotalCorrelation:
-    """Lower bounds on the total correlation of the rows, and its plug-in estimate where all
-    variates take few values.
+    """Bound the total correlation of the rows from below.
+
+    With its plug-in estimate where all variates take few values.
 
     Args:
         variates: a table (N, V), one column a variate, or a sequence of V arrays (N,) or (N, ...).
@@ -161,8 +158,9 @@ def _bounds(scores: HeldOutScores) -> tuple[float, float, float, float]:
 
 
 def _plug_in(parts: Sequence[Tensor]) -> tuple[float, float] | None:
-    """Entropies of counts, less their bias to first order, and the standard error; None where cells
-    are too many for the rows.
+    """Return the bias-corrected entropies of counts, and the standard error.
+
+    None where cells are too many for the rows.
     """
     num_rows = len(parts[0])
     codes = []

@@ -1,3 +1,1 @@
-"""What engines make of a model's description of itself, one folder a kind; the registry is the one
-file that knows them all.
-"""
+"""Structures of models, one folder a kind; only the registry imports them all."""

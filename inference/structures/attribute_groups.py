@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from inference.base.steps import Steps, add_statistics
+from inference.base.steps import EStep, Steps, add_statistics
 from inference.base.structure import Recommendation, Structure
 from inference.engines.em import EM
 from inference.engines.saem import SAEM
@@ -42,7 +42,7 @@ class GroupedStatistics:
 
 
 @dataclass(frozen=True, eq=False)
-class GroupedSteps(Steps):
+class GroupedSteps(Steps[GroupedStatistics]):
     """Both halves of EM: the E-step of one group for each, one M-step of the items for all, and one
     of the attributes for each.
 
@@ -80,14 +80,15 @@ class GroupedSteps(Steps):
         """Of one group."""
         return self.one.root
 
-    def on(self, data: Tensor) -> GroupedSteps:
+    def on(self, data: Tensor, weights: Tensor | None = None) -> GroupedSteps:
+        self.refuse_weights(weights)
         return replace(self, data=data)
 
     def _of_group(self, params: Params, group: int) -> Params:
         roots = self.root.sites()
         return {name: value[:, group] if name in roots else value for name, value in params.items()}
 
-    def e_step(self, params: Params) -> tuple[GroupedStatistics, Tensor, Tensor]:
+    def e_step(self, params: Params) -> EStep[GroupedStatistics]:
         items, number = self.model.split(self.data)
         layers: list[LayerStatistics] = []
         roots: list[Tensor] = []
@@ -102,7 +103,7 @@ class GroupedSteps(Steps):
             layers.append(statistics.layers[self.layer.loadings])
             roots.append(statistics.root)
             total = total + log_likelihood
-        return (
+        return EStep(
             GroupedStatistics(add_statistics(layers), torch.stack(roots, 1)),
             total,
             self.program.log_prior(params),
@@ -176,7 +177,7 @@ class AttributeGroupsStructure(Structure):
         found = self.start(problem, init, num_starts + (batch > 0))
         return {name: value[-num_starts:] for name, value in found.items()}
 
-    def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps:
+    def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps[Any]:
         return GroupedSteps.build(self.model, problem.data, chunk_elements, num_inner)
 
     def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor] | None:

@@ -1,6 +1,4 @@
-"""Many jobs of one kind (fits of many seeds, sizes, data sets) on one core, several processes or a
-cluster, kept in a folder.
-"""
+"""Studies of many jobs, on one core, several processes or a cluster, kept in a folder."""
 
 from inference.studies.records import JobResult as JobResult, JobResults as JobResults
 from inference.studies.run import run_jobs as run_jobs

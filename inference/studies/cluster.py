@@ -37,7 +37,7 @@ def check_scheduler(scheduler: Any) -> None:
 def on_cluster(
     function: Callable[..., Any], tasks: list[Task], dtype: torch.dtype, scheduler: Any
 ) -> Iterator[Finished]:
-    """Do the tasks, in the order in which they end; a worker that dies is replaced by the others.
+    """Run the tasks on a cluster, yielded as they end; a dead worker is replaced by others.
 
     Raises:
         ValueError: if there is no scheduler at the address.

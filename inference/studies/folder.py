@@ -58,7 +58,7 @@ class StudyFolder:
             lock.release()
 
     def find(self, task: Task) -> Finished | None:
-        """What a job gave in an earlier call, None if it was not finished.
+        """Return the result of an earlier call, None if the job was not finished.
 
         Raises:
             ValueError: for a file that is not as it was written.

@@ -31,7 +31,7 @@ def lost(name: str, times: int) -> Finished:
 def in_processes(
     function: Callable[..., Any], tasks: list[Task], dtype: torch.dtype, workers: int
 ) -> Iterator[Finished]:
-    """Do the tasks, in the order in which they end.
+    """Run the tasks in processes, yielded as they end.
 
     joblib ends all its processes where one dies, and does not say which job that one ran. So jobs
     that were running then are run again with the others; those that were running twice when a
@@ -84,9 +84,7 @@ def _pool(
     workers: int,
     running: set[str],
 ) -> Iterator[Finished]:
-    """Do the tasks in fresh or idle processes; ``running`` takes the names of those that are handed
-    over.
-    """
+    """Run the tasks in fresh or idle processes; ``running`` takes names of handed-over ones."""
     from joblib import Parallel, delayed
 
     def handed_over() -> Iterator[Any]:

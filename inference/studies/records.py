@@ -1,4 +1,4 @@
-"""What jobs gave."""
+"""Records of jobs and their results."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class JobResults:
 
     @property
     def values(self) -> list[Any]:
-        """What each job returned.
+        """Values that the jobs returned.
 
         Raises:
             ValueError: if a job failed; ``jobs`` has what the others returned.
@@ -90,8 +90,9 @@ class JobResults:
 
     @property
     def table(self) -> pd.DataFrame:
-        """One line a job: its arguments, what it returned (one column an entry where that is a
-        dict), its seconds and its error.
+        """One line a job: arguments, returned value, seconds and error.
+
+        One column an entry where a dict was returned.
         """
         import pandas as pd
 

@@ -28,8 +28,9 @@ def run_jobs(
     scheduler: Any = None,
     progress: bool = False,
 ) -> JobResults:
-    """Call a function once for each of many sets of arguments: on one core, in several processes,
-    or on a cluster, with the same numbers.
+    """Run a function once for each of many sets of arguments, with the same numbers anywhere.
+
+    On one core, in several processes, or on a cluster.
 
     With a folder, each job that is finished is a file there, so that a study may be killed at any
     moment: the same call then does what is left. What was done is done again only if the code of
@@ -76,16 +77,16 @@ def run_jobs(
     store = None if folder is None else StudyFolder(folder)
     tasks = tasks_of(function, jobs, must_be_read=store is not None)
     with nullcontext() if store is None else store.held():
-        found = {task.name: store.find(task) for task in tasks} if store is not None else {}
-        done = {name: one for name, one in found.items() if one is not None}
+        earlier = {task.name: store.find(task) for task in tasks} if store is not None else {}
+        done = {name: finished for name, finished in earlier.items() if finished is not None}
         old = set(done)
         new = list({task.name: task for task in tasks if task.name not in done}.values())
         named = {task.name: task for task in new}
         with RichProgress("jobs", len(new)) if progress else NoProgress() as bar:
-            for one in _working(function, new, workers, scheduler):
+            for finished in _working(function, new, workers, scheduler):
                 if store is not None:
-                    store.keep(named[one.name], one)
-                done[one.name] = one
+                    store.keep(named[finished.name], finished)
+                done[finished.name] = finished
                 bar.update(len(done) - len(old), objective=0.0, active=1)
     return JobResults(tuple(_result(task, done[task.name], task.name in old) for task in tasks))
 
@@ -133,18 +134,19 @@ def _working(
     return (work(function, task, dtype) for task in tasks)
 
 
-def _result(task: Task, one: Finished, was_done: bool) -> JobResult:
+def _result(task: Task, finished: Finished, was_done: bool) -> JobResult:
     tensors: dict[str, Any] = {
-        name: value.numpy() if name in one.arrays else value for name, value in one.tensors.items()
+        name: value.numpy() if name in finished.arrays else value
+        for name, value in finished.tensors.items()
     }
-    value = None if one.error is not None else unpack(one.value, tensors)
+    value = None if finished.error is not None else unpack(finished.value, tensors)
     return JobResult(
         task.arguments,
         value,
-        one.error,
-        one.traceback,
-        one.seconds,
-        one.warnings,
+        finished.error,
+        finished.traceback,
+        finished.seconds,
+        finished.warnings,
         task.name,
         was_done,
     )

@@ -33,7 +33,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Finished:
-    """What a job gave.
+    """Result of a job.
 
     Args:
         name: of the task.
@@ -56,13 +56,14 @@ class Finished:
 def tasks_of(
     function: Callable[..., Any], jobs: list[Mapping[str, Any]], must_be_read: bool
 ) -> list[Task]:
-    """One task a job.
+    """Return one task a job.
 
     Its name is that of the same job in any other process and at any other time, unless the
     function's code has changed.
 
     Args:
-        function, jobs: as the user gave them.
+        function: as the user gave it.
+        jobs: as the user gave them.
         must_be_read: refuse what has no name of that kind; else such jobs are named by their place.
 
     Raises:
@@ -90,8 +91,9 @@ def tasks_of(
 
 
 def work(function: Callable[..., Any], task: Task, dtype: torch.dtype) -> Finished:
-    """Do a job: on one thread, with random numbers that its name decides, so that it gives the same
-    wherever and whenever it runs.
+    """Run a job on one thread, with random numbers that its name decides.
+
+    So it gives the same wherever and whenever it runs.
     """
     began = time.perf_counter()
     with reproducible(int(task.name[:8], 16), dtype), listening() as heard:
@@ -117,38 +119,40 @@ def work(function: Callable[..., Any], task: Task, dtype: torch.dtype) -> Finish
 
 
 def _texts(heard: list[Any]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(f"{one.category.__name__}: {one.message}" for one in heard))
+    return tuple(dict.fromkeys(f"{entry.category.__name__}: {entry.message}" for entry in heard))
 
 
 def _packed(value: Any) -> tuple[Any, dict[str, Tensor], tuple[str, ...]]:
-    own: list[Tensor] = []  # tensors that stand for NumPy's arrays
+    numpy_tensors: list[Tensor] = []  # tensors that stand for NumPy's arrays
     tensors: dict[str, Tensor] = {}
     try:
-        packed = pack(_plain(value, own), "value", tensors)
+        packed = pack(_plain(value, numpy_tensors), "value", tensors)
     except ValueError as error:
         raise ValueError(
             f"the job returned what no file can hold ({str(error).removeprefix('save: ')}); it may"
             " return numbers, texts, None, tensors, arrays, fits and other records of this"
             " library, and tuples, lists and dicts of such"
         ) from error
-    arrays = tuple(name for name, tensor in tensors.items() if any(tensor is one for one in own))
+    arrays = tuple(
+        name for name, tensor in tensors.items() if any(tensor is entry for entry in numpy_tensors)
+    )
     return packed, {name: tensor.detach().cpu() for name, tensor in tensors.items()}, arrays
 
 
-def _plain(value: Any, own: list[Tensor]) -> Any:
+def _plain(value: Any, numpy_tensors: list[Tensor]) -> Any:
     """The value with NumPy's numbers as Python's, and its arrays as tensors."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):
         try:
-            own.append(torch.from_numpy(np.array(value, order="C")))
+            numpy_tensors.append(torch.from_numpy(np.array(value, order="C")))
         except TypeError as error:
             raise ValueError(f"value holds an array of {value.dtype}") from error
-        return own[-1]
+        return numpy_tensors[-1]
     if isinstance(value, dict):
         if not all(isinstance(key, str) for key in value):
             raise ValueError("value holds a dict with keys that are no texts")
-        return {key: _plain(part, own) for key, part in value.items()}
+        return {key: _plain(part, numpy_tensors) for key, part in value.items()}
     if type(value) in (tuple, list):
-        return tuple(_plain(part, own) for part in value)
+        return tuple(_plain(part, numpy_tensors) for part in value)
     return value

@@ -1,37 +1,17 @@
 """Data: simulation designs with a known truth, real data sets, and tables from files."""
 
-from ppl_models.datasets.deep_discrete_encoder import (
-    deep_design as deep_design,
-    empty_graph_accuracy as empty_graph_accuracy,
-    generic_design as generic_design,
-    strict_design as strict_design,
-)
-from ppl_models.datasets.demonstrations import (
-    GridWorld as GridWorld,
-    UnlockPickup as UnlockPickup,
-    load_unlock_pickup as load_unlock_pickup,
-)
+from ppl_models.datasets.deep_discrete_encoder import strict_design as strict_design
+from ppl_models.datasets.demonstrations import GridWorld as GridWorld
 from ppl_models.datasets.digits import Digits as Digits, load_digits as load_digits
-from ppl_models.datasets.fetch import fetch as fetch, local_file as local_file
 from ppl_models.datasets.files import Table as Table, read_table as read_table
 from ppl_models.datasets.fraction_subtraction import (
     FractionSubtraction as FractionSubtraction,
     load_fraction_subtraction as load_fraction_subtraction,
 )
-from ppl_models.datasets.hyperspectral import (
-    SCENES as SCENES,
-    Scene as Scene,
-    load_scene as load_scene,
-    simulate_scene as simulate_scene,
-)
 from ppl_models.datasets.independent_classifiers import (
     ImagePairs as ImagePairs,
-    IndependentMixture as IndependentMixture,
     IndependentSample as IndependentSample,
-    NormalComponents as NormalComponents,
-    UniformCells as UniformCells,
     image_pairs as image_pairs,
-    mnist_pairs as mnist_pairs,
     simulate_checkerboard as simulate_checkerboard,
     simulate_trivariate as simulate_trivariate,
     simulate_two_gaussians as simulate_two_gaussians,
@@ -50,8 +30,6 @@ from ppl_models.datasets.mixed_tables import (
 from ppl_models.datasets.mixtures import (
     negative_binomial_mixture as negative_binomial_mixture,
     skew_normal_mixture as skew_normal_mixture,
-    skew_normal_mixture_50d as skew_normal_mixture_50d,
-    thresholded_normals as thresholded_normals,
 )
 from ppl_models.datasets.mnist import (
     MnistDigits as MnistDigits,
@@ -60,7 +38,6 @@ from ppl_models.datasets.mnist import (
     load_mnist_images as load_mnist_images,
 )
 from ppl_models.datasets.mutational_signatures import (
-    SYNTHETIC_BREAST as SYNTHETIC_BREAST,
     MutationCounts as MutationCounts,
     load_breast as load_breast,
     simulate_mutations as simulate_mutations,
@@ -71,27 +48,15 @@ from ppl_models.datasets.newsgroups import (
     split_counts as split_counts,
 )
 from ppl_models.datasets.noisy_or import (
-    NoisyOrSample as NoisyOrSample,
-    PlantRegions as PlantRegions,
-    flip_columns as flip_columns,
     image_design as image_design,
-    image_uniform_design as image_uniform_design,
-    load_noisy_or_sample as load_noisy_or_sample,
-    load_plant_base as load_plant_base,
-    load_plant_regions as load_plant_regions,
-    random_design as random_design,
     sample_noisy_or as sample_noisy_or,
-    thresholded as thresholded,
-    uniform_design as uniform_design,
 )
 from ppl_models.datasets.options import (
     OptionSequences as OptionSequences,
     options_chain as options_chain,
-    random_options as random_options,
     simulate_options as simulate_options,
 )
 from ppl_models.datasets.sparse_coding import (
-    load_paired_dictionary as load_paired_dictionary,
     paired_dictionary as paired_dictionary,
     sample_sparse_codes as sample_sparse_codes,
 )

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from ppl_models.data.sequences import COLUMNS, as_trajectories
 from ppl_models.parts.validation import check_size
-from ppl_models.sequences.trajectories import COLUMNS, as_trajectories
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,7 +21,7 @@ def stream_sequences(
     """Packed sequences (B, T, 2), batch after batch; no more than about ``num_rows`` rows and one
     sequence are held.
 
-    For :func:`inference.structures.options.moment_counts.count_moments`, which takes them in one
+    For :func:`inference.structures.options.moments.count_moments`, which takes them in one
     pass. A sequence longer than memory is one file that must be cut.
 
     Args:
@@ -32,7 +32,7 @@ def stream_sequences(
 
     Raises:
         ValueError: for no such file, other columns, a sequence whose rows do not stand together, or
-            as :func:`ppl_models.sequences.trajectories.as_trajectories`; when the batch is asked
+            as :func:`ppl_models.data.sequences.as_trajectories`; when the batch is asked
             for.
     """
     import pandas as pd

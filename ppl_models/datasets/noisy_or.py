@@ -15,16 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ppl_models.datasets.fetch import needed_file, prepared
+from ppl_models.datasets.fetch import needed_file
 from ppl_models.descriptions.noisy_or import weight_of_failure, weight_of_leak
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_size
 
-SAMPLES_FILE, PLANTS_FILE = "noisy_or_overparam.npz", "plants.npz"
-PLANTS_DIGEST = "160cc616913293643bf28d369880e33502d0168f6c35bcba53853fdfc46a4458"  # of the arrays
+SAMPLES_FILE = "noisy_or_overparam.npz"
 NUM_HELD_OUT = 1000
 LEAK, FAILURE = 0.001, 0.1
-FLIPPED = slice(0, None, 4)  # the variables that IMG-FLIP flips together
 DIGESTS = {  # sha256 of the unpacked 0/1 matrix
     "img": "23a271b303d4447e49733d1d19aa5729757f82e440181d29c0461df81c9bfc7a",
     "plnt": "853178184a65d9f4750e7fcae44448dfe20ee40e972f4e5d9504c612ee11f9c5",
@@ -109,12 +107,12 @@ def load_noisy_or_sample(name: str) -> NoisyOrSample:
                 f"{path}: sha256 {DIGESTS[name]} was expected of {name}, got {found}: not the"
                 " published sample"
             )
-        truth = _params(
+        truth = network(
             file[f"{name}_priors"], file[f"{name}_failure"], 1 - file[f"{name}_off_noise"]
         )
         generator, flipped = truth, None
         if name == "img_unif":
-            generator = _params(
+            generator = network(
                 file["img_unif_generator_priors"],
                 file["img_unif_generator_failure"],
                 truth["leak"].numpy(),
@@ -129,76 +127,13 @@ def load_noisy_or_sample(name: str) -> NoisyOrSample:
     return NoisyOrSample(bits.astype(np.float64), truth, generator, flipped, names)
 
 
-@shows_briefly
-@dataclass(frozen=True, eq=False)
-class PlantRegions:
-    """Where plants of North America grow.
-
-    Args:
-        items: (34781, 70) float64 of 0 and 1, one row a species or genus.
-        item_names: the regions; row_names: the plants.
-    """
-
-    items: np.ndarray
-    item_names: tuple[str, ...]
-    row_names: tuple[str, ...]
-
-
-def load_plant_regions() -> PlantRegions:
-    """Plants by region (W. Hamalainen, 2008, UCI Machine Learning Repository, doi:10.24432/C59K6M),
-    the data behind PLNT.
-
-    Looked for in ``plants.npz`` in the folder that ``PPL_MODELS_DATA`` names: packed bits ``x``,
-    ``n_cols``, ``regions``, ``names``.
-
-    Raises:
-        FileNotFoundError: if the file is not there; ValueError: if it is another.
-    """
-    source = "Plants, UCI Machine Learning Repository, doi:10.24432/C59K6M, as packed bits"
-    file = prepared(PLANTS_FILE, source, ("x", "n_cols", "regions", "names"), PLANTS_DIGEST)
-    bits = np.unpackbits(file["x"], axis=1)[:, : int(file["n_cols"])]
-    regions, plants = (tuple(str(name) for name in file[key]) for key in ("regions", "names"))
-    return PlantRegions(bits.astype(np.float64), regions, plants)
-
-
-def load_plant_base() -> dict[str, Tensor]:
-    """The network of 20 latents that the authors fitted to :func:`load_plant_regions`;
-    :func:`thresholded` makes PLNT of it.
-
-    Looked for where :func:`load_noisy_or_sample` looks.
-
-    Raises:
-        FileNotFoundError: if the file is not there.
-    """
-    path = needed_file(SAMPLES_FILE, "see load_noisy_or_sample")
-    with np.load(path, allow_pickle=False) as file:
-        return _params(
-            file["plnt_base_priors"], file["plnt_base_failure"], 1 - file["plnt_base_off_noise"]
-        )
-
-
-def thresholded(
-    params: dict[str, Tensor], smallest_prior: float = 0.01, largest_failure: float = 0.5
-) -> dict[str, Tensor]:
-    """A fitted network made a truth as PLNT was: rare latents dropped, weak edges too, and then
-    latents without edges.
-
-    Args:
-        params: ``prior`` (m,), ``failure`` (m, J), ``leak`` (J,).
-        smallest_prior: priors up to it are dropped; largest_failure: failures from it on become 1.
-    """
-    failure = torch.where(params["failure"] >= largest_failure, 1.0, params["failure"])
-    kept = (params["prior"] > smallest_prior) & (failure < 1).any(1)
-    return {"prior": params["prior"][kept], "failure": failure[kept], "leak": params["leak"]}
-
-
 # ---------------------------------------------------------------- designs
 
 
 def image_design() -> dict[str, Tensor]:
     """IMG: eight patterns on 8 x 8 pixels, priors 0.25, failures 0.1 on the pattern, leak 0.001."""
     bits = np.array([[int(c) for c in f"{int(image, 16):064b}"] for image in IMAGES])
-    return _params(np.full(8, 0.25), np.where(bits == 1, FAILURE, 1.0), np.full(64, LEAK))
+    return network(np.full(8, 0.25), np.where(bits == 1, FAILURE, 1.0), np.full(64, LEAK))
 
 
 def uniform_design(seed: int = 1, num_latents: int = 8, num_items: int = 64) -> dict[str, Tensor]:
@@ -217,7 +152,7 @@ def uniform_design(seed: int = 1, num_latents: int = 8, num_items: int = 64) -> 
     for edge in edges:
         prior.append(random.uniform(0.1, 0.3))
         failure.append(np.where(edge == 1, 1 - random.uniform(0.80, 0.95, num_items), 1.0))
-    return _params(np.array(prior), np.array(failure), np.full(num_items, LEAK))
+    return network(np.array(prior), np.array(failure), np.full(num_items, LEAK))
 
 
 def random_design(
@@ -234,19 +169,7 @@ def random_design(
     failure = np.ones((num_latents, num_items))
     for row in failure:
         row[random.choice(num_items, num_edges, replace=False)] = FAILURE
-    return _params(np.full(num_latents, 0.125), failure, np.full(num_items, LEAK))
-
-
-def image_uniform_design() -> dict[str, Tensor]:
-    """IMG-UNIF: the eight latents of IMG, and the patterns of UNIF as eight rare ones of prior
-    0.05.
-    """
-    image, tail = image_design(), uniform_design()
-    return {
-        "prior": torch.cat([image["prior"], torch.full_like(tail["prior"], 0.05)]),
-        "failure": torch.cat([image["failure"], tail["failure"]]),
-        "leak": image["leak"],
-    }
+    return network(np.full(num_latents, 0.125), failure, np.full(num_items, LEAK))
 
 
 def sample_noisy_or(
@@ -264,22 +187,7 @@ def sample_noisy_or(
     return (uniform < -torch.expm1(-weights)).to(torch.float64), latents
 
 
-def flip_columns(items: Tensor, share: float = 0.1, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """IMG-FLIP: in a random share of the rows variables 0, 4, 8, ... are all flipped; the rows, and
-    which were flipped.
-    """
-    if not 0 <= share <= 1:
-        raise ValueError(f"flip_columns: share must lie in [0, 1], got {share!r}")
-    flipped = (
-        torch.rand(len(items), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-        < share
-    )
-    out = items.clone()
-    out[flipped, FLIPPED] = 1 - out[flipped, FLIPPED]
-    return out, flipped
-
-
-def _params(prior: np.ndarray, failure: np.ndarray, leak: np.ndarray) -> dict[str, Tensor]:
+def network(prior: np.ndarray, failure: np.ndarray, leak: np.ndarray) -> dict[str, Tensor]:
     return {
         "prior": torch.from_numpy(prior),
         "failure": torch.from_numpy(failure),

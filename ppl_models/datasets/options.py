@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ppl_models.data.sequences import pack
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.sequences.trajectories import pack
 
 MANY_ROWS = 256  # from here on sequences are simply drawn side by side
 
@@ -70,36 +70,12 @@ def options_chain() -> dict[str, Tensor]:
         [0.1, 0.1, 0.1, 0.7],
     ]
     parts = {"low": low, "high": high, "environment": [left, right]}
-    return _with_stationary_start(
+    return with_stationary_start(
         {name: torch.tensor(value, dtype=torch.float64) for name, value in parts.items()}
     )
 
 
-def random_options(
-    num_states: int,
-    num_actions: int,
-    num_options: int,
-    seed: int,
-    stay: float = 0.8,
-    sharpness: float = 0.5,
-) -> dict[str, Tensor]:
-    """A random options HMM: low-level rows Dirichlet(sharpness), options kept with probability
-    ``stay`` and else redrawn by a uniform row, environment rows uniform; ``initial`` is the
-    stationary law.
-    """
-    generator = np.random.default_rng(seed)
-    high = stay * np.eye(num_options) + (1 - stay) * generator.dirichlet(
-        np.ones(num_options), size=(num_states, num_options)
-    )
-    parts = {
-        "low": generator.dirichlet(np.full(num_actions, sharpness), size=(num_states, num_options)),
-        "high": high,
-        "environment": generator.dirichlet(np.ones(num_states), size=(num_actions, num_states)),
-    }
-    return _with_stationary_start({name: torch.from_numpy(value) for name, value in parts.items()})
-
-
-def _with_stationary_start(parts: dict[str, Tensor]) -> dict[str, Tensor]:
+def with_stationary_start(parts: dict[str, Tensor]) -> dict[str, Tensor]:
     return {"initial": stationary_law(parts), **parts}
 
 

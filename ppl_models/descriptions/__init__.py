@@ -1,1 +1,1 @@
-"""How families describe themselves to engines, in small frozen records."""
+"""Descriptions of model families for engines, in small frozen records."""

@@ -1,6 +1,4 @@
-"""How binary attributes go together in a population: what every law says of itself, and independent
-attributes.
-"""
+"""Joint distributions of binary attributes: their protocol, and independent attributes."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ class AttributeRoot(Root, Protocol):
 
 
 class AttributeLaw(Protocol):
-    """What a user writes, before the number of attributes is known."""
+    """Attribute distribution as a user writes it, before the number of attributes is known."""
 
     def root(
         self, latent: str, num_attributes: int, names: Sequence[str] | None = None
@@ -69,8 +67,9 @@ class IndependentRoot(RootLayer):
 
 @dataclass(frozen=True)
 class Independent:
-    r"""Attributes that know nothing of each other, :math:`P(\alpha) = \prod_k \pi_k^{\alpha_k} (1 -
-    \pi_k)^{1 - \alpha_k}`.
+    r"""Independent attributes, one probability each.
+
+    :math:`P(\alpha) = \prod_k \pi_k^{\alpha_k} (1 - \pi_k)^{1 - \alpha_k}`.
 
     The site ``proportions`` (K,) has a uniform prior. Skills of people are seldom independent:
     compare with :class:`~ppl_models.Saturated` or :class:`~ppl_models.HigherOrder` before you
@@ -157,8 +156,7 @@ def ordered(owner: str, edges: Sequence[tuple[int, int]], num_attributes: int) -
 
 
 def cycle_of(before: Mapping[int, Sequence[int]]) -> list[int]:
-    """A cycle of a graph that has one, in the direction of its edges, its smallest member first and
-    last.
+    """Cycle of a cyclic graph, along its edges, its smallest member first and last.
 
     Args:
         before: for each node those that point to it.

@@ -1,4 +1,4 @@
-"""How a model of independent classifiers describes itself to engines."""
+"""Description of independent classifiers for engines."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ClassifierGroup:
 
 @dataclass(frozen=True)
 class ClassifierDescription:
-    """What engines are told of independent classifiers.
+    """Description of independent classifiers for engines.
 
     Args:
         shapes: of one row of each variate, V of them.
@@ -77,16 +77,15 @@ class ClassifierDescription:
 
     @property
     def scaling_sites(self) -> tuple[str, ...]:
-        """Names of the sites that hold means and standard deviations of these columns; () where
-        there are none.
-        """
+        """Site names of the columns' means and standard deviations; () without scaling."""
         return ("input_centres", "input_scales") if any(self.is_scaled) else ()
 
     def standardised(
         self, rows: Sequence[Tensor], params: Mapping[str, Tensor]
     ) -> tuple[list[Tensor], Tensor | None]:
-        """Rows of each variate, (n, \\*shape), as the networks see them, and which variates of them
-        are there, (V, n); None where all are.
+        r"""Rows of each variate as the networks see them, (n, \*shape), and their mask (V, n).
+
+        The mask says which variates are observed; None where all are.
 
         Args:
             rows: of each variate, numbers of any kind; params: with the scaling sites, and

@@ -1,5 +1,6 @@
-"""The parameters of the laws of components, as sites of a program: those of a mixture, and of the
-states of a hidden Markov model.
+"""Parameters of component distributions as sites of a program.
+
+Shared by the components of a mixture and the states of a hidden Markov model.
 """
 
 from __future__ import annotations
@@ -117,8 +118,7 @@ def item_law(
 
 
 def law_given(about: MixtureComponents, own: Mapping[str, Tensor]) -> Any:
-    r"""The law of a row, of batch shape (\*batch), where its parameters are picked or laid out
-    already.
+    r"""Distribution of a row, batch shape (\*batch), given selected parameters.
 
     Args:
         about: the components.

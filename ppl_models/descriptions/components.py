@@ -1,4 +1,4 @@
-"""How mixtures, factorizations and dictionaries describe their components to engines."""
+"""Descriptions of mixtures, factorizations and dictionaries for engines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VARIANCE_RANGE = (
 
 @dataclass(frozen=True)
 class MixtureComponents:
-    """What engines are told of a mixture.
+    """Description of a mixture for engines.
 
     Args:
         num_components, num_items: K and J.
@@ -46,14 +46,12 @@ class MixtureComponents:
 
     @property
     def family(self) -> ResponseFamily:
-        """Of the items; Normal where the law is one of whole rows."""
+        """Response family of the items; Normal where the distribution is one of whole rows."""
         return Normal() if isinstance(self.component, RowLaw) else self.component
 
     @property
     def scaled(self) -> tuple[bool, ...]:
-        """Which items have units of their own: those whose law is a normal one of the values as
-        they stand.
-        """
+        """Mask of the items with units: those that are normal on the scale of the data."""
         blocks = self.family.blocks(self.num_items)
         return tuple(
             type(part) is Normal
@@ -72,7 +70,7 @@ class MixtureComponents:
 
     @property
     def widths(self) -> tuple[float, ...]:
-        """Of every item."""
+        """Unit widths of all items."""
         return tuple(width for _, width in self.item_units)
 
     @property
@@ -94,9 +92,7 @@ class MixtureComponents:
 
     @property
     def variance_units(self) -> tuple[float, ...]:
-        """What each variance is measured in, of the items that have one: the squared width of its
-        item; 1 for a size.
-        """
+        """Unit of each variance: the squared width of its item; 1 for a size."""
         blocks = [
             (part, columns)
             for part, columns, own in self.family.blocks(self.num_items)
@@ -115,8 +111,9 @@ class MixtureComponents:
         return tuple((low * unit, high * unit) for unit in self.variance_units)
 
     def measured(self, rows: Tensor, weights: Tensor | None = None) -> Units | None:
-        """The units that rows (N, J), counted as often as weights (N,) say, suggest; None where
-        they are given, or no item has any.
+        """Units measured from rows (N, J) with weights (N,).
+
+        None where units are given, or no item has any.
         """
         if self.units is not None or not any(self.scaled):
             return None
@@ -128,7 +125,7 @@ class MixtureComponents:
 
 @dataclass(frozen=True)
 class FactorizationDescription:
-    """What engines are told of a factorization.
+    """Description of a factorization for engines.
 
     Args:
         num_items, num_components: J and K.
@@ -152,13 +149,13 @@ class FactorizationDescription:
 
     @property
     def dispersed(self) -> bool:
-        """Whether counts have a dispersion."""
+        """Overdispersion of the counts: True for negative binomial."""
         return self.variance is not None
 
 
 @dataclass(frozen=True)
 class DictionaryDescription:
-    """What engines are told of a sparse coding.
+    """Description of a sparse coding model for engines.
 
     Args:
         num_items, num_columns: J and m.
@@ -178,7 +175,7 @@ class DictionaryDescription:
 
 @dataclass(frozen=True)
 class UsageDescription:
-    """What engines are told of a factorization whose components are absent or present in each row.
+    """Description of a factorization with binary usage for engines.
 
     Args:
         num_items, num_components: J and K.
@@ -196,7 +193,7 @@ class UsageDescription:
 
 @dataclass(frozen=True)
 class FactorDescription:
-    """What engines are told of a factor analysis.
+    """Description of a factor analysis for engines.
 
     Args:
         num_items, num_components: J and K.

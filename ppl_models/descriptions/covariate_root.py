@@ -137,8 +137,10 @@ class CovariateRoot:
         return self._cross((counts @ configurations).mT)
 
     def drawn(self, latents: Tensor, chances: Tensor, scale: float, params: Params) -> Tensor:
-        """S of these rows; of some of the rows what it is expected to be of all, corrected by what
-        these show beside it, so that which rows they are adds little noise.
+        """Statistic S of these rows, a control variate reducing the noise of a mini-batch.
+
+        For some of the rows: its expectation over all rows, corrected by what these rows show
+        beside it.
         """
         if scale == 1 or self.distinct is None:
             return self._cross(chances)
@@ -149,7 +151,7 @@ class CovariateRoot:
         ) + scale * self._cross(chances - self.logits(params).sigmoid().mT)
 
     def _cross(self, share: Tensor) -> Tensor:
-        """Of what each row has of each latent, (R, K, N)."""
+        """Cross-products of covariates and latent shares, (R, K, N)."""
         return (share @ self.covariates.standardised_design(self._columns).to(share)).flatten(-2)
 
     def maximise(self, statistic: Tensor, params: Params) -> Params:
@@ -197,9 +199,7 @@ class AttributesGivenCovariates(CovariateRoot):
 
 
 def root_of_rows(root: Root, columns: Tensor, weights: Tensor | None = None) -> Root:
-    """The law of the deepest latents of rows with these columns behind their items, (N, P); any
-    other law is the same for all rows.
-    """
+    """Root distribution of rows with covariates (N, P); other roots are returned as they are."""
     return root.of_rows(columns, weights) if isinstance(root, CovariateRoot) else root
 
 

@@ -1,6 +1,4 @@
-"""Columns that are given and not drawn, on which the classes of rows depend, or the deepest latents
-of an encoder: logits.
-"""
+"""Covariates: given columns on which classes or deepest latents depend, by logits."""
 
 from __future__ import annotations
 
@@ -43,15 +41,15 @@ DEPENDENT = 1e-7  # part of a column that the others leave over, below which it 
 
 @dataclass(frozen=True)
 class Covariates:
-    r"""Columns z of the data on which the chances of the K components depend (Bandeen-Roche and
-    others 1997, doi:10.1080/01621459.1997.10473658),
+    r"""Covariates z of the rows, on which the probabilities of the K components depend.
 
     .. math::
 
         P(c = k \mid z) = \frac{\exp(b_{k0} + b_k \cdot z)}{\sum_l \exp(b_{l0} + b_l \cdot z)},
         \qquad b_0 = 0
 
-    with component 0 as the reference; or of K binary latents, each with a logit of its own,
+    with component 0 as the reference (Bandeen-Roche and others 1997,
+    doi:10.1080/01621459.1997.10473658); or of K binary latents, each with a logit of its own,
     :math:`P(a_k = 1 \mid z) = \sigma(\beta_{k0} + \beta_k \cdot z)` (Park and Lee 2014,
     doi:10.1177/0146621614523830). A column of categories counts as one column of 0 and 1 for each
     category but its first.
@@ -130,8 +128,10 @@ class Covariates:
     def from_frame(
         cls, frame: Any, scale: float = 10.0, max_levels: int = MAX_LEVELS
     ) -> Covariates:
-        """All columns of a data frame of any library: those of text, and pandas categoricals, as
-        categories, in the order of the categorical or the alphabet.
+        """Covariates from all columns of a data frame of any library.
+
+        Columns of text and pandas categoricals become categories, in the order of the categorical
+        or the alphabet.
 
         The first category of a column is what its others are compared with.
 
@@ -167,9 +167,7 @@ class Covariates:
 
     @property
     def terms(self) -> tuple[str, ...]:
-        """What coefficients belong to: the intercept, the names of numbers, and those of
-        categories, such as ``sex=male``.
-        """
+        """Names of the coefficients: intercept, numbers, and categories (``sex=male``)."""
         out = [INTERCEPT]
         for name, own in zip(self.names, self.levels, strict=True):
             out += [f"{name}={level}" for level in own[1:]] if own else [name]
@@ -177,15 +175,11 @@ class Covariates:
 
     @property
     def term_units(self) -> Units:
-        """Centre and width of every term but the intercept; 0 and 1 before a fit has measured
-        them.
-        """
+        """Centre and width of every term but the intercept; 0 and 1 before a fit."""
         return self.units if self.units is not None else ((0.0, 1.0),) * (len(self.terms) - 1)
 
     def design(self, given: Tensor) -> Tensor:
-        """What coefficients multiply, (..., Q), 1 first, of the columns (..., P), categories as
-        codes.
-        """
+        """Design matrix (..., Q), 1 first, of columns (..., P) with categories as codes."""
         columns = [torch.ones_like(given[..., :1])]
         for p, own in enumerate(self.levels):
             column = given[..., p : p + 1]
@@ -204,24 +198,24 @@ class Covariates:
         )
 
     def logits(self, given: Tensor, coefficients: Tensor) -> Tensor:
-        """Of all components, that of the reference 0, (..., K), from columns (..., P) and
-        coefficients (..., K - 1, Q).
+        """Logits of all components (..., K), the reference 0, from columns (..., P).
+
+        coefficients: (..., K - 1, Q).
         """
         own = (coefficients @ self.design(given).unsqueeze(-1)).squeeze(-1)
         return torch.cat([torch.zeros_like(own[..., :1]), own], -1)
 
     def odds(self, given: Tensor, coefficients: Tensor) -> Tensor:
-        """Log-odds of binary latents, (..., K), from columns (..., P) and coefficients (..., K,
-        Q).
+        """Log-odds of binary latents (..., K), from columns (..., P).
+
+        coefficients: (..., K, Q).
         """
         return (
             self.standardised(coefficients) @ self.standardised_design(given).unsqueeze(-1)
         ).squeeze(-1)
 
     def standardised(self, coefficients: Tensor) -> Tensor:
-        """Coefficients (..., K - 1, Q) of :meth:`design` as those of
-        :meth:`standardised_design`.
-        """
+        """Convert coefficients (..., K - 1, Q) of the design to the standardised design."""
         centres, widths = self._unit_vectors(coefficients)
         slopes = coefficients[..., 1:]
         return torch.cat(
@@ -241,8 +235,9 @@ class Covariates:
         return like.new_tensor(centres), like.new_tensor(widths)
 
     def measured(self, given: Tensor, weights: Tensor | None = None) -> Covariates:
-        """With the mean and standard deviation of every term over rows (N, P), counted as often as
-        weights (N,) say; itself where it has units.
+        """Covariates with the mean and standard deviation of every term over rows (N, P).
+
+        Rows count as often as weights (N,) say; a record that has units is returned as it is.
         """
         if self.units is not None:
             return self
@@ -275,8 +270,7 @@ class Covariates:
         check_items: Callable[[Any], tuple[Tensor, tuple[str, ...]]],
         for_fit: bool = True,
     ) -> tuple[Tensor, tuple[str, ...]]:
-        """A table with items and covariates as a tensor (N, J + P), the covariates last, and the
-        names of its columns.
+        """Items and covariates as a tensor (N, J + P), covariates last, and column names.
 
         Args:
             data: a frame that has the covariates among its columns, wherever they stand, or an
@@ -305,7 +299,7 @@ class Covariates:
         return table[:, :num_items], table[:, num_items:]
 
     def seen(self, data: Any, num_items: int) -> list[bool]:
-        """Of every row of such a table, whether it has all covariates."""
+        """Mask of the rows that have all covariates."""
         given = self._apart(data, num_items)[1]
         missing = given.isna().any(axis=1) if hasattr(given, "columns") else given.isnan().any(-1)
         return [not gone for gone in missing.tolist()]
@@ -397,8 +391,9 @@ class Covariates:
 
 
 class LatentCoefficients(TorchDistribution):
-    r"""Normal law of the coefficients of K binary latents, (K, Q): those of
-    :meth:`Covariates.standardised_design` are N(0, s^2), all independent.
+    r"""Normal prior of the coefficients of K binary latents, (K, Q).
+
+    Those of :meth:`Covariates.standardised_design` are N(0, s^2), all independent.
 
     The same law for a latent whose values have changed names, of which the coefficients are the
     negative.
@@ -447,7 +442,7 @@ class LatentCoefficients(TorchDistribution):
 
 
 def covariates_given(owner: str, value: Any) -> Covariates | None:
-    """What a model was given for its covariates, names of columns or a record.
+    """Covariates argument of a model: names of columns, or a record.
 
     Raises:
         ValueError: for anything else, naming the model.
@@ -468,8 +463,7 @@ def covariates_given(owner: str, value: Any) -> Covariates | None:
 
 
 class ClassCoefficients(TorchDistribution):
-    r"""Normal law of coefficients, (K - 1, Q), that is the same whichever component is the
-    reference.
+    r"""Normal prior of coefficients (K - 1, Q), invariant to the reference component.
 
     Coefficients of :meth:`Covariates.standardised_design` are differences :math:`u_k - u_0` of K
     independent normal numbers with standard deviation :math:`s / \sqrt 2`, term by term: their

@@ -87,8 +87,9 @@ class NetworkRoot:
         return {self.chances: like.new_full((1, self.num_free), 0.5)}
 
     def marginals(self, params: Mapping[str, Tensor]) -> Tensor:
-        """By elimination along the order: the joint law of those attributes that still have
-        children to come.
+        """Marginals by elimination along the order.
+
+        The joint distribution of those attributes that still have children to come is kept.
         """
         tables = params[self.chances].split([2 ** len(own) for own in self.parents], -1)
         lead = params[self.chances].shape[:-1]
@@ -172,9 +173,7 @@ class NetworkRoot:
         return {self.chances: torch.cat(tables, -1)}
 
     def _counted(self, bits: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """Weighted rows (R, M, K) with each attribute on and off, state by state of its parents,
-        twice (R, S).
-        """
+        """Weighted counts of each attribute on and off by state of its parents, twice (R, S)."""
         on: list[Tensor] = []
         off: list[Tensor] = []
         for k, own in enumerate(self.parents):
@@ -188,8 +187,9 @@ class NetworkRoot:
 
 @dataclass(frozen=True)
 class Dag:
-    r"""Attributes on a directed graph without cycles: :math:`P(\alpha) = \prod_k P(\alpha_k \mid
-    \alpha_{\mathrm{pa}(k)})`.
+    r"""Attributes on a directed acyclic graph.
+
+    :math:`P(\alpha) = \prod_k P(\alpha_k \mid \alpha_{\mathrm{pa}(k)})`.
 
     The site ``conditionals`` (S,) holds P(attribute = 1 | state of its parents), attribute by
     attribute, the states in lexicographic order; each has a Beta(c, c) prior.

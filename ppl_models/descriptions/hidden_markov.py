@@ -1,4 +1,4 @@
-"""How hidden Markov models describe themselves to engines."""
+"""Description of hidden Markov models for engines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ppl_models.descriptions.components import MixtureComponents
 
 @dataclass(frozen=True)
 class HiddenMarkovDescription:
-    """What engines are told of a hidden Markov model: a mixture whose components follow each other.
+    """Description of a hidden Markov model: a mixture whose components form a chain.
 
     Args:
         emission: the law of a row in each state, as that of the components of a mixture.

@@ -44,7 +44,7 @@ START_SLOPE = 1.0
 
 @dataclass(frozen=True)
 class TraitRoot:
-    """Attributes given a trait. A :class:`~ppl_models.descriptions.attribute_law.AttributeRoot`.
+    """Attributes given a trait: an attribute root.
 
     Args:
         slopes, intercepts: names of the sites of lambda and d, (K,) each.
@@ -112,8 +112,10 @@ class TraitRoot:
         return (torch.sigmoid(law.logits) * law.log_weights.exp().unsqueeze(-1)).sum(-2)
 
     def draw(self, params: Params, uniform: Tensor) -> Tensor:
-        """By nodes: the first attribute's uniform number chooses the node and, rescaled within it,
-        the attribute.
+        """Draw profiles by quadrature nodes.
+
+        The first attribute's uniform number chooses the node and, rescaled within it, the
+        attribute.
         """
         law = self._law(params[self.slopes], params[self.intercepts])
         edges = law.log_weights.exp().cumsum(-1)
@@ -139,8 +141,9 @@ class TraitRoot:
         return sides[0] - sides[1]
 
     def expected(self, configurations: Tensor, counts: Tensor, params: Params) -> Tensor:
-        """Rows of each profile, (R, 2^K); with many attributes rows at each node, and those with
-        each attribute, (R, Q (1 + K)).
+        """Expected rows of each profile, (R, 2^K).
+
+        With many attributes: rows at each node, and those with each attribute, (R, Q (1 + K)).
         """
         if self.num_latents <= MAX_TABLE:
             places = codes_of(configurations)
@@ -208,9 +211,7 @@ class TraitRoot:
     def _by_nodes(
         self, statistic: Tensor
     ) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], tuple[Tensor, Tensor]]]:
-        """Objective and Newton step of expected rows at the nodes: a logistic regression an
-        attribute.
-        """
+        """Objective and Newton step at the nodes: one logistic regression an attribute."""
         rows = statistic[:, : self.num_nodes].unsqueeze(-1)  # (R, Q, 1)
         on = statistic[:, self.num_nodes :].reshape(len(statistic), self.num_nodes, -1)  # (R, Q, K)
         nodes = _nodes(self.num_nodes, statistic)[0]
@@ -256,8 +257,9 @@ def _nodes(num_nodes: int, like: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _signed(params: Params, slopes: str, intercepts: str) -> Params:
-    """The trait named so that its slopes sum to a positive number: the same law, for the nodes lie
-    symmetrically.
+    """Sign of the trait such that its slopes sum to a positive number.
+
+    The distribution is the same, for the nodes lie symmetrically.
     """
     sign = torch.where(params[slopes].sum(-1, keepdim=True) < 0, -1.0, 1.0).to(params[slopes])
     return {slopes: sign * params[slopes], intercepts: params[intercepts]}
@@ -265,8 +267,10 @@ def _signed(params: Params, slopes: str, intercepts: str) -> Params:
 
 @dataclass(frozen=True)
 class HigherOrder:
-    r"""Attributes that go together through one continuous trait, :math:`P(\alpha_k = 1 \mid \theta)
-    = \sigma(d_k + \lambda_k \theta)`, :math:`\theta \sim N(0, 1)`.
+    r"""Attributes correlated through one continuous trait.
+
+    Given the trait, :math:`P(\alpha_k = 1 \mid \theta) = \sigma(d_k + \lambda_k \theta)`,
+    :math:`\theta \sim N(0, 1)`.
 
     2 K numbers instead of :math:`2^K - 1`: the sites ``trait_slopes`` :math:`\lambda` and
     ``trait_intercepts`` d, (K,) each, flat on [-10, 10]. The trait's own sign is arbitrary; slopes

@@ -1,4 +1,4 @@
-"""How a family describes its own structure, so that engines can use it without knowing the family.
+"""Descriptions of layered models, so that engines need not know the family.
 
 A description is derived from the same fields as the program and never holds a fitted number.
 """
@@ -29,8 +29,7 @@ START_RANGE = (0.05, 0.95)  # of a proportion at the start
 
 
 def products(bits: Tensor, terms: Tensor, disjunctive: Tensor | None = None) -> Tensor:
-    """The product of 0/1 entries over each subset, as one matrix product; or whether any entry is
-    1.
+    """Products of 0/1 entries over each subset, as one matrix product; or disjunctions.
 
     Args:
         bits: (..., K), 0 or 1.
@@ -50,8 +49,9 @@ def products(bits: Tensor, terms: Tensor, disjunctive: Tensor | None = None) -> 
 
 @dataclass(frozen=True)
 class PredictorPrior:
-    r"""A weak normal prior of every child's predictor :math:`\eta_j(a) = b_j + W_j \cdot h(a)`, not
-    of single coefficients.
+    r"""Weak normal prior of every child's predictor, not of single coefficients.
+
+    The predictor is :math:`\eta_j(a) = b_j + W_j \cdot h(a)`.
 
     Over the configurations a of the parents, each as likely as any other, the predictor has the
     mean :math:`m_j = b_j + W_j \cdot \mu` and the variance :math:`W_j^\top \Sigma W_j`, with
@@ -76,9 +76,7 @@ class PredictorPrior:
 
     @classmethod
     def of(cls, response: ResponseFamily, num_children: int) -> PredictorPrior:
-        """The default scales of each child's own family, of every predictor that is linear in its
-        parents.
-        """
+        """Default prior scales of each child's family, for predictors linear in their parents."""
         scales: list[tuple[float, float]] = []
         for family, columns, _ in response.blocks(num_children):
             scales += [family.prior_scales] * family.num_linear(columns.stop - columns.start)
@@ -108,9 +106,7 @@ class LayerPart(NamedTuple):
 
     @property
     def tabled(self) -> bool:
-        """Whether its items are categories, whose law is not of one predictor and a statistic of
-        its own.
-        """
+        """Categorical items: their distribution is a table with a statistic of its own."""
         return bool(self.family.category_names(self.num_items))
 
 
@@ -129,8 +125,9 @@ def _places(parts: Sequence[LayerPart]) -> tuple[list[int], list[int], list[int]
 
 @dataclass(frozen=True, eq=False)
 class GeneralizedLinearLayer:
-    r"""One layer ``child_j | parent ~ response(eta_j, dispersion_j)``, ``eta = intercepts +
-    loadings @ features``.
+    r"""Layer ``child_j | parent ~ response(eta_j, dispersion_j)``.
+
+    ``eta = intercepts + loadings @ features``.
 
     The features are the entries of the parent, or products of some of them (``terms``). The parent
     is a binary vector; the child is the observed item vector or the binary vector of the layer
@@ -194,7 +191,7 @@ class GeneralizedLinearLayer:
 
     @property
     def num_items(self) -> int:
-        """Of the response family."""
+        """Number of items of the response family."""
         return self.num_children if self.items is None else self.items
 
     def parts(self) -> list[LayerPart]:
@@ -224,14 +221,15 @@ class GeneralizedLinearLayer:
 
     @property
     def tabled(self) -> bool:
-        """Whether some items are categories."""
+        """Categorical items among the children."""
         return any(part.tabled for part in self.parts())
 
     def without_categories(
         self,
     ) -> tuple[GeneralizedLinearLayer, list[int], list[int], list[int]] | None:
-        """The layer of the items that are no categories, and their children, statistics and items
-        by number; None where there are none.
+        """Layer of the non-categorical items; also their children, statistics and items.
+
+        The three are numbers; None where there are none.
         """
         parts = [part for part in self.parts() if not part.tabled]
         if not parts:
@@ -280,9 +278,7 @@ class GeneralizedLinearLayer:
         return out
 
     def by_item(self, values: Tensor) -> Tensor:
-        """Whether any child of an item has a true entry, bool (items, ...) of (num_children, ...):
-        an item has an edge where one of its predictors has.
-        """
+        """Item mask (items, ...) of a child mask (num_children, ...): true where any child is."""
         if self.items is None:
             return values
         index = torch.tensor(self.item_of(), device=values.device)
@@ -294,9 +290,7 @@ class GeneralizedLinearLayer:
         )
 
     def by_child(self, values: Tensor) -> Tensor:
-        """What belongs to each child, (num_children, ...), of what belongs to the items, (items,
-        ...).
-        """
+        """Values of each child (num_children, ...) from values of the items (items, ...)."""
         return (
             values
             if self.items is None
@@ -309,14 +303,13 @@ class GeneralizedLinearLayer:
         return self.num_parents if self.terms is None else len(self.terms)
 
     def features(self, parents: Tensor) -> Tensor:
-        """What the predictor is linear in, (..., num_features), of 0/1 parents (...,
-        num_parents).
-        """
+        """Features (..., num_features) of 0/1 parents (..., num_parents)."""
         return parents if self.terms is None else products(parents, self.terms, self.disjunctive)
 
     def coefficients(self, intercepts: Tensor, loadings: Tensor) -> tuple[Tensor, Tensor]:
-        """What the predictor is made of, (..., num_children) and (..., num_children, num_features):
-        the sites' values, but for curved children.
+        """Predictor coefficients (..., num_children) and (..., num_children, num_features).
+
+        The sites' values, but for items on the scale of the chance.
         """
         if not self.curved:
             return intercepts, loadings
@@ -329,9 +322,7 @@ class GeneralizedLinearLayer:
 
     @property
     def edges(self) -> Tensor | None:
-        """bool (num_children, num_parents), True where a child depends on a parent; None where that
-        is not given.
-        """
+        """Edges, bool (num_children, num_parents); None where the graph is not given."""
         if self.terms is None or self.graph is None:
             return self.graph
         return (self.graph.double() @ self.terms.double()) > 0
@@ -344,17 +335,13 @@ class GeneralizedLinearLayer:
 
     @property
     def form(self) -> Literal["additive", "dina", "gdm"]:
-        """How children depend on their parents: each alone, all together, or through
-        interactions.
-        """
+        """Form of the dependence on parents: main effects, conjunction, or interactions."""
         if self.terms is None or self.graph is None:
             return "additive"
         return "dina" if bool((self.graph.sum(-1) == 1).all()) else "gdm"
 
     def effects(self, loadings: Tensor) -> Tensor:
-        """The change of the predictor with a parent, averaged over the others' values, (...,
-        children, parents).
-        """
+        """Average effect of each parent on the predictor, (..., children, parents)."""
         if self.terms is None:
             return loadings
         share = self.terms.to(loadings) * 0.5 ** (self.terms.sum(-1, keepdim=True) - 1).to(
@@ -374,8 +361,9 @@ class GeneralizedLinearLayer:
         )
 
     def spread(self, like: Tensor) -> Tensor:
-        """Four times their covariance, (num_features, num_features): the identity where features
-        are parents.
+        """Covariance of the features times four, (num_features, num_features).
+
+        The identity where features are parents.
         """
         if self.terms is None:
             return torch.eye(self.num_features, dtype=like.dtype, device=like.device)
@@ -391,8 +379,9 @@ class GeneralizedLinearLayer:
         return 4 * torch.where(either[:, None] == either, alike, apart * (shared > 0))
 
     def precision(self, columns: slice, like: Tensor) -> Tensor | None:
-        """Of the prior of (intercept, loadings), (1 + num_features,) twice, the same for
-        consecutive children of one family.
+        """Prior precision of (intercept, loadings), (1 + num_features,) twice.
+
+        The same for consecutive children of one family.
         """
         if self.prior is None:
             return None
@@ -412,8 +401,7 @@ class GeneralizedLinearLayer:
 
 
 class Root(Protocol):
-    """The law of the deepest latents, K bits: all that engines ask of it, so that another law is
-    another class.
+    """Distribution of the deepest latents, K bits: a protocol for engines.
 
     Parameters are by site name and may hold more than the root's own sites; unless said otherwise
     they have a leading dim of R restarts. The program draws the latents from the same law as one
@@ -437,26 +425,22 @@ class Root(Protocol):
 
     @property
     def renamable(self) -> bool:
-        """Whether the latents may exchange names; if not, they keep those they have."""
+        """Exchangeability of the latents' names."""
         ...
 
     @property
     def flippable(self) -> bool:
-        """Whether the two values of a latent may exchange names."""
+        """Exchangeability of the two values of a latent."""
         ...
 
     @property
     def profiles(self) -> Tensor | None:
-        """The configurations that the law allows, (C, K) of 0/1 in lexicographic order; None where
-        all 2^K are.
-        """
+        """Allowed profiles (C, K) of 0/1 in lexicographic order; None where all 2^K are."""
         ...
 
     @property
     def law(self) -> str:
-        """The law in symbols, as a page shows it; with ``_k`` where it is that of each latent by
-        itself.
-        """
+        """Distribution in symbols for a page; with ``_k`` where latents are independent."""
         ...
 
     def sites(self) -> dict[str, tuple[int, ...]]:
@@ -472,9 +456,7 @@ class Root(Protocol):
         ...
 
     def uniform(self, like: Tensor) -> Params:
-        """Parameters (1, ...) under which all configurations are equally likely, of the dtype and
-        device of ``like``.
-        """
+        """Parameters (1, ...) of the uniform distribution, dtype and device of ``like``."""
         ...
 
     def marginals(self, params: Mapping[str, Tensor]) -> Tensor:
@@ -486,8 +468,9 @@ class Root(Protocol):
         ...
 
     def log_odds(self, params: Params, k: int, latents: Tensor) -> Tensor:
-        """Of latent k given the other latents (R, K, N), (R, N); (R, 1) where they do not
-        matter.
+        """Log-odds of latent k given the other latents (R, K, N), (R, N).
+
+        (R, 1) where the others do not matter.
         """
         ...
 
@@ -512,8 +495,9 @@ class Root(Protocol):
         ...
 
     def maximise(self, statistic: Tensor, params: Params) -> Params:
-        """The root's sites where the expected complete-data log-posterior is largest, at least not
-        below ``params``.
+        """Maximise the expected complete-data log-posterior over the root's sites.
+
+        The result is at least as good as ``params``.
         """
         ...
 
@@ -532,7 +516,7 @@ class Root(Protocol):
 
 @dataclass(frozen=True)
 class RootLayer:
-    """The deepest layer: ``latent_k ~ Bernoulli(proportions_k)``, independent, with a flat prior.
+    """Deepest layer: independent ``latent_k ~ Bernoulli(proportions_k)``, flat prior.
 
     A :class:`Root`.
 
@@ -595,9 +579,7 @@ class RootLayer:
         return torch.cat([counts.sum(-1, keepdim=True), counts @ configurations], -1)
 
     def drawn(self, latents: Tensor, chances: Tensor, scale: float, params: Params) -> Tensor:
-        """One, and the mean chance of each latent: the maximiser asks for their ratio, whatever a
-        row weighs.
-        """
+        """Weight 1 and the mean chance of each latent; the maximiser takes their ratio."""
         share = chances.mean(-1)
         return torch.cat([torch.ones_like(share[:, :1]), share], -1)
 

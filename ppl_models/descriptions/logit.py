@@ -1,5 +1,4 @@
-r"""Multinomial logits of fractional responses: the coefficients at which an expected log-density is
-largest, by Newton steps that never lower it.
+r"""Multinomial logits of fractional responses, by monotone Newton steps.
 
 With u the terms of a row in their widths from their centres, 1 first, and responsibilities r of
 weighted rows, the expected complete-data log-density of the coefficients :math:`\beta` (K - 1, Q)
@@ -56,8 +55,9 @@ def distinct_rows(rows: Tensor, weights: Tensor | None = None) -> tuple[Tensor, 
 def maximise_coefficients(
     known: Covariates, cross: Tensor, rows: Tensor, often: Tensor, coefficients: Tensor
 ) -> Tensor:
-    """Coefficients (R, K - 1, Q) at which Q is largest, or not below that of the given ones where
-    steps run out.
+    """Coefficients (R, K - 1, Q) that maximise Q.
+
+    Never below the objective at the given ones, also where steps run out.
 
     Args:
         known: what the components depend on; cross: S, (R, K - 1, Q).
@@ -103,8 +103,9 @@ def _objective(
 def _curve(
     known: Covariates, cross: Tensor, design: Tensor, often: Tensor, beta: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Q (R,), its gradient (R, K - 1, Q), and minus its second derivatives (R, (K - 1) Q, (K - 1)
-    Q).
+    """Objective Q (R,), its gradient (R, K - 1, Q), and minus its Hessian.
+
+    The Hessian has shape (R, (K - 1) Q, (K - 1) Q).
     """
     num, num_terms = beta.shape[1:]
     gradient, information = data_curve(cross, design, often, beta)
@@ -135,8 +136,9 @@ def data_curve(cross: Tensor, design: Tensor, often: Tensor, beta: Tensor) -> tu
 
 
 def undetermined(design: Tensor, often: Tensor, beta: Tensor) -> Tensor:
-    """Coefficients but the intercepts of which the rows say less than one single row could, even if
-    all classes were known, bool (R, K - 1, Q).
+    """Undetermined coefficients but the intercepts, bool (R, K - 1, Q).
+
+    The rows say less of these than one single row could, even if all classes were known.
 
     A term that separates classes has no finite estimate by the rows alone, and leaves the others
     without one.

@@ -1,5 +1,4 @@
-r"""Independent causes of binary items: the description a noisy-OR family gives of itself, and its
-stable functions.
+r"""Noisy-OR description: independent causes of binary items, and stable functions.
 
 With weight :math:`\eta \ge 0`, an item is zero with probability :math:`e^{-\eta}`; its log-odds of
 being one are :math:`\log(e^\eta - 1)`, so it is a Bernoulli item with that logit and log-partition
@@ -48,9 +47,7 @@ class IndependentCauses:
 
 
 def log1mexp(x: Tensor) -> Tensor:
-    """log(1 - e^-x) for x > 0, accurate near zero and far from it, with finite gradients in both
-    branches.
-    """
+    """Stable log(1 - e^-x) for x > 0, with finite gradients in both branches."""
     small = x < math.log(2)
     near = torch.where(small, x, 1.0)
     far = torch.where(small, 1.0, x)
@@ -58,9 +55,7 @@ def log1mexp(x: Tensor) -> Tensor:
 
 
 def log_expm1(x: Tensor) -> Tensor:
-    """log(e^x - 1) for x > 0, accurate near zero and far from it, where it is x, with finite
-    gradients.
-    """
+    """Stable log(e^x - 1) for x > 0, with finite gradients."""
     return torch.expm1(x.clamp(max=FAR)).log() + (x - FAR).clamp(min=0.0)
 
 

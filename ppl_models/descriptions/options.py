@@ -1,4 +1,4 @@
-"""How models of hidden options describe themselves."""
+"""Descriptions of hidden-option models for engines."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from ppl_models.parts.policies import Policy
 
 @dataclass(frozen=True)
 class ChainDescription:
-    """How a model of hidden options describes itself: the names of its sites, its sizes and its
-    Dirichlet priors.
+    """Description of a hidden-option model: site names, sizes and Dirichlet priors.
 
     Args:
         num_states, num_actions, num_options: S, A and O.
@@ -41,8 +40,9 @@ class ChainDescription:
 
 
 def high_of_termination(termination: Tensor, choice: Tensor) -> Tensor:
-    r"""(\*batch, S, O), (\*batch, S, O) -> (\*batch, S, O, O): kept, or ended and chosen anew
-    (itself perhaps).
+    r"""High-level policy (\*batch, S, O, O): the option is kept, or ended and chosen anew.
+
+    termination, choice: (\*batch, S, O).
     """
     return torch.diag_embed(1 - termination) + termination[..., None] * choice[..., None, :]
 
@@ -64,7 +64,7 @@ def with_high(chain: ChainDescription, params: Mapping[str, Tensor]) -> dict[str
 
 @dataclass(frozen=True)
 class PolicyDescription:
-    """How a model of hidden options along continuous states describes itself.
+    """Description of a hidden-option model along continuous states.
 
     Args:
         num_features, num_actions, num_options: D, A and O.

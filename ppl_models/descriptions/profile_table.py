@@ -1,6 +1,4 @@
-r"""A probability for each profile of attributes: all :math:`2^K` of them, or those that a hierarchy
-allows.
-"""
+r"""Profile probabilities: a table of all :math:`2^K`, or of those that a hierarchy allows."""
 
 from __future__ import annotations
 
@@ -92,8 +90,9 @@ class TableRoot:
         return ProfileTable(params[self.weights].log(), self.num_latents, self.profiles)
 
     def start(self, latents: Tensor) -> Params:
-        """Shares of the guessed latents' profiles, one row more in each; a profile that there is
-        not counts for the nearest.
+        """Profile shares of guessed latents, one row more in each.
+
+        A profile that is not allowed counts for the nearest.
         """
         places, known = places_of(latents, self.profiles)
         if known is not None:
@@ -169,8 +168,9 @@ class TableRoot:
 
 @dataclass(frozen=True)
 class Saturated:
-    r"""Every profile of attributes has a probability of its own: :math:`P(\alpha) = \pi_\alpha`,
-    :math:`2^K - 1` free numbers.
+    r"""Saturated distribution of profiles, :math:`P(\alpha) = \pi_\alpha`.
+
+    There are :math:`2^K - 1` free numbers.
 
     The site ``profiles`` (2^K,) holds them in lexicographic order (``00``, ``01``, ``10``, ``11``),
     with a Dirichlet prior.
@@ -203,8 +203,9 @@ class Saturated:
 
 @dataclass(frozen=True)
 class Hierarchy:
-    r"""Attributes that need others first: profiles that break a rule have probability zero, the
-    others one of their own.
+    r"""Attribute hierarchy: profiles that break a prerequisite have probability zero.
+
+    Each other profile has a probability of its own.
 
     The site ``profiles`` (C,) holds the probabilities of the C profiles left, in lexicographic
     order, with a Dirichlet prior.

@@ -1,4 +1,4 @@
-"""Laws of whole rows for the components of a mixture: their parameters, priors, and densities."""
+"""Row distributions of mixture components: parameters, priors, and densities."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ class RowLaw(ABC):
 
     @abstractmethod
     def given(self, picked: Mapping[str, Tensor]) -> dist.TorchDistribution:
-        """The law of a row of the component whose parameters these are, (\\*batch, ...)."""
+        r"""The law of a row of the component whose parameters these are, (\*batch, ...)."""
 
     def is_determined(self, num_rows: int, num_items: int) -> bool:
-        """Whether covariances have a width in every direction, from rows or from the prior."""
+        """Determinacy of covariances: some width in every direction, from rows or prior."""
         return num_rows > num_items or self.regularization >= LEAST_WIDTH * num_rows
 
     def check_rows(self, num_rows: int, num_items: int, num_components: int, argument: str) -> None:
@@ -115,8 +115,9 @@ def _flat(name: str, num_components: int, ends: tuple[Tensor, Tensor]) -> Tensor
 
 @dataclass(frozen=True)
 class MultivariateNormal(RowLaw):
-    r"""Components :math:`N(\mu_k, \Lambda_k^{-1})` with full covariances; sites ``means`` (K, J),
-    ``precisions`` (K, J, J).
+    r"""Normal components :math:`N(\mu_k, \Lambda_k^{-1})` with full covariances.
+
+    Sites ``means`` (K, J), ``precisions`` (K, J, J).
 
     Precisions have a Wishart prior with J + 1 degrees of freedom and inverse scale :math:`\epsilon
     D`, D the diagonal of the items' squared widths (``units`` of the model), so the estimate of a
@@ -149,8 +150,9 @@ class MultivariateNormal(RowLaw):
 
 @dataclass(frozen=True)
 class MultivariateT(RowLaw):
-    r"""Components of multivariate Student t laws, for groups with heavy tails (Peel and McLachlan
-    2000, doi:10.1023/A:1008981510081).
+    r"""Multivariate Student t components, for groups with heavy tails.
+
+    Source: Peel and McLachlan (2000), doi:10.1023/A:1008981510081.
 
     .. math::
 
@@ -195,8 +197,9 @@ class MultivariateT(RowLaw):
 
 @dataclass(frozen=True)
 class SkewNormal(RowLaw):
-    r"""Skew-normal components, for groups that lean to one side (Azzalini and Dalla Valle 1996,
-    doi:10.1093/biomet/83.4.715).
+    r"""Skew-normal components, for groups that lean to one side.
+
+    Source: Azzalini and Dalla Valle (1996), doi:10.1093/biomet/83.4.715.
 
     .. math:: x = \mu_k + \delta_k |u| + e, \qquad u \sim N(0, 1), \quad e \sim N(0, \Lambda_k^{-1})
 
@@ -238,8 +241,9 @@ class SkewNormal(RowLaw):
 def wider_laws(
     component: ResponseFamily | RowLaw, num_items: int
 ) -> tuple[ResponseFamily | RowLaw, ...]:
-    """The laws offered where this one is asked for, the first contained in the others; this one
-    alone where there are no wider ones.
+    """Candidate distributions that contain this one, the narrowest first.
+
+    This one alone where there are no wider ones.
     """
     if isinstance(component, RowLaw):
         return tuple(

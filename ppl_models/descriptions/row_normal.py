@@ -1,6 +1,4 @@
-"""The multivariate normal law of rows some of whose entries are missing: that of the entries that
-are there.
-"""
+"""Multivariate normal of rows with missing entries: the marginal of the observed ones."""
 
 from __future__ import annotations
 
@@ -12,17 +10,16 @@ from torch import Tensor
 
 
 def patterns_of(missing: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Rows that lack the same entries, (n,), and which entries they have, bool (J,); from bool (N,
-    J).
-    """
+    """Missing patterns of bool (N, J): rows (n,) and observed entries (J,) of each."""
     kinds, which = torch.unique(missing, dim=0, return_inverse=True)
     for g, kind in enumerate(kinds):
         yield (which == g).nonzero().ravel(), ~kind
 
 
 class RowNormal(dist.MultivariateNormal):
-    r"""As :class:`pyro.distributions.MultivariateNormal`; entries of rows (N, J) that are NaN are
-    integrated out.
+    r"""Multivariate normal that integrates out NaN entries of rows (N, J).
+
+    As :class:`pyro.distributions.MultivariateNormal` otherwise.
 
     With o the entries of a row that are there, :math:`\log p(x_o) = \log N(x_o; \mu_o,
     \Sigma_{oo})`, worked out once for all rows that have the same; a row without any has

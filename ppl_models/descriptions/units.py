@@ -1,6 +1,4 @@
-"""Units of real columns: where their values lie and how wide they scatter, in which priors are said
-and engines work.
-"""
+"""Units of real columns: location and scale, in which priors and engines work."""
 
 from __future__ import annotations
 
@@ -51,8 +49,10 @@ def column_means(x: Tensor, weights: Tensor | None = None) -> Tensor:
 
 
 def column_variances(x: Tensor, weights: Tensor | None = None) -> Tensor:
-    """The variance of every column, or of a normal law with its quartiles where that is smaller and
-    not zero, (J,); NaN is missing.
+    """Column variances (J,), robust to outliers; NaN is missing.
+
+    The variance, or that of a normal distribution with the column's quartiles where this is smaller
+    and not zero.
 
     Args:
         x, weights: as :func:`column_means`.
@@ -66,9 +66,7 @@ def column_variances(x: Tensor, weights: Tensor | None = None) -> Tensor:
 
 
 def _columns_at_once(x: Tensor) -> tuple[Tensor, ...]:
-    """The columns of a large table few at a time, for what is worked out of them takes several
-    copies.
-    """
+    """Columns of a large table few at a time, to bound the memory of copies."""
     return x.split(max(1, AT_ONCE // max(1, len(x))), -1)
 
 
@@ -92,8 +90,9 @@ def _variances(x: Tensor, weights: Tensor | None) -> Tensor:
 
 
 def column_units(x: Tensor, weights: Tensor | None = None) -> Units:
-    """Mean and standard deviation of every column of (N, J), the latter as :func:`column_variances`
-    has it, and large enough for the farthest value.
+    """Mean and standard deviation of every column of (N, J).
+
+    The latter as :func:`column_variances` has it, and large enough for the farthest value.
 
     A column of one value has width 1. NaN is missing.
 

@@ -1,6 +1,4 @@
-"""Networks as parts of a program: weights as sites, rows of several variates, laws relative to
-marginals.
-"""
+"""Networks as parts of a program: weights as sites, rows of several variates."""
 
 from ppl_models.networks.dense import Dense as Dense, side_by_side as side_by_side
 from ppl_models.networks.laws import (

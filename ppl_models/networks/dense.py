@@ -1,4 +1,4 @@
-r"""Dense networks of rectified linear units, several variates as one batch of matrix products."""
+r"""Dense networks of rectified linear units, several variates as one batch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ppl_models.parts.validation import check_size, plain_fields
 
 @dataclass(frozen=True)
 class Dense:
-    r"""Dense layers with rectified linear units between them:
+    r"""Dense layers with rectified linear units between them.
 
     .. math::
 
@@ -79,9 +79,10 @@ class Dense:
         num_starts: int,
         generator: Generator,
     ) -> dict[str, Tensor]:
-        """Weights by He et al. (2015, doi:10.1109/ICCV.2015.123), the last layer's by Glorot and
-        Bengio (2010); intercepts such that units of the first layer bend all over the range of
-        standardised columns.
+        """Initial weights by He et al., the last layer's by Glorot and Bengio.
+
+        Intercepts are such that units of the first layer bend all over the range of standardised
+        columns. Sources: He et al. (2015), doi:10.1109/ICCV.2015.123; Glorot and Bengio (2010).
         """
         sizes, out = [math.prod(shape) for shape in shapes], {}
         for name, shape in self.sites(shapes, num_outputs, num_networks).items():

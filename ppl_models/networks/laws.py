@@ -1,6 +1,4 @@
-r"""Two laws of programs whose components have no density of their own: statistics of the rows, and
-variates relative to their marginals.
-"""
+r"""Distributions of components without densities: row statistics, variates over marginals."""
 
 from __future__ import annotations
 
@@ -12,8 +10,9 @@ from torch.distributions import Distribution, constraints
 
 
 class Statistic(TorchDistribution):
-    """Something that is computed from the rows of the fit and not estimated: its density is 1
-    wherever its support is, a draw is ``value``.
+    """Statistic of the rows, computed and not estimated.
+
+    Its density is 1 wherever its support is; a draw is ``value``.
 
     Args:
         value: what stands in its place before the rows are known, of any shape.
@@ -53,9 +52,10 @@ class Statistic(TorchDistribution):
 
 
 class RelativeToMarginal(TorchDistribution):
-    r"""The law of the rows of one variate given their component, relative to the empirical marginal
-    of the variate: the density at a row is :math:`f^{(z)}(x) / P^*(x) = \beta^{(z)}(x) /
-    \phi^{(z)}`.
+    r"""Distribution of one variate given the component, relative to its marginal.
+
+    The density at a row, relative to the empirical marginal, is :math:`f^{(z)}(x) / P^*(x) =
+    \beta^{(z)}(x) / \phi^{(z)}`.
 
     It is made for given rows and knows no others; nothing can be drawn from it without them.
 

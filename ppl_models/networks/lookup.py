@@ -1,4 +1,4 @@
-"""Classifiers that are no networks: a table for a variate of few values, and known densities."""
+"""Classifiers without a network: lookup tables, and known densities."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ START_SCALE = 1.0  # of the logits of a random table
 
 @dataclass(frozen=True)
 class Lookup:
-    r"""A table of logits for a variate of one column that holds codes 0, ..., M - 1: any function
-    of the code.
+    r"""Table of logits for a variate of codes 0, ..., M - 1: any function of the code.
 
     Site ``table`` (G, M, C), one for each of G variates. With tables for all variates the model is
     latent class analysis.
@@ -109,8 +108,9 @@ class Lookup:
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class KnownDensities:
-    r"""Components whose densities in a variate are known up to their weights: :math:`\beta^{(i)}(x)
-    \propto a_i f^{(i)}(x)`.
+    r"""Components whose densities in a variate are known up to their weights.
+
+    :math:`\beta^{(i)}(x) \propto a_i f^{(i)}(x)`.
 
     The only parameters are the scales a, so that the other variates and the weights are what is
     learnt (the setting of the sPlot). Site ``log_scales`` log a (1, C).

@@ -17,8 +17,7 @@ from ppl_models.parts.repr import shows_briefly
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class FromModule:
-    """A torch module whose last layer gives one logit a component: for images, sequences, whatever
-    rows are.
+    r"""Torch module with one logit a component in its last layer, for rows of any shape.
 
     Its parameters become sites named after them (``conv1.weight`` is ``conv1_weight``), with the
     number of networks in front. The module itself is left as it is: it is evaluated with given
@@ -93,7 +92,7 @@ class FromModule:
                 reset()
 
     def output_dims(self) -> None:
-        """Which of its parameters make the outputs is not known."""
+        """None: the parameters that make the outputs are unknown."""
         return
 
     def probes(self, values: Tensor) -> Tensor:
@@ -117,11 +116,11 @@ class FromModule:
         return logits.reshape(num_starts, len(inputs), len(inputs[0]), logits.shape[-1])
 
     def features(self, inputs: Sequence[Tensor], weights: Mapping[str, Tensor]) -> None:
-        """What its outputs are linear in is not known."""
+        """None: the features before the last layer are unknown."""
         return
 
     def outputs(self, weights: Mapping[str, Tensor]) -> None:
-        """Which of its parameters make the outputs is not known."""
+        """None: the parameters that make the outputs are unknown."""
         return
 
     def with_outputs(

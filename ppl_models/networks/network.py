@@ -1,4 +1,4 @@
-"""What a model of independent classifiers asks of the networks that it is given."""
+"""Protocol of the networks of independent classifiers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ Shape = tuple[int, ...]
 
 
 class ClassifierNetwork(Protocol):
-    """Networks of one architecture, one for each of several variates or one that all of them share;
-    a frozen record without weights.
+    """Networks of one architecture, a frozen record without weights.
+
+    One for each of several variates, or one that all of them share.
     """
 
     @property
     def scales_inputs(self) -> bool:
-        """Whether the columns of its variates are centred and scaled before it sees them."""
+        """Scaling of the variates' columns before the network sees them."""
         ...
 
     def sites(
@@ -32,7 +33,7 @@ class ClassifierNetwork(Protocol):
         ...
 
     def num_unused(self, shapes: Sequence[Shape], num_outputs: int, num_networks: int) -> int:
-        """How many of the weights no output depends on; arguments as of :meth:`sites`."""
+        """Number of weights that no output depends on; arguments as of :meth:`sites`."""
         ...
 
     def start(
@@ -43,39 +44,36 @@ class ClassifierNetwork(Protocol):
         num_starts: int,
         generator: Generator,
     ) -> dict[str, Tensor]:
-        """Random weights to train from, (num_starts, \\*shape) by site."""
+        r"""Random weights to train from, (num_starts, \*shape) by site."""
         ...
 
     def logits(self, inputs: Sequence[Tensor], weights: Mapping[str, Tensor]) -> Tensor:
-        """Rows of each variate, (n, \\*shape), and weights (R, \\*shape) -> logits (R, V, n, C)."""
+        r"""Rows of each variate, (n, \*shape), and weights (R, \*shape) -> logits (R, V, n, C)."""
         ...
 
     def output_dims(self) -> dict[str, int] | None:
-        """The dim, counted from the end, of each site whose entries belong to the components; None
-        where these cannot exchange names.
+        """Dim, counted from the end, of each site whose entries belong to the components.
+
+        None where these cannot exchange names.
         """
         ...
 
     def probes(self, values: Tensor) -> Tensor:
-        """Values of a variate that it can evaluate, from as many standard normal ones on the scale
-        of the data, (n, \\*shape).
-        """
+        r"""Evaluation points (n, \*shape) from standard normal values on the scale of the data."""
         ...
 
     def features(self, inputs: Sequence[Tensor], weights: Mapping[str, Tensor]) -> Tensor | None:
-        """What its logits are linear in, (R, V, n, F); None where that is not known."""
+        """Features (R, V, n, F) in which the logits are linear; None where unknown."""
         ...
 
     def outputs(self, weights: Mapping[str, Tensor]) -> tuple[Tensor, Tensor] | None:
-        """Slopes (R, G, C, F) and intercepts (R, G, C) of the logits in the features; None where
-        there are no known features.
-        """
+        """Slopes (R, G, C, F) and intercepts (R, G, C) of the logits; None without features."""
         ...
 
     def with_outputs(
         self, weights: Mapping[str, Tensor], slopes: Tensor, intercepts: Tensor
     ) -> dict[str, Tensor]:
-        """The same weights with logits that are given linear functions of the features.
+        r"""The same weights with logits that are given linear functions of the features.
 
         Args:
             weights: (R, \\*shape); slopes: (R, G, C, F); intercepts: (R, G, C).

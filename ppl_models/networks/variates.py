@@ -1,6 +1,4 @@
-"""Rows of several variates: how a user says which columns belong together, and data in any form as
-one table or a dict of tensors.
-"""
+"""Variates of a row: their columns, and data in any form as one table or tensors."""
 
 from __future__ import annotations
 
@@ -76,9 +74,7 @@ def variate_shapes(owner: str, variates: Any) -> tuple[Shape, ...]:
 
 
 def named_columns(variates: tuple[Any, ...]) -> tuple[str, ...] | None:
-    """Names of all columns in the order of the variates, None where the variates are not given by
-    names.
-    """
+    """Names of all columns in the order of the variates; None where these have numbers."""
     if not all(isinstance(entry, tuple) and isinstance(entry[0], str) for entry in variates):
         return None
     return tuple(name for entry in variates for name in entry)
@@ -87,9 +83,10 @@ def named_columns(variates: tuple[Any, ...]) -> tuple[str, ...] | None:
 def as_variates(
     owner: str, data: Any, variates: tuple[Any, ...], may_miss: bool
 ) -> tuple[Data, tuple[str, ...]]:
-    """Rows of V variates as one table (N, D) with their columns side by side, or as a dict
-    ``variate_0``, ... of tensors (N, \\*shape) where rows are images or lie in a file; and the
-    names of the columns, () for the latter.
+    r"""Rows of V variates as one table (N, D), or as a dict of tensors.
+
+    A table has the variates' columns side by side; a dict ``variate_0``, ... has tensors (N,
+    \*shape) where rows are images or lie in a file. Also the names of the columns, () for a dict.
 
     Args:
         owner: the model, for messages.
@@ -132,7 +129,7 @@ def as_variates(
 
 
 def rows_of(data: Data, shapes: Sequence[Shape]) -> list[Tensor]:
-    """Each variate of a table or dict as a tensor of its own, (n, \\*shape)."""
+    r"""Each variate of a table or dict as a tensor of its own, (n, \*shape)."""
     if isinstance(data, Mapping):
         return [data[f"variate_{v}"] for v in range(len(shapes))]
     return list(data.split([math.prod(shape) for shape in shapes], dim=-1))
@@ -228,9 +225,7 @@ def _tensor(array: Any, where: str) -> Tensor:
 
 
 def _writable(array: np.memmap, where: str) -> np.ndarray:
-    """The same part of the file, mapped so that torch takes it; what would be written goes nowhere
-    near the file.
-    """
+    """Map a part of the file so that torch takes it; the file is never written."""
     if (
         array.dtype.kind not in "biuf"
         or not array.dtype.isnative

@@ -1,1 +1,1 @@
-"""What programs are made of: responses, penalties, distributions, checks."""
+"""Parts of programs: responses, penalties, distributions, checks."""

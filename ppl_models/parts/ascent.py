@@ -73,8 +73,9 @@ def climb_logarithms(
     limits: tuple[float, float],
     num_steps: int,
 ) -> Tensor:
-    """Positive numbers by Newton steps in the logarithm of each, halved until its objective does
-    not fall.
+    """Maximise over positive numbers by safeguarded Newton steps in their logarithms.
+
+    Each step is halved until its objective does not fall.
 
     Args:
         start: numbers inside the limits, of any shape.

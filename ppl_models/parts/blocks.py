@@ -17,7 +17,9 @@ from ppl_models.parts.responses import Bernoulli, Normal, Poisson, ResponseFamil
 
 @dataclass(frozen=True)
 class Blocks(ResponseFamily):
-    """Items of several families side by side: ``Blocks((Bernoulli(), 29), (LogNormal(), 29))``.
+    """Blocks of items of several families, side by side.
+
+    As in ``Blocks((Bernoulli(), 29), (LogNormal(), 29))``.
 
     Args:
         *parts: pairs (family, number of consecutive columns), from left to right.

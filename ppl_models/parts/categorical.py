@@ -108,7 +108,7 @@ class Categorical(ResponseFamily):
         )  # one tuple an item, or one for all
 
     def segments(self, num_items: int, device: torch.device) -> Segments:
-        """Where each item stands in the vector of predictors."""
+        """Segments of the predictor vector, one an item."""
         return segments_of(self.sizes(num_items), device)
 
     # ---------------------------------------------------------------- as a family
@@ -145,9 +145,7 @@ class Categorical(ResponseFamily):
         return sum(size - 1 for size in self.sizes(num_items))
 
     def whole(self, linear: Tensor, thresholds: Tensor | None) -> Tensor:
-        """Log-odds of all categories against the first, those of the first among them, which are
-        zero.
-        """
+        """Log-odds of all categories against the first, the first's zeros among them."""
         items = (
             linear.shape[-1] // (self.num_categories - 1)
             if isinstance(self.num_categories, int)
@@ -169,9 +167,7 @@ class Categorical(ResponseFamily):
         return torch.nn.functional.pad(linear, (1, 0)).log_softmax(-1)
 
     def slopes_of_law(self, linear: Tensor, thresholds: Tensor) -> Tensor:
-        """Derivatives of :meth:`law_of_item` by the linear predictors and thresholds, (..., C, r +
-        g).
-        """
+        """Derivatives of :meth:`law_of_item` by predictors and thresholds, (..., C, r + g)."""
         chances = self.law_of_item(linear, thresholds).exp()
         return torch.eye(chances.shape[-1]).to(chances)[:, 1:] - chances[..., None, 1:]
 
@@ -185,22 +181,24 @@ class Categorical(ResponseFamily):
         return law.gather(-1, code.long().expand(law.shape[:-1]).unsqueeze(-1)).squeeze(-1)
 
     def of_chances(self, chances: Tensor) -> tuple[Tensor, Tensor]:
-        """Linear predictors (..., :meth:`num_linear`) and thresholds (..., :meth:`num_thresholds`)
-        that give these probabilities, (..., P), all positive.
+        """Linear predictors and thresholds of positive probabilities (..., P).
+
+        (..., :meth:`num_linear`) and (..., :meth:`num_thresholds`).
         """
         own = self._of(chances)
         log = chances.log()
         return (log - own.spread(log[..., own.code == 0]))[..., own.code > 0], chances[..., :0]
 
     def indicators(self, x: Tensor) -> Tensor:
-        """Of all categories but the first, NaN where ``x`` (..., J) is."""
+        """Indicators of all categories but the first, NaN where ``x`` (..., J) is."""
         own = self.segments(x.shape[-1], x.device)
         shown = self.statistic(x.nan_to_num(0.0)).masked_fill(own.spread(x.isnan()), torch.nan)
         return shown[..., own.code > 0]
 
     def scores(self, x: Tensor) -> Tensor:
-        r"""Columns whose correlations say what goes together, for a start, (N, :meth:`num_linear`),
-        NaN where ``x`` (N, J) is.
+        r"""Scores for a start, (N, :meth:`num_linear`), NaN where ``x`` (N, J) is.
+
+        Their correlations show the items that depend on the same latents.
 
         The indicators of an item's categories but the first, centred and times
         :math:`\Sigma^{-1/2}`, :math:`\Sigma = \mathrm{diag}(p) - p p^\top`: as in multiple
@@ -224,8 +222,9 @@ class Categorical(ResponseFamily):
         return (own.spread(x) == own.code).to(x)
 
     def places(self, x: Tensor) -> Tensor | None:
-        """Where the category of every entry stands among the statistics, as ``x``; None where there
-        are so few that products with one-hot vectors are as quick.
+        """Positions of the answered categories among the statistics, as ``x``.
+
+        None where there are so few that products with one-hot vectors are as quick.
 
         Args:
             x: (..., J) without missing entries.
@@ -237,7 +236,7 @@ class Categorical(ResponseFamily):
         return x.long() + (own.cumsum(0) - own)
 
     def inner(self, x: Tensor, mask: Tensor | None, natural: Tensor) -> Tensor:
-        """Of many categories each entry is looked up."""
+        """Inner products of statistics and parameters; a look-up where categories are many."""
         places, ndim = self.places(x), max(x.dim(), natural.dim())
         left, right = ((1,) * (ndim - one.dim()) + one.shape for one in (x, natural))
         rows, columns = ([d for d in range(ndim - 1) if shape[d] > 1] for shape in (left, right))
@@ -301,8 +300,9 @@ class Categorical(ResponseFamily):
 
 @dataclass(frozen=True)
 class Ordinal(Categorical):
-    r"""Categories in an order, from the lowest to the highest: codes 0, ..., C - 1, or names given
-    in that order.
+    r"""Ordered categories, from the lowest to the highest.
+
+    Codes 0, ..., C - 1, or names given in that order.
 
     In a :class:`~ppl_models.Mixture` each class has, without a ``link``, a table of probabilities
     of its own, as for :class:`Categorical`: the order lays no condition on it. With a link each
@@ -354,8 +354,9 @@ class Ordinal(Categorical):
         max_levels: int = MAX_LEVELS,
         link: Literal["cumulative", "adjacent"] | None = None,
     ) -> Self:
-        """As :meth:`Categorical.from_frame`, in the order of the categories: of whole numbers,
-        booleans, and ordered pandas categoricals.
+        """Ordered categories of a data frame: whole numbers, booleans, ordered categoricals.
+
+        Otherwise as :meth:`Categorical.from_frame`.
 
         Args:
             data, max_levels: as there; link: as above.
@@ -427,8 +428,9 @@ class Ordinal(Categorical):
         return torch.stack(locations, -1), torch.cat(thresholds, -1)
 
     def scores(self, x: Tensor) -> Tensor:
-        """Normal scores of the mid-ranks of the answers, (N, J); the indicators of categories
-        without a link.
+        """Normal scores of the mid-ranks of the answers, (N, J).
+
+        The indicators of categories where there is no link.
         """
         if self.link is None:
             return super().scores(x)
@@ -445,7 +447,7 @@ class Ordinal(Categorical):
 
     @property
     def threshold_range(self) -> tuple[float, float]:
-        """Of a gap, or of a step."""
+        """Range of a gap, or of a step."""
         return (1e-4, 2 * self.bound) if self.link == "cumulative" else (-self.bound, self.bound)
 
     def log_chances(self, locations: Tensor, thresholds: Tensor) -> Tensor:
@@ -471,8 +473,9 @@ class Ordinal(Categorical):
         return torch.cat(parts, -1)
 
     def boundaries(self, locations: Tensor, thresholds: Tensor) -> Tensor:
-        """Thresholds or steps less the locations, (..., sum of C_j - 1), of locations (..., J) and
-        gaps or steps (..., sum of C_j - 2).
+        """Boundaries less the locations, (..., sum of C_j - 1).
+
+        locations (..., J), gaps or steps (..., sum of C_j - 2).
         """
         out, place = [], 0
         for j, size in enumerate(self.sizes(locations.shape[-1])):
@@ -483,7 +486,10 @@ class Ordinal(Categorical):
         return torch.cat(out, -1)
 
     def log_chances_of_item(self, location: Tensor, own: Tensor) -> Tensor:
-        """Of items of one size, (..., C); locations (...), gaps or steps (..., C - 2)."""
+        """Log-probabilities of items of one size, (..., C).
+
+        location (...), gaps or steps (..., C - 2).
+        """
         pad, eta = torch.nn.functional.pad, location.unsqueeze(-1)
         if self.link == "adjacent":
             code = torch.arange(own.shape[-1] + 2, dtype=own.dtype, device=own.device)
@@ -496,9 +502,7 @@ class Ordinal(Categorical):
         return pad(sigma(below), (0, 1)) + pad(sigma(-below), (1, 0)) + between
 
     def slopes_of_item(self, location: Tensor, own: Tensor) -> Tensor:
-        """Derivatives of :meth:`log_chances_of_item` by the location and by each gap or step, (...,
-        C, 1 + C - 2).
-        """
+        """Derivatives of the log-probabilities by location and gaps or steps, (..., C, C - 1)."""
         eta, num = location.unsqueeze(-1), own.shape[-1] + 2
         code = torch.arange(num, device=own.device)
         if self.link == "adjacent":
@@ -568,9 +572,7 @@ def _checked(
 
 
 def log_tables(probabilities: Tensor) -> Tensor:
-    """Logarithms of probabilities that may be zero, finite: a statistic of zero times minus
-    infinity is no number.
-    """
+    """Finite logarithms of probabilities that may be zero, since 0 times -inf is NaN."""
     return probabilities.clamp(min=torch.finfo(probabilities.dtype).tiny).log()
 
 
@@ -581,8 +583,9 @@ def joined(
     probabilities: Tensor | None,
     thresholds: Tensor | None = None,
 ) -> Tensor:
-    """The whole predictor vector (..., P) of classes: logs of probabilities at categorical items,
-    ``predictors`` at all others.
+    """Predictor vector (..., P) of classes.
+
+    Logarithms of ``probabilities`` at categorical items, ``predictors`` at all others.
 
     Args:
         predictors: (..., number of items without a table), locations of ordinal items under a link
@@ -615,9 +618,7 @@ def joined(
 
 
 def threshold_names(family: ResponseFamily, items: Sequence[str]) -> list[str]:
-    """Names of the thresholds of ordinal items, item after item: both categories that one lies
-    between.
-    """
+    """Threshold names of ordinal items: the two categories on either side."""
     out = []
     for block, columns, _ in family.blocks(len(items)):
         if isinstance(block, Ordinal) and block.link is not None:
@@ -630,8 +631,9 @@ def threshold_names(family: ResponseFamily, items: Sequence[str]) -> list[str]:
 
 
 def linear_names(family: ResponseFamily, items: Sequence[str]) -> list[str]:
-    """Names of the predictors that are linear in latents: the item, of an item of categories
-    without an order each but the first, as in colour=red.
+    """Names of the predictors linear in latents: the item, or category, as colour=red.
+
+    Items of unordered categories have one for each category but the first.
     """
     out: list[str] = []
     for block, columns, _ in family.blocks(len(items)):
@@ -651,8 +653,9 @@ def expected_answers(
     predictor: Tensor,
     dispersion: Tensor | None,
 ) -> Tensor:
-    """What one expects of every row's items, (..., N, J): a number's mean, the code of the most
-    probable category.
+    """Expected answers of every row, (..., N, J).
+
+    The mean of a number, the code of the most probable category.
 
     Args:
         shares: chances of components or configurations, (..., N, C).
@@ -678,7 +681,7 @@ def expected_answers(
 
 
 def as_indicators(family: ResponseFamily, table: Tensor) -> Tensor:
-    """A table (..., J) whose categories are indicators, of all but the first, NaN where missing."""
+    """Table (..., J) with categories as indicators, of all but the first, NaN if missing."""
     parts = []
     for block, columns, _ in family.blocks(table.shape[-1]):
         own = table[..., columns]
@@ -696,7 +699,7 @@ def threshold_limits(family: ResponseFamily, num_items: int) -> list[tuple[float
 
 
 def table_concentrations(family: ResponseFamily, num_items: int) -> list[float]:
-    """Of the Dirichlet prior of every entry of the tables, (P,), item after item."""
+    """Dirichlet concentrations of every entry of the tables, (P,), item after item."""
     out: list[float] = []
     for block, columns, _ in family.blocks(num_items):
         if isinstance(block, Categorical) and block.num_categories_of(1):

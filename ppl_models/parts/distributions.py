@@ -1,6 +1,4 @@
-"""Distributions over whole vectors: joint enumeration as one site, products computed as matrix
-products.
-"""
+"""Distributions of whole vectors: joint enumeration as one site, matrix products."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ def softplus(x: Tensor) -> Tensor:
 
 
 def pairwise_dot(left: Tensor, right: Tensor) -> Tensor:
-    """Sum over the last dim of ``left * right`` after broadcasting, as one matrix product.
+    r"""Sum over the last dim of ``left * right`` after broadcasting, as one matrix product.
 
     Batch dims that only one side has become rows or columns of the product, so that no
     (rows, configurations, items) intermediate is built.
@@ -76,8 +74,9 @@ def _configurations(num_latents: int, dtype: torch.dtype, device: torch.device) 
 
 
 def draw_bits(chances: Tensor) -> Tensor:
-    """0 or 1 for each chance; even chances where they are no numbers, for a line search may trace a
-    program at parameters that are none.
+    """Draw 0 or 1 for each probability; NaN counts as one half.
+
+    A line search may trace a program at parameters that are not numbers.
     """
     return torch.bernoulli(chances.nan_to_num(0.5))
 
@@ -85,9 +84,7 @@ def draw_bits(chances: Tensor) -> Tensor:
 def binary_configurations(
     num_latents: int, dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu"
 ) -> Tensor:
-    """All binary vectors of length ``num_latents`` in lexicographic order, shape (2^K, K); do not
-    write into it.
-    """
+    """Binary vectors of length K in lexicographic order, (2^K, K); read-only."""
     if num_latents > MAX_ENUMERABLE:
         raise ValueError(
             f"num_latents = {num_latents} asks for 2^{num_latents} configurations; exact"
@@ -106,8 +103,9 @@ def support_size(fn: TorchDistribution) -> int | None:
 
 
 class BinaryVector(TorchDistribution):
-    r"""Independent bits, enumerated jointly as one site: :math:`p(a) = \prod_k \sigma(l_k)^{a_k}
-    (1-\sigma(l_k))^{1-a_k}`.
+    r"""Independent bits, enumerated jointly as one site.
+
+    :math:`p(a) = \prod_k \sigma(l_k)^{a_k} (1-\sigma(l_k))^{1-a_k}`.
 
     Pyro does not enumerate event dims and stops at some 60 separate sites; this distribution's
     support is the :math:`2^K` joint configurations. Expanding it over a plate costs nothing:
@@ -172,8 +170,9 @@ class BinaryVector(TorchDistribution):
 
 
 class Flat(Uniform):
-    """Uniform on a closed interval: an estimate on either end has a finite log-density (torch's
-    leaves out the upper).
+    """Uniform distribution on a closed interval.
+
+    An estimate on either end has a finite log-density (torch's leaves out the upper).
     """
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -182,8 +181,9 @@ class Flat(Uniform):
 
 
 class Dispersions(TorchDistribution):
-    r"""Prior of variances, uniform on an interval, beside sizes s of negative binomial items,
-    :math:`p(s) \propto \exp(-(\log s)^2 / 18)` on it.
+    r"""Prior of dispersions: variances uniform, negative binomial sizes log-normal.
+
+    On their interval, :math:`p(s) \propto \exp(-(\log s)^2 / 18)` for sizes s.
 
     That is :math:`\log s \sim N(9, 3^2)`: nearly flat where counts vary more than Poisson ones, and
     falling beyond, where they cannot tell sizes apart.
@@ -234,7 +234,7 @@ class Dispersions(TorchDistribution):
         return total.expand(broadcast_shapes(total.shape, self.batch_shape))
 
     def _chances(self) -> tuple[Tensor, Tensor]:
-        """Of a size below either end, on the whole half-line."""
+        """Probability that a size is below either end, on the whole half-line."""
         below, above = (
             torch.special.ndtr(end.log() / LOG_SIZE_SCALE - LOG_SIZE_SCALE)
             for end in (self.low, self.high)
@@ -243,8 +243,9 @@ class Dispersions(TorchDistribution):
 
 
 def log_size_density(log_size: Tensor) -> Tensor:
-    """Log-density of s on the half-line, in units of s, where log s is normal about the square of
-    its standard deviation.
+    """Log-density of a size s on the half-line, in units of s.
+
+    log s is normal about the square of its standard deviation.
     """
     scale = LOG_SIZE_SCALE
     return (
@@ -308,8 +309,9 @@ def _biject_to_graph(constraint: OnGraph) -> transforms.Transform:
 
 
 class Scattered(TorchDistribution):
-    r"""Prior of a matrix with a known zero pattern: ``base`` independently on the free entries,
-    zero elsewhere.
+    r"""Prior of a matrix with a known zero pattern.
+
+    ``base`` independently on the free entries, zero elsewhere.
 
     Args:
         base: a univariate distribution with empty batch shape, or with one entry for each free one,
@@ -347,8 +349,9 @@ class Scattered(TorchDistribution):
 
 
 class ProductEffects(TorchDistribution):
-    r"""Normal coefficients of products of bits, the prior of each row a function of the variance
-    that it gives a predictor.
+    r"""Normal prior of the coefficients of products of bits.
+
+    The prior of each row is a function of the variance that it gives a predictor.
 
     The row w of a child has the density proportional to :math:`\exp(-w^\top S w / (2 u^2))` on its
     free entries, with S four times the covariance of the products under fair bits; it is zero

@@ -1,5 +1,4 @@
-r"""Items of right and wrong answers whose attributes add up, or multiply, on the scale of the
-chance itself.
+r"""Binary items with attributes additive or multiplicative on the probability scale.
 
 With weights :math:`e^{b}, e^{W_1}, \dots, e^{W_q}, 1` that share out the whole chance, the additive
 model (ACDM) is
@@ -67,8 +66,9 @@ Subset = tuple[int, ...]
 
 @dataclass(frozen=True)
 class ACDM:
-    """Attributes add to the chance of a right answer, each by a share that is not negative
-    (identity link); Bernoulli items only.
+    """Additive cognitive diagnosis model (identity link), for Bernoulli items.
+
+    Each attribute adds a share that is not negative to the chance of a right answer.
     """
 
     disjunctive = False
@@ -80,8 +80,9 @@ class ACDM:
 
 @dataclass(frozen=True)
 class RRUM:
-    """Each attribute that is lacking multiplies the chance of a right answer by a factor below 1
-    (log link); Bernoulli items only.
+    """Reduced reparametrised unified model (log link), for Bernoulli items.
+
+    Each attribute that is lacking multiplies the chance of a right answer by a factor below 1.
     """
 
     disjunctive = False
@@ -111,7 +112,7 @@ class CurvedItems:
 
     @property
     def profiles(self) -> Tensor:
-        """Of the attributes, (2^q, q)."""
+        """Profiles of the attributes, (2^q, q)."""
         return binary_configurations(len(self.singles))
 
     @property
@@ -122,8 +123,9 @@ class CurvedItems:
         return torch.nn.functional.pad(inside, (1, 0), value=1.0)
 
     def own(self, intercepts: Tensor, loadings: Tensor) -> Tensor:
-        """(b, W) of the items, (..., n, 1 + q), out of intercepts (..., J) and loadings (..., J,
-        T).
+        """Parameters (b, W) of the items, (..., n, 1 + q).
+
+        intercepts (..., J) and loadings (..., J, T).
         """
         return torch.cat(
             [
@@ -156,13 +158,11 @@ class CurvedItems:
         return by_t * torch.cat([by_b, (1 - has) * torch.sigmoid(w).unsqueeze(-2)], -1)
 
     def coefficients(self, x: Tensor) -> Tensor:
-        """Of one and of the products, (..., 2^q), of (b, W) (..., 1 + q)."""
+        """Coefficients of one and of the products, (..., 2^q), of (b, W) (..., 1 + q)."""
         return self.log_odds(x) @ torch.linalg.inv(self.design).mT.to(x)
 
     def log_prior_of_loadings(self, w: Tensor) -> Tensor:
-        """Log-density of W (..., q), of the shares that it makes among themselves, or of its
-        factors.
-        """
+        """Log-density of W (..., q), by its shares or its factors."""
         c, size = w.new_tensor(CONCENTRATION), w.shape[-1]
         if self.curve == "rrum":
             return (-c * (softplus(w) + softplus(-w))).sum(-1) - size * (
@@ -189,9 +189,7 @@ class CurvedItems:
         )
 
     def prior_step(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Its gradient (..., 1 + q), and minus its second derivatives, which are positive
-        definite.
-        """
+        """Gradient of the prior (..., 1 + q), and minus its Hessian, positive definite."""
         if self.curve == "rrum":
             chance = torch.sigmoid(x)
             return CONCENTRATION * (1 - 2 * chance), torch.diag_embed(
@@ -216,14 +214,12 @@ class CurvedItems:
         return logs[..., :-1] - logs[..., -1:]
 
     def draw_intercepts(self, w: Tensor) -> Tensor:
-        """b from its prior given W (..., q), (...,)."""
+        """Draw b from its prior given W (..., q), (...,)."""
         first, second, level = self._intercept(w)
         return level + _log_ratio(first, second, w.shape[:-1])
 
     def _intercept(self, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """b less a level is the log-odds of a Beta chance: its two parameters, and the level
-        (...,).
-        """
+        """Beta parameters of the chance with log-odds b less a level, and the level (...,)."""
         c = w.new_tensor(CONCENTRATION)
         if self.curve == "rrum":
             return c, c, torch.zeros_like(w[..., 0])
@@ -245,8 +241,7 @@ def _log_ratio(first: Tensor, second: Tensor, shape: torch.Size) -> Tensor:
 
 
 class CurvedLoadings(TorchDistribution):
-    """Weak prior of the loadings (J, T) of a layer: of products, and of the curves of those items
-    that have one.
+    """Weak prior of the loadings (J, T): of products, and of items with curves.
 
     Args:
         graph: bool (J, T), True where an entry is free.

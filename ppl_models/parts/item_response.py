@@ -1,6 +1,4 @@
-"""The observed site of items: response families against enumerated predictors, as matrix
-products.
-"""
+"""Observed site of items: response families against enumerated predictors."""
 
 from __future__ import annotations
 
@@ -14,8 +12,9 @@ from ppl_models.parts.responses import ResponseFamily, filled
 
 
 class LinearPredictor:
-    r"""The predictor :math:`\eta = b + W a`, kept in factors so that products with it go through
-    the K latents.
+    r"""Linear predictor :math:`\eta = b + W a`, kept in factors.
+
+    Products with it go through the K latents.
 
     Args:
         latents: a, (\*batch, K); or the products of its entries that the predictor is linear in.
@@ -35,9 +34,7 @@ class LinearPredictor:
         return (self.latents.unsqueeze(-2) @ self.loadings.mT).squeeze(-2) + self.intercepts
 
     def dot(self, x: Tensor, scale: Tensor | None) -> Tensor:
-        """Sum over items of ``x * scale * eta``: first onto the K loadings, then onto the
-        configurations.
-        """
+        """Sum over items of ``x * scale * eta``, by the K loadings and the configurations."""
         weights = torch.cat([self.loadings, self.intercepts.unsqueeze(-1)], -1)  # (..., J, K + 1)
         weights = weights if scale is None else weights * scale.unsqueeze(-1)
         if weights.dim() == 2:
@@ -61,8 +58,9 @@ class _Answers(constraints.Constraint):
 
 
 class ItemResponse(TorchDistribution):
-    r"""The item vector given its predictor: :math:`\log p(x) = \sum_j \log f_j(x_j \mid \eta_j,
-    \gamma_j)`.
+    r"""Distribution of the item vector given its predictor.
+
+    :math:`\log p(x) = \sum_j \log f_j(x_j \mid \eta_j, \gamma_j)`.
 
     A missing entry (NaN) drops out of the sum exactly. Against enumerated predictors the
     log-density is a matrix product; nothing of size (configurations, rows, items) is built.
@@ -136,8 +134,9 @@ class ItemResponse(TorchDistribution):
         return log_density.expand(broadcast_shapes(value.shape[:-1], self.batch_shape))
 
     def log_prob_terms(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        r"""The three parts of ``log_prob``: inner products, log-partition (no rows unless masked),
-        base measure (rows).
+        r"""Three parts of ``log_prob``: inner products, log-partition, base measure.
+
+        The log-partition has no rows unless masked; the base measure has rows only.
 
         Args:
             x: (\*rows, J) without missing entries; mask: the same shape, 0 where an entry is to be

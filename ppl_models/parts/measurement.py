@@ -1,5 +1,4 @@
-r"""How items depend on their attributes: main effects, the conjunction of all, any one of them, or
-every interaction.
+r"""Measurement models: main effects, conjunction, disjunction, or all interactions.
 
 With :math:`Q` the graph of the bottom layer (a Q-matrix; item j asks for the attributes
 :math:`\mathrm{pa}(j)`), the predictor of an item is linear in products of its attributes,
@@ -61,20 +60,19 @@ class Bottom(Protocol):
 
     @property
     def disjunctive(self) -> bool:
-        """Whether one attribute of a subset is enough, in the place of their product."""
+        """Disjunction: one attribute of a subset is enough, in place of their product."""
         ...
 
     @property
     def curve(self) -> str | None:
-        """What ties the coefficients of the products together
-        (:mod:`ppl_models.parts.item_curves`); None where each is free.
+        """Constraint on the products' coefficients; None where each is free.
+
+        See :mod:`ppl_models.parts.item_curves`.
         """
         ...
 
     def subsets(self, attributes: Subset) -> list[Subset] | None:
-        """The subsets of an item's attributes that have a coefficient; None where each attribute
-        has its own.
-        """
+        """Attribute subsets of an item that have a coefficient; None for main effects."""
         ...
 
 
@@ -91,8 +89,9 @@ class Additive:
 
 @dataclass(frozen=True)
 class ExpDINA:
-    r"""The conjunction, :math:`\eta_j = b_j + W_j \prod_{k \in \mathrm{pa}(j)} a_k`: all attributes
-    of an item, or nothing.
+    r"""Conjunction: all attributes of an item, or nothing.
+
+    :math:`\eta_j = b_j + W_j \prod_{k \in \mathrm{pa}(j)} a_k`.
 
     With Bernoulli items it is the DINA model of cognitive diagnosis, with guessing probability
     :math:`g_j = \sigma(b_j)` and slipping probability :math:`s_j = 1 - \sigma(b_j + W_j)`.
@@ -110,8 +109,9 @@ class ExpDINA:
 
 @dataclass(frozen=True)
 class ExpDINO:
-    r"""The disjunction, :math:`\eta_j = b_j + W_j (1 - \prod_{k \in \mathrm{pa}(j)} (1 - a_k))`:
-    any attribute of an item does.
+    r"""Disjunction: any attribute of an item is enough.
+
+    :math:`\eta_j = b_j + W_j (1 - \prod_{k \in \mathrm{pa}(j)} (1 - a_k))`.
 
     With Bernoulli items it is the DINO model, whose attributes are disorders rather than skills.
 
@@ -246,8 +246,7 @@ def layout_of_items(
 def _independent(
     terms: list[tuple[Subset, bool]], profiles: np.ndarray
 ) -> list[tuple[Subset, bool]]:
-    """The features of an item that are linearly independent over the profiles beside a one, the
-    largest first.
+    """Linearly independent features of an item beside the intercept, the largest first.
 
     Args:
         terms: members, and whether one of them is enough.

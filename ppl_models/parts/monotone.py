@@ -1,5 +1,4 @@
-r"""Items that no attribute lowers: which coefficients such an item may have, and a prior that is
-confined to them.
+r"""Monotone items: coefficients that no attribute lowers, and a prior confined to them.
 
 An item's predictor rises along every edge of the lattice of its own attributes' profiles,
 
@@ -38,8 +37,9 @@ MAX_DRAWS = 2000  # before a draw is given up for a flat item
 
 
 def rises(values: Tensor) -> Tensor:
-    """A, (E, P): the distinct changes of a design (2^q, P), over all profiles in lexicographic
-    order, as one attribute comes in.
+    """Constraint matrix A, (E, P): changes of the design as one attribute comes in.
+
+    design (2^q, P), over all profiles in lexicographic order; only the distinct changes.
     """
     size = values.shape[0].bit_length() - 1
     table = values.reshape(*(2,) * size, -1)
@@ -224,8 +224,9 @@ def _rise(constraint: Rising) -> transforms.Transform:
 
 
 class MonotoneLoadings(TorchDistribution):
-    """A prior of loadings (J, T), confined to items that no attribute lowers; its density is that
-    of ``base``, up to a constant.
+    """Prior of loadings (J, T) confined to monotone items.
+
+    The density is that of ``base``, up to a constant.
 
     Args:
         base: the prior without the constraint.

@@ -1,6 +1,4 @@
-"""Penalties of loadings as proper priors: penalised estimation is MAP estimation on a bounded
-interval.
-"""
+"""Penalties of loadings as proper priors: penalised estimation is MAP estimation."""
 
 from __future__ import annotations
 
@@ -43,15 +41,11 @@ class Penalty(Hashable, Protocol):
     def __call__(self, value: Tensor) -> Tensor: ...
 
     def slope(self, value: Tensor) -> Tensor:
-        """Derivative with respect to the size of ``value``, from the right at zero: the local
-        linear majoriser.
-        """
+        """Derivative by the size of ``value``, from the right at zero (linear majoriser)."""
         ...
 
     def prox(self, center: Tensor, curvature: Tensor) -> Tensor:
-        """The minimiser of ``curvature / 2 * (b - center)^2 + penalty(b)``, exactly, also where it
-        is not convex.
-        """
+        """Proximal map: minimise ``curvature / 2 * (b - center)^2 + penalty(b)`` exactly."""
         ...
 
     def convex(self) -> Penalty:
@@ -97,8 +91,7 @@ def _along(constant: Constant, value: Tensor) -> Constant:
 
 
 def stacked(penalties: Sequence[Penalty], like: Tensor) -> Penalty:
-    """Penalties of one kind as one, whose constants have a leading dim: value g of a batch is
-    penalised by penalty g.
+    """Stack penalties of one kind: value g of a batch is penalised by penalty g.
 
     Args:
         penalties: G of them.
@@ -120,8 +113,9 @@ def taken(penalty: Penalty, index: Tensor) -> Penalty:
 
 @dataclass(frozen=True)
 class TruncatedLasso:
-    r"""Truncated Lasso penalty :math:`\lambda \min(|b|, \tau)` in slope form (Shen, Pan and Zhu
-    2012, doi:10.1080/01621459.2011.645783).
+    r"""Truncated Lasso penalty :math:`\lambda \min(|b|, \tau)` in slope form.
+
+    Source: Shen, Pan and Zhu (2012), doi:10.1080/01621459.2011.645783.
 
     Args:
         slope_at_zero: :math:`\lambda`, the slope at zero, on the scale of the total log-likelihood.
@@ -151,16 +145,18 @@ class TruncatedLasso:
 
     @classmethod
     def for_rows(cls, num_rows: int) -> TruncatedLasso:
-        """Slope N^(1/4) and threshold 3 N^(-0.3), the setting of Lee and Gu (2025,
-        arXiv:2501.01414, section 5).
+        """Setting of Lee and Gu (2025): slope N^(1/4) and threshold 3 N^(-0.3).
+
+        Source: arXiv:2501.01414, section 5.
         """
         _positive("TruncatedLasso.for_rows", "num_rows", num_rows)
         return cls(num_rows**0.25, 3.0 * num_rows**-0.3)
 
     @classmethod
     def bic(cls, num_rows: int) -> TruncatedLasso:
-        """Level (log N) / 2 and threshold 3 N^(-0.3): beyond the threshold a loading costs what BIC
-        asks of a parameter.
+        """BIC setting: level (log N) / 2 and threshold 3 N^(-0.3).
+
+        Beyond the threshold a loading costs what BIC asks of a parameter.
 
         The threshold falls more slowly than the loadings' standard errors, the level more slowly
         than the log-likelihood of a true loading grows: the conditions for a consistent graph.
@@ -170,8 +166,9 @@ class TruncatedLasso:
 
     @classmethod
     def candidates(cls, num_rows: int) -> tuple[TruncatedLasso, TruncatedLasso]:
-        """:meth:`for_rows` and :meth:`bic`, weaker and stronger: neither is the better one for
-        every graph.
+        """Candidates :meth:`for_rows` and :meth:`bic`, weaker and stronger.
+
+        Neither is the better one for every graph.
 
         With few rows and a dense graph the level of BIC empties true edges; with many rows the
         other keeps false ones. Let EBIC say: ``penalty_path(model, data,
@@ -210,8 +207,9 @@ class TruncatedLasso:
 
 @dataclass(frozen=True)
 class SCAD:
-    r"""Smoothly clipped absolute deviation (Fan and Li 2001, doi:10.1198/016214501753382273), times
-    a multiplier.
+    r"""Smoothly clipped absolute deviation, times a multiplier.
+
+    Source: Fan and Li (2001), doi:10.1198/016214501753382273.
 
     With :math:`u = |b|`, the derivative is :math:`m\,\omega` for :math:`u \le \omega`, :math:`m
     (a\omega - u)_+ / (a - 1)` beyond; the value is the constant :math:`m (a+1) \omega^2 / 2` for
@@ -294,8 +292,9 @@ class SCAD:
 
 @dataclass(frozen=True)
 class Ridge:
-    r"""A normal prior of loadings, :math:`b^2 / (2 s^2)` (Hoerl and Kennard 1970,
-    doi:10.1080/00401706.1970.10488634).
+    r"""Ridge penalty :math:`b^2 / (2 s^2)`: a normal prior of loadings.
+
+    Source: Hoerl and Kennard (1970), doi:10.1080/00401706.1970.10488634.
 
     It sets no loading to zero, and so says nothing of the graph. It is for posteriors: where few
     rows leave loadings undetermined, a flat prior makes long ridges that are slow to sample.
@@ -348,9 +347,7 @@ class ToBeChosen:
 
 
 def _best(penalty: Penalty, center: Tensor, curvature: Tensor, sizes: tuple[Tensor, ...]) -> Tensor:
-    """Of several stationary sizes, one a piece of the penalty, the one with the least objective,
-    with the sign of center.
-    """
+    """Best of several stationary sizes, one a piece of the penalty, with center's sign."""
     objective = torch.stack(
         [curvature / 2 * (size - center.abs()).square() + penalty(size) for size in sizes]
     )
@@ -359,8 +356,9 @@ def _best(penalty: Penalty, center: Tensor, curvature: Tensor, sizes: tuple[Tens
 
 
 class PenaltyPrior(TorchDistribution):
-    r"""The density proportional to :math:`e^{-p(b)}` on [-bound, bound], or to :math:`e^{-p(b) -
-    b^2 / (2 s^2)}` on the whole line.
+    r"""Density proportional to :math:`e^{-p(b)}` on [-bound, bound].
+
+    Or to :math:`e^{-p(b) - b^2 / (2 s^2)}` on the whole line.
 
     Without an interval or a normal factor the density is improper, for the penalties here are flat
     far from zero. The normaliser is computed by Gauss-Legendre quadrature between the knots (exact
@@ -457,9 +455,7 @@ def _energy(penalty: Penalty, size: Tensor, scale: float | Tensor | None) -> Ten
 
 
 def _pieces(penalty: Penalty, width: float, normal: bool) -> list[float]:
-    """Ends of the smooth pieces of the density's right half; of a normal tail as many as quadrature
-    needs.
-    """
+    """Ends of the smooth pieces of the density's right half, for quadrature."""
     end = 12 * width if normal else width
     inner = {float(k) for k in penalty.knots} | ({width, 3 * width, 6 * width} if normal else set())
     return [0.0, *sorted(k for k in inner if 0 < k < end), end]
@@ -467,8 +463,9 @@ def _pieces(penalty: Penalty, width: float, normal: bool) -> list[float]:
 
 @lru_cache(maxsize=256)
 def _log_mass(penalty: Penalty, width: float, normal: bool = False) -> float:
-    """Log of the integral of the density's formula; ``width`` is the bound, or the scale of the
-    normal factor.
+    """Log of the density's normalising integral.
+
+    ``width`` is the bound, or the scale of the normal factor.
     """
     nodes, weights = (torch.from_numpy(v) for v in np.polynomial.legendre.leggauss(64))
     edges, scale = _pieces(penalty, width, normal), width if normal else None

@@ -1,5 +1,4 @@
-r"""Policies that are functions of a continuous state: small frozen records, given to a model of
-hidden options.
+r"""Policies as functions of a continuous state, in small frozen records.
 
 Both policies of an option are softmax-linear in features :math:`\phi(s)` of the state; the records
 say what the features are. One's own record needs the same three methods.
@@ -25,23 +24,20 @@ class Policy(Protocol):
         ...
 
     def sites(self, num_features: int) -> dict[str, tuple[tuple[int, ...], float]]:
-        """Names of the parameters of the features -> shape, and standard deviation of their Normal
-        prior about 0.
-        """
+        """Parameters of the features: name -> shape, and scale of their Normal prior about 0."""
         ...
 
     def features(self, states: Tensor, params: Mapping[str, Tensor]) -> Tensor:
-        """States (N, D) and parameters (R, \\*shape) -> features (R, N, F), or (1, N, F) where they
-        have no parameters.
+        r"""Features (R, N, F) of states (N, D) and parameters (R, \*shape).
+
+        (1, N, F) where they have no parameters.
         """
         ...
 
 
 @dataclass(frozen=True)
 class SoftmaxLinear:
-    r"""The features are the state itself, :math:`\phi(s) = s`: every log-odds is linear in the
-    state.
-    """
+    r"""Linear policy, :math:`\phi(s) = s`: every log-odds is linear in the state."""
 
     def num_outputs(self, num_features: int) -> int:
         return num_features
@@ -55,7 +51,9 @@ class SoftmaxLinear:
 
 @dataclass(frozen=True)
 class Network:
-    r"""One hidden layer, shared by all options and both policies: :math:`\phi(s) = \tanh(V s + c)`.
+    r"""Network policy with one hidden layer, :math:`\phi(s) = \tanh(V s + c)`.
+
+    The layer is shared by all options and both policies.
 
     Sites: ``hidden_weights`` V (H, D), ``hidden_intercepts`` c (H,). Hidden units have no names and
     no signs of their own, so their parameters are not identified; the policies are. Standardise the

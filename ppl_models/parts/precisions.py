@@ -1,6 +1,4 @@
-"""A Wishart law of positive definite matrices, with a bijection to the real line that gradient
-methods need.
-"""
+"""Wishart distribution of precision matrices, with a bijection to the real line."""
 
 from __future__ import annotations
 
@@ -21,16 +19,18 @@ class PositiveDefinite(type(constraints.positive_definite)):  # type: ignore[mis
         super().__init__()
 
     def check(self, value: Tensor) -> Tensor:
-        """Each matrix by itself: torch looks at no factor where one of them is not symmetric, and
-        lets infinite entries pass.
+        """Check each matrix by itself, its entries for finiteness too.
+
+        torch looks at no factor where one of them is not symmetric, and lets infinite entries pass.
         """
         symmetric = torch.isclose(value, value.mT, atol=1e-6) & value.isfinite()
         return symmetric.flatten(-2).all(-1) & (torch.linalg.cholesky_ex(value).info == 0)
 
 
 class LogCholesky(transforms.Transform):
-    r"""Vectors of length J (J + 1) / 2 to matrices :math:`L L^\top`: the lower triangle of L, its
-    diagonal by the logarithm.
+    r"""Transform of vectors of length J (J + 1) / 2 to matrices :math:`L L^\top`.
+
+    The lower triangle of L, its diagonal by the logarithm.
 
     The Jacobian's determinant is :math:`2^J \prod_i L_{ii}^{J + 2 - i}`, i = 1, ..., J.
 
@@ -80,8 +80,10 @@ def _biject_to_positive_definite(constraint: PositiveDefinite) -> transforms.Tra
 
 
 class Precision(dist.Wishart):
-    """Wishart whose support has a bijection, and that draws without torch's repeated check for
-    singular draws, which warns where the scale is large.
+    """Wishart distribution with a bijection of its support.
+
+    It draws without torch's repeated check for singular draws, which warns where the scale is
+    large.
     """
 
     @property

@@ -1,5 +1,4 @@
-"""Probability vectors of several items side by side in one flat vector: their sums, their prior,
-and free coordinates.
+r"""Probability vectors of several items in one flat vector: sums, prior, coordinates.
 
 Items may have different numbers of categories, so a table with one line an item would be ragged.
 Here item j holds :math:`C_j` consecutive entries of a vector of length :math:`P = \\sum_j C_j`, and
@@ -19,7 +18,7 @@ from ppl_models.parts.distributions import broadcast_shapes
 
 
 class Segments:
-    """Runs of consecutive entries of a vector, one an item; all methods act along the last dim.
+    """Segments of a vector, one an item; all methods act along the last dim.
 
     Args:
         sizes: entries of each item, (J,), none of them zero.
@@ -90,9 +89,7 @@ class Simplexes(Shares):
 
 
 class _SticksAbreast(transforms.Transform):
-    """Free coordinates, one less than categories an item, to probability vectors: torch's stick
-    breaking, all items of one size at once.
-    """
+    """Stick breaking of probability vectors, all items of one size at once."""
 
     domain = constraints.real_vector
     bijective = True

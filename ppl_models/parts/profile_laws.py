@@ -1,4 +1,4 @@
-r"""Laws of a vector of K bits whose entries depend on each other, enumerated jointly as one site.
+r"""Distributions of K dependent bits, enumerated jointly as one site.
 
 As with :class:`~ppl_models.parts.distributions.BinaryVector`, the support is the list of joint
 configurations ("profiles"), and expanding a law over a plate costs nothing. Profiles are in
@@ -36,8 +36,9 @@ def codes_of(bits: Tensor) -> Tensor:
 
 
 def places_of(bits: Tensor, profiles: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Where 0/1 vectors (..., K) stand among the profiles (C, K), and whether they do; all 2^K
-    profiles (and None) if None.
+    """Positions of 0/1 vectors (..., K) among the profiles (C, K), and membership.
+
+    All 2^K profiles, and None for membership, if ``profiles`` is None.
     """
     codes = codes_of(bits)
     if profiles is None:
@@ -48,8 +49,9 @@ def places_of(bits: Tensor, profiles: Tensor | None) -> tuple[Tensor, Tensor | N
 
 
 def entries(table: Tensor, places: Tensor) -> Tensor:
-    """``table[..., places]`` entry by entry, with the leading dims of both broadcast; the gradient
-    is as small as the table.
+    """Entries ``table[..., places]``, with the leading dims of both broadcast.
+
+    The gradient is as small as the table.
     """
     batch = table.shape[:-1]
     offsets = torch.arange(batch.numel(), device=table.device).reshape(batch) * table.shape[-1]
@@ -57,7 +59,7 @@ def entries(table: Tensor, places: Tensor) -> Tensor:
 
 
 class _ProfileLaw(TorchDistribution):
-    """What the laws share; a subclass keeps its parameters unexpanded."""
+    """Common base of profile distributions; a subclass keeps its parameters unexpanded."""
 
     arg_constraints: dict[str, constraints.Constraint] = {}
     support = constraints.independent(constraints.boolean, 1)
@@ -124,8 +126,9 @@ class ProfileTable(_ProfileLaw):
 
 
 class TraitBits(_ProfileLaw):
-    r"""Bits that depend on one continuous trait, which is summed out on nodes: :math:`\sum_q w_q
-    \prod_k \mathrm{Bernoulli}(a_k; \sigma(l_{qk}))`.
+    r"""Bits that depend on one continuous trait, summed out on quadrature nodes.
+
+    :math:`\sum_q w_q \prod_k \mathrm{Bernoulli}(a_k; \sigma(l_{qk}))`.
 
     Args:
         logits: l, (\*batch, Q, K).
@@ -165,8 +168,9 @@ class TraitBits(_ProfileLaw):
 
 
 class BinaryNetwork(_ProfileLaw):
-    r"""Bits on a directed graph without cycles: :math:`\prod_k P(a_k \mid a_{\mathrm{pa}(k)})`, a
-    table each.
+    r"""Bits on a directed acyclic graph, a table each.
+
+    :math:`\prod_k P(a_k \mid a_{\mathrm{pa}(k)})`.
 
     Args:
         chances: P(a_k = 1 | state of the parents), the tables one after another, (\*batch, S);

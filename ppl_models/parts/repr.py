@@ -1,6 +1,4 @@
-"""What a record shows of itself at a prompt and in a notebook: a few lines, and of what is large
-its kind and size.
-"""
+"""Short ``repr`` of records: a few lines, large values by kind and size."""
 
 from __future__ import annotations
 
@@ -31,8 +29,7 @@ Kind = TypeVar("Kind")
 
 
 def shows_briefly(kind: type[Kind]) -> type[Kind]:
-    """Give a dataclass a ``repr`` of a few lines, and a small table for notebooks, whatever its
-    fields hold.
+    """Give a dataclass a ``repr`` of a few lines, and a small table for notebooks.
 
     The usual ``repr`` writes every number of every field. Here a small record stands on one line, a
     large one has a line a field, with tensors as their shape, containers as their size and names,
@@ -110,9 +107,7 @@ def _few_places(value: float) -> str:
 
 
 class Told:
-    """A record that says its answer at a prompt and in a notebook: a headline, whole sentences, and
-    a table.
-    """
+    """Record that shows its answer: a headline, whole sentences, and a table."""
 
     @property
     def headline(self) -> str:
@@ -121,7 +116,7 @@ class Told:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What to believe of it."""
+        """Conclusions in whole sentences."""
         raise NotImplementedError
 
     @property
@@ -137,8 +132,9 @@ class Told:
 
 
 def few_digits(values: np.ndarray, errors: np.ndarray | None = None) -> list[str]:
-    """Numbers of one kind as texts with as many decimals as mean something; "" for what is no
-    number.
+    """Format numbers of one kind with as many decimals as mean something.
+
+    "" for what is no number.
 
     With errors the middle one has two digits and the smallest has one, or each its own two where
     they lie more than a factor of a thousand apart. Without, the largest number has four digits.

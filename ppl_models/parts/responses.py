@@ -33,7 +33,7 @@ MOST_COUNTS = 2**53
 
 @dataclass(frozen=True)
 class ResponseFamily:
-    """What a family must say of itself.
+    """Response family: the protocol of every distribution of items.
 
     All methods act elementwise on (..., J) tensors unless they say otherwise.
 
@@ -56,9 +56,7 @@ class ResponseFamily:
 
     @property
     def prior_scales(self) -> tuple[float, float]:
-        """Standard deviations of the default prior: of an item's mean predictor, and of the effect
-        of a latent on it.
-        """
+        """Default prior scales: of an item's mean predictor, and of a latent's effect on it."""
         return 5.0, 4.0
 
     def blocks(self, num_items: int) -> list[tuple[ResponseFamily, slice, slice]]:
@@ -67,17 +65,15 @@ class ResponseFamily:
 
     @property
     def own_items(self) -> int | None:
-        """How many items it is made for; None where for any number."""
+        """Number of items of the family; None for any number."""
         return None
 
     def num_predictors(self, num_items: int) -> int:
-        """Length P of the predictor vector of ``num_items`` items: one each, but where the
-        statistic of an item is a vector.
-        """
+        """Length P of the predictor vector: one an item, more for vector statistics."""
         return num_items
 
     def num_items(self, num_predictors: int) -> int:
-        """How many items have a predictor vector of that length."""
+        """Number of items with a predictor vector of that length."""
         return num_predictors
 
     def predictors(self, num_items: int) -> list[slice]:
@@ -93,32 +89,28 @@ class ResponseFamily:
         return values
 
     def num_categories_of(self, num_items: int) -> tuple[int, ...]:
-        """Categories of each item whose law is a table of probabilities, () where the family has
-        none.
-        """
+        """Numbers of categories of tabled items; () where the family has none."""
         return ()
 
     def num_thresholds(self, num_items: int) -> int:
-        """How many numbers say what lies between the categories of ordinal items, in all classes
-        alike.
-        """
+        """Number of thresholds between categories of ordinal items, the same in all classes."""
         return 0
 
     def num_linear(self, num_items: int) -> int:
-        """How many predictors of ``num_items`` items are linear in latents above them: one an item,
-        but for categories without an order.
-        """
+        """Number of predictors linear in latents: one an item, more for unordered categories."""
         return num_items
 
     def linked(self) -> ResponseFamily:
-        """The same with the cumulative link for ordinal items that have none: where predictors are
-        linear in latents, an order needs one.
+        """Family with the cumulative link for ordinal items without one.
+
+        Where predictors are linear in latents, an order needs a link.
         """
         return self
 
     def whole(self, linear: Tensor, thresholds: Tensor | None) -> Tensor:
-        """The predictor vector (..., P) where these predictors are linear in latents, (...,
-        :meth:`num_linear`), and thresholds (..., :meth:`num_thresholds`).
+        """Predictor vector (..., P) of linear predictors and thresholds.
+
+        (..., :meth:`num_linear`) and (..., :meth:`num_thresholds`).
         """
         return linear
 
@@ -128,9 +120,7 @@ class ResponseFamily:
 
     @property
     def is_continuous(self) -> bool:
-        """Whether an item has a density (its log-likelihood depends on the unit of measurement),
-        not a probability.
-        """
+        """Continuous item: a density, which depends on the unit, and not a probability."""
         return False
 
     def num_dispersed(self, num_items: int) -> int:
@@ -142,8 +132,9 @@ class ResponseFamily:
         return x
 
     def inner(self, x: Tensor, mask: Tensor | None, natural: Tensor) -> Tensor:
-        r""":math:`T(x) \cdot \eta`, rows against natural parameters, over the broadcast batch dims
-        of both.
+        r"""Inner products :math:`T(x) \cdot \eta`, rows against natural parameters.
+
+        Over the broadcast batch dims of both.
 
         Args:
             x: (\*rows, J) without missing entries; mask: the same shape, 0 where an entry is to be
@@ -170,8 +161,9 @@ class ResponseFamily:
         return self.mean(eta), self.curvature(eta)
 
     def total_increment(self, step: Tensor, scale: Tensor | None = None) -> TotalIncrement:
-        r"""The sum over children of :math:`s_j \{A(\eta_j + \delta_j) - A(\eta_j)\}`, as a function
-        of the predictors.
+        r"""Sum over children of :math:`s_j \{A(\eta_j + \delta_j) - A(\eta_j)\}`.
+
+        Returned as a function of the predictors.
 
         Args:
             step: :math:`\delta`, (R, C, 1).
@@ -191,7 +183,7 @@ class ResponseFamily:
 
     @property
     def is_canonical(self) -> bool:
-        """Whether the predictor is the natural parameter."""
+        """Canonical link: the predictor is the natural parameter."""
         return True
 
     def natural(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:
@@ -203,8 +195,9 @@ class ResponseFamily:
         return self.log_partition(eta)
 
     def given(self, dispersion: Tensor) -> ResponseFamily:
-        r"""The family whose log-partition is :math:`A_\gamma` at this dispersion (of the
-        predictor's own shape); itself where it is canonical.
+        r"""Family with log-partition :math:`A_\gamma` at this dispersion.
+
+        The dispersion has the predictor's shape; a canonical family is returned as it is.
         """
         return self
 
@@ -215,8 +208,9 @@ class ResponseFamily:
     def expansion(
         self, eta: Tensor, statistic: Tensor, dispersion: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """T less the slope of the log-density by the predictor, and minus its curvature, but for
-        the scale.
+        """Residual and curvature of the log-density by the predictor, but for the scale.
+
+        T less the slope, and minus the second derivative.
         """
         return self.moments(eta)
 
@@ -229,8 +223,9 @@ class ResponseFamily:
         return None
 
     def base_measure(self, x: Tensor, mask: Tensor, dispersion: Tensor | None) -> Tensor:
-        """Sum over observed items of h(x, dispersion), shape of the rows; ``x`` is filled where
-        ``mask`` is 0.
+        """Base measure: the sum over observed items of h(x, dispersion), shape of the rows.
+
+        ``x`` is filled where ``mask`` is 0.
         """
         return x.new_zeros(x.shape[:-1])
 
@@ -244,9 +239,7 @@ class ResponseFamily:
         return 0.0
 
     def linearise(self, mean: Tensor, epsilon: float) -> Tensor:
-        """The predictor whose expected statistic is ``mean``, after clipping into the family's
-        range by ``epsilon``.
-        """
+        """Predictor with expected statistic ``mean``, clipped into the range by ``epsilon``."""
         return mean
 
     @property
@@ -259,7 +252,7 @@ class ResponseFamily:
         return self
 
     def problem(self, x: Tensor) -> str | None:
-        """What is wrong with a column of finite values, or None."""
+        """Fault of a column of finite values, or None."""
         return None
 
 
@@ -281,8 +274,10 @@ class Bernoulli(ResponseFamily):
         return p, p * (1 - p)
 
     def total_increment(self, step: Tensor, scale: Tensor | None = None) -> TotalIncrement:
-        r"""As products: with :math:`\eta^-` the smaller of the two predictors, a factor is :math:`1
-        + \sigma(\eta^-)(e^{|\delta|} - 1)`.
+        r"""Total increment of log-partitions, computed by products.
+
+        With :math:`\eta^-` the smaller of the two predictors, a factor is :math:`1 +
+        \sigma(\eta^-)(e^{|\delta|} - 1)`.
 
         Every factor is at least 1, so nothing cancels, in single precision either; a logarithm is
         taken of each run of factors whose product cannot overflow, not of each factor. The scale of
@@ -334,8 +329,9 @@ class Bernoulli(ResponseFamily):
 
 @dataclass(frozen=True)
 class Poisson(ResponseFamily):
-    r"""x in {0, 1, 2, ...}; :math:`\eta` is the log of the mean; :math:`A = e^\eta`, :math:`h =
-    -\log x!`.
+    r"""Poisson counts x in {0, 1, 2, ...}; :math:`\eta` is the log of the mean.
+
+    :math:`A = e^\eta`, :math:`h = -\log x!`.
     """
 
     def log_partition(self, eta: Tensor) -> Tensor:
@@ -369,8 +365,9 @@ class Poisson(ResponseFamily):
 
 @dataclass(frozen=True)
 class NegativeBinomial(ResponseFamily):
-    r"""x in {0, 1, 2, ...}, counts whose variance exceeds their mean: :math:`\eta` is the log of
-    the mean :math:`\mu`, and the dispersion is the **size** s,
+    r"""Negative binomial counts, whose variance exceeds their mean.
+
+    :math:`\eta` is the log of the mean :math:`\mu`, and the dispersion is the **size** s,
 
     .. math::
 
@@ -427,8 +424,9 @@ class NegativeBinomial(ResponseFamily):
 
 @dataclass(frozen=True, eq=False)
 class _AtSize(ResponseFamily):
-    r"""Negative binomial items of known size: :math:`A_\gamma(\eta) = \log(1 + e^{\eta - \log
-    s})`.
+    r"""Negative binomial items of known size.
+
+    :math:`A_\gamma(\eta) = \log(1 + e^{\eta - \log s})`.
     """
 
     log_size: Tensor
@@ -452,8 +450,9 @@ class _AtSize(ResponseFamily):
 
 @dataclass(frozen=True)
 class Normal(ResponseFamily):
-    r"""x real; :math:`\eta` is the mean, :math:`\gamma` the **variance**; :math:`A = \eta^2 / 2`,
-    scale :math:`1/\gamma`.
+    r"""Normal values: :math:`\eta` is the mean, :math:`\gamma` the **variance**.
+
+    :math:`A = \eta^2 / 2`, scale :math:`1/\gamma`.
     """
 
     @property
@@ -503,8 +502,9 @@ class Normal(ResponseFamily):
 
 @dataclass(frozen=True)
 class LogNormal(Normal):
-    r"""x > 0; :math:`\log x \sim N(\eta, \gamma)`; the density carries the Jacobian :math:`-\log
-    x`.
+    r"""Log-normal values x > 0: :math:`\log x \sim N(\eta, \gamma)`.
+
+    The density carries the Jacobian :math:`-\log x`.
     """
 
     def statistic(self, x: Tensor) -> Tensor:
@@ -552,9 +552,7 @@ def _no_counts(name: str, x: Tensor) -> str | None:
 def _weighted(
     weight: Tensor, scale: Tensor | None, change: Callable[[Tensor], Tensor]
 ) -> TotalIncrement:
-    """Where an increment is a function of the predictor times one of the step: a product of a row
-    and a matrix.
-    """
+    """Increment as a predictor's function times a step's: a row times a matrix."""
     row = (weight if scale is None else weight * scale).mT  # (R, 1, C)
 
     def total(eta: Tensor, mask: Tensor | None) -> Tensor:
@@ -573,8 +571,9 @@ def dispersed_items(family: ResponseFamily, items: Sequence[str]) -> list[str]:
 
 
 def sizes(family: ResponseFamily, num_items: int) -> Tensor:
-    """Which entries of the dispersion vector are sizes of negative binomial items, bool (D,); the
-    others are variances.
+    """Sizes of negative binomial items in the dispersion vector, bool (D,).
+
+    The other entries are variances.
     """
     kinds = [
         isinstance(part, NegativeBinomial)
@@ -585,7 +584,7 @@ def sizes(family: ResponseFamily, num_items: int) -> Tensor:
 
 
 def num_densities(family: ResponseFamily, num_items: int) -> int:
-    """How many of the items have a density, as against a probability."""
+    """Number of items with a density, as against a probability."""
     return sum(
         columns.stop - columns.start
         for part, columns, _ in family.blocks(num_items)
@@ -596,8 +595,9 @@ def num_densities(family: ResponseFamily, num_items: int) -> int:
 def filled(
     family: ResponseFamily, x: Tensor, with_mask: bool = False
 ) -> tuple[Tensor, Tensor | None]:
-    """``x`` with a valid value at missing entries, and the 0/1 mask of observed ones (None if all
-    are, but ``with_mask``).
+    """Fill missing entries with a valid value; also the 0/1 mask of observed ones.
+
+    The mask is None if all are observed, but ``with_mask``.
     """
     missing = torch.isnan(x)
     if not missing.any():

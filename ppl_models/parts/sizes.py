@@ -1,5 +1,4 @@
-r"""Sizes of negative binomial items: the maximiser of their expected log-density, given the
-predictors.
+r"""Negative binomial sizes that maximise the expected log-density given the predictors.
 
 With expected rows :math:`n_c` and sums :math:`S_c` of the counts in configuration c, means
 :math:`\mu_c` and the counts x themselves,
@@ -74,8 +73,9 @@ def maximise_sizes(
 
 
 def tally(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Distinct values of each item and how often each is there, (J, V) or (R, J, V), of (J, N) or
-    (R, J, N), -1 where missing.
+    """Distinct values of each item and their counts, (J, V) or (R, J, V).
+
+    values: (J, N) or (R, J, N), -1 where missing.
     """
     flat = values.reshape(-1, values.shape[-1])
     tables = [row[row != MISSING].unique(return_counts=True) for row in flat]
@@ -89,7 +89,7 @@ def tally(values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def weighted_tally(values: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
-    """Distinct values of one item, (V,), and expected rows of each component with each, (R, K, V).
+    """Distinct values of one item (V,), and expected rows with each, (R, K, V).
 
     Args:
         values: (N,), -1 where missing; shares: (R, K, N).
@@ -102,7 +102,7 @@ def weighted_tally(values: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def size_slopes(x: Tensor, mask: Tensor | None, eta: Tensor, size: Tensor) -> Tensor:
-    """Slope of the log-density by log s, and the sum of the squared slopes of the rows, (2, R, J).
+    """Slope of the log-density by log s, and the rows' sum of squared slopes, (2, R, J).
 
     Args:
         x: (J, n), 0 where missing; mask: (J, n) 0/1 or None; eta: (R, J, n); size: (R, J).
@@ -115,8 +115,9 @@ def size_slopes(x: Tensor, mask: Tensor | None, eta: Tensor, size: Tensor) -> Te
 
 
 def averaged_sizes(linear: Tensor, squares: Tensor, size: Tensor) -> Tensor:
-    """Sizes (R, J) where averages of ``slope + squares * log s`` and of ``squares`` say that the
-    slope is zero.
+    """Sizes (R, J) with zero slope, from averaged linear and squared slopes.
+
+    The averages are of ``slope + squares * log s`` and of ``squares``.
     """
     t = size.log()
     target = linear / (squares + 1 / LOG_SIZE_SCALE**2)

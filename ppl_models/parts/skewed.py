@@ -11,8 +11,9 @@ from torch.distributions import Distribution, constraints
 
 
 class SkewedRows(TorchDistribution):
-    r"""Rows :math:`x = \mu + \delta |u| + e`, u standard normal and :math:`e \sim N(0,
-    \Lambda^{-1})` (Azzalini and Dalla Valle 1996).
+    r"""Skew-normal rows :math:`x = \mu + \delta |u| + e`.
+
+    u is standard normal and :math:`e \sim N(0, \Lambda^{-1})` (Azzalini and Dalla Valle 1996).
 
     With :math:`M^2 = 1 / (1 + \delta^\top \Lambda \delta)` and :math:`m = M^2\, \delta^\top \Lambda
     (x - \mu)`,

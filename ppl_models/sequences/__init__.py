@@ -1,3 +1,1 @@
-"""Sequences of states and actions: checks, packing, and their laws with the hidden part summed
-out.
-"""
+"""Sequences of states and actions: checks, packing, and marginal distributions."""

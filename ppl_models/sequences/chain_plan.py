@@ -1,5 +1,6 @@
-"""What of state-action sequences never changes while a model of hidden options is fitted to them:
-their distinct steps, and the order in which these follow each other.
+"""Distinct steps of state-action sequences, and the order in which they follow.
+
+They never change while a model of hidden options is fitted.
 
 Given the states, the hidden options are a Markov chain whose transition and emission are chosen by
 the state, so the likelihood is a product of small matrices, one a step: see
@@ -18,13 +19,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ppl_models.sequences.codes import TABLE_SIZE, Codes, slices, small_integers
+from ppl_models.data.sequences import slices
+from ppl_models.sequences.codes import TABLE_SIZE, Codes, small_integers
 from ppl_models.sequences.word_tree import WordTree
 
 
 @dataclass(frozen=True, eq=False)
 class ChainPlan:
-    """The distinct steps of packed sequences, and how they follow each other; see :meth:`build`.
+    """Distinct steps of packed sequences, and their order; see :meth:`build`.
 
     Args:
         tree: the order of the products.
@@ -109,8 +111,9 @@ class ChainPlan:
         )
 
     def emission_table(self, low: Tensor, environment: Tensor) -> Tensor:
-        """(R, E + G + 1, O): P(action or, where missing, next state | state, option); ones where
-        nothing was seen.
+        """Emission table (R, E + G + 1, O): P(action or next state | state, option).
+
+        The next state where the action is missing; ones where nothing was seen.
         """
         seen = low[:, self.emission_state, :, self.emission_action].movedim(
             0, 1
@@ -120,8 +123,9 @@ class ChainPlan:
         return torch.cat([seen, unseen, torch.ones_like(low[:, :1, :, 0])], 1)
 
     def leaves(self, initial: Tensor, low: Tensor, high: Tensor, environment: Tensor) -> Tensor:
-        """The matrices of the distinct steps, (R, L, O, O); one that begins a sequence holds one
-        row and else zeros.
+        """Matrices of the distinct steps, (R, L, O, O).
+
+        One that begins a sequence holds one row and else zeros.
         """
         emission = self.emission_table(low, environment)[:, self.emissions]  # (R, L, O)
         num, size = self.num_first, initial.shape[-1]
@@ -133,8 +137,10 @@ class ChainPlan:
     def log_actions(
         self, initial: Tensor, low: Tensor, high: Tensor, environment: Tensor
     ) -> Tensor:
-        r"""(R, B), :math:`\log \sum_{options} P(s_1, o_1) \prod_t P(a_t \mid s_t, o_t) P(o_{t+1}
-        \mid s_{t+1}, o_t)`.
+        r"""Log-probability of the actions, (R, B), options summed out.
+
+        :math:`\log \sum_{options} P(s_1, o_1) \prod_t P(a_t \mid s_t, o_t) P(o_{t+1} \mid s_{t+1},
+        o_t)`.
         """
         leaves = self.leaves(initial, low, high, environment)
         return log_products(self.tree, leaves, leaves.log)
@@ -142,9 +148,7 @@ class ChainPlan:
     def log_actions_and_slopes(
         self, initial: Tensor, low: Tensor, high: Tensor, environment: Tensor
     ) -> tuple[Tensor, list[Tensor]]:
-        """:meth:`log_actions`, added up over the sequences, (R,), and its slopes by those of the
-        four that want them.
-        """
+        """Sum of :meth:`log_actions` over sequences, (R,), and its requested gradients."""
         wanted = [value for value in (initial, low, high, environment) if value.requires_grad]
         with torch.enable_grad():
             leaves = self.leaves(initial, low, high, environment)
@@ -156,9 +160,7 @@ class ChainPlan:
         return value, list(torch.autograd.grad(leaves, wanted, slopes))
 
     def log_moves(self, environment: Tensor) -> Tensor:
-        """(R, B), the log-probability of the next states given states and actions, over steps with
-        known actions.
-        """
+        """Log-probability (R, B) of next states given states and known actions."""
         action, state, following = self.moves.unbind(-1)
         each = environment[:, action, state, following].log()[:, self.of_row] * self.counts
         return each.new_zeros(len(each), len(self.lengths)).index_add(1, self.row, each)
@@ -197,7 +199,7 @@ class _Coded:
 
     @property
     def bound(self) -> int:
-        """Of the keys."""
+        """Bound of the keys."""
         return 2 * self.num_states * self.num_codes
 
     def parts(self) -> list[slice]:
@@ -209,9 +211,7 @@ class _Coded:
         return lengths
 
     def _steps(self, part: slice) -> tuple[np.ndarray, ...]:
-        """Sequence, state, action, next state (-1 at the end) and whether it is the first, of the
-        steps in a slice.
-        """
+        """Sequence, state, action, next state (-1 at the end) and first-step mask of a slice."""
         flat, width = self.table.reshape(-1, 2), self.table.shape[1]
         at = np.arange(part.start, part.stop)
         state, action = flat[part].T
@@ -233,8 +233,9 @@ class _Coded:
         return np.where(first, state, self.num_states + state) * self.num_codes + code
 
     def moves(self, part: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Sequences, moves (action, state, next state) as one number, and how often, over the steps
-        with known actions.
+        """Sequences, moves (action, state, next state) as one number, and their counts.
+
+        Over the steps with known actions.
         """
         row, state, action, following, _ = self._steps(part)
         known = (action >= 0) & (following >= 0)
@@ -253,8 +254,9 @@ class _Coded:
 
 
 def log_products(tree: WordTree, leaves: Tensor, log_leaves: Callable[[], Tensor]) -> Tensor:
-    """(R, B), the log of the sum of all entries of every sequence's product; the logs are asked for
-    where it underflows.
+    """Log of the sum of all entries of every sequence's product, (R, B).
+
+    The logarithms of the leaves are asked for where it underflows.
     """
     out = tree.log_sum(leaves)
     lost = out.isneginf()
@@ -271,9 +273,7 @@ def log_products(tree: WordTree, leaves: Tensor, log_leaves: Callable[[], Tensor
 def log_recursion(
     log_leaves: Tensor, words: np.ndarray, lengths: np.ndarray, rows: np.ndarray
 ) -> Tensor:
-    """The same step by step with logarithms, for some sequences: slow, and safe from underflow. (R,
-    rows).
-    """
+    """Log-space recursion for some sequences, (R, rows): slow, safe from underflow."""
     starts, out = np.cumsum(lengths) - lengths, []
     for b in rows:
         own = words[starts[b] : starts[b] + lengths[b]].tolist()
@@ -298,9 +298,7 @@ Plan = TypeVar("Plan")
 
 
 def remember(data: Tensor, sort: Hashable, build: Callable[[Tensor], Plan]) -> Plan:
-    """What ``build`` makes of a tensor, kept as long as the tensor lives unchanged and no other
-    sort is asked for.
-    """
+    """Cache what ``build`` makes of a tensor, as long as the tensor lives unchanged."""
     key = id(data)
     held = _PLANS.get(key)
     if held is not None and held[0]() is data and held[1:3] == (data._version, sort):

@@ -1,20 +1,14 @@
-"""Distinct values among many integers, found a slice at a time and kept in the smallest type."""
+"""Distinct values among many integers, a slice at a time, in the smallest type."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 TABLE_SIZE = 2**22  # codes below this are looked up in a table instead of a sorted list
-SLICE = 2**19  # entries of the data looked at at a time
-
-
-def slices(size: int) -> Iterator[slice]:
-    """Consecutive ranges that cover ``size`` entries."""
-    return (slice(begin, min(begin + SLICE, size)) for begin in range(0, size, SLICE))
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,5 +1,4 @@
-r"""Sequences whose law depends on a hidden Markov chain: the law with the states summed out, for
-any emission.
+r"""Hidden Markov chains: sequence distributions with states summed out, any emission.
 
 .. math::
 
@@ -54,8 +53,9 @@ MOST_SUMS = 2**16
 
 
 def stationary_law(transitions: Tensor) -> Tensor:
-    r"""(\*batch, K), :math:`\delta` with :math:`\delta A = \delta`, of chains (\*batch, K, K) that
-    can go from every state to every other; differentiable.
+    r"""Stationary distribution (\*batch, K), :math:`\delta A = \delta`; differentiable.
+
+    Of irreducible chains (\*batch, K, K).
     """
     size = transitions.shape[-1]
     eye = torch.eye(size, dtype=transitions.dtype, device=transitions.device)
@@ -66,8 +66,9 @@ def stationary_law(transitions: Tensor) -> Tensor:
 
 
 def limit_law(transitions: Tensor) -> Tensor:
-    r"""(\*batch, K), the share of time in each state in the long run, from a first state that is
-    drawn evenly; of any chain.
+    r"""Long-run share of time in each state (\*batch, K), of any chain.
+
+    The first state is drawn evenly.
     """
     size = transitions.shape[-1]
     eye = torch.eye(size, dtype=transitions.dtype, device=transitions.device)
@@ -161,8 +162,7 @@ def _biject_to_rows(constraint: AllowedRows) -> transforms.Transform:
 
 
 class AllowedMoves(TorchDistribution):
-    r"""Independent Dirichlet laws of the rows of a transition matrix, each over its allowed
-    entries.
+    r"""Dirichlet prior of the rows of a transition matrix, over allowed entries.
 
     Args:
         concentration: (\*batch, K, K), positive where allowed.
@@ -214,9 +214,7 @@ def piece_length(num_sequences: int, num_steps: int) -> int:
 
 
 def may_lose_weight(transitions: Tensor) -> bool:
-    """Whether some move is so unlikely that scaled products might lose a state to rounding for
-    good.
-    """
+    """Risk that scaled products lose a state to rounding: some move is too unlikely."""
     return bool((transitions.detach() < LEAST.get(transitions.dtype, 1e-7)).any())
 
 
@@ -270,8 +268,9 @@ def _pieces(values: Tensor, length: int) -> Tensor:
 
 
 def first_offset(initial: Tensor, log_densities: Tensor) -> Tensor:
-    """What the densities of a first step are divided by, as a logarithm, (R, B, 1): the largest
-    with its chance, which may be tiny elsewhere.
+    """Offset of the log-densities of a first step, (R, B, 1).
+
+    The largest with its chance, which may be tiny elsewhere.
 
     Args:
         initial: (R, K); log_densities: (R, B, K).
@@ -306,7 +305,7 @@ def _scaled_tree(initial: Tensor, transitions: Tensor, log_densities: Tensor) ->
 
 
 def _scaled_products(initial: Tensor, transitions: Tensor, cut: Tensor) -> Tensor:
-    """Of densities (L, R, B, P, K)."""
+    """Scaled products of densities (L, R, B, P, K)."""
     num = cut.shape[3]
     peak = _finite(cut.amax(-1, keepdim=True).detach())
     first = first_offset(initial, cut[0, :, :, 0])
@@ -352,7 +351,7 @@ def _scaled_products(initial: Tensor, transitions: Tensor, cut: Tensor) -> Tenso
 
 
 def _added_logs(initial: Tensor, transitions: Tensor, cut: Tensor, inside: Tensor | None) -> Tensor:
-    """Of densities (L, R, B, P, K), and which steps there are, (L, 1, B, P, 1)."""
+    """Log-space products of densities (L, R, B, P, K); step mask (L, 1, B, P, 1)."""
     moves, start = _logs(transitions), _logs(initial)
     cut = cut.clamp(min=NEVER)
 
@@ -415,9 +414,7 @@ def emission_densities(emission: TorchDistribution, value: Tensor) -> Tensor:
 
 
 class _Steps(constraints.Constraint):
-    """Rows of finite numbers; NaN stands for a missing one, infinity for what lies after the
-    end.
-    """
+    """Support of sequences: NaN is missing, infinity lies after the end."""
 
     is_discrete = False
     event_dim = 2
@@ -427,8 +424,7 @@ class _Steps(constraints.Constraint):
 
 
 class HiddenChain(TorchDistribution):
-    r"""Law of a sequence of T rows whose law depends on the state of a hidden Markov chain, the
-    states summed out.
+    r"""Distribution of T rows that depend on a hidden Markov chain, states summed out.
 
     Entries of a value may be missing (NaN): they leave the likelihood, as a row does that is
     missing altogether, or that lies after the end of its sequence (infinity).

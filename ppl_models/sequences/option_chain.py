@@ -1,5 +1,4 @@
-r"""State-action sequences steered by a hidden option: their law with the options summed out, and
-its parts.
+r"""State-action sequences with hidden options: distribution with options summed out.
 
 Given the states, the hidden options are a Markov chain whose transition and emission are chosen by
 the state, so the likelihood is a product of small matrices, one a step: see
@@ -52,7 +51,7 @@ def _biject_to_matrix(constraint: MatrixSimplex) -> transforms.Transform:
 
 
 class DirichletMatrix(TorchDistribution):
-    """A Dirichlet distribution over all entries of a matrix.
+    r"""A Dirichlet distribution over all entries of a matrix.
 
     Args:
         concentration: (\\*batch, rows, columns), positive.
@@ -98,7 +97,7 @@ class OptionChain(TorchDistribution):
         H_{s_{t+1} o_t o_{t+1}}
 
     Missing actions are summed out too. A value is packed, (T, 2): see
-    :mod:`ppl_models.sequences.trajectories`.
+    :mod:`ppl_models.data.sequences`.
 
     Args:
         initial: (\*batch, S, O); low: (\*batch, S, O, A); high: (\*batch, S, O, O); environment:
@@ -191,8 +190,9 @@ class OptionChain(TorchDistribution):
 
 
 def draw_paths(flat: list[Tensor], num_rows: int, num_steps: int) -> tuple[Tensor, Tensor, Tensor]:
-    """States, options and actions of ``num_rows`` sequences, each (num_rows, num_steps); parameters
-    (num_rows or 1, ...).
+    """Draw states, options and actions of sequences, each (num_rows, num_steps).
+
+    Parameters (num_rows or 1, ...).
     """
     initial, low, high, environment = flat
     row = (

@@ -1,5 +1,4 @@
-r"""Actions steered by a hidden option along given continuous states: their law with the options
-summed out.
+r"""Actions along continuous states with hidden options: distribution of the actions.
 
 As in :mod:`ppl_models.sequences.option_chain` the likelihood is a product of small matrices, one a
 step, but every step has a matrix of its own: its state chose the transition and the emission
@@ -28,16 +27,18 @@ PERSISTENCE = 0.9  # of the stand-in states of a draw without data
 
 
 def switch_order(num_options: int) -> Tensor:
-    """(O, O), for every option itself first and then the others in rising order: the classes of its
-    high-level policy.
+    """Classes of the high-level policy of every option: itself first, (O, O).
+
+    The others follow in rising order.
     """
     options = range(num_options)
     return torch.tensor([[o, *(other for other in options if other != o)] for o in options])
 
 
 def _logits(weights: Tensor, intercepts: Tensor, features: Tensor) -> Tensor:
-    """(R, O, C - 1, F), (R, O, C - 1), (R or 1, N, F) -> log-probabilities (R, N, O, C), class 0
-    with log-odds 0.
+    """Log-probabilities (R, N, O, C), class 0 with log-odds 0.
+
+    weights (R, O, C - 1, F), intercepts (R, O, C - 1), features (R or 1, N, F).
     """
     restarts, options, classes, width = weights.shape
     flat = features @ weights.reshape(restarts, options * classes, width).mT  # (R, N, O (C - 1))
@@ -111,8 +112,9 @@ class PolicyPlan:
         )
 
     def log_leaves(self, params: Mapping[str, Tensor], policy: Policy) -> Tensor:
-        """Log of the matrices of all steps, (R, N, O, O); one that begins a sequence holds one row
-        and else zeros.
+        """Log of the matrices of all steps, (R, N, O, O).
+
+        One that begins a sequence holds one row and else zeros.
         """
         low, high = log_policies(params, self.states, policy)
         index = self.actions[:, None, None].expand(*low.shape[1:3], 1)
@@ -125,8 +127,10 @@ class PolicyPlan:
         return torch.where(self.first[:, None, None], begin, high) + emission[:, :, None, :]
 
     def log_actions(self, params: Mapping[str, Tensor], policy: Policy) -> Tensor:
-        r"""(R, B), :math:`\log \sum_{options} P(o_1) \prod_t P(a_t \mid s_t, o_t) P(o_{t+1} \mid
-        s_{t+1}, o_t)`.
+        r"""Log-probability of the actions, (R, B), options summed out.
+
+        :math:`\log \sum_{options} P(o_1) \prod_t P(a_t \mid s_t, o_t) P(o_{t+1} \mid s_{t+1},
+        o_t)`.
         """
         return self.log_sum(self.log_leaves(params, policy))
 

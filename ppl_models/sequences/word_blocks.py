@@ -1,5 +1,6 @@
-"""Products of sequences of matrices in pieces of like length, a block of them at a time; see
-:mod:`ppl_models.sequences.word_tree`.
+"""Matrix products of sequences in pieces of like length, a block at a time.
+
+See :mod:`ppl_models.sequences.word_tree`.
 """
 
 from __future__ import annotations
@@ -38,9 +39,7 @@ class WordBlocks:
     def build(
         cls, words: np.ndarray, lengths: np.ndarray, device: Any
     ) -> tuple[WordBlocks, np.ndarray, np.ndarray]:
-        """Blocks; the pieces of all sequences in order, as places among the blocks' products; and
-        pieces a sequence.
-        """
+        """Build blocks; also the positions of all pieces, and the pieces a sequence."""
         num = -(-lengths // PIECE)
         owner = np.repeat(np.arange(len(lengths)), num)
         begin = (np.arange(len(owner)) - np.repeat(np.cumsum(num) - num, num)) * PIECE
@@ -52,15 +51,16 @@ class WordBlocks:
         return cls(torch.from_numpy(words).to(device), starts[order], sizes[order], {}), place, num
 
     def ranges(self, size: int) -> tuple[tuple[int, int, int], ...]:
-        """(first piece, end, width) of every block of matrices of a size; shorter pieces are filled
-        up with the identity.
+        """Ranges (first piece, end, width) of every block of matrices of a size.
+
+        Shorter pieces are filled up with the identity.
         """
         if size not in self.known:
             self.known[size] = tuple(_ranges(self.sizes.tolist(), BLOCK // size**2))
         return self.known[size]
 
     def is_kept(self, size: int) -> bool:
-        """Whether all blocks together are small enough to be kept."""
+        """Memory test: all blocks together are small enough to be kept."""
         return len(self.sizes) == 1 or int(self.sizes.sum()) * size**2 <= KEPT
 
     def num_held(self, size: int) -> int:
@@ -86,8 +86,9 @@ class WordBlocks:
         return torch.where(inside, found, identity).reshape(-1)
 
     def blocks(self, table: Tensor) -> Iterator[tuple[Tensor, int, int]]:
-        """For every block its words as rows of the matrices of all restarts (R * pieces * width,),
-        its first piece and its end.
+        """Blocks: words as rows of the matrices of all restarts, first piece and end.
+
+        Words have shape (R * pieces * width,).
         """
         restarts, count, size = table.shape[:3]
         for begin, end, width in self.ranges(size):
@@ -120,8 +121,9 @@ class WordBlocks:
 
 
 def _ranges(sizes: list[int], most: int) -> Iterator[tuple[int, int, int]]:
-    """Neighbours in a falling list of sizes, up to ``most`` words where they are several, that
-    waste little when filled up.
+    """Ranges of neighbours in a falling list of sizes that waste little when filled up.
+
+    Up to ``most`` words where they are several.
     """
     begin, used, width = 0, 0, 0
     for i, size in enumerate(sizes):
@@ -147,17 +149,16 @@ def rows_of(words: Tensor, restarts: int, count: int) -> Tensor:
 
 
 def gathered(table: Tensor, rows: Tensor) -> Tensor:
-    """(rows, K, K); taken from a matrix, as its derivative adds up rows of a matrix some ten times
-    faster.
+    """Gather matrices (rows, K, K) from a matrix of rows.
+
+    The derivative adds up rows of a matrix some ten times faster.
     """
     size = table.shape[-1]
     return table.reshape(-1, size * size).index_select(0, rows).reshape(-1, size, size)
 
 
 def _multiply(matrices: Tensor, restarts: int, pieces: int) -> tuple[Tensor, Tensor]:
-    """Products of pieces that lie one after another, all of one length, (R, pieces, K, K), divided
-    by (R, pieces) in logs.
-    """
+    """Products of consecutive pieces of one length (R, pieces, K, K), and log scales."""
     size = matrices.shape[-1]
     rows = restarts * pieces
     log_scale = matrices.new_zeros(rows)
@@ -181,9 +182,7 @@ def scaled(product: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _Again(torch.autograd.Function):
-    """Products of all blocks, of which nothing is kept: the derivative multiplies each block
-    again.
-    """
+    """Products of all blocks, recomputed in the backward pass: nothing is kept."""
 
     @staticmethod
     def forward(

@@ -1,5 +1,6 @@
-r"""The log of the sum of a long product of small matrices and its slopes by messages, in pieces
-that are worked on side by side.
+r"""Log-sum of a long product of small matrices and its gradient, by message passing.
+
+The product is worked on in pieces, side by side.
 
 With the row vector :math:`\alpha_t = \alpha_{t-1} M_t / c_t`, from ones on, and the column
 :math:`\beta_{t-1} = M_t u_t`, :math:`u_t = \beta_t / c_t`, from ones at the end, scaled so that
@@ -33,8 +34,9 @@ RESCALE = 4  # words between two scalings of a product
 
 
 def tied(matrices: Tensor) -> tuple[Tensor, Tensor]:
-    """Filtered chances at the end of the piece before each, and backward weights at its end, (R, K,
-    Q) both, of matrices (R, Q, K, K).
+    """Filtered chances before each piece, and backward weights at its end.
+
+    (R, K, Q) both, of matrices (R, Q, K, K).
 
     Before the first piece of a sequence, and after its last one, they do not count: any will do. A
     tree of products up and down (S. Hassan, S. Särkkä and Á. F. García-Fernández 2021,
@@ -80,8 +82,9 @@ class WordPieces:
     def build(
         cls, words: np.ndarray, lengths: np.ndarray, identity: int, size: int, device: Any = None
     ) -> WordPieces:
-        """Of sequences one after another, (n,), of lengths (B,), and matrices of ``size``
-        values.
+        """Build pieces of consecutive sequences (n,) of lengths (B,).
+
+        The matrices have ``size`` values.
         """
         length = _piece_length(lengths, size)
         num = -(-lengths // length)
@@ -92,8 +95,9 @@ class WordPieces:
         return cls(torch.from_numpy(laid).to(device), torch.from_numpy(begin == 0).to(device))
 
     def log_sums(self, table: Tensor) -> tuple[Tensor, Tensor]:
-        """The logs of the sums of all entries of every sequence's product, added up, and its
-        slopes; not finite where a product is zero.
+        """Sum over sequences of the logs of their products' sums, and its gradient.
+
+        Not finite where a product is zero.
 
         Args:
             table: (R, W + 1, K, K), the matrices of the words, not negative, the identity last.
@@ -126,7 +130,7 @@ class WordPieces:
         return values, slopes.mT.reshape(table.shape)
 
     def _ends(self, columns: Tensor, size: int) -> tuple[Tensor, Tensor]:
-        """What lies before every piece and after it, (R, K, Q)."""
+        """Messages before every piece and after it, (R, K, Q)."""
         restarts, num = len(columns), self.words.shape[1]
         ones = columns.new_ones(restarts, size, num)
         if bool(self.is_first.all()):
@@ -149,9 +153,7 @@ class WordPieces:
         return found.reshape(len(columns), size, size, *places.shape).permute(3, 1, 2, 0, 4)
 
     def _blocks(self, restarts: int, size: int) -> Iterator[tuple[slice, slice]]:
-        """Restarts and pieces that are worked on together: as many as stay in the processor's
-        cache.
-        """
+        """Restarts and pieces in one block: as many as stay in the processor's cache."""
         length, num = self.words.shape
         each = min(num, max(1, HELD // (length * size**2)))
         together = max(1, IN_CACHE // (each * size**2))
@@ -171,7 +173,7 @@ def _piece_length(lengths: np.ndarray, size: int) -> int:
 
 
 def _product(matrices: Tensor) -> Tensor:
-    """Of all steps (L, K, K, r, q) up to a factor, (K, K, r, q)."""
+    """Product of all steps (L, K, K, r, q) up to a factor, (K, K, r, q)."""
     product, least = matrices[0].clone(), torch.finfo(matrices.dtype).tiny
     logs = torch.zeros_like(product[:, 0])  # what each first value's row was divided by
     for t in range(1, len(matrices)):
@@ -188,8 +190,10 @@ def _product(matrices: Tensor) -> Tensor:
 
 
 def _messages(matrices: Tensor, start: Tensor, end: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Through steps (L, K, K, r, q) from (K, r, q) to (K, r, q): the log of what they multiply by,
-    added up (r,), and the two factors of the slopes, (L, K, r, q).
+    """Messages through steps (L, K, K, r, q) from (K, r, q) to (K, r, q).
+
+    The log of what they multiply by, added up (r,), and the two factors of the slopes, (L, K, r,
+    q).
     """
     length, size, _, *many = matrices.shape
     before, scale = matrices.new_empty(length + 1, size, *many), matrices.new_empty(length, *many)

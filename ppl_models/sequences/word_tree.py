@@ -1,5 +1,6 @@
-r"""Products of many small matrices in logarithmic depth, equal sub-products computed once, in
-memory that does not grow.
+r"""Products of many small matrices in logarithmic depth and bounded memory.
+
+Equal sub-products are computed once.
 
 The log-likelihood of a chain with a hidden state of K values is the log of a product of K x K
 matrices, one a time step. The product is associative, so it may be taken in pairs, pairs of pairs,
@@ -35,7 +36,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ppl_models.sequences.codes import Codes, slices, small_integers
+from ppl_models.data.sequences import slices
+from ppl_models.sequences.codes import Codes, small_integers
 from ppl_models.sequences.word_blocks import PIECE, WordBlocks, gathered, rows_of, scaled
 from ppl_models.sequences.word_pieces import WordPieces
 
@@ -47,9 +49,7 @@ MAX_WORDS = 2**16  # distinct words of a shared level
 
 @dataclass(frozen=True)
 class _Piece:
-    """Some words of a sequence, ``words[begin:end]``, how many they are in another spelling;
-    whether its first and its last.
-    """
+    """Piece of a sequence, ``words[begin:end]``, with its lengths and ends."""
 
     row: int
     begin: int
@@ -157,9 +157,7 @@ class WordTree:
         return words[step < np.repeat(self.num_steps, filled)]
 
     def pieces(self, depth: int) -> Iterator[_Piece]:
-        """All sequences piece by piece, as words of a depth are to be read from them; see
-        :meth:`spelt`.
-        """
+        """All sequences piece by piece, in words of a depth; see :meth:`spelt`."""
         kept, wanted = (-(-self.num_steps // 2**d) for d in (len(self.levels), depth))
         first, each = np.cumsum(kept) - kept, 2 ** (len(self.levels) - depth)
         for row, (length, total) in enumerate(zip(kept.tolist(), wanted.tolist(), strict=True)):
@@ -199,8 +197,7 @@ class WordTree:
         return table[:, self.top], log_scale[:, self.top]
 
     def log_sum(self, matrices: Tensor) -> Tensor:
-        """The log of the sum of all entries of the product of every sequence, (R, B); -inf where it
-        is zero.
+        """Log-sum of all entries of the product of every sequence, (R, B); -inf if zero.
 
         Args:
             matrices: (R, num_words, K, K), not negative.
@@ -219,8 +216,10 @@ class WordTree:
         return _Walk.apply(table, log_scale, self, depth)
 
     def slopes(self, matrices: Tensor) -> tuple[Tensor, Tensor]:
-        """:meth:`log_sum`, added up over the sequences, and its slopes: of few values by messages,
-        two to three times as quick as differentiation where there are many words.
+        """Sum of :meth:`log_sum` over sequences, and its gradient.
+
+        Of few values by messages, two to three times as quick as differentiation where there are
+        many words.
 
         Args:
             matrices: (R, num_words, K, K), not negative.
@@ -255,7 +254,7 @@ class WordTree:
 
     @cached_property
     def _counts(self) -> Tensor:
-        """How often the sequences have each of their words, the identity last."""
+        """Counts of each word in the sequences, the identity last."""
         num = (self.levels[-1].shape[1] if self.levels else self.num_words) + 1
         return torch.from_numpy(
             sum(
@@ -265,8 +264,9 @@ class WordTree:
         ).to(self.top.device)
 
     def _grow(self, matrices: Tensor, depth: int) -> tuple[Tensor, Tensor]:
-        """The matrices of one level (R, W + 1, K, K), each divided by its sum, the identity last;
-        and the logs of the sums.
+        """Matrices of one level (R, W + 1, K, K), normalised, and the logs of their sums.
+
+        The identity is last.
         """
         table, log_scale = _with_identity(*scaled(matrices))
         for level in self.levels[:depth]:
@@ -357,9 +357,7 @@ class _Walk(torch.autograd.Function):
 def _walked(
     matrices: np.ndarray, words: np.ndarray, vector: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The vector before each word, divided by the sum after the one before; the sums (n,); and the
-    vector after all.
-    """
+    """Vector before each word, normalised; the sums (n,); and the final vector."""
     vectors = np.empty((len(words), len(vector)), dtype=vector.dtype)
     totals = np.empty(len(words), dtype=vector.dtype)
     for t, word in enumerate(words.tolist()):

@@ -13,8 +13,7 @@ from torch import Tensor
 from inference import EM
 from inference.base.steps import Steps, add_statistics, summed_statistics
 from inference.fitting.problem import problem_of
-from inference.structures.layers.em_steps import LayeredSteps
-from inference.structures.layers.many_data_sets import SetSteps
+from inference.structures.layers.em_steps import LayeredSteps, SetSteps
 from inference.structures.noisy_or.em_steps import CauseRows, CauseSteps
 from inference.structures.noisy_or.truncated_em import TruncatedSteps
 from ppl_models import (

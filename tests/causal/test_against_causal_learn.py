@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from papers.profile_counts import drawn_counts, rows_of_counts
 from support.small_graphs import STRUCTURES, random_dag, random_table, structure
 
 from inference.causal import GES, BDeu, pc
-from inference.causal.samples import drawn_counts, rows_of_counts
 from inference.causal.scores import SetScores
 
 

@@ -20,10 +20,9 @@ from inference.causal import (
     discover,
     edge_probabilities,
 )
-from inference.causal.bits import matrix_of_columns
-from inference.causal.classes import _Orders, all_classes, all_dags, likely_classes
-from inference.causal.draws import dirichlet_tables
-from inference.causal.edges import _class_shares
+from inference.causal.edges import _class_shares, _Orders, all_classes, all_dags, likely_classes
+from inference.causal.pdags import matrix_of_columns
+from inference.causal.rows import dirichlet_tables
 from inference.causal.scores import all_set_scores, score_of
 from inference.causal.tables import dag_table
 

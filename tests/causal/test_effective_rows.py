@@ -6,8 +6,14 @@ import numpy as np
 import pytest
 from support.small_graphs import REFERENCES, structure
 
-from inference.causal.draws import dirichlet_tables, imputed_tables, resampled_tables
-from inference.causal.effective_rows import _inflation, _information, effective_rows
+from inference.causal.rows import (
+    _inflation,
+    _information,
+    dirichlet_tables,
+    effective_rows,
+    imputed_tables,
+    resampled_tables,
+)
 from inference.causal.tables import mutual_information, profiles
 
 

@@ -9,8 +9,7 @@ import pytest
 from support.small_graphs import random_dag
 
 from inference.causal import compare_graphs, cpdag_of, dag_of_edges
-from inference.causal.bits import matrix_of_columns
-from inference.causal.classes import all_classes, all_dags
+from inference.causal.edges import all_classes, all_dags
 from inference.causal.graphs import (
     Cpdag,
     consistent_extension,
@@ -24,6 +23,7 @@ from inference.causal.graphs import (
     topological_order,
     v_structures,
 )
+from inference.causal.pdags import matrix_of_columns
 from inference.causal.tables import dag_table, mutual_information
 
 

@@ -8,9 +8,8 @@ from scipy.stats import chi2_contingency, ncx2
 from support.small_graphs import structure
 
 from inference.causal.graphs import pdag_of
-from inference.causal.independence import LARGE, _noncentralities, dependence, log_ratios
+from inference.causal.independence import LARGE, _noncentralities, dependence, log_ratios, strengths
 from inference.causal.pdags import class_of
-from inference.causal.strength import strengths
 from inference.causal.tables import Marginals, mutual_information
 
 

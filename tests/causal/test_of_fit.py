@@ -11,8 +11,8 @@ import torch
 
 from inference import EM, Fit, fit
 from inference.causal import cpdag_of, dag_of_edges, discover_attributes
-from inference.causal.effective_rows import effective_rows
 from inference.causal.of_fit import profile_posterior
+from inference.causal.rows import effective_rows
 from inference.causal.tables import dag_table, profiles
 from ppl_models import (
     Dag,

@@ -7,8 +7,8 @@ import pytest
 from support.small_graphs import structure
 
 from inference.causal import BIC, compare_on_rows, cpdag_of, dag_of_edges
-from inference.causal.bits import matrix_of_columns
-from inference.causal.classes import all_classes
+from inference.causal.edges import all_classes
+from inference.causal.pdags import matrix_of_columns
 from inference.causal.scores import score_of
 from inference.causal.tables import profiles
 

@@ -10,10 +10,10 @@ import pytest
 from support.small_graphs import REFERENCES, STRUCTURES, random_dag, random_table, structure
 
 from inference.causal import cpdag_of, dag_of_edges, pc
-from inference.causal.bits import matrix_of_columns, members
-from inference.causal.classes import all_dags
+from inference.causal.edges import all_dags
 from inference.causal.graphs import d_separated, markov_equivalent
 from inference.causal.independence import Dependence
+from inference.causal.pdags import matrix_of_columns, members
 from inference.causal.tables import dag_table, mutual_information
 
 

@@ -9,7 +9,7 @@ import pytest
 from support.small_graphs import random_dag, random_table
 
 from inference.causal import BIC, BDeu
-from inference.causal.classes import all_classes, all_dags
+from inference.causal.edges import all_classes, all_dags
 from inference.causal.scores import Score, SetScores, all_set_scores, score_of
 from inference.causal.tables import (
     Marginals,

@@ -7,7 +7,7 @@ import pytest
 from support.small_graphs import REFERENCES, STRUCTURES, random_dag, random_table, structure
 
 from inference.causal import BIC, GES, BDeu, ExactSearch, cpdag_of
-from inference.causal.classes import all_classes, all_dags
+from inference.causal.edges import all_classes, all_dags
 from inference.causal.ges import deletions, insertions, turnings
 from inference.causal.graphs import pdag_of
 from inference.causal.pdags import class_of

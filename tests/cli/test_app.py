@@ -17,16 +17,15 @@ from support.command_line import NAMES, answers, run
 from typer.testing import CliRunner
 
 import inference.base.progress
-import inference.cli.app
-import inference.cli.demo
-import inference.cli.fit_dde
+import inference.cli.families
+import inference.cli.results
 from inference import EM, SAEM, Fit, fit
 from inference.cli.main import app
 from inference.fitting.export import load_netcdf
 from inference.report.results_folder import check_output_folder, read_results, write_results
 from ppl_models import Blocks, DeepDiscreteEncoder, Normal, Poisson, ToBeChosen, TruncatedLasso
 
-pytestmark = pytest.mark.usefixtures("unpainted")
+pytestmark = pytest.mark.usefixtures("unpainted", "few_refits")
 
 PARTS = {"fit", "posterior.nc", "report.html", "summary.json"}
 
@@ -208,7 +207,7 @@ def test_options_reach_the_model(tmp_path, no_report):
     [("auto", ToBeChosen()), ("none", None), ("2.5,0.3", TruncatedLasso(2.5, 0.3))],
 )
 def test_the_penalty_asked_for(text, penalty):
-    assert inference.cli.fit_dde.penalty_of(text) == penalty
+    assert inference.cli.families.penalty_of(text) == penalty
 
 
 def test_progress_goes_to_standard_error_and_can_be_turned_off(table, tmp_path, no_report):
@@ -236,7 +235,7 @@ def test_a_constant_column_is_named_in_a_warning(table, tmp_path, no_report):
 
 @pytest.fixture
 def small_demo(monkeypatch):
-    monkeypatch.setattr(inference.cli.demo, "DEMO_LATENTS", (2,))
+    monkeypatch.setattr(inference.cli.results, "DEMO_LATENTS", (2,))
 
 
 def test_demo_at_a_small_size(small_demo, tmp_path):

@@ -14,9 +14,8 @@ from support.command_line import run
 
 from inference import Fit
 from inference.base.streaming import row_blocks
-from inference.cli.blocks import fitted, looked, opened
-from inference.cli.blocks.looked import look_through
-from inference.cli.blocks.opened import open_blocks
+from inference.cli import streaming
+from inference.cli.streaming import open_source, scan_columns
 from inference.fitting import columns
 from inference.report.results_folder import read_results
 
@@ -30,9 +29,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """More than 100 rows are many, of which 150 are a sample; and no page is drawn, which takes
     seconds and has its own tests.
     """
-    for place in (row_blocks, columns, looked, fitted):
+    for place in (row_blocks, columns, streaming):
         monkeypatch.setattr(place, "SAMPLE_ROWS", KEPT)
-    monkeypatch.setattr(opened, "BLOCK_ROWS", BLOCK)
+    monkeypatch.setattr(streaming, "BLOCK_ROWS", BLOCK)
     monkeypatch.setattr(
         "inference.report.fit.write_report", lambda fit, data, path, **_: Path(path).touch()
     )
@@ -129,9 +128,9 @@ def test_what_one_row_alone_has_is_seen(tmp_path):
     )
     frame.loc[236, "bit"], frame.loc[237, "count"], frame.loc[238, "code"] = 2, 0.5, "c"
     frame.to_parquet(tmp_path / "rows.parquet")
-    blocks = open_blocks(str(tmp_path / "rows.parquet"), None, 50)
+    blocks = open_source(str(tmp_path / "rows.parquet"), None, 50)
     assert blocks is not None
-    seen = look_through(blocks)
+    seen = scan_columns(blocks)
     assert len(seen.frame) < 170
     assert {236, 237, 238} <= set(seen.frame.index)
     pd.testing.assert_frame_equal(seen.frame, frame.loc[seen.frame.index], check_dtype=False)

@@ -14,7 +14,7 @@ from ppl_models import Bernoulli, DeepDiscreteEncoder, Mixture, NoisyOr
 
 GRAPH = ((1, 0), (1, 0), (1, 0), (0, 1), (0, 1), (0, 1))
 pytestmark = [
-    pytest.mark.usefixtures("unpainted"),
+    pytest.mark.usefixtures("unpainted", "few_refits"),
     pytest.mark.filterwarnings(
         "ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning"
     ),

@@ -28,7 +28,7 @@ from ppl_models import (
 )
 from ppl_models.datasets import causal_attributes, mastery_test
 
-pytestmark = pytest.mark.usefixtures("unpainted")
+pytestmark = pytest.mark.usefixtures("unpainted", "few_refits")
 
 SKILLS = ["add", "carry", "borrow"]
 
@@ -168,18 +168,18 @@ def test_a_q_matrix_is_found(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_laws_by_name(text: str, expected: object) -> None:
-    from inference.cli.fit_attributes import _root
+    from inference.cli.families import root_of
 
-    assert _root(text) == expected
+    assert root_of(text) == expected
 
 
 def test_blocks() -> None:
-    from inference.cli.app import response_of
-    from inference.cli.fit_attributes import _rules
+    from inference.cli.families import rules_of
+    from inference.cli.reading import response_of
 
     assert response_of("normal:2,lognormal:1") == Blocks((Normal(), 2), (LogNormal(), 1))
-    assert _rules("dina:2,saturated:1", 3) == ["dina", "dina", "saturated"]
-    assert _rules("dino", 3) == "dino"
+    assert rules_of("dina:2,saturated:1", 3) == ["dina", "dina", "saturated"]
+    assert rules_of("dino", 3) == "dino"
 
 
 WRONG = {

@@ -16,7 +16,7 @@ from inference.cli.main import app
 from inference.report.results_folder import read_results
 from ppl_models import Covariates, ExpDINA, ExpGDM
 
-pytestmark = pytest.mark.usefixtures("unpainted")
+pytestmark = pytest.mark.usefixtures("unpainted", "few_refits")
 
 
 @pytest.mark.parametrize("bottom", ["dina", "gdm"])

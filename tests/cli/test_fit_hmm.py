@@ -10,9 +10,9 @@ import pytest
 from support.command_line import run
 
 from inference import Fit
-from inference.cli.fit_hmm import _counts_steps
+from inference.cli.families import counts_steps
 
-pytestmark = pytest.mark.usefixtures("unpainted")
+pytestmark = pytest.mark.usefixtures("unpainted", "few_refits")
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +128,7 @@ def test_one_sequence_in_the_order_of_its_lines(table: Path, tmp_path: Path) -> 
     ],
 )
 def test_which_columns_count_steps(column: pd.Series, counts: bool) -> None:
-    assert _counts_steps(column, None) is counts
+    assert counts_steps(column, None) is counts
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from ppl_models import (
     Poisson,
 )
 
-pytestmark = pytest.mark.usefixtures("unpainted")
+pytestmark = pytest.mark.usefixtures("unpainted", "few_refits")
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from inference import Fit
 from inference.cli.main import app
 from ppl_models import NoisyOr
-from ppl_models.datasets import random_design, sample_noisy_or
+from ppl_models.datasets import sample_noisy_or
+from ppl_models.datasets.noisy_or import random_design
 
 pytestmark = pytest.mark.usefixtures("unpainted")
 

@@ -15,7 +15,7 @@ from inference import Fit
 from inference.report.results_folder import read_results
 
 pytestmark = [
-    pytest.mark.usefixtures("unpainted"),
+    pytest.mark.usefixtures("unpainted", "few_refits"),
     pytest.mark.filterwarnings(
         "ignore::inference.ConvergenceWarning", "ignore::inference.BoundWarning"
     ),
@@ -57,7 +57,7 @@ sys.argv[0] = "ppl-models"
 main()
 """
 AT_IMPORT = ("torch.nn", "pyro.infer")  # before the command line is there
-INSIDE = ("inference.cli.fit_pmf", "pandas", "arviz", "h5netcdf")
+INSIDE = ("inference.cli.families", "pandas", "arviz", "h5netcdf")
 AFTER_THE_FIT = {
     "a callback in the netCDF writer": (
         "from inference.fitting import export; export.save_netcdf = lambda *_: dropped()"
@@ -166,7 +166,7 @@ def interrupts(*_: object, **__: object) -> None:
 
 
 STAGES = {
-    "inference.cli.fit_mixture.run": (
+    "inference.cli.families.run": (
         "interrupted; no checkpoint was kept (with --checkpoint FILE a fit can be resumed)"
     ),
     "inference.fitting.export.save_netcdf": (
@@ -200,7 +200,7 @@ def test_what_is_said_of_the_folder_is_true(
         said = run(*mixture(table, out, *more))
     assert said.exit_code == 130
     kept = older and stage != "inference.cli.app.write_rows"
-    line = STAGES["inference.cli.fit_mixture.run"] if kept else STAGES[stage]
+    line = STAGES["inference.cli.families.run"] if kept else STAGES[stage]
     assert said.stderr == line.replace("OUT", str(out)) + "\n"
     if kept:
         assert Fit.load(out / "fit").seed == 5
@@ -243,7 +243,7 @@ def test_a_part_of_a_choice_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     }
     for number, (stage, line) in enumerate(stages.items()):
         with monkeypatch.context() as patch:
-            patch.setattr(sys.modules["inference.cli.select_dde"], stage, interrupts)
+            patch.setattr(sys.modules["inference.cli.select"], stage, interrupts)
             said = run(*command, *("--overwrite",) * number)
         assert (said.exit_code, said.stderr.splitlines()[-1] + "\n") == (130, line)
 

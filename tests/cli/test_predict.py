@@ -16,7 +16,7 @@ from inference.programs.global_state import quiet
 from inference.report.results_folder import write_results
 from ppl_models import Bernoulli, Mixture, OptionsHMM
 
-pytestmark = pytest.mark.usefixtures("unpainted")
+pytestmark = pytest.mark.usefixtures("unpainted", "few_refits")
 
 
 @pytest.fixture(scope="module")

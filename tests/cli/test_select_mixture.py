@@ -187,7 +187,7 @@ def test_select_options_counts_subtasks(tmp_path):
     done = CliRunner().invoke(app, [*asked, "--no-progress"])
     assert done.exit_code == 0, done.output
     record = json.loads((out / "selection.json").read_text())
-    assert record["word"] in ("grid too short", "law wrong at every K")  # two of two, in turn
+    assert record["word"] in ("grid too short", "misfit")  # two of two, in turn
     assert record["verdict"] in done.output
     page = (out / "report.html").read_text()
     for words in (

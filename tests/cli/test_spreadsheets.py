@@ -14,7 +14,8 @@ from support.command_line import answers, run
 
 import inference
 import ppl_models
-from inference.cli.app import read_csv, write_csv, write_rows
+from inference.cli.app import write_csv, write_rows
+from inference.cli.reading import read_csv
 from inference.fitting.fit import fit
 from inference.report.results_folder import write_results
 from ppl_models import Bernoulli, Mixture
@@ -36,7 +37,7 @@ FORMULAS = [
 ]
 NUMBERS = ["-2", "+3.5", "-1e5", "-inf", "7"]
 pytestmark = [
-    pytest.mark.usefixtures("unpainted"),
+    pytest.mark.usefixtures("unpainted", "few_refits"),
     pytest.mark.filterwarnings(
         "ignore::inference.ConvergenceWarning", "ignore::inference.BoundWarning"
     ),

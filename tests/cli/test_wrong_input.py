@@ -12,11 +12,11 @@ from support.command_line import answers, run
 from support.odd_columns import LABELS, NUMBERS, REFUSED
 
 from inference import EM, RowBlocks, fit
-from inference.cli.app import read_frame
-from inference.cli.blocks.looked import look_through
-from inference.cli.fit_mixture import doubts_of
+from inference.cli.reading import read_frame
+from inference.cli.streaming import scan_columns
 from inference.report.results_folder import write_results
 from ppl_models import Bernoulli, Mixture, OptionsHMM
+from ppl_models.data.items import counting_columns
 
 pytestmark = pytest.mark.usefixtures("unpainted")
 
@@ -161,7 +161,7 @@ def test_a_select_command_that_is_interrupted_names_no_option_that_it_lacks(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sys.modules["inference.cli.select_mixture"], "read_as_asked", interrupted)
+    monkeypatch.setattr(sys.modules["inference.cli.select"], "read_as_asked", interrupted)
     said = run("select", "mixture", "any.csv", "--k", "1:2", "--out", tmp_path / "out")
     assert (said.exit_code, said.stderr) == (130, "interrupted; the same command starts anew\n")
 
@@ -218,7 +218,7 @@ def test_memory_that_is_too_small_is_said_in_one_line(
         def fails(*_: object, error: Exception = error, **__: object) -> None:
             raise error
 
-        monkeypatch.setattr(sys.modules["inference.cli.fit_noisy_or"], "read_frame", fails)
+        monkeypatch.setattr(sys.modules["inference.cli.families"], "read_frame", fails)
         said = refused(run("fit", "noisy-or", tmp_path / "good.csv", "--out", tmp_path / "out"))
         assert "the memory of this machine is too small" in said
 
@@ -343,8 +343,8 @@ def test_large_measurements_do_not_count_the_rows() -> None:
             "n": np.arange(5, 35),
         }
     )
-    assert [text.split(" counts")[0] for text in doubts_of(frame)] == ["column 'n'"]
-    assert look_through(RowBlocks.of(frame, 7)).counting == ("n",)
+    assert counting_columns(frame) == ["n"]
+    assert scan_columns(RowBlocks.of(frame, 7)).counting == ("n",)
 
 
 def test_a_column_of_large_whole_numbers_may_be_left_out(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from fuzz import oracle
 from fuzz.draw import Draw
+from papers.profile_counts import profile_counts, redrawn_counts, rounded_counts, scaled_counts
 
 from inference.causal import (
     BIC,
@@ -22,10 +23,8 @@ from inference.causal import (
     edge_probabilities,
     pc,
 )
-from inference.causal.draws import dirichlet_tables, imputed_tables, resampled_tables
-from inference.causal.effective_rows import effective_rows
 from inference.causal.graphs import consistent_extension, d_separated, shd, topological_order
-from inference.causal.samples import profile_counts, redrawn_counts, rounded_counts, scaled_counts
+from inference.causal.rows import dirichlet_tables, effective_rows, imputed_tables, resampled_tables
 from inference.causal.tables import mutual_information
 from inference.identifiability import check_graph
 

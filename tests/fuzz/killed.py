@@ -68,12 +68,8 @@ from ppl_models import (  # noqa: E402
     TruncatedLasso,
     UsageFactorization,
 )
-from ppl_models.datasets import (  # noqa: E402
-    options_chain,
-    sample_noisy_or,
-    simulate_options,
-    uniform_design,
-)  # noqa: E402
+from ppl_models.datasets import options_chain, sample_noisy_or, simulate_options  # noqa: E402
+from ppl_models.datasets.noisy_or import uniform_design  # noqa: E402
 
 MOST_KILLS = 3  # of one fit
 

@@ -181,8 +181,8 @@ def _attributes(draw: Draw, result: Fit, data: Any) -> None:
         item_fit,
         limited_information_fit,
         local_dependence,
-        reversals,
     )
+    from inference.inspection.attributes import reversals
 
     what = draw.integer(0, 6)
     if what == 0:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from fuzz import programs
+from papers.profile_counts import scaled_counts
 
 from inference import (
     EM,
@@ -28,7 +29,6 @@ from inference import (
 from inference.bootstrap import bootstrap
 from inference.causal import BDeu, dag_of_edges, discover
 from inference.causal.graphs import d_separated
-from inference.causal.samples import scaled_counts
 from inference.causal.tables import mutual_information
 from inference.estimates import estimates_of
 from inference.inspection import classifier_curves

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from papers.deep_discrete_encoder import deep_design, generic_design
 from support.small_graphs import COUNTER_EXAMPLE, c_by_brute_force, graphs
 
 from inference.identifiability import check_graph, check_identifiability
-from inference.identifiability.coverage import cover, hall_violators
+from inference.identifiability.conditions import cover, hall_violators
 from ppl_models import DeepDiscreteEncoder
-from ppl_models.datasets.deep_discrete_encoder import deep_design, generic_design, strict_design
+from ppl_models.datasets.deep_discrete_encoder import strict_design
 from ppl_models.parts.penalties import TruncatedLasso
 
 

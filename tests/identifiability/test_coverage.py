@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from support.small_graphs import COUNTER_EXAMPLE, c_by_brute_force, graphs
 
-from inference.identifiability.coverage import best_gain, cover, hall_violators
+from inference.identifiability.conditions import best_gain, cover, hall_violators
 
 
 @settings(max_examples=150, deadline=None)

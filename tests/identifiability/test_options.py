@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from papers.options import random_options
 from support.option_moments import exact_moments
 
 from inference import EM, fit
@@ -11,7 +12,7 @@ from inference.identifiability import check_options, identifiability_of
 from inference.identifiability.options import exact_moments as option_moments
 from inference.programs import Program
 from ppl_models import OptionsHMM
-from ppl_models.datasets import options_chain, random_options
+from ppl_models.datasets import options_chain
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -19,7 +20,7 @@ def test_generic_parameters_are_identified(seed: int) -> None:
     truth, chain = random_options(4, 3, 2, seed=seed), OptionsHMM(4, 3, 2).chain()
     verdict = check_options(truth, chain)
     assert verdict.identified
-    assert "identified by the law of three successive steps" in verdict.text()
+    assert "identified by the distribution of three successive steps" in verdict.text()
     assert verdict.to_dict()["error"] < 1e-6
     np.testing.assert_allclose(option_moments(truth, chain).windows.sum(), 1, atol=1e-12)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from inference import EM, EstimateWarning, fit
-from inference.inspection import reversals
+from inference.inspection.attributes import reversals
 from inference.programs.program import Program
 from ppl_models import DeepDiscreteEncoder, LatentAttributeModel, Normal
 from ppl_models.datasets import mastery_test

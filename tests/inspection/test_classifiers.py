@@ -11,8 +11,7 @@ import torch
 
 from inference import EM, Fit, TrainClassifiers, fit
 from inference.inspection import read_classifiers
-from inference.inspection.classifier_curves import variate_names
-from inference.inspection.classifiers import component_histogram
+from inference.inspection.classifiers import component_histogram, variate_names
 from ppl_models import Dense, InClassNet, Mixture
 
 

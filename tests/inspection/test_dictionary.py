@@ -10,7 +10,7 @@ from support.files import case
 
 from inference.inspection import column_recovery
 from inference.inspection.dictionary import used_columns
-from inference.structures.dictionary.codes import unit_columns
+from inference.structures.dictionary.decoders import unit_columns
 from ppl_models.datasets import paired_dictionary
 
 F64 = torch.float64

@@ -22,10 +22,9 @@ from inference.inspection import (
     filter_states,
     forecast,
     pseudo_residuals,
-    sample_states,
-    smooth_states,
     viterbi_states,
 )
+from inference.inspection.hidden_markov import sample_states, smooth_states
 from inference.structures.registry import structure_of
 from inference.uncertainty import standard_errors
 from ppl_models import (

@@ -14,7 +14,7 @@ from scipy.stats import chi2
 
 from inference import EM, BoundWarning, Fit, fit
 from inference.inspection import item_fit
-from inference.inspection.attribute_moments import answers_of, holm, moments_of, profiles_of
+from inference.inspection.attributes import answers_of, holm, moments_of, profiles_of
 from inference.programs.program import Program
 from inference.uncertainty import observed_information, standard_errors
 from ppl_models import (

@@ -13,7 +13,7 @@ from scipy.stats import chi2
 
 from inference import EM, BoundWarning, Fit, fit
 from inference.inspection import item_rules
-from inference.inspection.attribute_moments import holm
+from inference.inspection.attributes import holm
 from inference.programs.program import Program
 from inference.uncertainty import standard_errors
 from ppl_models import LatentAttributeModel, Normal

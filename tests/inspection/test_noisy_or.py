@@ -10,13 +10,8 @@ from support.small_network import small_data, small_fit, small_truth
 from torch import Tensor
 
 from inference import EM, fit
-from inference.inspection import (
-    filter_latents,
-    filter_merge_refit,
-    matching_stability,
-    merge_latents,
-    recovery,
-)
+from inference.inspection import filter_latents, filter_merge_refit, matching_stability, recovery
+from inference.inspection.noisy_or import merge_latents
 from ppl_models import NoisyOr
 
 F64 = torch.float64

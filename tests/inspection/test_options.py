@@ -16,7 +16,7 @@ from inference.inspection.options import (
     smooth_options,
     viterbi_options,
 )
-from ppl_models.sequences.trajectories import unpack
+from ppl_models.data.sequences import unpack
 
 F64 = torch.float64
 

@@ -23,7 +23,7 @@ from inference.inspection import (
     validate_q,
 )
 from inference.inspection.item_tables import Answers, tables_of
-from inference.inspection.q_criteria import ItemEvidence
+from inference.inspection.q_validation import ItemEvidence
 from inference.programs.program import Program
 from ppl_models import (
     DeepDiscreteEncoder,

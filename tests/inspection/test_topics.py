@@ -16,10 +16,9 @@ from inference.inspection import (
     perplexity,
     predictive_perplexity,
     representative_words,
-    top_words,
     topic_similarity,
-    word_probabilities,
 )
+from inference.inspection.topics import top_words, word_probabilities
 from ppl_models import DeepDiscreteEncoder, Poisson
 from ppl_models.datasets import split_counts
 

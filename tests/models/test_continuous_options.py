@@ -20,8 +20,7 @@ from zoo.rows_continuous_options import by_paths, chosen_truth, truth_of
 from inference import fit
 from inference.programs.program import Program
 from ppl_models import ContinuousOptionsHMM, Network
-from ppl_models.sequences.feature_trajectories import FeatureScaleWarning
-from ppl_models.sequences.trajectories import UnvisitedWarning
+from ppl_models.data.sequences import FeatureScaleWarning, UnvisitedWarning
 
 F64 = torch.float64
 

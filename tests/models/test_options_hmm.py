@@ -20,7 +20,7 @@ from zoo.rows_options import by_filter, by_paths, options_truth
 from inference import fit
 from inference.programs.program import Program
 from ppl_models import ContinuousOptionsHMM, OptionsHMM
-from ppl_models.sequences.trajectories import UnvisitedWarning, pack, trajectory_lengths, unpack
+from ppl_models.data.sequences import UnvisitedWarning, pack, trajectory_lengths, unpack
 
 F64 = torch.float64
 

@@ -13,7 +13,8 @@ from inference.inspection import filter_latents
 from inference.plots import plot_failures, plot_latents, plot_matching_stability
 from inference.report import write_report
 from ppl_models import NoisyOr
-from ppl_models.datasets import image_design, random_design, sample_noisy_or
+from ppl_models.datasets import image_design, sample_noisy_or
+from ppl_models.datasets.noisy_or import random_design
 
 
 def test_latents_are_images_of_what_they_switch_on() -> None:

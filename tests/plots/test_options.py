@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from papers.options import random_options
 from support.fitted_examples import mixture_fit
 from typer.testing import CliRunner
 
@@ -27,8 +28,9 @@ from inference.plots import (
 from inference.report import write_report
 from inference.structures.options.align import align_options, permute_options, policy_error
 from ppl_models import ContinuousOptionsHMM, Network, OptionsHMM
-from ppl_models.datasets import GridWorld, OptionSequences, random_options
+from ppl_models.datasets import GridWorld, OptionSequences
 
+pytestmark = pytest.mark.usefixtures("few_refits")
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 
 
@@ -207,7 +209,7 @@ def test_columns_of_other_names_and_of_texts_are_taken(table, tmp_path, monkeypa
     def arrived(model, frame, *_):
         raise ValueError(f"{model.num_actions} actions in columns {', '.join(frame.columns)}")
 
-    monkeypatch.setattr(sys.modules["inference.cli.fit_options"], "run", arrived)
+    monkeypatch.setattr(sys.modules["inference.cli.families"], "run", arrived)
     frame = pd.read_csv(table).rename(columns={"sequence": "episode", "time": "step"})
     frame["action"] = frame["action"].map({0: "up", 1: "down", 2: "left", 3: "right"})
     frame.assign(note="not looked at").to_csv(tmp_path / "named.csv", index=False)

@@ -23,7 +23,7 @@ from inference.report.page import html_of
 from ppl_models import AttributeGroups, HigherOrder, Independent, LatentAttributeModel
 from ppl_models.datasets import causal_attributes, mastery_test
 
-pytestmark = pytest.mark.usefixtures("unpainted")
+pytestmark = pytest.mark.usefixtures("unpainted", "few_refits")
 
 
 def text_of(path: Path) -> str:

@@ -34,7 +34,7 @@ def answer(counts):
 
 def judged(answer, **own):
     usual = {
-        "word": "confident",
+        "status": "confident",
         "num_components": 2,
         "interval": (2, 2),
         "reasons": (),
@@ -49,20 +49,25 @@ def judged(answer, **own):
     [
         ({}, "good", "2 components (confident", "Read the page of the chosen fit"),
         (
-            {"word": "unsure", "reasons": ("it leads by little",), "interval": (1, 2)},
+            {"status": "unsure", "reasons": ("it leads by little",), "interval": (1, 2)},
             "care",
             "Between 1 and 2 components",
             "Fit 1 and 2 components",
         ),
         (
-            {"word": "unsure", "reasons": ("it leads by little",)},
+            {"status": "unsure", "reasons": ("it leads by little",)},
             "care",
             "2 components (unsure",
             "its doubt: it leads by little",
         ),
-        ({"word": "grid too short"}, "bad", "At least 2 components", "Compare more: from 1 to 4."),
         (
-            {"word": "law wrong at every K", "misfit": 9.0},
+            {"status": "grid too short"},
+            "bad",
+            "At least 2 components",
+            "Compare more: from 1 to 4.",
+        ),
+        (
+            {"status": "misfit", "misfit": 9.0},
             "bad",
             "which is a guess",
             "offer other distributions",

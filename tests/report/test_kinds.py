@@ -50,6 +50,8 @@ from ppl_models import (
     UsageFactorization,
 )
 
+pytestmark = pytest.mark.usefixtures("few_refits")
+
 RNG = np.random.default_rng(0)
 BITS = (
     RNG.random((60, 6)) < 0.15 + 0.7 * (RNG.random((60, 2)) < 0.5)[:, [0, 0, 0, 1, 1, 1]]

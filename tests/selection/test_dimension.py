@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from papers.deep_discrete_encoder import deep_design, generic_design
 from scipy.special import comb
 from support.designed_items import BOUND, data_of
 
@@ -25,7 +26,7 @@ from inference.selection import (
     select_dimension,
 )
 from ppl_models import Bernoulli, DeepDiscreteEncoder, Mixture, Normal, Poisson, TruncatedLasso
-from ppl_models.datasets import deep_design, generic_design, skew_normal_mixture
+from ppl_models.datasets import skew_normal_mixture
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning"),

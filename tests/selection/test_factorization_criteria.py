@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from papers.factorization_criteria import cophenetic_correlation, held_out_log_likelihood
 from support.counts import small_grid
 
 from inference.acdc import acdc
 from inference.plots import plot_scree
 from inference.selection import compare_criteria, parallel_analysis
-from inference.selection.factorization_criteria import (
-    bic_thesis,
-    cophenetic_correlation,
-    held_out_log_likelihood,
-)
+from inference.selection.factorization_criteria import bic_thesis
 from ppl_models import PoissonFactorization
 
 
@@ -40,6 +37,10 @@ def test_rivals_in_one_table(grid):
     assert bic_thesis(fits[3]) == pytest.approx(
         3 * np.log(n) - 2 * fits[3].log_likelihood + 2 * np.log(6)
     )
+
+
+def test_criteria_of_a_paper(grid):
+    x, _, _, fits = grid
     assert 0 < cophenetic_correlation(fits[2], x) <= 1
     at = {
         k: held_out_log_likelihood(lambda k: PoissonFactorization(48, k), x, k, num_restarts=2)

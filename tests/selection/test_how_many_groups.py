@@ -15,7 +15,7 @@ from scipy.special import ndtri
 from inference import EM, fit
 from inference.acdc import acdc
 from inference.selection import select_components, select_dimension
-from inference.selection.order_selection.candidates import laws_of
+from inference.selection.order_selection.counting import candidates_of
 from inference.selection.order_selection.groups import (
     entropy,
     groups_of,
@@ -58,7 +58,7 @@ def test_heavy_tails_are_a_law_and_not_components(found):
     assert (found.num_components, found.law) == (3, "Student t")
     assert not found.contradicted
     assert found.fit.model.num_components == 3
-    assert f"({found.word}" in found.sentences[0]
+    assert f"({found.status}" in found.sentences[0]
     assert "The Student t law is not contradicted" in found.verdict
     assert "Two components that overlap and one group of another shape" in found.verdict
     assert found.table.loc["normal", "bic"].idxmin() > 3  # patches
@@ -122,7 +122,7 @@ def test_a_few_rows_make_nobody_confident():
         laws=[Mixture(1, Normal(), 1)],
         num_restarts=1,
     )
-    assert found.word != "confident"
+    assert found.status != "confident"
     assert "3 rows are too few to test a law" in found.verdict
 
 
@@ -152,7 +152,7 @@ def test_a_law_is_contradicted_by_a_second_look_alone(monkeypatch, misfits, expe
 
 def test_patches_are_groups_where_the_law_is_missing():
     alone = select_components(FULL, heavy(600, seed=3), range(2, 7), laws=[FULL], num_restarts=2)
-    assert alone.word != "confident"
+    assert alone.status != "confident"
     assert alone.groups.num_separated == 3
     if alone.contradicted:
         assert alone.num_components == 3
@@ -166,7 +166,7 @@ def test_two_scales_at_one_centre_are_two_components_and_one_group():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((600, 2)) * np.where(rng.integers(2, size=(600, 1)) == 1, 3.0, 0.8)
     two = select_components(FULL, x, range(1, 4), laws=[FULL], num_restarts=2)
-    assert (two.num_components, two.word, two.groups.num_clear) == (2, "unsure", 1)
+    assert (two.num_components, two.status, two.groups.num_clear) == (2, "unsure", 1)
     assert "1 clear group only" in two.verdict
 
 
@@ -214,8 +214,8 @@ def test_laws_that_are_offered():
         Mixture(1, Bernoulli(), 3): ["Bernoulli"],
     }
     for model, expected in names.items():
-        assert [law.name for law in laws_of(model)] == expected
-    assert [law.name for law in laws_of(Mixture(2, LogNormal(), 2))] == ["LogNormal"]
+        assert [law.name for law in candidates_of(model)] == expected
+    assert [law.name for law in candidates_of(Mixture(2, LogNormal(), 2))] == ["LogNormal"]
 
 
 def test_rows_with_gaps_take_the_laws_that_can():
@@ -258,7 +258,7 @@ def test_classes_whose_items_depend_on_each_other_are_never_sure():
         range(1, 5),
         num_restarts=2,
     )
-    assert found.num_components == 2 or found.word != "confident"
+    assert found.num_components == 2 or found.status != "confident"
 
 
 def test_columns_keep_their_names():

@@ -11,21 +11,20 @@ import pytest
 import torch
 
 from inference import EM, fit
-from inference.base.progress import NoProgress
 from inference.fitting.problem import problem_of
-from inference.inspection import log_likelihood_parts
+from inference.inspection.options import log_likelihood_parts
 from inference.programs.global_state import quiet
 from inference.report.how_many import how_many_verdict
 from inference.selection import select_components, select_dimension
-from inference.selection.order_selection.candidates import law_of
-from inference.selection.order_selection.markov_baseline import memory_bic
-from inference.selection.order_selection.options_paths import fit_options, held_out_actions
-from inference.selection.order_selection.options_rule import (
-    _better_foretold,
+from inference.selection.order_selection.counting import Grid, candidate_of, fit_candidates
+from inference.selection.order_selection.kinds.options import (
+    CountingOptions,
     _doubts,
-    unlike_options,
+    better_held_out,
+    distinct_options,
+    held_out_actions,
+    markov_policy_bic,
 )
-from inference.selection.order_selection.rule import FLAT
 from ppl_models import ContinuousOptionsHMM, OptionsHMM
 from ppl_models.datasets import simulate_options
 
@@ -49,14 +48,14 @@ def found():
 
 
 def test_two_options_are_found_and_said(found) -> None:
-    assert (found.num_components, found.word, found.interval) == (2, "confident", (2, 2))
+    assert (found.num_components, found.status, found.interval) == (2, "confident", (2, 2))
     assert found.fit.model.num_options == 2
     number, law, unseen = found.sentences
     assert number.startswith("2 options (confident")
     assert "how long visits last" in law
     assert "Two options that act alike" in unseen
     assert found.held_out == 2
-    assert found.unlike == ((0,), (1,))
+    assert found.distinct_options == ((0,), (1,))
     assert min(found.memory.values()) > 10
     assert found.plot() is not None
     verdict = how_many_verdict(found)
@@ -106,16 +105,20 @@ def test_what_memory_costs_is_counted_by_hand() -> None:
             -2 * sum(n * math.log(n / sum(row)) for n in row if n) + math.log(sum(row))
             for row in rows.values()
         )
-        assert memory_bic(torch.stack([state, action], -1), 2, 2, memory) == pytest.approx(value)
+        assert markov_policy_bic(torch.stack([state, action], -1), 2, 2, memory) == pytest.approx(
+            value
+        )
     action[0, 1] = -1
-    assert memory_bic(torch.stack([state, action], -1), 2, 2, "action") is None
+    assert markov_policy_bic(torch.stack([state, action], -1), 2, 2, "action") is None
 
 
 def test_one_option_costs_what_a_policy_without_memory_costs(found) -> None:
     """The same counts on two ways, but for the prior that keeps fits off zeros."""
     packed, one = walks(), found.fits["options", 1]
     parts = one.bic + 2 * one.log_likelihood
-    assert memory_bic(packed, 2, 2, None) == pytest.approx(parts + _deviance(packed), abs=0.01)
+    assert markov_policy_bic(packed, 2, 2, None) == pytest.approx(
+        parts + _deviance(packed), abs=0.01
+    )
 
 
 def _deviance(packed: torch.Tensor) -> float:
@@ -135,7 +138,7 @@ def test_a_policy_that_looks_at_the_last_action_is_no_option() -> None:
         action[:, t] = np.where(rng.random(8) < 0.85, 1 - action[:, t - 1], action[:, t - 1])
     data = torch.from_numpy(np.stack([state, action], -1))
     found = select_components(OptionsHMM(2, 2, 1), data, (1, 2), num_restarts=1)
-    assert found.word == "law wrong at every K"
+    assert found.status == "misfit"
     assert found.memory["action"] < 0
     assert "looks at the action of the step before" in found.verdict
     assert found.fit.model.num_options in (1, 2)
@@ -151,7 +154,10 @@ def test_options_that_act_alike_are_one(found) -> None:
     for name in ("low", "high"):
         assert torch.allclose(starts[name].sum(-1), torch.ones(()).double())
     apart = fit(
-        OptionsHMM(2, 2, 3), packed, FLAT, init={name: value[0] for name, value in starts.items()}
+        OptionsHMM(2, 2, 3),
+        packed,
+        CountingOptions.method,
+        init={name: value[0] for name, value in starts.items()},
     )
     assert apart.log_likelihood > two.log_likelihood - 0.1
     low = torch.cat(
@@ -163,24 +169,26 @@ def test_options_that_act_alike_are_one(found) -> None:
         EM(max_iterations=1),
         init={name: value[0] for name, value in starts.items()} | {"low": low},
     )
-    assert unlike_options(two, packed) == ((0,), (1,))
-    assert len(unlike_options(alike, packed)) == 2
+    assert distinct_options(two, packed) == ((0,), (1,))
+    assert len(distinct_options(alike, packed)) == 2
 
 
 def test_sequences_are_foretold_by_fits_that_have_not_seen_them() -> None:
     packed = walks(9, 3)
-    law = law_of(OptionsHMM(2, 2, 1))
+    grid = Grid(
+        [candidate_of(OptionsHMM(2, 2, 1))], (1, 2), packed, packed, 1, 0, CountingOptions.method
+    )
     with quiet():
-        held = held_out_actions(law, (1, 2), packed, 1, 0, FLAT)
-        fits = fit_options(law, (1, 2), packed, 1, 0, FLAT, NoProgress())
+        held = held_out_actions(grid)
+        fits = fit_candidates(grid)
     assert held[2].shape == (9,)
     assert held[1].isfinite().all()
     seen = log_likelihood_parts(fits["options", 2], packed).actions
     assert float(held[2].sum()) < float(seen.sum())
     assert float(held[2].sum()) > float(held[1].sum())
-    assert _better_foretold(held, 1) == 2
-    assert _better_foretold(held, 2) is None
-    assert _better_foretold({}, 1) is None
+    assert better_held_out(held, 1) == 2
+    assert better_held_out(held, 2) is None
+    assert better_held_out({}, 1) is None
 
 
 def test_the_plain_call_counts_options() -> None:
@@ -223,9 +231,9 @@ def test_an_option_that_hardly_shows_makes_the_number_unsure() -> None:
     """Two of three criteria that agree are not enough: options that act in few states are seen by
     Akaike's alone.
     """
-    strict = {1: 200.0, 2: 100.0, 3: 150.0}
+    strict = {("options", 1): 200.0, ("options", 2): 100.0, ("options", 3): 150.0}
     groups = [(0,), (1,)]
-    assert _doubts(strict, [1, 2, 3], 2, 2, 2, groups, {}, {}) == []
-    assert _doubts(strict, [1, 2, 3], 2, 2, 3, groups, {}, {}) == [
+    assert _doubts(strict, [1, 2, 3], (2, 2, 2), groups, {}, {}) == []
+    assert _doubts(strict, [1, 2, 3], (2, 2, 3), groups, {}, {}) == [
         "Akaike's criterion, which asks least of an option, would take 3"
     ]

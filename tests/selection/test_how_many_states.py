@@ -9,9 +9,8 @@ import torch
 from inference import EM, fit
 from inference.base.outcome import ConvergenceWarning
 from inference.selection import select_components, select_dimension
-from inference.selection.order_selection.candidates import laws_of
-from inference.selection.order_selection.groups_paths import shares_of
-from inference.selection.order_selection.rule import _has_gaps
+from inference.selection.order_selection.counting import candidates_of
+from inference.selection.order_selection.kinds.mixture import shares_of
 from ppl_models import Bernoulli, HiddenMarkov, Mixture, Normal, Poisson
 
 
@@ -32,7 +31,7 @@ def test_two_states_of_counts_are_found_and_said() -> None:
         laws=[HiddenMarkov(1, Poisson())],
         num_restarts=1,
     )
-    assert (answer.num_components, answer.law, answer.word) == (2, "Poisson", "confident")
+    assert (answer.num_components, answer.law, answer.status) == (2, "Poisson", "confident")
     assert answer.fit.model.num_states == 2
     number, law, unseen = answer.sentences
     assert number.startswith("2 states (confident")
@@ -61,12 +60,12 @@ def test_steps_without_entries_count_for_nothing_and_let_laws_of_whole_rows_stan
     with pytest.warns(ConvergenceWarning):
         fitted = fit(model, data, EM(max_iterations=2), num_restarts=1)
     assert shares_of(fitted, data).shape == (56, 2)
-    law = laws_of(model)[1]
-    assert law.of_whole_rows
-    assert not _has_gaps(data[None], law)
+    law = candidates_of(model)[1]
+    assert law.needs_whole_rows
+    assert not law.counting.has_gaps(data[None])
     data[20, 0] = torch.nan
-    assert _has_gaps(data[None], law)
-    assert _has_gaps(data, laws_of(Mixture(2, Normal(), 2))[1])
+    assert law.counting.has_gaps(data[None])
+    assert candidates_of(Mixture(2, Normal(), 2))[1].counting.has_gaps(data)
 
 
 def test_chains_and_mixtures_are_not_compared() -> None:

@@ -14,11 +14,10 @@ from scipy import optimize
 from inference import fit
 from inference.acdc import Bootstrap, acdc
 from inference.acdc.criterion import drawn_like
-from inference.base.progress import NoProgress
 from inference.report.how_many import how_many_verdict
 from inference.selection import LawsAndNumbers, select_components, select_dimension
 from inference.selection.order_selection.bootstrap_climb import climb_from, stop_of
-from inference.selection.order_selection.candidates import law_of
+from inference.selection.order_selection.counting import Grid, candidate_of
 from inference.selection.order_selection.detectability import (
     LENIENT,
     detectable_variance,
@@ -56,7 +55,7 @@ def poisson():
 def test_poisson_counts_are_called_so_and_counted(poisson):
     _, found = poisson
     assert found.num_components == found.interval[1] == 4
-    assert found.word in ("confident", "unsure")
+    assert found.status in ("confident", "unsure")
     assert not found.contradicted
     assert found.law == "Poisson" or float(found.fit.params["dispersion"]) < 0.01
     assert found.fit.model.num_components == 4
@@ -130,7 +129,7 @@ def test_the_end_of_the_grid_is_no_answer():
     found = select_components(
         PoissonFactorization, table(60, 20, 5, counts=200.0), range(1, 4), num_restarts=3
     )
-    assert found.word == "grid too short"
+    assert found.status == "grid too short"
     assert "At least" in found.verdict
 
 
@@ -191,7 +190,7 @@ def test_a_climb_stops_at_noise_and_goes_on_at_what_both_penalties_miss(times, n
     climb, gains = found.climb, found.table["gain_in_edges"].xs("Poisson") * noise_edge(80, 30)
     assert found.interval == (3, 3)
     assert climb.start.model.num_components == 3
-    assert (climb.num_components, found.word) == (num, word)
+    assert (climb.num_components, found.status) == (num, word)
     assert 0.5 < climb.null_gain / noise_edge(80, 30) < 1.0  # below the edge, where noise lies
     assert (gains[4] >= 1.4 * climb.null_gain) == (num == 4)
     assert gains[5] < 1.4 * climb.null_gain
@@ -223,9 +222,9 @@ def test_tables_of_a_climb_miss_what_the_data_miss_and_serve_the_check_of_the_la
     x[3, 11] = 5
     fits = {k: fit(PoissonFactorization(12, k), x, num_restarts=2) for k in (1, 2, 3)}
     data = torch.as_tensor(x)
-    climb = climb_from(
-        law_of(PoissonFactorization(12, 2)), 2, fits, data, 6, 1, 0, Factorize(), NoProgress()
-    )
+    candidate = candidate_of(PoissonFactorization(12, 2))
+    grid = Grid([candidate], (1, 2, 3), data, data, 1, 0, Factorize(), bootstrap=6)
+    climb = climb_from(grid, candidate, 2, fits, 1)
     assert all(
         torch.equal(own.isnan(), data.isnan()) and (own.nansum(1) > 0).all() for own in climb.tables
     )

@@ -13,7 +13,8 @@ from inference.inspection import recovery
 from inference.selection import overparameterization
 from inference.selection.overparameterization import study_frame, wilson_interval
 from ppl_models import NoisyOr
-from ppl_models.datasets import random_design, sample_noisy_or
+from ppl_models.datasets import sample_noisy_or
+from ppl_models.datasets.noisy_or import random_design
 
 
 @pytest.mark.parametrize(("count", "total"), [(0, 20), (7, 20), (20, 20)])

@@ -13,8 +13,7 @@ from inference import EM, fit
 from inference.fitting.problem import problem_of
 from inference.programs.program import Program
 from inference.selection import penalty_path
-from inference.selection.penalty_grid import fit_penalty_grid, refit_penalty_grid
-from inference.selection.sparsity import graphs_of
+from inference.selection.sparsity import fit_penalty_grid, graphs_of, refit_penalty_grid
 from inference.structures.layers.penalty_grid import POINT, GridSteps
 from ppl_models import (
     SCAD,

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from inference import TrainClassifiers
-from inference.selection import Discriminator, Saturation, choose_components, saturation
+from inference.selection import Discriminator, Saturation, saturation
+from inference.selection.saturation import choose_components
 from inference.selection.total_correlation import TotalCorrelation
 from ppl_models import Dense, InClassNet, Mixture
 from ppl_models.datasets import simulate_checkerboard

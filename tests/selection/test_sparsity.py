@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from papers.deep_discrete_encoder import generic_design
 from scipy.special import comb
 from support.designed_items import BOUND, data_of
 
@@ -18,7 +19,7 @@ from inference.selection import ebic, penalty_path
 from inference.selection.sparsity import graphs_of, polish
 from inference.structures.registry import structure_of
 from ppl_models import Bernoulli, DeepDiscreteEncoder, Normal, Poisson, TruncatedLasso
-from ppl_models.datasets import generic_design, strict_design
+from ppl_models.datasets import strict_design
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning"),

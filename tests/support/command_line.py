@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+from unittest.mock import patch
+
+import click
 import numpy as np
 import pandas as pd
+import typer.main
 from typer.testing import CliRunner
 
 from inference.cli.main import app
@@ -11,11 +16,17 @@ from inference.cli.main import app
 NAMES = ["calm", "brave", "loud", "kind", "neat", "warm & <b>"]
 
 
+@functools.cache
+def command() -> click.Command:
+    """All commands with their options, which take longer to build than a wrong file to refuse."""
+    return typer.main.get_command(app)
+
+
 def run(*arguments: object):
     """The command line in this process: exit code, standard output, standard error."""
-    return CliRunner().invoke(
-        app, [str(argument) for argument in arguments], catch_exceptions=False
-    )
+    words = [str(argument) for argument in arguments]
+    with patch("typer.testing._get_command", lambda _: command()):
+        return CliRunner().invoke(app, words, catch_exceptions=False)
 
 
 def answers(num_rows: int = 150, seed: int = 0) -> pd.DataFrame:

@@ -9,8 +9,7 @@ import math
 import numpy as np
 import torch
 
-from inference.structures.options.moment_counts import OptionMoments, count_moments
-from inference.structures.options.moments import MomentEstimate
+from inference.structures.options.moments import MomentEstimate, OptionMoments, count_moments
 from ppl_models.datasets import options_chain, simulate_options
 
 Truth = dict[str, torch.Tensor]

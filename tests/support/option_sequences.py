@@ -11,7 +11,7 @@ from torch import Tensor
 from zoo.rows_options import options_truth
 
 from ppl_models import OptionsHMM
-from ppl_models.sequences.trajectories import pack
+from ppl_models.data.sequences import pack
 
 F64 = torch.float64
 SIZES = (3, 3, 2)  # states, actions, options

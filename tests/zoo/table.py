@@ -192,12 +192,21 @@ def close(actual: Any, expected: Any, tolerance: float = 1e-10) -> None:
     torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
-@functools.cache
 def quick_fit(row: Row) -> Fit:
-    """A few iterations from random starts; what it warns of is kept in the fit."""
+    """A few iterations from random starts; what it warns of is kept in the fit. Made once a
+    process, for all tests that only look at a fit and ask it questions.
+    """
+    result, copies = _quick_fit(row)
+    for name, value in (result.params | (result.local or {})).items():
+        assert torch.equal(value, copies[name]), f"a test changed {name} of the fit of {row.name}"
+    return result
+
+
+@functools.cache
+def _quick_fit(row: Row) -> tuple[Fit, Params]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return fit(
+        result = fit(
             row.model,
             data_of(row),
             row.method or EM(max_iterations=1),
@@ -205,3 +214,12 @@ def quick_fit(row: Row) -> Fit:
             num_restarts=2,
             seed=3,
         )
+    everything = result.params | (result.local or {})
+    return result, {name: value.clone() for name, value in everything.items()}
+
+
+@functools.cache
+def rows_of_quick_fit(row: Row) -> tuple[Tensor, Params]:
+    """Log-likelihood of each row and posterior means of its latents: sweeps, for some models."""
+    result, data = quick_fit(row), data_of(row)
+    return result.log_likelihood_rows(data), result.posterior_latents(data)

@@ -26,7 +26,7 @@ from inference.base.streaming.sources import joined_rows, num_rows_in, rows_at
 from inference.programs.data import checks_data
 from inference.programs.global_state import listening
 from inference.programs.tables import first_tensor, map_tensors
-from ppl_models.sequences.trajectories import UnvisitedWarning
+from ppl_models.data.sequences import UnvisitedWarning
 
 S = TypeVar("S")
 Kept = tuple[np.ndarray, Any]  # numbers of rows, and the rows

@@ -14,17 +14,18 @@ import torch
 from torch import Tensor
 
 from inference.base.checkpoint import Checkpoint
-from inference.base.steps import GenericSteps, Steps
+from inference.base.steps import EStep, GenericSteps, Steps
 from inference.base.streaming.processes import Processes
 from inference.base.streaming.rows import CheckedRows
 from inference.programs.expectation import SummedExpectation
 from inference.programs.program import Params, Program
 
+S = TypeVar("S")
 State = TypeVar("State")
 
 
 @dataclass(frozen=True, eq=False)
-class SummedSteps(Steps):
+class SummedSteps(Steps[S]):
     """Any steps whose M-step needs no more than sums over rows.
 
     Args:
@@ -32,23 +33,21 @@ class SummedSteps(Steps):
         rows: all of them.
     """
 
-    steps: Steps
+    steps: Steps[S]
     rows: CheckedRows
 
     @property
     def known_sites(self) -> frozenset[str]:
         return self.steps.known_sites
 
-    def e_step(self, params: Params) -> tuple[Any, Tensor, Tensor]:
+    def e_step(self, params: Params) -> EStep[S]:
         """One pass over the rows, and one message among processes.
 
         Every row brings its share of the log-prior, so that all processes have the same bits of it.
         """
 
         def of_rows(data: Tensor, weights: Tensor | None) -> dict[str, Any]:
-            statistics, log_likelihood, log_prior = self.steps.weighted(data, weights).e_step(
-                params
-            )
+            statistics, log_likelihood, log_prior = self.steps.on(data, weights).e_step(params)
             return {
                 "statistics": statistics,
                 "likelihood": log_likelihood.double(),
@@ -56,24 +55,21 @@ class SummedSteps(Steps):
             }
 
         found = self.rows.summed(of_rows)
-        return found["statistics"], found["likelihood"], found["prior"]
+        return EStep(found["statistics"], found["likelihood"], found["prior"])
 
-    def m_step(self, statistics: Any, params: Params) -> Params:
+    def m_step(self, statistics: S, params: Params) -> Params:
         return self.rows.processes.params_of_first(self.steps.m_step(statistics, params))
 
-    def on(self, data: Any) -> Steps:
-        return self.steps.on(data)
+    def on(self, data: Any, weights: Tensor | None = None) -> Steps[S]:
+        return self.steps.on(data, weights)
 
-    def weighted(self, data: Any, weights: Tensor | None) -> Steps:
-        return self.steps.weighted(data, weights)
-
-    def relax(self) -> SummedSteps | None:
+    def relax(self) -> SummedSteps[S] | None:
         easier = self.steps.relax()
         return None if easier is None else SummedSteps(easier, self.rows)
 
 
 @dataclass(frozen=True, eq=False)
-class SummedGenericSteps(Steps):
+class SummedGenericSteps(Steps[Any]):
     """EM for any program of independent rows: the bound of the M-step, its gradient and its
     curvature are added up over all of them.
 
@@ -101,19 +97,19 @@ class SummedGenericSteps(Steps):
     def _agreed(self, point: Tensor) -> Tensor:
         return self.rows.processes.params_of_first({"point": point})["point"]
 
-    def e_step(self, params: Params) -> tuple[None, Tensor, Tensor]:
+    def e_step(self, params: Params) -> EStep[None]:
         """No statistics: posteriors are as many as rows, and worked out where the M-step needs
         them.
         """
         with torch.no_grad():
-            return None, self._halves.log_likelihood(params), self.program.log_prior(params)
+            return EStep(None, self._halves.log_likelihood(params), self.program.log_prior(params))
 
     def m_step(self, statistics: None, params: Params) -> Params:
         """From the posteriors at ``params``."""
         return self.rows.processes.params_of_first(self._halves.improve(params, self.num_steps))
 
-    def on(self, data: Any) -> Steps:
-        return GenericSteps(self.program, self.num_steps).on(data)
+    def on(self, data: Any, weights: Tensor | None = None) -> GenericSteps:
+        return GenericSteps(self.program, self.num_steps).on(data, weights)
 
 
 class SharedCheckpoint(Checkpoint):

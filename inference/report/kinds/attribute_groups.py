@@ -26,15 +26,13 @@ from inference.report.sections import Subject, cut_table, estimates, fitted, mid
 from inference.report.verdicts import on_convergence, on_determination, verdict
 from inference.report.words import finding, listed, say, verdict_of
 from inference.selection.attribute_groups import (
+    DifferentialItems,
     GroupComparison,
     ItemScores,
     compare_groups,
-    item_scores,
-)
-from inference.selection.differential_items import (
-    DifferentialItems,
     differential_items,
     groups_of_fit,
+    item_scores,
 )
 from inference.structures.attribute_groups import AttributeGroupsStructure
 from ppl_models.parts.repr import counted

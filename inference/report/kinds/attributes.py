@@ -11,9 +11,8 @@ from torch import Tensor
 
 from inference.fitting.columns import checked_as_fitted
 from inference.inspection.classification import Classification
-from inference.inspection.item_fit import ItemFit
+from inference.inspection.item_fit import ItemFit, LocalDependence
 from inference.inspection.item_rules import ItemRules
-from inference.inspection.local_dependence import LocalDependence
 from inference.plots.attributes import plot_profiles, plot_q_matrix
 from inference.plots.item_curves import plot_item_curves
 from inference.report.attribute_findings import (

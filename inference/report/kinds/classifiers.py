@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from inference.identifiability.classifiers import ClassifierIdentifiability
-from inference.inspection.classifier_curves import variate_names
-from inference.inspection.classifiers import read_classifiers
+from inference.inspection.classifiers import read_classifiers, variate_names
 from inference.plots.classifiers import plot_certainty, plot_classifiers, plot_component_densities
 from inference.report.page import number, picture
 from inference.report.parts import (

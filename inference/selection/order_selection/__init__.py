@@ -1,1 +1,1 @@
-"""How many components, of which law, and with how much confidence."""
+"""Order selection: the number and the distribution of components, with confidence."""

@@ -1,5 +1,4 @@
-r"""What a table can show, and what it cannot: the weakest component that would be counted, the
-smallest misfit of a law that would be seen.
+r"""Detectability: the weakest component counted, and the smallest misfit seen.
 
 In unit noise a component of N rows and J columns whose signal is :math:`d^2 = \sum_{nj} c_n^2
 \delta_j^2 / \mu_{nj}` (c its counts in a row, :math:`\delta` its signature less what the others
@@ -29,8 +28,9 @@ MISFIT = (
 
 
 def noise_edge(num_rows: int, num_items: int) -> float:
-    """What a component that is only noise gains in deviance at most: the largest singular value of
-    unit noise, squared.
+    """Return the largest gain in deviance of a component that is only noise.
+
+    The largest singular value of unit noise, squared.
     """
     return (math.sqrt(num_rows) + math.sqrt(num_items)) ** 2
 
@@ -52,7 +52,8 @@ def smallest_share(
     """The least share of a row's counts that a component must hold in its rows to be counted.
 
     Args:
-        num_rows, num_items: N and J.
+        num_rows: N.
+        num_items: J.
         counts_per_row: T.
         rows_with_it: rows that hold the component.
         difference: of its signature from what the others make of it, chi-square against the mean
@@ -68,8 +69,9 @@ def smallest_share(
 
 
 def detectable_variance(num_rows: int, num_columns: int) -> float:
-    """The variance of a component's noise, of 1 where the law is right, from which it would be
-    called contradicted; inf where nothing would.
+    """Return the least variance of a component's noise that would be called a misfit.
+
+    It is 1 where the distribution is right; inf where nothing would be.
 
     By noise drawn once for each number of rows, the same for every caller.
     """

@@ -1,6 +1,4 @@
-"""Components of a mixture that overlap are one group: merged by how often rows would be assigned to
-the wrong one, or by what a merger saves in entropy.
-"""
+"""Groups of overlapping components, merged by misclassification or by entropy."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ CHECKED = 0.10  # the same, for being sure that components are groups
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class Groups:
-    r"""What the components of a mixture make of the rows.
+    r"""Groups that the components of a mixture make of the rows.
 
     Args:
         num_fitted: K, components of the fit.
@@ -57,10 +55,10 @@ def groups_of(shares: Tensor) -> Groups:
         shares: responsibilities, (N, K).
     """
     entropies = {shares.shape[1]: entropy(shares)}
-    own = shares
-    while own.shape[1] > 1:
-        own = merged_by_entropy(own, own.shape[1] - 1)
-        entropies[own.shape[1]] = entropy(own)
+    merged = shares
+    while merged.shape[1] > 1:
+        merged = merged_by_entropy(merged, merged.shape[1] - 1)
+        entropies[merged.shape[1]] = entropy(merged)
     return Groups(
         shares.shape[1],
         _merged(shares, SEPARATED),
@@ -71,13 +69,13 @@ def groups_of(shares: Tensor) -> Groups:
 
 
 def misclassified(shares: Tensor) -> Tensor:
-    """The chance that a row of one component is assigned to another, directly estimated, (K, K)."""
+    """Return the chance that a row of one component is assigned to another, (K, K)."""
     assigned = torch.nn.functional.one_hot(shares.argmax(-1), shares.shape[1]).to(shares)
     return shares.mT @ assigned / shares.sum(0).clamp(min=1e-300).unsqueeze(-1)
 
 
 def entropy(shares: Tensor) -> float:
-    """Of the assignments of all rows, in nats."""
+    """Return the entropy of the assignments of all rows, in nats."""
     return float(-torch.special.xlogy(shares, shares).sum())
 
 

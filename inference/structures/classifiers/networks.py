@@ -1,5 +1,4 @@
-"""Networks while they are trained: all weights of all restarts in one vector, outputs and gradients
-of many rows at once.
+"""Networks in training: weights of all restarts as one vector, outputs, gradients.
 
 A training step of a small network on few rows is ruled by the number of operations and not by their
 size. The dense networks that most models have are therefore evaluated and differentiated by hand,
@@ -11,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,64 +20,101 @@ from ppl_models.descriptions.classifiers import ClassifierDescription
 from ppl_models.networks import Dense, side_by_side
 
 
-class TrainedNetworks(Protocol):
-    """Weights as one vector, and what is asked of them."""
+class TrainedNetworks:
+    """Networks of any kind, by automatic differentiation.
 
-    theta: Tensor  # (P,)
-    owner: Tensor  # which restart each entry belongs to, (P,)
+    Args:
+        about: the model's description; start: weights (R, ...) by site.
+
+    ``theta`` (P,) are all weights, ``owner`` (P,) the restart that each entry belongs to.
+    """
+
+    def __init__(self, about: ClassifierDescription, start: Params) -> None:
+        self.about = about
+        self._site_shapes = {site: tuple(start[site].shape) for site in about.network_sites}
+        values = [start[site] for site in about.network_sites]
+        num = len(values[0])
+        self.theta = self.packed(start)
+        self.owner = torch.cat(
+            [
+                torch.arange(num, device=value.device).repeat_interleave(value[0].numel())
+                for value in values
+            ]
+        )
+        self._leaf: Tensor | None = None
+        self._output: Tensor | None = None
 
     def prepare(self, inputs: Sequence[Tensor]) -> Any:
-        """Standardised rows by variate, (n, \\*shape), in the form in which they are evaluated."""
-        ...
+        r"""Standardised rows by variate, (n, \*shape), in the form in which they are evaluated."""
+        return list(inputs)
 
     def some(self, prepared: Any, begin: int, end: int) -> Any:
         """Consecutive ones of prepared rows."""
-        ...
+        return [x[begin:end] for x in prepared]
 
     def log_scores(self, prepared: Any, keep: bool) -> Tensor:
-        """Log-outputs (R, V, n, C); ``keep`` what a gradient needs."""
-        ...
+        """Log-outputs (R, V, n, C); ``keep`` the graph for the gradient."""
+        self._leaf = self.theta.detach().requires_grad_() if keep else None
+        with torch.set_grad_enabled(keep):
+            output = self._evaluate(self.theta if self._leaf is None else self._leaf, prepared)
+        self._output = output if keep else None
+        return output.detach()
+
+    def _evaluate(self, theta: Tensor, prepared: Any) -> Tensor:
+        params, out = self.params(theta), list(prepared)
+        for group in self.about.groups:
+            weights: Mapping[str, Tensor] = {
+                name: params[site] for site, name in group.sites.items()
+            }
+            log_scores = group.network.logits(
+                [prepared[v] for v in group.variates], weights
+            ).log_softmax(-1)
+            for place, v in enumerate(group.variates):
+                out[v] = log_scores[:, place]
+        return torch.stack(out, 1)
 
     def add_gradient(
         self, slope: Tensor, log_scores: Tensor, scores: Tensor, gradient: Tensor, add: bool
     ) -> None:
-        """The gradient with respect to the weights, into or on top of ``gradient`` (P,).
-
-        Args:
-            slope: with respect to the log-outputs of the rows last evaluated, (R, V, n, C);
-                log_scores, scores: these outputs.
-        """
-        ...
+        """Differentiate a slope of the log-outputs into ``gradient``, (P,)."""
+        if self._leaf is None or self._output is None:
+            raise RuntimeError("a gradient was asked for of outputs that were not kept")
+        (own,) = torch.autograd.grad(self._output, self._leaf, slope)
+        if add:
+            gradient += own
+        else:
+            gradient.copy_(own)
 
     def params(self, theta: Tensor) -> Params:
         """Weights (R, ...) by site of the program."""
-        ...
+        parts = theta.split([math.prod(shape) for shape in self._site_shapes.values()])
+        return {
+            site: part.view(shape)
+            for (site, shape), part in zip(self._site_shapes.items(), parts, strict=True)
+        }
 
     def packed(self, params: Params) -> Tensor:
         """Weights (R, ...) by site as one vector, (P,)."""
-        ...
+        return torch.cat([params[site].reshape(-1) for site in self.about.network_sites])
 
     def features(self, prepared: Any) -> list[Tensor]:
-        """What the logits of every variate are linear in, (R, n, F), of networks that know it."""
-        ...
+        """Features that the logits of every variate are linear in, (R, n, F)."""
+        about, params = self.about, self.params(self.theta)
+        out: list[Tensor] = [params[about.network_sites[0]]] * about.num_variates
+        for group in about.groups:
+            found = group.network.features(
+                [prepared[v] for v in group.variates],
+                {name: params[site] for site, name in group.sites.items()},
+            )
+            if found is None:
+                raise RuntimeError("features were asked for of networks that do not know theirs")
+            for place, v in enumerate(group.variates):
+                out[v] = found[:, place]
+        return out
 
 
-def networks_of(
-    about: ClassifierDescription, start: Params, by_hand: bool = True
-) -> TrainedNetworks:
-    """The networks of a model with their weights from ``start`` (R, ...).
-
-    Args:
-        about: the model's description; by_hand: whether dense networks have their gradient by hand.
-    """
-    group = about.groups[0]
-    if by_hand and len(about.groups) == 1 and type(group.network) is Dense:
-        return DenseNetworks(about, start)
-    return AnyNetworks(about, start)
-
-
-class DenseNetworks:
-    """Dense networks of one architecture; R restarts of G networks are B = R G matrices a layer.
+class DenseNetworks(TrainedNetworks):
+    """Dense networks of one architecture, R restarts of G as R G matrices a layer.
 
     Args:
         about: the model's description; start: weights (R, ...) by site.
@@ -87,11 +123,9 @@ class DenseNetworks:
     def __init__(self, about: ClassifierDescription, start: Params) -> None:
         self.about, group = about, about.groups[0]
         first = start["layer_1_weights"]
-        self.num_restarts, self.num_networks, self.num_variates = (
-            len(first),
-            group.num_networks,
-            about.num_variates,
-        )
+        self.num_restarts = len(first)
+        self.num_networks = group.num_networks
+        self.num_variates = about.num_variates
         self.num_layers = len(group.shapes) // 2
         batch = self.num_restarts * self.num_networks
         owner = []
@@ -121,6 +155,7 @@ class DenseNetworks:
         ]
 
     def packed(self, params: Params) -> Tensor:
+        """Weights (R, ...) by site as one vector, (P,)."""
         return torch.cat([value.reshape(-1) for value in self._pieces(params)])
 
     def _views(self, theta: Tensor) -> list[Tensor]:
@@ -132,14 +167,17 @@ class DenseNetworks:
         ]
 
     def prepare(self, inputs: Sequence[Tensor]) -> Tensor:
+        """Rows of all variates side by side, (V, n, D)."""
         width = self.shapes[0][1]
         rows = side_by_side(inputs, width)  # (V, n, D)
         return rows.contiguous()
 
     def some(self, prepared: Tensor, begin: int, end: int) -> Tensor:
+        """Consecutive ones of prepared rows."""
         return prepared[:, begin:end]
 
     def log_scores(self, prepared: Tensor, keep: bool) -> Tensor:
+        """Log-outputs (R, V, n, C); ``keep`` the layers for the gradient."""
         hidden = prepared
         if self.num_networks == 1 < self.num_variates:
             hidden = hidden.reshape(1, -1, hidden.shape[-1])
@@ -158,12 +196,12 @@ class DenseNetworks:
     def add_gradient(
         self, slope: Tensor, log_scores: Tensor, scores: Tensor, gradient: Tensor, add: bool
     ) -> None:
+        """Backpropagate a slope of the log-outputs into ``gradient``, (P,)."""
         if self._of_gradient is None or self._of_gradient[0] is not gradient:
             self._of_gradient = (gradient, self._views(gradient))
         places = self._of_gradient[1]
-        upstream = torch.addcmul(
-            slope, scores, slope.sum(-1, keepdim=True), value=-1
-        )  # with respect to the logits
+        # with respect to the logits
+        upstream = torch.addcmul(slope, scores, slope.sum(-1, keepdim=True), value=-1)
         upstream = upstream.view(len(self._layers[0]), -1, upstream.shape[-1])
         for layer in range(2 * self.num_layers - 2, -1, -2):
             hidden = self._kept[layer // 2]
@@ -176,10 +214,8 @@ class DenseNetworks:
             if layer:
                 upstream = torch.bmm(upstream, self._layers[layer].mT).mul_(hidden > 0)
 
-    def features(self, prepared: Tensor) -> list[Tensor]:
-        return _features(self.about, prepared, self.params(self.theta))
-
     def params(self, theta: Tensor) -> Params:
+        """Weights (R, ...) by site of the program."""
         out, layers = {}, self._views(theta)
         for layer in range(self.num_layers):
             weights, intercepts = layers[2 * layer], layers[2 * layer + 1]
@@ -191,90 +227,8 @@ class DenseNetworks:
         return out
 
 
-class AnyNetworks:
-    """Networks of any kind, by automatic differentiation.
-
-    Args:
-        about: the model's description; start: weights (R, ...) by site.
-    """
-
-    def __init__(self, about: ClassifierDescription, start: Params) -> None:
-        self.about = about
-        self.shapes = {site: tuple(start[site].shape) for site in about.network_sites}
-        values = [start[site] for site in about.network_sites]
-        num = len(values[0])
-        self.theta = self.packed(start)
-        self.owner = torch.cat(
-            [
-                torch.arange(num, device=value.device).repeat_interleave(value[0].numel())
-                for value in values
-            ]
-        )
-        self._leaf: Tensor | None = None
-        self._output: Tensor | None = None
-
-    def prepare(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        return list(inputs)
-
-    def some(self, prepared: list[Tensor], begin: int, end: int) -> list[Tensor]:
-        return [x[begin:end] for x in prepared]
-
-    def log_scores(self, prepared: list[Tensor], keep: bool) -> Tensor:
-        self._leaf = self.theta.detach().requires_grad_() if keep else None
-        with torch.set_grad_enabled(keep):
-            output = self._evaluate(self.theta if self._leaf is None else self._leaf, prepared)
-        self._output = output if keep else None
-        return output.detach()
-
-    def _evaluate(self, theta: Tensor, prepared: list[Tensor]) -> Tensor:
-        params, out = self.params(theta), list(prepared)
-        for group in self.about.groups:
-            weights: Mapping[str, Tensor] = {
-                name: params[site] for site, name in group.sites.items()
-            }
-            log_scores = group.network.logits(
-                [prepared[v] for v in group.variates], weights
-            ).log_softmax(-1)
-            for place, v in enumerate(group.variates):
-                out[v] = log_scores[:, place]
-        return torch.stack(out, 1)
-
-    def add_gradient(
-        self, slope: Tensor, log_scores: Tensor, scores: Tensor, gradient: Tensor, add: bool
-    ) -> None:
-        if self._leaf is None or self._output is None:
-            raise RuntimeError("a gradient was asked for of outputs that were not kept")
-        (own,) = torch.autograd.grad(self._output, self._leaf, slope)
-        if add:
-            gradient += own
-        else:
-            gradient.copy_(own)
-
-    def params(self, theta: Tensor) -> Params:
-        parts = theta.split([math.prod(shape) for shape in self.shapes.values()])
-        return {
-            site: part.view(shape)
-            for (site, shape), part in zip(self.shapes.items(), parts, strict=True)
-        }
-
-    def packed(self, params: Params) -> Tensor:
-        return torch.cat([params[site].reshape(-1) for site in self.about.network_sites])
-
-    def features(self, prepared: list[Tensor]) -> list[Tensor]:
-        return _features(self.about, prepared, self.params(self.theta))
-
-
-def _features(
-    about: ClassifierDescription, prepared: Sequence[Tensor] | Tensor, params: Params
-) -> list[Tensor]:
-    out: list[Tensor] = [params[about.network_sites[0]]] * about.num_variates
-    for group in about.groups:
-        found = group.network.features(
-            [prepared[v] for v in group.variates],
-            {name: params[site] for site, name in group.sites.items()},
-        )
-        if found is None:
-            raise RuntimeError("features were asked for of networks that do not know theirs")
-        for place, v in enumerate(group.variates):
-            out[v] = found[:, place]
-    return out
+def networks_of(about: ClassifierDescription, start: Params) -> TrainedNetworks:
+    """The networks of a model with their weights from ``start`` (R, ...)."""
+    if len(about.groups) == 1 and type(about.groups[0].network) is Dense:
+        return DenseNetworks(about, start)
+    return TrainedNetworks(about, start)

@@ -1,5 +1,4 @@
-r"""Newton's method for the output layers of trained classifiers, on all rows: the end of a
-training.
+r"""Newton's method for the output layers of trained classifiers, on all rows.
 
 Weights of components that overlap much hang on the data by a thread: along one direction of the
 parameters the log-likelihood is a thousand times flatter than along others, and steps on
@@ -80,7 +79,7 @@ class OutputLayers:
         return self.objective.about
 
     def usable(self) -> bool:
-        """Whether all networks have known features, and few enough parameters behind them."""
+        """Check that all networks have known features and few parameters behind them."""
         found = self._outputs(self.networks.params(self.networks.theta))
         return (
             found is not None
@@ -93,10 +92,8 @@ class OutputLayers:
     ) -> Direction:
         """The step from where the networks are.
 
-        Args:
-            index: training rows; balance, log_weights: their statistics and the weights, (R, V, C)
-                and (R, C).
-            prior_precision: of every weight of a network, a row.
+        ``index``: training rows; ``balance``, ``log_weights``: their statistics and the weights,
+        (R, V, C) and (R, C); ``prior_precision``: of every weight of a network, a row.
         """
         params = self.networks.params(self.networks.theta)
         outputs = self._outputs(params)
@@ -119,9 +116,8 @@ class OutputLayers:
         curvature, axes = torch.linalg.eigh(information)  # (R, P), (R, P, P) with axes in columns
         along = (axes.mT @ score.unsqueeze(-1)).squeeze(-1)
         step = along / (curvature.clamp(min=0) + ridge.unsqueeze(-1))
-        step = step * (1 - 1 / (len(index) * along * step).clamp(min=1e-30)).clamp(
-            min=0
-        )  # N s^2 / lambda is the squared z-score
+        # N s^2 / lambda is the squared z-score
+        step = step * (1 - 1 / (len(index) * along * step).clamp(min=1e-30)).clamp(min=0)
         gain = 0.5 * (step * along).sum(-1)
         step = (axes @ step.unsqueeze(-1)).squeeze(-1)
         logits = step[:, values.shape[1] :] if size > values.shape[1] else None
@@ -150,7 +146,7 @@ class OutputLayers:
         return known if len(known) == len(found) else None
 
     def _blocks(self, sizes: list[int]) -> list[slice]:
-        """Where the parameters of each variate stand; variates that share a network share them."""
+        """Places of each variate's parameters; variates that share a network share them."""
         out, begin = [slice(0, 0)] * len(sizes), 0
         for group in self.about.groups:
             for place, v in enumerate(group.variates):
@@ -161,9 +157,7 @@ class OutputLayers:
     def _evaluated(
         self, index: Tensor, balance: Balance, log_weights: Tensor, chunk: int
     ) -> Iterator[tuple[Tensor, Tensor, list[Tensor], Tensor]]:
-        """Outputs (R, V, n, C), posteriors (R, n, C), features and a one of every variate (R, n, F
-        + 1), and which variates are there (V, n, 1).
-        """
+        """Outputs, posteriors, features with a one, and present variates of batches."""
         log_phi = balance.phi.log()
         for prepared, terms, _ in self.rows.batches(index, chunk):
             log_scores = self.networks.log_scores(prepared, False)
@@ -252,14 +246,12 @@ class OutputLayers:
 
 
 def _end(blocks: list[slice]) -> int:
-    """Where the last of them ends."""
+    """End of the last block."""
     return max(block.stop for block in blocks)
 
 
 def _seen(terms: RowTerms, like: Tensor) -> Tensor:
-    """Which variates are there, 1 or 0, (V, n, 1)."""
-    return (
-        like.new_ones(like.shape[1], like.shape[2], 1)
-        if terms.seen is None
-        else terms.seen.unsqueeze(-1)
-    )
+    """Presence of variates, 1 or 0, (V, n, 1)."""
+    if terms.seen is None:
+        return like.new_ones(like.shape[1], like.shape[2], 1)
+    return terms.seen.unsqueeze(-1)

@@ -1,6 +1,20 @@
-"""What is minimised besides the likelihood: wishes about the weights, labels of some rows.
+r"""Costs and regularizers of independent classifiers: likelihood, weight penalties, labels.
 
-Small frozen records, given to the engine.
+With log-outputs :math:`b_{vni} = \log \beta_v^{(i)}(x_{nv})` of the networks, pseudo-weights
+:math:`\phi_v^{(i)} = \mathrm{mean}_n \beta_v^{(i)}` and weights :math:`w_i \propto \prod_v
+(\phi_v^{(i)})^{1/V}`, the negative cross total correlation of V variates is
+
+.. math::
+
+    \mathrm{neg\_ctc} = - \mathrm{mean}_n \log \sum_i w_i \prod_v
+    \frac{\beta_v^{(i)}(x_{nv})}{\phi_v^{(i)}}
+    = \mathrm{KL}(P^* \| P) - C^*
+
+with :math:`C^*` the total correlation of the data: minus the mean log-likelihood ratio to
+independence. It is 0 where the networks are constant and :math:`-(V - 1) \log C` where C equally
+likely components are separated in every variate.
+
+Source: K. T. Matchev and P. Shyamsundar (2022), doi:10.1088/2632-2153/ac6483, equations 24-29.
 """
 
 from __future__ import annotations
@@ -17,6 +31,31 @@ from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_number, is_number, plain_fields
 
 
+def log_pseudo_weights(log_scores: Tensor) -> Tensor:
+    r"""Logs of the means over rows, (\*R, V, C) from (\*R, V, n, C)."""
+    return log_scores.logsumexp(-2) - math.log(log_scores.shape[-2])
+
+
+def geometric_log_weights(log_phi: Tensor) -> Tensor:
+    r"""Logs of the normalised geometric means over variates, (\*R, C) from (\*R, V, C)."""
+    return log_phi.mean(-2).log_softmax(-1)
+
+
+def log_ratio_rows(log_scores: Tensor, log_phi: Tensor, log_weights: Tensor) -> Tensor:
+    r"""Log-likelihood of each row relative to independence of the variates, (\*R, n).
+
+    ``log_scores``: (\*R, V, n, C); ``log_phi``: (\*R, V, C); ``log_weights``: (\*R, C).
+    """
+    ratios = (log_scores - log_phi.unsqueeze(-2)).sum(-3)
+    return (ratios + log_weights.unsqueeze(-2)).logsumexp(-1)
+
+
+def neg_ctc(log_scores: Tensor) -> Tensor:
+    r"""Negative cross total correlation of all rows, (\*R,) from (\*R, V, n, C)."""
+    log_phi = log_pseudo_weights(log_scores)
+    return -log_ratio_rows(log_scores, log_phi, geometric_log_weights(log_phi)).mean(-1)
+
+
 @runtime_checkable
 class WeightPenalty(Protocol):
     """A wish about the weights, as an addition to the cost of a row."""
@@ -26,9 +65,7 @@ class WeightPenalty(Protocol):
         ...
 
     def slope(self, log_weights: Tensor) -> Tensor:
-        """Its derivative with respect to the logs of the weights, as if these were free of each
-        other, (R, C).
-        """
+        """Derivative by the logs of the weights, as if these were free, (R, C)."""
         ...
 
     def check(self, num_components: int) -> None:
@@ -38,8 +75,7 @@ class WeightPenalty(Protocol):
 
 @dataclass(frozen=True)
 class CrossTotalCorrelation:
-    r"""The negative cross total correlation
-    (:func:`~inference.structures.classifiers.losses.neg_ctc`): minus the mean log-likelihood ratio.
+    r"""Negative cross total correlation: minus the mean log-likelihood ratio.
 
     Args:
         consistency: how much of :math:`-\log \sum_i \prod_v (\phi_v^{(i)})^{1/V} \ge 0` is added,
@@ -62,8 +98,9 @@ class CrossTotalCorrelation:
 
 @dataclass(frozen=True)
 class EvenWeights:
-    r""":math:`\lambda \sum_i w_i^2` ("squares") or :math:`\lambda \sum_i w_i \log w_i` ("entropy"):
-    components of like weights, or of unlike ones.
+    r"""Penalty that makes components of like weights, or of unlike ones.
+
+    :math:`\lambda \sum_i w_i^2` ("squares") or :math:`\lambda \sum_i w_i \log w_i` ("entropy").
 
     Args:
         strength: :math:`\lambda`, in nats a row; negative for lopsided weights.
@@ -82,15 +119,18 @@ class EvenWeights:
         if self.form not in ("squares", "entropy"):
             raise ValueError(f"EvenWeights: form must be 'squares' or 'entropy', got {self.form!r}")
 
-    def check(self, num_components: int) -> None: ...
+    def check(self, num_components: int) -> None:
+        """Accept any number of components."""
 
     def value(self, log_weights: Tensor) -> Tensor:
+        """Penalty (R,) of log-weights (R, C)."""
         weights = log_weights.exp()
         return self.strength * (weights * (weights if self.form == "squares" else log_weights)).sum(
             -1
         )
 
     def slope(self, log_weights: Tensor) -> Tensor:
+        """Derivative by the log-weights, (R, C)."""
         weights = log_weights.exp()
         return (
             self.strength * weights * (2 * weights if self.form == "squares" else log_weights + 1)
@@ -99,8 +139,7 @@ class EvenWeights:
 
 @dataclass(frozen=True)
 class KnownWeights:
-    r""":math:`-\lambda \sum_i w^\circ_i \log w_i`: weights that are known from elsewhere, but not
-    exactly.
+    r"""Penalty for weights known from elsewhere: :math:`-\lambda \sum_i w^\circ_i \log w_i`.
 
     Which component has which weight is not known: the largest is held against the largest, and so
     on. Weights known exactly are given to the model: ``InClassNet(..., weights=(0.4, 0.6))``.
@@ -135,6 +174,7 @@ class KnownWeights:
         check_number("KnownWeights", "strength", self.strength, "be positive and finite", above=0)
 
     def check(self, num_components: int) -> None:
+        """Refuse another number of components."""
         if len(self.weights) != num_components:
             raise ValueError(
                 f"KnownWeights: {num_components} weights were expected, one a component, got"
@@ -148,17 +188,20 @@ class KnownWeights:
         return known[log_weights.argsort(-1).argsort(-1)]
 
     def value(self, log_weights: Tensor) -> Tensor:
+        """Penalty (R,) of log-weights (R, C)."""
         return -self.strength * (self._matched(log_weights) * log_weights).sum(-1)
 
     def slope(self, log_weights: Tensor) -> Tensor:
+        """Derivative by the log-weights, (R, C)."""
         return -self.strength * self._matched(log_weights)
 
 
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class Labels:
-    r"""Labels of some rows: their cross-entropy is added to the cost, :math:`-\tau \, \mathrm{mean}
-    \log \sum_i p_{ni} Q_{i y_n}` over the rows that have one.
+    r"""Labels of some rows, whose cross-entropy is added to the cost.
+
+    :math:`-\tau \, \mathrm{mean} \log \sum_i p_{ni} Q_{i y_n}` over the rows that have one.
 
     Args:
         values: the component of each row, 0, ..., C - 1; -1 (or NaN) where it is not known, (N,).
@@ -181,11 +224,10 @@ class Labels:
     on: Literal["row", "variates"] = "row"
 
     def __post_init__(self) -> None:
-        values = (
-            self.values.detach().cpu().numpy()
-            if isinstance(self.values, Tensor)
-            else np.asarray(self.values)
-        )
+        if isinstance(self.values, Tensor):
+            values = self.values.detach().cpu().numpy()
+        else:
+            values = np.asarray(self.values)
         if values.ndim != 1 or values.dtype.kind not in "biuf":
             raise ValueError(
                 f"Labels: values must be one number a row, got shape {values.shape}, dtype"
@@ -233,11 +275,10 @@ class Labels:
 
     def log_chances(self, num_components: int, like: Tensor) -> Tensor:
         """Log of the chance of each label under each component, (labels, C)."""
-        table = (
-            torch.eye(num_components, dtype=torch.float64)
-            if self.confusion is None
-            else self.confusion
-        )
+        if self.confusion is None:
+            table = torch.eye(num_components, dtype=torch.float64)
+        else:
+            table = self.confusion
         return (
             table.mT.log()
             .clamp(min=math.log(1e-300) if like.dtype == torch.float64 else -80.0)

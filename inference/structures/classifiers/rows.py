@@ -1,6 +1,4 @@
-"""Rows on their way to the networks: standardised, in batches, on the device; those that lie in a
-file stay there until it is their turn.
-"""
+"""Batches of rows for the networks: standardised, on the device, or read from a file."""
 
 from __future__ import annotations
 
@@ -72,7 +70,7 @@ class Rows:
         return inputs, None if seen is None else seen.to(self.like)
 
     def seen(self, index: Tensor) -> Tensor:
-        """Which variates of some rows are there, 1 or 0, (V, n)."""
+        """Presence of variates in some rows, 1 or 0, (V, n)."""
         terms = self.fetch(index)[1]
         whole = torch.ones(
             len(self.parts), len(index), dtype=self.like.dtype, device=self.like.device
@@ -94,16 +92,12 @@ class Rows:
             inputs, seen = [x[back] for x in inputs], None if seen is None else seen[:, back]
         else:
             place = index.to(self.like.device)
-            inputs, seen = (
-                [x[place] for x in self._whole[0]],
-                None if self._whole[1] is None else self._whole[1][:, place],
-            )
+            inputs = [x[place] for x in self._whole[0]]
+            seen = None if self._whole[1] is None else self._whole[1][:, place]
         return self.networks.prepare(inputs), RowTerms(seen, labels)
 
     def batches(self, index: Tensor, size: int) -> Iterator[tuple[Any, RowTerms, slice]]:
-        """Consecutive batches of the rows of ``index``, with their places in it; the last one may
-        be smaller.
-        """
+        """Consecutive batches of the rows of ``index`` and their places in it."""
         step = max(size, self.block_rows // size * size)
         for begin in range(0, len(index), step):
             block = index[begin : begin + step]
@@ -130,14 +124,15 @@ def _some(terms: RowTerms, begin: int, end: int) -> RowTerms:
 
 
 def input_statistics(about: ClassifierDescription, data: Any, like: Tensor) -> Params:
-    """Means and standard deviations by which columns are standardised: of each column, of an image
-    (and of all variates of a shared network) one for all its entries; 0 and 1 for networks that
-    take rows as they are.
+    """Means and standard deviations that standardise the columns.
+
+    Of each column; of an image (and of all variates of a shared network) one for all its entries; 0
+    and 1 for networks that take rows as they are.
 
     Of more than 100,000 rows, of so many evenly spaced ones.
 
-    Args:
-        about: the model's description; data: as the model checks it; like: for dtype and device.
+    ``about``: the model's description; ``data``: as the model checks it; ``like``: for dtype and
+    device.
     """
     centres, scales = [], []
     parts = rows_of(data, about.shapes)

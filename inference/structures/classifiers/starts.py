@@ -23,25 +23,23 @@ from torch import Tensor
 
 from inference.programs.global_state import quiet
 from inference.programs.program import Params
-from inference.structures.classifiers.losses import neg_ctc
+from inference.structures.classifiers.regularizers import neg_ctc
 from ppl_models.descriptions.classifiers import ClassifierDescription
 from ppl_models.networks import rows_of
 
 MOST_ROWS = 20_000  # evenly spaced, that correlations are computed from
 RIDGE = 3e-2  # of the mean variance of a variate's features
-STEEPNESSES = tuple(
-    0.05 * 2**k for k in range(10)
-)  # inverse variances of a score within a cluster that are tried
+# inverse variances of a score within a cluster that are tried
+STEEPNESSES = tuple(0.05 * 2**k for k in range(10))
 
 
 def common_start(about: ClassifierDescription, data: Any, params: Params, seed: int) -> Params:
-    """Random starts whose output layers agree between variates; the starts as they are where
-    networks have no known features.
+    """Random starts whose output layers agree between variates.
 
-    Args:
-        about: the model's description; data: as the model checks it; params: starts (R, ...) by
-            site.
-        seed: of the clusters.
+    The starts as they are where networks have no known features.
+
+    ``about``: the model's description; ``data``: as the model checks it; ``params``: starts (R,
+    ...) by site; ``seed``: of the clusters.
     """
     found = _features(about, data, params)
     if found is None:
@@ -52,9 +50,8 @@ def common_start(about: ClassifierDescription, data: Any, params: Params, seed: 
     slopes, intercepts = [], []
     for r in range(num_starts):
         directions = _directions([part[r] for part in features], size, about.is_shared)
-        scores = torch.stack(
-            [part[r] @ a for part, a in zip(features, directions, strict=True)]
-        )  # (V, n, size)
+        # (V, n, size)
+        scores = torch.stack([part[r] @ a for part, a in zip(features, directions, strict=True)])
         centres, share = _clusters(scores, c, seed + r)
         steepness = _steepness(scores, centres, share)
         slopes.append([steepness * centres @ a.mT for a in directions])
@@ -82,20 +79,17 @@ def common_start(about: ClassifierDescription, data: Any, params: Params, seed: 
 def _features(
     about: ClassifierDescription, data: Any, params: Params
 ) -> tuple[list[Tensor], list[Tensor]] | None:
-    """Centred features of every variate, (R, n, F), and their means, (R, F); in double
-    precision.
-    """
+    """Centred features of every variate, (R, n, F), and their means, (R, F)."""
     parts = rows_of(data, about.shapes)
     step = max(1, -(-len(parts[0]) // MOST_ROWS))
     scaling = {name: params[name][0] for name in about.scaling_sites} | {
         "pseudo_weights": params["pseudo_weights"]
     }
     inputs, seen = about.standardised([x[::step] for x in parts], scaling)
-    whole = (
-        torch.ones(len(inputs[0]), dtype=torch.bool, device=inputs[0].device)
-        if seen is None
-        else seen.all(0)
-    )
+    if seen is None:
+        whole = torch.ones(len(inputs[0]), dtype=torch.bool, device=inputs[0].device)
+    else:
+        whole = seen.all(0)
     if int(whole.sum()) < 2 * about.num_components:
         return None
     found: list[Tensor | None] = [None] * about.num_variates
@@ -117,9 +111,7 @@ def _features(
 
 
 def _directions(features: list[Tensor], size: int, is_shared: bool) -> list[Tensor]:
-    """Canonical directions of each variate's features, (F, size), whose scores have unit variance
-    on average over variates.
-    """
+    """Canonical directions (F, size) of each variate, scores of unit variance on average."""
     num = len(features[0])
     if is_shared:
         total = sum(features[1:], features[0])
@@ -165,9 +157,7 @@ def _clusters(scores: Tensor, num_clusters: int, seed: int) -> tuple[Tensor, Ten
 
 
 def _steepness(scores: Tensor, centres: Tensor, share: Tensor) -> float:
-    """How sharply the clusters are told apart by one variate: what of a few values has the least
-    cost.
-    """
+    """Steepness of one variate's classifiers of the least cost, out of a few."""
     exponent = scores @ centres.mT - 0.5 * centres.square().sum(-1)  # (V, n, C)
     costs = [
         float(neg_ctc((steepness * exponent + share.log()).log_softmax(-1)))

@@ -1,6 +1,4 @@
-"""The engine of independent classifiers: gradients of sums over rows, on all rows at once or on
-mini-batches without bias.
-"""
+"""Engine: training of independent classifiers by gradients of sums over rows."""
 
 from __future__ import annotations
 
@@ -10,19 +8,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import ConvergenceWarning, EstimateWarning, Outcome
 from inference.base.progress import Progress
+from inference.base.structure import Problem
 from inference.programs.global_state import isolated
 from inference.programs.program import Params
-from inference.structures.classifiers.checkpoint import Course
-from inference.structures.classifiers.control_variates import Anchor, Shift
-from inference.structures.classifiers.gradients import FLOOR, Balance, Objective, RowTerms
+from inference.structures.classifiers.gradients import (
+    FLOOR,
+    Anchor,
+    Balance,
+    Objective,
+    RowTerms,
+    Shift,
+)
 from inference.structures.classifiers.networks import networks_of
 from inference.structures.classifiers.output_layers import Direction, OutputLayers
 from inference.structures.classifiers.regularizers import (
@@ -40,8 +44,142 @@ from ppl_models.parts.validation import (
     plain_fields,
 )
 
-if TYPE_CHECKING:
-    from inference.base.structure import Problem
+DECAY = 0.2  # of the learning rate where nothing is gained any more
+
+
+@dataclass(eq=False)
+class Course:
+    """R restarts after some epochs.
+
+    Args:
+        theta: weights of the networks, (P,); first, second: Adam's moments; step: steps taken.
+        average, omega_average: averages of ``theta`` and ``omega`` over about the last epoch's
+            steps.
+        omega: logits of the weights, (R, C), and their moments; they stay at zero where weights are
+            no parameters.
+        best: objective of the best epoch, (R,), and its weights; last: of the last epoch.
+        waited: epochs without a gain, (R,); decays: times the learning rate was cut, (R,);
+            learning_rate, active: (R,).
+        history, history_train: the objective, and the log-likelihood ratio of the training rows,
+            (epochs, R).
+        generator: state of the order of the rows.
+    """
+
+    theta: Tensor
+    average: Tensor
+    omega_average: Tensor
+    first: Tensor
+    second: Tensor
+    omega: Tensor
+    omega_first: Tensor
+    omega_second: Tensor
+    best: Tensor
+    last: Tensor
+    best_theta: Tensor
+    best_omega: Tensor
+    waited: Tensor
+    decays: Tensor
+    learning_rate: Tensor
+    active: Tensor
+    history: Tensor
+    history_train: Tensor
+    generator: Tensor
+    step: int = 0
+
+    @classmethod
+    def begin(
+        cls,
+        theta: Tensor,
+        start: Params,
+        num_restarts: int,
+        learning_rate: float,
+        generator: Generator,
+    ) -> Course:
+        """Before the first epoch."""
+        weights = start["weights"].to(theta.device)
+        zero = torch.zeros(num_restarts, dtype=torch.float64)
+        count = torch.zeros(num_restarts, dtype=torch.long)
+        omega, none = weights.log(), torch.zeros_like(weights)
+        return cls(
+            theta.clone(),
+            theta.clone(),
+            omega.clone(),
+            torch.zeros_like(theta),
+            torch.zeros_like(theta),
+            omega,
+            none,
+            none.clone(),
+            zero - torch.inf,
+            zero - torch.inf,
+            theta.clone(),
+            omega.clone(),
+            count,
+            count.clone(),
+            zero + learning_rate,
+            count == 0,
+            zero.new_zeros(0, num_restarts),
+            zero.new_zeros(0, num_restarts),
+            generator.get_state(),
+        )
+
+    def to(self, like: Tensor) -> Course:
+        """Move what the networks work with to their device."""
+        for name in (
+            "theta",
+            "average",
+            "omega_average",
+            "first",
+            "second",
+            "omega",
+            "omega_first",
+            "omega_second",
+            "best_theta",
+            "best_omega",
+        ):
+            setattr(self, name, getattr(self, name).to(like))
+        return self
+
+    def look(
+        self,
+        theta: Tensor,
+        omega: Tensor,
+        value: Tensor,
+        of_training: Tensor,
+        owner: Tensor,
+        tolerance: float,
+        patience: int | None,
+        num_decays: int,
+    ) -> None:
+        """Take in an epoch's objectives: keep the best weights, slow down or stop restarts.
+
+        ``theta``: weights (P,); ``omega``: (R, C); ``value``: the objective, (R,); ``of_training``:
+        their log-likelihood, (R,); ``owner``: restart of each entry of ``theta``; ``tolerance``,
+        ``patience``, ``num_decays``: what counts as a gain, and what is done without one, as in
+        :class:`inference.TrainClassifiers`.
+        """
+        value = value.double().cpu()
+        self.history = torch.cat([self.history, torch.where(self.active, value, torch.nan)[None]])
+        self.history_train = torch.cat(
+            [
+                self.history_train,
+                torch.where(self.active, of_training.double().cpu(), torch.nan)[None],
+            ]
+        )
+        self.last = value
+        gains = self.active & (value > self.best + tolerance)
+        better = self.active & (value > self.best)
+        self.best = torch.where(better, value, self.best)
+        moved = better.to(owner.device)
+        self.best_theta = torch.where(moved[owner], theta, self.best_theta)
+        self.best_omega = torch.where(moved[:, None], omega, self.best_omega)
+        if patience is None:
+            return
+        self.waited = torch.where(gains, 0, self.waited + 1)
+        tired = self.active & (self.waited >= patience)
+        self.active = self.active & ~(tired & (self.decays >= num_decays))
+        self.decays = self.decays + tired.long()
+        self.learning_rate = torch.where(tired, self.learning_rate * DECAY, self.learning_rate)
+        self.waited = torch.where(tired, 0, self.waited)
 
 
 FIRST_STRETCH = 32  # steps after which the anchor is dropped again, at first
@@ -58,20 +196,18 @@ BETAS, EPSILON = (0.9, 0.999), 1e-8
 
 @dataclass(frozen=True)
 class TrainClassifiers:
-    r"""Trains independent classifiers by gradient descent on the cross total correlation, all
-    restarts as one batch.
+    r"""Gradient descent on the cross total correlation, all restarts as one batch.
 
     The cost of all rows has their means :math:`\phi` inside logarithms, so the cost of a mini-batch
     by itself is biased, the more the smaller the batch and the more components there are. Given
     :math:`\phi` and the mean posterior r of the components, a surrogate that is linear in the rows
-    has the gradient of the cost of all rows
-    (:func:`~inference.structures.classifiers.losses.linear_surrogate`). These means are computed
+    has the gradient of the cost of all rows. These means are computed
     from all rows after every epoch, at weights :math:`\tilde\theta`, and followed from step to step
     by one of
 
     - "anchored": that of the batch, corrected by what is known of all rows at :math:`\tilde\theta`,
       as far as the outputs there still go with those now: a control variate, without delay
-      (:mod:`inference.structures.classifiers.control_variates`);
+      (:mod:`inference.structures.classifiers.gradients`);
     - "moving": an average over about the last ``memory_batches`` batches. Its delay can feed on
       itself while the networks move fast: with 50 batches of 50 rows two normals collapsed into one
       component, with 5 and 10 they did not. Also what stands in for "anchored" where the outputs
@@ -212,12 +348,11 @@ class TrainClassifiers:
 
     @property
     def objective_name(self) -> str:
-        """What is maximised, per row."""
-        what = (
-            "log-likelihood ratio to independence"
-            if self.cost is not None
-            else "log-probability of the labels"
-        )
+        """Name of the objective, per row."""
+        if self.cost is not None:
+            what = "log-likelihood ratio to independence"
+        else:
+            what = "log-probability of the labels"
         what += " and of the labels" if self.cost is not None and self.labels is not None else ""
         return f"{'held-out ' if self.validation_share else ''}{what} per row"
 
@@ -231,11 +366,10 @@ class TrainClassifiers:
                 "TrainClassifiers: a model of independent classifiers was expected, got"
                 f" {type(problem.model).__name__}"
             )
-        store = (
-            None
-            if checkpoint is None
-            else Checkpoint(checkpoint, problem.fingerprint(self, start), every=1)
-        )
+        if checkpoint is None:
+            store = None
+        else:
+            store = Checkpoint(checkpoint, problem.fingerprint(self, start), every=1)
         with torch.no_grad(), isolated(problem.seed):
             training = _Training(self, about, problem, start)
             course = training.optimise(progress, store)
@@ -269,8 +403,7 @@ class TrainClassifiers:
 def on_rows(method: Any, index: Tensor) -> Any:
     """The same engine for some of the rows: with their labels, where it has any.
 
-    Args:
-        method: any engine, or None; index: (n,), which rows.
+    ``method``: any engine, or None; ``index``: (n,), which rows.
     """
     if not isinstance(method, TrainClassifiers) or method.labels is None:
         return method
@@ -337,11 +470,10 @@ class _Training:
         )
         generator = torch.Generator().manual_seed(problem.seed)
         order = torch.randperm(num_rows, generator=generator)
-        num_held = (
-            min(num_rows - 1, max(1, round(method.validation_share * num_rows)))
-            if method.validation_share
-            else 0
-        )
+        if method.validation_share:
+            num_held = min(num_rows - 1, max(1, round(method.validation_share * num_rows)))
+        else:
+            num_held = 0
         self.held, self.kept = order[:num_held].sort().values, order[num_held:].sort().values
         self.generator = generator
         num_labelled = 0 if labels is None else int((labels.values[self.kept] >= 0).sum())
@@ -393,9 +525,7 @@ class _Training:
     def balance(
         self, course: Course, index: Tensor, drop_anchor: bool = False
     ) -> tuple[Balance, Tensor]:
-        """The statistics of all rows of ``index``, and the objective of a row, (R,); an anchor for
-        the steps that follow, if asked for.
-        """
+        """Statistics of all rows of ``index`` and their objective, (R,); an anchor if asked for."""
         outputs: list[Tensor] | None = [] if drop_anchor and self.is_anchored else None
         log_weights = self.logits(course)
         total: Tensor | float = 0.0
@@ -410,16 +540,15 @@ class _Training:
             total = total + scores.sum(2)
             if outputs is not None:
                 outputs.append(scores)
-            own = (
-                torch.full(
+            if terms.seen is None:
+                own = torch.full(
                     (self.about.num_variates,),
                     float(scores.shape[2]),
                     dtype=scores.dtype,
                     device=scores.device,
                 )
-                if terms.seen is None
-                else terms.seen.sum(1)
-            )
+            else:
+                own = terms.seen.sum(1)
             seen = own if seen is None else seen + own
             if self.objective.labels is not None or terms.seen is not None:
                 stored = None  # the second half needs more than sums over variates
@@ -434,11 +563,10 @@ class _Training:
         )
         pulls: list[Tensor] | None = None if outputs is None else []
         value = self._second_pass(balance, index, stored, pulls)
-        self.anchor = (
-            None
-            if outputs is None or pulls is None
-            else Anchor(torch.cat(outputs, 2), torch.cat(pulls, 1), phi, balance.pull)
-        )
+        if outputs is None or pulls is None:
+            self.anchor = None
+        else:
+            self.anchor = Anchor(torch.cat(outputs, 2), torch.cat(pulls, 1), phi, balance.pull)
         return balance, value
 
     def _second_pass(
@@ -448,9 +576,7 @@ class _Training:
         stored: list[Tensor] | None,
         pulls: list[Tensor] | None = None,
     ) -> Tensor:
-        """The pulls of all rows, in place, and their objective; ``pulls`` keeps those of each
-        row.
-        """
+        """Pulls of all rows, in place, and their objective; ``pulls`` keeps each row's."""
         log_phi = balance.phi.log()
         log_weights = self.objective.log_weights(balance, log_phi)
         pull: Tensor | float = 0.0
@@ -499,9 +625,7 @@ class _Training:
         return value
 
     def held_out_gain(self, course: Course, restart: int) -> tuple[float, float]:
-        """The mean log-likelihood ratio of the held-out rows in one restart, and its standard
-        error; 0 and 0 where they are too few to say.
-        """
+        """Mean held-out log-likelihood ratio and standard error; 0, 0 of too few rows."""
         if self.method.cost is None or len(self.held) < LEAST_HELD:
             return 0.0, 0.0
         balance, _ = self.balance(course, self.kept)
@@ -596,13 +720,12 @@ class _Training:
                                 :, chosen.to(responsibilities.device)
                             ],
                         )
-                    shift = (
-                        None
-                        if self.anchor is None
-                        else self.anchor.shift(
+                    if self.anchor is None:
+                        shift = None
+                    else:
+                        shift = self.anchor.shift(
                             chosen.to(self.gradient.device), balance.seen_share, terms.seen
                         )
-                    )
                     self._step(course, balance, prepared, terms, rate, shift)
                     steps += 1
 
@@ -618,11 +741,10 @@ class _Training:
         """
         whole, begin = len(order) // self.batch, 0
         while begin < whole:
-            end = (
-                min(whole, max(2 * begin, FIRST_STRETCH))
-                if self.is_anchored and course.step < whole
-                else whole
-            )
+            if self.is_anchored and course.step < whole:
+                end = min(whole, max(2 * begin, FIRST_STRETCH))
+            else:
+                end = whole
             if begin:
                 fresh, _ = self.balance(course, self.kept, drop_anchor=True)
                 balance.phi, balance.pull = fresh.phi, fresh.pull
@@ -655,11 +777,10 @@ class _Training:
         log_weights = objective.log_weights(balance, log_phi)
         pull = objective.row_pulls(objective.joint(log_scores, log_phi, log_weights, terms), terms)
         mean_pull = objective.total_pull(pull, terms)
-        balance.pull = (
-            balance.pull.lerp(mean_pull, self.rate)
-            if shift is None
-            else shift.pull_of(pull, mean_pull)
-        )
+        if shift is None:
+            balance.pull = balance.pull.lerp(mean_pull, self.rate)
+        else:
+            balance.pull = shift.pull_of(pull, mean_pull)
         slope = objective.slope(log_scores, scores, pull, balance, log_weights, terms)
         self.networks.add_gradient(
             slope.mul_(1.0 / log_scores.shape[2]), log_scores, scores, self.gradient, add=False
@@ -688,9 +809,7 @@ class _Training:
         self._descend(course, balance, log_weights, rate)
 
     def _descend(self, course: Course, balance: Balance, log_weights: Tensor, rate: Tensor) -> None:
-        """One step of Adam along the gradient of the cost, and of the prior of the networks, in
-        place.
-        """
+        """One Adam step along the gradient of the cost and the networks' prior, in place."""
         theta, gradient = self.networks.theta, self.gradient
         gradient.add_(theta, alpha=1.0 / (self.about.prior_scale**2 * len(self.kept)))
         course.step += 1
@@ -708,8 +827,7 @@ class _Training:
     # ---------------------------------------------------------------- the end
 
     def _last_steps(self, course: Course, objective: Tensor) -> Tensor:
-        """Newton's method for the output layers, from where the networks are; the objective, (R,),
-        of the weights that every restart keeps is returned.
+        """Newton's method for the output layers; the objective (R,) of the kept weights.
 
         They are the last whose held-out rows are not less likely than before the first step by more
         than the standard error of the difference: the epoch that they start from was chosen by
@@ -749,9 +867,7 @@ class _Training:
         return objective
 
     def _along(self, course: Course, step: Direction, before: Tensor) -> tuple[Balance, Tensor]:
-        """Statistics and objective of all training rows after a step of every restart: halved until
-        its objective rises, left out where it never does.
-        """
+        """Statistics and objective after a step, halved until it rises or left out."""
         owner, theta, omega = self.networks.owner, self.networks.theta.clone(), course.omega
         change, size = self.networks.packed(step.networks), torch.ones_like(before)
         for halvings in range(MOST_HALVINGS + 1):
@@ -810,9 +926,7 @@ class _Training:
 def _adam(
     theta: Tensor, gradient: Tensor, first: Tensor, second: Tensor, step: int, rate: Tensor
 ) -> None:
-    """Adam's step, in place; written out, for torch's own optimisers cost more than a step of a
-    small network.
-    """
+    """Adam's step in place; torch's optimisers cost more than a step of a small network."""
     first.lerp_(gradient, 1 - BETAS[0])
     second.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
     scale = math.sqrt(1 - BETAS[1] ** step)

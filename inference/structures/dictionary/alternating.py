@@ -1,41 +1,33 @@
-"""Alternating minimisation for sparse coding: codes for the dictionary, the dictionary for the
-codes, restarts as one batch.
-"""
+"""Engine: alternating minimisation for sparse coding, restarts as one batch."""
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from inference.base.checkpoint import Checkpoint
-from inference.base.outcome import Outcome
+from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
+from inference.base.structure import Problem
 from inference.programs.program import Params
-from inference.structures.dictionary.codes import (
-    codes_of,
-    decode,
-    finished,
-    objectives,
-    unit_columns,
-)
 from inference.structures.dictionary.decoders import (
     BackwardElimination,
     Decoder,
     HardThresholding,
     Pursuit,
     Shrinkage,
+    codes_of,
+    decode,
+    finished,
+    objectives,
+    unit_columns,
 )
 from ppl_models.descriptions.components import DictionaryDescription
 from ppl_models.parts.validation import check_number, check_size, plain_fields
-
-if TYPE_CHECKING:
-    from inference.base.structure import Problem
-
 
 OBJECTIVE = "log-posterior of dictionary and codes"
 SMALLEST_RESIDUAL = 1e-16  # of the sum of squares of the data: nothing is left to explain
@@ -63,7 +55,7 @@ def _described(owner: object, problem: Problem) -> DictionaryDescription:
 
 @dataclass(eq=False)
 class Alternation:
-    """Where the restarts are, so that an interrupted run goes on from there.
+    """State of the alternation, from which an interrupted run goes on.
 
     Args:
         dictionary: (R, J, m); codes: (R, N, m); error: squared, (R,); rounds, converged: of each
@@ -98,8 +90,9 @@ class Alternation:
 
 @dataclass(eq=False)
 class Epochs:
-    """The same for passes over the rows: dictionary (R, J, m), state of the generator, minus
-    squared errors (T, R).
+    """State of passes over the rows.
+
+    Dictionary (R, J, m), state of the generator, minus squared errors (T, R).
     """
 
     dictionary: Tensor
@@ -109,8 +102,9 @@ class Epochs:
 
 @dataclass(frozen=True)
 class AlternatingMinimization:
-    """Codes by a small-support decoder, then the dictionary by least squares over all rows (Engan,
-    Aase and Husoy 1999).
+    """Codes by a small-support decoder, then the dictionary by least squares.
+
+    Source: Engan, Aase and Husoy (1999).
 
     A row keeps its old codes where the new ones fit worse, so the squared error never grows. A
     column that nobody uses starts anew at the row explained worst. A restart stops when the error
@@ -144,11 +138,10 @@ class AlternatingMinimization:
     ) -> Outcome:
         """Run every restart from ``start`` (R, ...) until it stops."""
         about, data = _described(self, problem), problem.data
-        store = (
-            Checkpoint(checkpoint, problem.fingerprint(self, start))
-            if checkpoint is not None
-            else None
-        )
+        if checkpoint is not None:
+            store = Checkpoint(checkpoint, problem.fingerprint(self, start))
+        else:
+            store = None
         floor = SMALLEST_RESIDUAL * data.square().sum()
         course = (store.load(Alternation) if store is not None else None) or Alternation.begin(
             data, start
@@ -177,8 +170,6 @@ class AlternatingMinimization:
             if store is not None and len(course.history) % store.every == 0:
                 store.save(course)
         if not course.converged[course.error.argmin()]:
-            from inference.base.outcome import ConvergenceWarning
-
             warnings.warn(
                 f"the best restart did not converge in {self.max_iterations} iterations: raise"
                 " max_iterations",
@@ -207,9 +198,7 @@ def _errors(data: Tensor, dictionary: Tensor, codes: Tensor) -> Tensor:
 
 
 def refitted(data: Tensor, dictionary: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
-    """The best dictionary (R, J, m) for the codes (R, N, m), columns of length 1, and the codes in
-    its scale.
-    """
+    """Best dictionary (R, J, m) for codes (R, N, m), unit columns, and the codes in its scale."""
     gram = codes.mT @ codes
     new = (data.mT @ codes) @ torch.linalg.pinv(gram, rtol=1e-12, hermitian=True)
     length = new.norm(dim=-2)
@@ -235,8 +224,9 @@ def refitted(data: Tensor, dictionary: Tensor, codes: Tensor) -> tuple[Tensor, T
 
 @dataclass(frozen=True)
 class GradientAlternation:
-    r"""The alternating minimisation of Buhai et al. (2020, arXiv:1907.00030), with the constants of
-    their released code.
+    r"""Alternating minimisation with the constants of Buhai et al.'s released code.
+
+    Source: Buhai et al. (2020), arXiv:1907.00030.
 
     For every batch of rows: codes by ``decoder``, then :math:`A \leftarrow A - \eta\,
     \mathrm{mean}\, (A h - x) h^\top`, columns back to length 1. Every restart has its own order of
@@ -271,11 +261,10 @@ class GradientAlternation:
     ) -> Outcome:
         """Run every restart from ``start`` (R, ...) for all epochs."""
         about, data = _described(self, problem), problem.data
-        store = (
-            Checkpoint(checkpoint, problem.fingerprint(self, start))
-            if checkpoint is not None
-            else None
-        )
+        if checkpoint is not None:
+            store = Checkpoint(checkpoint, problem.fingerprint(self, start))
+        else:
+            store = None
         dictionary = start["dictionary"].clone()
         num_restarts, sparsity = len(dictionary), about.sparsity
         generator = torch.Generator().manual_seed(problem.seed)
@@ -314,9 +303,8 @@ class GradientAlternation:
 
     def _codes(self, rows: Tensor, dictionary: Tensor, sparsity: int) -> Tensor:
         cross, gram = rows @ dictionary, dictionary.mT @ dictionary
-        if isinstance(
-            self.decoder, Shrinkage
-        ):  # Cholesky is ten times as quick as the pseudoinverse
+        # Cholesky is ten times as quick as the pseudoinverse
+        if isinstance(self.decoder, Shrinkage):
             factor, failed = torch.linalg.cholesky_ex(gram)
             if not bool(failed.any()):
                 return (torch.cholesky_solve(cross.mT, factor).mT - self.decoder.threshold).clamp(

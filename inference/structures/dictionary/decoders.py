@@ -1,5 +1,4 @@
-r"""Sparse non-negative codes of rows for a given dictionary A, from :math:`A^\top x` and
-:math:`A^\top A` alone.
+"""Sparse codes of rows for a dictionary: decoders, starts and objectives.
 
 Every decoder is a frozen record with ``decode(cross, gram, sparsity)``: cross (R, N, m), gram (R,
 m, m) to codes (R, N, m). All but :class:`Shrinkage` return at most ``sparsity`` entries that are
@@ -9,11 +8,15 @@ not zero, and the best amounts on that support.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from math import comb, log
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
+from inference.base.structure import Problem
+from inference.programs.program import Params
+from ppl_models.descriptions.components import DictionaryDescription
 from ppl_models.parts.validation import check_number, check_size, plain_fields
 
 RIDGE = 1e-12  # of unit columns: two that coincide still have amounts
@@ -23,7 +26,8 @@ RANK_TOLERANCE = 1e-12  # of the Gram matrix, relative
 class Decoder(Protocol):
     """Codes from sufficient statistics."""
 
-    def decode(self, cross: Tensor, gram: Tensor, sparsity: int) -> Tensor: ...
+    def decode(self, cross: Tensor, gram: Tensor, sparsity: int) -> Tensor:
+        """Codes (R, N, m) from cross products (R, N, m) and the Gram matrix (R, m, m)."""
 
 
 def least_squares(cross: Tensor, gram: Tensor) -> Tensor:
@@ -32,9 +36,7 @@ def least_squares(cross: Tensor, gram: Tensor) -> Tensor:
 
 
 def amounts_on(chosen: Tensor, cross: Tensor, gram: Tensor) -> tuple[Tensor, Tensor]:
-    """Least squares on supports (R, N, s): amounts (R, N, s), and what dropping each costs in
-    squared error, (R, N, s).
-    """
+    """Least-squares amounts on supports (R, N, s), and the squared error of dropping each."""
     size, m = chosen.shape[-1], gram.shape[-1]
     pairs = chosen.unsqueeze(-1) * m + chosen.unsqueeze(-2)  # (R, N, s, s)
     block = gram.flatten(1).gather(1, pairs.flatten(1)).reshape(pairs.shape)
@@ -46,9 +48,7 @@ def amounts_on(chosen: Tensor, cross: Tensor, gram: Tensor) -> tuple[Tensor, Ten
 
 
 def _on_support(chosen: Tensor, cross: Tensor, gram: Tensor) -> Tensor:
-    """Codes with the best amounts on a support; where one is negative it is left out and the others
-    are solved for again.
-    """
+    """Codes with the best amounts on a support, negative ones left out one by one."""
     amounts, _ = amounts_on(chosen, cross, gram)
     eye = torch.eye(chosen.shape[-1], dtype=gram.dtype, device=gram.device)
     out = amounts < 0
@@ -69,8 +69,9 @@ def _on_support(chosen: Tensor, cross: Tensor, gram: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Shrinkage:
-    r""":math:`\max(0, A^+ x - \alpha)`, the decoder of Buhai et al. (2020, arXiv:1907.00030); it
-    does not use the sparsity.
+    r""":math:`\max(0, A^+ x - \alpha)` (Buhai et al. 2020, arXiv:1907.00030).
+
+    It does not use the sparsity.
 
     Args:
         threshold: :math:`\alpha`, in units of the data.
@@ -94,8 +95,7 @@ class Shrinkage:
 
 @dataclass(frozen=True)
 class BackwardElimination:
-    """Non-negative least squares over all columns; of its largest entries the cheapest is dropped
-    until ``sparsity`` are left.
+    """Non-negative least squares, whose cheapest large entries are dropped one by one.
 
     Args:
         num_sweeps: passes of coordinate descent from the clamped pseudoinverse.
@@ -131,8 +131,9 @@ class BackwardElimination:
 
 @dataclass(frozen=True)
 class Pursuit:
-    """Orthogonal matching pursuit (Pati, Rezaiifar and Krishnaprasad 1993) with columns of positive
-    correlation.
+    """Orthogonal matching pursuit with columns of positive correlation.
+
+    Source: Pati, Rezaiifar and Krishnaprasad (1993).
     """
 
     def decode(self, cross: Tensor, gram: Tensor, sparsity: int) -> Tensor:
@@ -148,8 +149,9 @@ class Pursuit:
 
 @dataclass(frozen=True)
 class HardThresholding:
-    """Iterative hard thresholding (Blumensath and Davies 2009) from the pseudoinverse, least
-    squares on every support.
+    """Iterative hard thresholding from the pseudoinverse, least squares on every support.
+
+    Source: Blumensath and Davies (2009).
 
     Args:
         num_steps: gradient steps.
@@ -177,3 +179,101 @@ def _check_positive(owner: object, *names: str) -> None:
     plain_fields(owner)
     for name in names:
         check_size(type(owner).__name__, name, getattr(owner, name))
+
+
+START_RANK_TOLERANCE = 1e-8  # of singular values, relative
+CHUNK_ELEMENTS = 2**22  # of the largest tensor of a decoder
+
+
+def decode(decoder: Any, data: Tensor, dictionary: Tensor, sparsity: int) -> Tensor:
+    """Codes (R, N, m) of rows (N, J) by one decoder, in chunks of rows.
+
+    ``dictionary``: (R, J, m), columns not all zero.
+    """
+    gram = dictionary.mT @ dictionary
+    rows = max(1, CHUNK_ELEMENTS // (len(dictionary) * max(dictionary.shape[-1], 4 * sparsity**2)))
+    return torch.cat(
+        [decoder.decode(part @ dictionary, gram, sparsity) for part in data.split(rows)], 1
+    )
+
+
+def unit_columns(dictionary: Tensor) -> Tensor:
+    """Columns divided by their lengths."""
+    return dictionary / dictionary.norm(dim=-2, keepdim=True).clamp(min=1e-300)
+
+
+def random_dictionary(
+    data: Tensor, num_columns: int, num_restarts: int, generator: Generator
+) -> Tensor:
+    """Gaussian columns in the span of the rows, of length 1, (R, J, m)."""
+    rank, _, right = _span(data)
+    noise = torch.randn(
+        num_restarts, rank, num_columns, generator=generator, dtype=torch.float64
+    ).to(data)
+    return unit_columns(right[:rank].mT @ noise)
+
+
+def fourth_moment_start(
+    data: Tensor, num_columns: int, generator: Generator, num_steps: int = 200
+) -> Tensor:
+    r"""The rotation of the whitened rows with the heaviest tails, (J, min(m, rank)).
+
+    Rows are whitened by their second moments about zero (codes that sum to one have no full
+    covariance), so :math:`x = h Q^\top S V` with an orthogonal Q, found by :math:`Q \leftarrow
+    \mathrm{polar}(Y^\top (YQ)^3)`: every step raises the sum of fourth moments (Zhai, Yang, Liao,
+    Wright and Ma 2020, Journal of Machine Learning Research 21). The sign of a column makes the
+    third moment of its codes positive. Exact for independent centred codes; a start for others.
+    """
+    rank, (left, size), right = _span(data)
+    rank = min(rank, num_columns)
+    white = left[:, :rank] * len(data) ** 0.5
+    noise = torch.randn(rank, rank, generator=generator, dtype=torch.float64).to(data)
+    turn = torch.linalg.qr(noise).Q
+    for _ in range(num_steps):
+        u, _, v = torch.linalg.svd(white.mT @ (white @ turn) ** 3)
+        moved = float((u @ v - turn).abs().max())
+        turn = u @ v
+        if moved < 1e-9:
+            break
+    turn = turn * torch.where(((white @ turn) ** 3).sum(0) < 0, -1.0, 1.0)
+    return unit_columns(right[:rank].mT @ (size[:rank, None] * turn))
+
+
+def _span(data: Tensor) -> tuple[int, tuple[Tensor, Tensor], Tensor]:
+    left, size, right = torch.linalg.svd(data, full_matrices=False)
+    return int((size > START_RANK_TOLERANCE * size[0]).sum()), (left, size), right
+
+
+def codes_of(about: DictionaryDescription, data: Tensor, dictionary: Tensor) -> Tensor:
+    """The reported codes of rows, (R, N, m), whatever decoder a fit alternated with."""
+    return decode(BackwardElimination(), data, dictionary, about.sparsity).clamp(max=about.bound)
+
+
+def finished(
+    about: DictionaryDescription, dictionary: Tensor, codes: Tensor, data: Tensor
+) -> Params:
+    """Parameters and codes by site, the noise at its best where it is estimated."""
+    params = {"dictionary": dictionary, "codes": codes}
+    if about.noise is None:
+        square = (data - codes @ dictionary.mT).square().mean((-2, -1))
+        params["noise"] = square.sqrt().clamp(*about.noise_range).unsqueeze(-1)
+    return params
+
+
+def objectives(
+    about: DictionaryDescription, problem: Problem, params: Params
+) -> tuple[Tensor, Tensor]:
+    """Log-likelihood given the codes, and log-joint density with the parameters, (R,)."""
+    likelihood = conditional_rows(about, params, problem.data).sum(-1).double().cpu()
+    prior = problem.program().log_prior(params).detach().double().cpu()
+    each = -log(comb(about.num_columns, about.sparsity)) - about.sparsity * log(about.bound)
+    return likelihood, likelihood + prior + problem.num_rows * each
+
+
+def conditional_rows(about: DictionaryDescription, params: Params, data: Tensor) -> Tensor:
+    """Log-likelihood of each row given its codes, (N,) or (R, N)."""
+    dictionary, codes = params["dictionary"], params["codes"]
+    means = codes @ dictionary.mT
+    noise = means.new_tensor([about.noise]) if about.noise is not None else params["noise"]
+    law = torch.distributions.Normal(means, noise.unsqueeze(-2), validate_args=False)
+    return law.log_prob(data.to(dictionary)).sum(-1)

@@ -13,7 +13,7 @@ from torch import Tensor
 from inference.base.degenerate import listed
 from inference.base.structure import Recommendation, Structure
 from inference.programs.program import Params
-from inference.structures.dictionary.codes import (
+from inference.structures.dictionary.decoders import (
     _span,
     codes_of,
     conditional_rows,

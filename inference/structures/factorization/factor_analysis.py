@@ -1,5 +1,4 @@
-r"""Factor analysis: EM with the activities integrated in closed form, entries missing at will, many
-restarts at once.
+r"""Factor analysis: EM with the activities integrated in closed form.
 
 With the observed items of a row, :math:`G_n = I + \sum_j \phi_j \phi_j^T / \sigma_j^2` and
 :math:`b_n = \sum_j \phi_j (x_{nj} - \mu_j) / \sigma_j^2`, the activities are :math:`N(G_n^{-1} b_n,
@@ -18,23 +17,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Generator, Tensor
 
 from inference.base.component_noise import NoiseDraws, gaussian_split
-from inference.base.steps import RunningSum, Steps
-from inference.base.structure import Recommendation, Structure
+from inference.base.steps import EStep, RunningSum, Steps
+from inference.base.structure import Problem, Recommendation, Structure
+from inference.engines.em import EM
 from inference.programs.program import Params, Program
-from inference.structures.factorization.objective import SCALE_RANGE
+from inference.structures.factorization.factorize import SCALE_RANGE
+from ppl_models.descriptions.components import FactorDescription
 from ppl_models.parts.responses import Normal, filled
-
-if TYPE_CHECKING:
-    from inference.base.structure import Problem
-    from ppl_models.descriptions.components import FactorDescription
-
 
 AT_ONCE = 2**20  # numbers of the rows
 ON_BOUND = 0.999  # of a bound
@@ -44,7 +39,7 @@ MOST_SHOWN = 8  # items of a warning
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """Of the activities, with the log-density of the rows.
+    """Posterior of the activities, with the log-density of the rows.
 
     Args:
         mean: (R, N, K); covariance: (R, N or 1, K, K); log_likelihood: (R, N).
@@ -56,11 +51,9 @@ class Posterior:
 
 
 def posterior(params: Params, x: Tensor, mask: Tensor | None) -> Posterior:
-    """Of every row; x is (N, J), mask (N, J) 0 where missing, or None."""
-    phi, precision = (
-        params["signatures"],
-        params["scales"].square().reciprocal(),
-    )  # (R, K, J), (R, J)
+    """Posterior of every row; x is (N, J), mask (N, J) 0 where missing, or None."""
+    # (R, K, J), (R, J)
+    phi, precision = (params["signatures"], params["scales"].square().reciprocal())
     residual = x - params["intercepts"].unsqueeze(-2)  # (R, N, J)
     residual = residual if mask is None else residual * mask
     scaled = phi * precision.unsqueeze(-2)
@@ -92,7 +85,7 @@ class FactorStatistics:
 
 
 @dataclass(frozen=True, eq=False)
-class FactorSteps(Steps):
+class FactorSteps(Steps[FactorStatistics]):
     """Both halves of EM.
 
     Args:
@@ -105,22 +98,25 @@ class FactorSteps(Steps):
     x: Tensor
     mask: Tensor | None
 
-    def on(self, data: Tensor) -> FactorSteps:
+    def on(self, data: Tensor, weights: Tensor | None = None) -> FactorSteps:
+        """Steps on other rows."""
+        self.refuse_weights(weights)
         x, mask = filled(Normal(), data, with_mask=self.mask is not None)
         return replace(self, x=x, mask=mask)
 
-    def e_step(self, params: Params) -> tuple[FactorStatistics, Tensor, Tensor]:
+    def e_step(self, params: Params) -> EStep[FactorStatistics]:
+        """Expected moments, log-likelihood and log-prior."""
         parts, total = RunningSum[FactorStatistics](), self.x.new_zeros(())
         for x, mask in _some_rows(self.x, self.mask):
             own, value = self._sums(params, x, mask)
             parts.add(own)
             total = total + value
-        return parts.total(), total, self.program.log_prior(params)
+        return EStep(parts.total(), total, self.program.log_prior(params))
 
     def _sums(
         self, params: Params, x: Tensor, mask: Tensor | None
     ) -> tuple[FactorStatistics, Tensor]:
-        """Of some rows: expected moments, and the log-likelihood (R,)."""
+        """Expected moments and log-likelihood (R,) of some rows."""
         found = posterior(params, x, mask)
         design = torch.nn.functional.pad(found.mean, (1, 0), value=1.0)  # (R, N, K + 1)
         second = torch.nn.functional.pad(found.covariance, (1, 0, 1, 0))
@@ -134,6 +130,7 @@ class FactorSteps(Steps):
         return FactorStatistics(cross, with_x, squares), found.log_likelihood.sum(-1)
 
     def m_step(self, statistics: FactorStatistics, params: Params) -> Params:
+        """Regressions of the items on the expected design, inside the bounds."""
         cross, with_x, squares = statistics.cross, statistics.with_x, statistics.squares
         beta = torch.linalg.solve(cross, with_x.unsqueeze(-1)).squeeze(-1)  # (R, J, K + 1)
         beta = beta.clamp(-self.about.bound, self.about.bound)
@@ -161,12 +158,11 @@ class FactorAnalysisStructure(Structure):
 
     @classmethod
     def of(cls, model: Callable[..., object]) -> FactorAnalysisStructure | None:
+        """Structure of a model that offers ``factors()``, or None."""
         return cls(model) if hasattr(model, "factors") else None
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
-        """Principal components of the correlations with half of every variance left to noise
-        ("spectral"), or random ones.
-        """
+        """Principal components with half of every variance to noise, or random ones."""
         about, generator = self.about, torch.Generator().manual_seed(problem.seed)
         x, mask = filled(Normal(), problem.data)
         number = len(x) if mask is None else mask.sum(0)
@@ -194,11 +190,13 @@ class FactorAnalysisStructure(Structure):
         }
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> FactorSteps:
+        """Steps of EM on all rows."""
         return FactorSteps(
             self.about, problem.program_of_one_row(), *filled(Normal(), problem.data)
         )
 
     def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor]:
+        """Log-likelihood and log-posterior of the parameters, (R,)."""
         rows = _some_rows(*filled(Normal(), problem.data))
         likelihood = (
             torch.stack([posterior(params, x, mask).log_likelihood.sum(-1) for x, mask in rows])
@@ -212,8 +210,9 @@ class FactorAnalysisStructure(Structure):
         )
 
     def canonical(self, params: Params) -> Params:
-        """Rotated so that signatures are orthogonal in units of the noise, the largest first, with
-        positive sums; as they are where that leaves their bound.
+        """Rotate signatures to be orthogonal in units of the noise, largest first.
+
+        Sums are positive; signatures stay where that leaves their bound.
         """
         left, _, _ = torch.linalg.svd(params["signatures"] / params["scales"], full_matrices=False)
         phi = left.mT @ params["signatures"]
@@ -235,8 +234,9 @@ class FactorAnalysisStructure(Structure):
         ]
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
-        r"""Heywood cases: items whose noise is next to nothing of their variance, :math:`\sigma_j^2
-        < 0.005 \, (\sigma_j^2 + \sum_k \phi_{kj}^2)`.
+        r"""Heywood cases: items with next to no noise.
+
+        :math:`\sigma_j^2 < 0.005 \, (\sigma_j^2 + \sum_k \phi_{kj}^2)`.
 
         Source of the limit: K. G. Joreskog (1967), Some contributions to maximum likelihood factor
         analysis, doi:10.1007/BF02289658.
@@ -258,6 +258,7 @@ class FactorAnalysisStructure(Structure):
         ]
 
     def num_densities(self, num_items: int) -> int:
+        """Every item has a density."""
         return num_items
 
     def num_free(self, params: Params) -> int:
@@ -274,11 +275,11 @@ class FactorAnalysisStructure(Structure):
         return {"activities": posterior(_one(params), *filled(Normal(), program.args[0])).mean[0]}
 
     def latent_modes(self, program: Program, params: Params) -> Params:
+        """Nothing: no latent is discrete."""
         return {}  # nothing discrete
 
     def recommended(self, problem: Problem) -> Recommendation:
-        from inference.engines.em import EM
-
+        """EM with tight tolerances, as entries creep in flat directions."""
         # entries creep along near-flat directions for long after the density has settled
         return Recommendation(
             EM(max_iterations=5000, tolerance=1e-8, parameter_tolerance=1.0), "spectral", 3
@@ -287,9 +288,7 @@ class FactorAnalysisStructure(Structure):
     def component_noise(
         self, params: Params, data: Tensor, generator: Generator, num_draws: int
     ) -> NoiseDraws:
-        """Splits of the residual at posterior draws of the activities, by the shares of the noise;
-        missing entries are drawn.
-        """
+        """Split the residual at posterior draws by the noise shares; missing entries are drawn."""
         phi, scales = params["signatures"], params["scales"]
         data = data.to(phi)
         found = posterior(_one(params), *filled(Normal(), data))

@@ -1,31 +1,30 @@
-"""The engine of factorizations: monotone updates of many restarts at once, the slower half of them
-stopped early.
-"""
+"""Engine: monotone updates of factorizations, many restarts at once."""
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from inference.base.checkpoint import Checkpoint, read_tensors, refuse_other, write_tensors
-from inference.base.outcome import Outcome
+from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
 from inference.base.streaming.processes import Processes
 from inference.base.streaming.summed_steps import SharedCheckpoint
+from inference.base.structure import Problem
 from inference.programs.program import Params
-from inference.structures.factorization.alternating import Sums
-from inference.structures.factorization.counts import BLOCK_ELEMENTS, Counts
-from inference.structures.factorization.dispersed_counts import DispersedCounts
-from inference.structures.factorization.least_squares import LeastSquares
-from inference.structures.factorization.objective import objectives, with_scales
 from inference.structures.factorization.starts import truncated_svd
 from inference.structures.factorization.updates import (
+    BLOCK_ELEMENTS,
     CHECK_EVERY,
+    Counts,
+    DispersedCounts,
+    LeastSquares,
+    Sums,
     accelerated,
     polished,
     updates_of,
@@ -33,8 +32,81 @@ from inference.structures.factorization.updates import (
 from ppl_models.descriptions.components import FactorizationDescription
 from ppl_models.parts.validation import check_flag, check_number, check_size, plain_fields
 
-if TYPE_CHECKING:
-    from inference.base.structure import Problem
+START_DISPERSION = 0.1
+SCALE_RANGE = (1e-6, 1e6)
+
+
+def with_scales(about: FactorizationDescription, params: Params, problem: Problem) -> Params:
+    """Parameters with the best noise scale (Normal entries), or a dispersion to start from."""
+    if about.dispersed and "dispersion" not in params:
+        return params | {
+            "dispersion": torch.full_like(params["signatures"][:, :1, 0], START_DISPERSION)
+        }
+    if about.counts:
+        return params
+    z, phi = params["activities"], params["signatures"]
+    squares = problem.summed_at(
+        lambda place, data: (data - z[:, place] @ phi).square().sum((-2, -1))
+    )
+    return params | {
+        "scales": (
+            (squares / (problem.num_rows * about.num_items))
+            .sqrt()
+            .clamp(*SCALE_RANGE)
+            .unsqueeze(-1)
+        )
+    }
+
+
+def objectives(
+    about: FactorizationDescription, problem: Problem, params: Params
+) -> tuple[Tensor, Tensor]:
+    """Log-likelihood given the activities, and log-joint density of everything, (R,)."""
+
+    def of_rows(place: slice, data: Tensor) -> dict[str, Tensor]:
+        own = params | {"activities": params["activities"][:, place]}
+        return {
+            "likelihood": conditional_rows(about, own, data).sum(-1).double(),
+            "prior": log_prior_activities(about, own),
+        }
+
+    found = problem.summed_at(of_rows)
+    likelihood, activities = (found[name].double().cpu() for name in ("likelihood", "prior"))
+    shared = {name: value for name, value in params.items() if name != "activities"}
+    return (
+        likelihood,
+        likelihood
+        + problem.program_of_one_row().log_prior(shared).detach().double().cpu()
+        + activities,
+    )
+
+
+def conditional_rows(about: FactorizationDescription, params: Params, data: Tensor) -> Tensor:
+    """Log-likelihood of each row given its activities, (N,) or (R, N)."""
+    z, phi = params["activities"], params["signatures"]
+    if about.counts:
+        updates = updates_of(data.to(phi), about, params)
+        return updates.log_likelihood_rows(z, phi)  # type: ignore[union-attr]
+    scales = params["scales"].unsqueeze(-2)
+    return (
+        torch.distributions.Normal(z @ phi, scales, validate_args=False)
+        .log_prob(data.to(phi))
+        .sum(-1)
+    )
+
+
+def log_prior_activities(about: FactorizationDescription, params: Params) -> Tensor:
+    """Log prior density of all activities, (R,)."""
+    z = params["activities"]
+    if about.activity_prior is not None:
+        shape, rate = (
+            torch.tensor(v, dtype=z.dtype, device=z.device) for v in about.activity_prior
+        )
+        law = torch.distributions.Gamma(shape, rate)
+        return law.log_prob(z.clamp(min=1e-300)).sum((-2, -1)).double().cpu()
+    width = about.bound if about.nonnegative else 2 * about.bound
+    constant = -z[0].numel() * torch.tensor(width, dtype=torch.float64).log()
+    return constant.expand(len(z))
 
 
 State = TypeVar("State")
@@ -45,7 +117,7 @@ CHECKPOINT_EVERY = 10  # iterations between two writes
 
 @dataclass(frozen=True)
 class Factorize:
-    r"""Point estimates of signatures and activities by monotone updates, all restarts as one batch.
+    """Point estimates of signatures and activities by monotone updates, restarts as one batch.
 
     Rows may come in blocks (:class:`~inference.base.streaming.row_blocks.RowBlocks`): every pass
     solves them block by block and adds up what the signatures want to know of them, K x J numbers a
@@ -98,11 +170,10 @@ class Factorize:
         start = processes.params_of_first(start)
         if checkpoint is not None:
             known = problem.fingerprint(self, start)
-            store = (
-                Checkpoint(checkpoint, known, CHECKPOINT_EVERY)
-                if processes.group is None
-                else SharedCourse(checkpoint, known, processes)
-            )
+            if processes.group is None:
+                store = Checkpoint(checkpoint, known, CHECKPOINT_EVERY)
+            else:
+                store = SharedCourse(checkpoint, known, processes)
         updates = replace(updates_of(problem.data, about, start), rows=problem.rows)
         if about.counts or about.nonnegative:
             course = store.load(Course) if store is not None else None
@@ -117,25 +188,20 @@ class Factorize:
                     }
                 )
             course = self.iterate(updates, course, progress, store, problem.num_rows)
-            params, history, converged, sweeps = (
-                course.params,
-                course.history,
-                course.converged,
-                course.rounds,
-            )
+            params = course.params
+            history = course.history
+            converged = course.converged
+            sweeps = course.rounds
         else:
             params = truncated_svd(problem, about.num_components, len(start["signatures"]))
             history = updates.varying(params["activities"], params["signatures"])[None]
-            converged, sweeps = (
-                torch.ones(len(history[0]), dtype=torch.bool),
-                torch.ones(len(history[0]), dtype=torch.long),
-            )
+            converged = torch.ones(len(history[0]), dtype=torch.bool)
+            sweeps = torch.ones(len(history[0]), dtype=torch.long)
         params = with_scales(about, params, problem)
         log_likelihood, objective = objectives(about, problem, params)
         shift = objective - history[-1].nan_to_num() if about.counts else None
-        if (
-            problem.rows is not None
-        ):  # by what all rows use of them, of which a process sees its own
+        # by what all rows use of them, of which a process sees its own
+        if problem.rows is not None:
             order = updates.total(params["activities"].abs().sum(-2)).argsort(descending=True)
             params = params | {
                 "signatures": _ordered(params["signatures"], order, -2),
@@ -143,8 +209,6 @@ class Factorize:
             }
         history = history + shift if shift is not None else history * math_nan(history)
         if not converged[objective.argmax()]:
-            from inference.base.outcome import ConvergenceWarning
-
             warnings.warn(
                 f"the best restart did not converge in {self.max_sweeps} sweeps: raise max_sweeps"
                 " or loosen tolerance",
@@ -173,10 +237,9 @@ class Factorize:
     ) -> Course:
         """All restarts to convergence.
 
-        Args:
-            updates: of all rows; course: where the restarts are, changed in place.
-            progress, store: what is told and written on the way.
-            num_rows: of all processes.
+        ``updates``: of all rows; ``course``: where the restarts are, changed in place;
+        ``progress``, ``store``: what is told and written on the way; ``num_rows``: of all
+        processes.
         """
         size = max(1, BLOCK_ELEMENTS // (num_rows * updates.x.shape[-1]))
         while len(course.active) and course.num_sweeps < self.max_sweeps:
@@ -212,7 +275,7 @@ class Factorize:
 
 @dataclass(eq=False)
 class Course:
-    """Where the restarts are, so that an interrupted run goes on from there.
+    """State of the restarts, from which an interrupted run goes on.
 
     Args:
         params: (R, ...) by site; last: objective up to a constant, (R,); rounds, converged: of each
@@ -238,9 +301,7 @@ class Course:
         return cls(params, last, rounds, rounds.bool(), torch.arange(num), last.new_zeros(0, num))
 
     def advance(self, value: Tensor, tolerance: float, race: bool) -> float:
-        """Take in the objective of the active restarts, (A,), and stop those that gain no more or
-        fall behind; the largest gain over that at which one stops.
-        """
+        """Take in objectives (A,), stop finished and slow restarts; return the largest gain."""
         active = self.active
         gain, least = (value - self.last[active]).abs(), tolerance * value.abs().clamp(min=1e-300)
         done = gain <= least
@@ -257,8 +318,7 @@ class Course:
 
 
 class SharedCourse(SharedCheckpoint):
-    """The course of several processes: process 0 writes what they share, each the activities of its
-    own rows beside it.
+    """Course of several processes: process 0 writes the shared part, each its activities.
 
     The activities have two files that take turns, and process 0 writes once all have written, so
     that what it says last is on every disk.
@@ -275,6 +335,7 @@ class SharedCourse(SharedCheckpoint):
         )
 
     def save(self, state: Course) -> None:
+        """Write this process's activities, then the shared part."""
         error = None
         try:
             write_tensors(
@@ -295,6 +356,7 @@ class SharedCourse(SharedCheckpoint):
         )
 
     def load(self, kind: type[State]) -> State | None:
+        """Read the shared part and this process's activities; None if there are none."""
         course: Any = super().load(kind)
         if course is None:
             return None
@@ -315,9 +377,7 @@ class SharedCourse(SharedCheckpoint):
 
 
 def _with_activities(updates: Counts | LeastSquares, start: Params, start_given: bool) -> Params:
-    """A start (R, ...) with activities of all rows (of this process), which those of rows in blocks
-    are solved for.
-    """
+    """Start (R, ...) with activities of all rows, solved for where rows come in blocks."""
     if updates.rows is None:
         return start
     phi, dispersion = start["signatures"], start.get("dispersion")
@@ -335,9 +395,8 @@ def _with_activities(updates: Counts | LeastSquares, start: Params, start_given:
 
     updates.summed(of_part, {})
     if not start_given:
-        z = torch.lerp(
-            z, z.mean(-1, keepdim=True), SMOOTHED
-        )  # zeros would stay, and how near zero they are is chance
+        # zeros would stay, and how near zero they are is chance
+        z = torch.lerp(z, z.mean(-1, keepdim=True), SMOOTHED)
     return start | {"activities": z}
 
 

@@ -1,28 +1,22 @@
-"""Where factorizations start: random positive factors, and non-negative double singular value
-decomposition.
-"""
+"""Starts of factorizations: random positive factors, double singular value decomposition."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from inference.base.structure import Problem
 from inference.programs.program import Params
-
-if TYPE_CHECKING:
-    from inference.base.structure import Problem
 
 
 def random_factors(
     x: Tensor, num_components: int, num_restarts: int, seed: int
 ) -> tuple[Tensor, Tensor]:
-    """Positive activities (R, N, K) whose sums are the row totals, and signatures (R, K, J) on the
-    simplex around the mean row.
+    """Random positive activities (R, N, K) and signatures (R, K, J) around the mean row.
 
-    Args:
-        x: (N, J), not negative, complete.
+    Activities sum to the row totals; signatures lie on the simplex.
+
+    ``x``: (N, J), not negative, complete.
     """
     generator = torch.Generator().manual_seed(seed)
     n, j = x.shape
@@ -41,8 +35,9 @@ def random_factors(
 
 
 def nndsvd(x: Tensor, num_components: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Boutsidis and Gallopoulos (2008, doi:10.1016/j.patcog.2007.09.010), zeros filled by small
-    random numbers.
+    """Non-negative double singular value decomposition, zeros filled at random.
+
+    Source: Boutsidis and Gallopoulos (2008), doi:10.1016/j.patcog.2007.09.010.
 
     Returns:
         Activities (N, K), and signatures (K, J) on the simplex; all positive, for zeros absorb.
@@ -69,8 +64,7 @@ def nndsvd(x: Tensor, num_components: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def truncated_svd(problem: Problem, num_components: int, num_restarts: int) -> Params:
-    """The exact least-squares factors (R, N, K), (R, K, J), the same for every restart; signatures
-    sum to a positive number.
+    """Exact least-squares factors (R, N, K), (R, K, J); signatures of positive sum.
 
     Of rows in blocks from the sum of their products, J x J.
     """

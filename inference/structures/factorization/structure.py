@@ -24,8 +24,13 @@ from inference.base.component_noise import (
 from inference.base.progress import NoProgress
 from inference.base.structure import Recommendation, Structure
 from inference.programs.program import Params, Program
-from inference.structures.factorization.factorize import Course, Factorize
-from inference.structures.factorization.objective import SCALE_RANGE, conditional_rows, with_scales
+from inference.structures.factorization.factorize import (
+    SCALE_RANGE,
+    Course,
+    Factorize,
+    conditional_rows,
+    with_scales,
+)
 from inference.structures.factorization.starts import nndsvd, random_factors
 from inference.structures.factorization.updates import polished, updates_of
 

@@ -1,6 +1,4 @@
-"""Both halves of EM for hidden Markov models, many restarts at once: posteriors of the states, and
-counts over counts.
-"""
+"""EM steps and starts of hidden Markov models, many restarts at once."""
 
 from __future__ import annotations
 
@@ -9,28 +7,23 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
+from inference.base.assigned_starts import centres
 from inference.base.component_laws.law import ComponentLaw
 from inference.base.component_laws.laws import law_of
-from inference.base.steps import RunningSum, Steps
+from inference.base.steps import EStep, RunningSum, Steps
 from inference.programs.program import Params, Program
-from inference.structures.hidden_markov.cut import Cut, cut_of
-from inference.structures.hidden_markov.forward_backward import smoothed_blocks
+from inference.structures.hidden_markov.forward_backward import Cut, cut_of, smoothed_blocks
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
 from ppl_models.sequences.hidden_chain import stationary_law
 
 CHAIN_SITES = ("initial", "transitions")
-ROUNDS, HALVINGS = (
-    3,
-    40,
-)  # of a step towards transitions whose stationary law is that of the first states
+# of a step towards transitions whose stationary law is that of the first states
+ROUNDS, HALVINGS = (3, 40)
 # blocks than those of a mixture: a block takes as many operations one after the other, however
 # small it is, and large ones leave the cache
-LARGER = (
-    2,
-    8,
-)
+LARGER = (2, 8)
 AT_A_STEP = 2**13  # numbers that an operation has at least, where the larger blocks have as many
 NEAREST = 0.95  # of the way to the end of the simplex
 
@@ -70,7 +63,7 @@ def initial_of(about: HiddenMarkovDescription, params: Params) -> Tensor:
 
 
 def excess_of(about: HiddenMarkovDescription, like: Tensor) -> tuple[Tensor, Tensor]:
-    """What the priors add to counts of moves, (K, K), and which moves are possible, bool (K, K)."""
+    """Prior counts of moves, (K, K), and which moves are possible, bool (K, K)."""
     k = about.num_states
     graph = (
         torch.ones(k, k, dtype=torch.bool) if about.allowed is None else torch.tensor(about.allowed)
@@ -80,8 +73,8 @@ def excess_of(about: HiddenMarkovDescription, like: Tensor) -> tuple[Tensor, Ten
 
 
 @dataclass(frozen=True, eq=False)
-class HiddenMarkovSteps(Steps):
-    r"""Expectation-maximisation (Baum, Petrie, Soules and Weiss 1970, doi:10.1214/aoms/1177697196).
+class HiddenMarkovSteps(Steps[MoveCounts]):
+    r"""Expectation-maximisation (Baum et al. 1970, doi:10.1214/aoms/1177697196).
 
     With :math:`\gamma` the posterior of states and :math:`\xi` the expected moves, initial and
     transitions are counts over counts, and the law of a row is maximised as that of a mixture with
@@ -112,14 +105,8 @@ class HiddenMarkovSteps(Steps):
     given_floor: Tensor | None = None
     weights: Tensor | None = None
 
-    def on(self, data: Tensor) -> HiddenMarkovSteps:
-        """Sums stay about the same centre, or they could not be added.
-
-        Each of these sequences counts once.
-        """
-        return self.weighted(data, None)
-
-    def weighted(self, data: Tensor, weights: Tensor | None) -> HiddenMarkovSteps:
+    def on(self, data: Tensor, weights: Tensor | None = None) -> HiddenMarkovSteps:
+        """Sums stay about the same centre, or they could not be added."""
         return replace(
             self, data=data, given_centre=self.centre, given_floor=self.floor, weights=weights
         )
@@ -131,7 +118,7 @@ class HiddenMarkovSteps(Steps):
 
     @cached_property
     def law(self) -> ComponentLaw:
-        """Of a row, a state in the place of a component."""
+        """Distribution of a row, states as components."""
         return law_of(self.about.emission)
 
     @cached_property
@@ -146,12 +133,11 @@ class HiddenMarkovSteps(Steps):
         """Sums are taken about the overall mean, (P,)."""
         return self.law.centre(self.cut.rows) if self.given_centre is None else self.given_centre
 
-    def e_step(self, params: Params) -> tuple[MoveCounts, Tensor, Tensor]:
-        own, initial, transitions = (
-            emission_of(params),
-            initial_of(self.about, params),
-            params["transitions"],
-        )
+    def e_step(self, params: Params) -> EStep[MoveCounts]:
+        """Posteriors of the states, summed over blocks of pieces."""
+        own = emission_of(params)
+        initial = initial_of(self.about, params)
+        transitions = params["transitions"]
         restarts = len(transitions)
         least, largest = (times * self.chunk_elements for times in LARGER)
         numbers = min(max(least, AT_A_STEP * self.cut.length), largest)  # of a block
@@ -162,10 +148,8 @@ class HiddenMarkovSteps(Steps):
                 self.chunk_elements // max(1, self.law.width - 1),
             ),
         )
-        parts, total = (
-            RunningSum[MoveCounts](),
-            torch.zeros(restarts, dtype=torch.float64, device=transitions.device),
-        )
+        parts = RunningSum[MoveCounts]()
+        total = torch.zeros(restarts, dtype=torch.float64, device=transitions.device)
         often = (
             None
             if self.weights is None
@@ -180,9 +164,10 @@ class HiddenMarkovSteps(Steps):
             parts.add(MoveCounts(smoothed.first, smoothed.moves, share.sum(-2), statistics))
             values = smoothed.log_likelihood
             total = total + (values.sum(-1) if often is None else values @ often[block.pieces])
-        return parts.total(), total.to(transitions), self.program.log_prior(params)
+        return EStep(parts.total(), total.to(transitions), self.program.log_prior(params))
 
     def m_step(self, statistics: MoveCounts, params: Params) -> Params:
+        """Counts over counts, and the emissions of a mixture."""
         new = params | self.law.m_step(
             statistics.of_law, statistics.counts, emission_of(params), self.floor
         )
@@ -225,9 +210,7 @@ class HiddenMarkovSteps(Steps):
 
 
 def weights_of_steps(packed: Tensor, weights: Tensor | None) -> Tensor | None:
-    """How often each step with entries counts, (N,), where its sequence (B,) does; None for
-    once.
-    """
+    """Weight of each step with entries, (N,), from its sequence's, (B,); None for once."""
     return None if weights is None else weights[packed.isfinite().any(-1).nonzero()[:, 0]]
 
 
@@ -238,9 +221,7 @@ def _shares(weights: Tensor, otherwise: Tensor) -> Tensor:
 
 
 def _stationary_step(counts: Tensor, first: Tensor, transitions: Tensor) -> Tensor:
-    """Transitions (R, K, K) with a higher sum than before, where the first states have their
-    stationary law.
-    """
+    """Transitions (R, K, K) that raise the bound under stationary first states."""
 
     def bound(moves: Tensor) -> Tensor:
         law = stationary_law(moves).clamp(min=1e-300 if moves.dtype == torch.float64 else 1e-38)
@@ -273,3 +254,45 @@ def _stationary_step(counts: Tensor, first: Tensor, transitions: Tensor) -> Tens
             (bound(moved) >= before)[:, None, None], moved / moved.sum(-1, keepdim=True), own
         )
     return own
+
+
+SURE = 0.9  # of a row for the state of the nearest centre
+
+
+def near_rows(
+    law: ComponentLaw, cut: Cut, num_states: int, num: int, spread: bool, generator: Generator
+) -> Tensor:
+    """States of rows, as chances (R, N, K), by the nearest of K rows picked as in k-means++."""
+    return _assigned(_standardised(law, cut.rows), num_states, num, spread, generator).to(cut.rows)
+
+
+def near_windows(
+    law: ComponentLaw, cut: Cut, num_states: int, num: int, generator: Generator
+) -> Tensor:
+    """States of rows by windows of three steps, their means and distances from the mean.
+
+    The distances separate states of equal means and other widths.
+    """
+    x = _standardised(law, cut.rows)
+    size = cut.num_pieces * cut.length
+    flat, seen = x.new_zeros(size + 2, 2 * x.shape[1]), x.new_zeros(size + 2, 1)
+    place = cut.place.cpu() + 1
+    # pieces of a sequence stand one after the other
+    flat[place], seen[place] = (torch.cat([x, x.abs()], 1), 1.0)
+    total = flat[place - 1] + flat[place] + flat[place + 1]
+    return _assigned(
+        total / (seen[place - 1] + 1.0 + seen[place + 1]), num_states, num, True, generator
+    ).to(cut.rows)
+
+
+def _standardised(law: ComponentLaw, rows: Tensor) -> Tensor:
+    statistic, mask = law.statistic(rows)
+    seen = torch.ones_like(statistic) if mask is None else mask
+    x = (statistic - (statistic * seen).sum(0) / seen.sum(0).clamp(min=1)) * seen
+    return (x / law.variances_at_start(x.square().mean(0)).sqrt().clamp(min=1e-12)).double().cpu()
+
+
+def _assigned(x: Tensor, num_states: int, num: int, spread: bool, generator: Generator) -> Tensor:
+    picked = torch.stack([centres(x, num_states, spread, generator) for _ in range(num)])
+    owner = torch.nn.functional.one_hot(torch.cdist(x, picked).argmin(-1), num_states).to(x)
+    return SURE * owner + (1 - SURE) / num_states

@@ -1,4 +1,4 @@
-r"""The posterior of hidden chains: forward and backward over pieces of sequences, side by side.
+r"""Forward-backward of hidden chains over pieces of sequences, side by side.
 
 With :math:`b_t(k) = F_k(x_t) / \max_l F_l(x_t)`, filtered chances and backward weights are
 
@@ -29,7 +29,8 @@ import torch
 from torch import Tensor
 
 from inference.programs.program import Params
-from inference.structures.hidden_markov.cut import Block, Cut, spread
+from ppl_models.data.sequences import inside_of
+from ppl_models.sequences.chain_plan import remember
 from ppl_models.sequences.hidden_chain import (
     MOST_EXPONENT,
     RESCALE,
@@ -38,10 +39,148 @@ from ppl_models.sequences.hidden_chain import (
 )
 from ppl_models.sequences.word_pieces import tied
 
-LEAST_EXPONENT = {
-    torch.float64: -460.0,
-    torch.float32: -70.0,
-}  # of a weight; with smaller ones processors take a hundred times as long, and no chance changes
+SHORTEST = 8  # steps of a piece
+IN_CACHE = 2**17  # numbers that matrices of all pieces may be, a K x K of them a piece
+# what a step of all sequences costs by matrices, from which on going step by step is quicker
+DEAR = 250_000
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Some pieces of sequences, one after the other.
+
+    Args:
+        pieces: which pieces.
+        rows: the rows of these pieces that have entries, (n, J).
+        place: of each of these rows among the steps of the block, (n,), rising.
+        inside: (q, L) bool, which steps of the pieces are steps; None where all are.
+        is_first: (q,) bool, pieces that begin a sequence.
+    """
+
+    pieces: slice
+    rows: Tensor
+    place: Tensor
+    inside: Tensor | None
+    is_first: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """Packed sequences cut into pieces, constant through a fit.
+
+    Every sequence begins a piece; its last piece may be shorter than the others.
+
+    Args:
+        rows: the rows that have entries, (N, J), sequence by sequence.
+        place: of each of these rows among the steps of all pieces, (N,), rising.
+        lengths: (B,), steps of every sequence, without empty ones at its end, which say nothing.
+        begin: (B,), the first piece of every sequence.
+        num_pieces: Q; length: L, steps of a piece.
+    """
+
+    rows: Tensor
+    place: Tensor
+    lengths: Tensor
+    begin: Tensor
+    num_pieces: int
+    length: int
+
+    @classmethod
+    def build(cls, packed: Tensor, num_states: int, all_steps: bool = False) -> Cut:
+        """Cut packed sequences (B, T, J).
+
+        ``packed``: the sequences; ``num_states``: of the chain, K; ``all_steps``: keep empty steps
+        at the end of a sequence, for which posteriors are asked.
+        """
+        seen = packed.isfinite().any(-1)  # (B, T)
+        steps = torch.arange(packed.shape[1], device=packed.device)
+        used = inside_of(packed) if all_steps else seen
+        lengths = (used * (steps + 1)).amax(1).clamp(min=1)
+        length = _piece_length(lengths, num_states)
+        each = -(-lengths // length)
+        begin = each.cumsum(0) - each
+        sequence, step = seen.nonzero(as_tuple=True)
+        return cls(
+            packed[seen], begin[sequence] * length + step, lengths, begin, int(each.sum()), length
+        )
+
+    def at_steps(self, rows: Tensor) -> Tensor:
+        """Values of rows with entries, (R, N, K), at all steps, (R, Q L, K); zeros elsewhere."""
+        return spread(rows, self.place, self.num_pieces * self.length)
+
+    @property
+    def step_places(self) -> tuple[Tensor, Tensor]:
+        """Which steps sequences have, bool (B, T), and their places among the pieces', (N,)."""
+        step = torch.arange(int(self.lengths.max()), device=self.rows.device)
+        inside = step < self.lengths.unsqueeze(-1)
+        return inside, (self.begin.unsqueeze(-1) * self.length + step)[inside]
+
+    @property
+    def num_each(self) -> Tensor:
+        """Pieces of every sequence, (B,)."""
+        return -(-self.lengths // self.length)
+
+    def blocks(self, most_steps: int) -> list[Block]:
+        """All pieces in blocks of about so many steps."""
+        size = max(1, most_steps // self.length)
+        owner = torch.repeat_interleave(
+            torch.arange(len(self.lengths), device=self.rows.device), self.num_each
+        )
+        left = (
+            self.lengths[owner]
+            - (torch.arange(self.num_pieces, device=self.rows.device) - self.begin[owner])
+            * self.length
+        )  # (Q,)
+        out = []
+        for start in range(0, self.num_pieces, size):
+            stop = min(start + size, self.num_pieces)
+            ends = torch.tensor([start * self.length, stop * self.length], device=self.place.device)
+            low, high = torch.searchsorted(self.place, ends).tolist()
+            own = left[start:stop]
+            if bool((own >= self.length).all()):
+                inside = None
+            else:
+                inside = torch.arange(self.length, device=own.device) < own.unsqueeze(-1)
+            is_first = self.begin[owner[start:stop]] == torch.arange(start, stop, device=own.device)
+            out.append(
+                Block(
+                    slice(start, stop),
+                    self.rows[low:high],
+                    self.place[low:high] - start * self.length,
+                    inside,
+                    is_first,
+                )
+            )
+        return out
+
+
+def cut_of(packed: Tensor, num_states: int) -> Cut:
+    """The cut of a tensor, kept as long as the tensor lives unchanged."""
+    return remember(packed, ("hidden chain", num_states), lambda data: Cut.build(data, num_states))
+
+
+def spread(rows: Tensor, place: Tensor, num: int) -> Tensor:
+    """Rows (R, n, K) put where ``place``, rising, (n,) says, (R, num, K), zeros elsewhere."""
+    # one after the other, as everywhere but in gaps
+    if len(place) and int(place[-1]) == len(place) - 1:
+        if len(place) == num:
+            return rows
+        return torch.nn.functional.pad(rows, (0, 0, 0, num - len(place)))
+    out = rows.new_zeros(rows.shape[0], num, rows.shape[2])
+    out[:, place] = rows
+    return out
+
+
+def _piece_length(lengths: Tensor, num_states: int) -> int:
+    """Steps of the pieces that sequences of these lengths (B,) are cut into."""
+    longest, numbers = int(lengths.max()), num_states**2
+    if longest <= 2 * SHORTEST or len(lengths) * numbers * (num_states + 40) > DEAR:
+        return longest
+    return min(longest, max(SHORTEST, int(lengths.sum()) * numbers // IN_CACHE))
+
+
+# of a weight; with smaller ones processors take a hundred times as long, and no chance changes
+LEAST_EXPONENT = {torch.float64: -460.0, torch.float32: -70.0}
 HELD = 2**23  # numbers, weights of all steps, up to which they are worked out once and held
 Densities = Callable[[Params, Tensor], Tensor]  # (R, n, K), of rows (n, J) in every state
 
@@ -96,15 +235,11 @@ def smoothed_blocks(
     most_steps: int,
     weights: Tensor | None = None,
 ) -> Iterator[Smoothed]:
-    """The posterior, block by block; nothing but the matrices of the pieces is held for all of
-    them.
+    """Posterior block by block, holding only the matrices of all pieces.
 
-    Args:
-        cut: the sequences.
-        initial: (R, K); transitions: (R, K, K).
-        densities: log-densities of rows; params: what it takes.
-        most_steps: of a block, about.
-        weights: how often each sequence counts, (B,); None for once.
+    ``cut``: the sequences; ``initial``: (R, K); ``transitions``: (R, K, K); ``densities``:
+    log-densities of rows; ``params``: what it takes; ``most_steps``: of a block, about;
+    ``weights``: how often each sequence counts, (B,); None for once.
     """
     if may_lose_weight(transitions):
         yield _by_gradients(cut, initial, transitions, densities, params, weights)
@@ -113,11 +248,10 @@ def smoothed_blocks(
     blocks = cut.blocks(most_steps)
 
     def weights_of(block: Block) -> _Weights:
-        found = (
-            densities(params, block.rows).expand(len(initial), -1, -1)
-            if len(block.rows)
-            else initial.new_zeros(len(initial), 0, initial.shape[1])
-        )
+        if len(block.rows):
+            found = densities(params, block.rows).expand(len(initial), -1, -1)
+        else:
+            found = initial.new_zeros(len(initial), 0, initial.shape[1])
         return _weights(block, cut.length, initial, found)
 
     together = len(initial) * cut.num_pieces * cut.length * initial.shape[1] <= HELD
@@ -147,19 +281,17 @@ def smoothed_blocks(
 
 
 def _weights(block: Block, length: int, initial: Tensor, found: Tensor) -> _Weights:
-    """Of log-densities (R, n, K)."""
+    """Weights of log-densities (R, n, K)."""
     num = len(block.is_first)
     every = spread(found.to(initial), block.place, num * length)
-    values = (
-        every.unflatten(1, (num, length)).permute(2, 0, 3, 1).contiguous()
-    )  # (L, R, K, q): sums over states run along the pieces
+    # (L, R, K, q): sums over states run along the pieces
+    values = every.unflatten(1, (num, length)).permute(2, 0, 3, 1).contiguous()
     if values.data_ptr() == every.data_ptr():
         values = values.clone()
     peak = values.amax(2)  # (L, R, q)
     if bool(block.is_first.any()):
-        own = (values[0] + initial.log().unsqueeze(-1)).amax(
-            1
-        )  # the largest with its chance, which may be tiny elsewhere
+        # the largest with its chance, which may be tiny elsewhere
+        own = (values[0] + initial.log().unsqueeze(-1)).amax(1)
         peak[0] = torch.where(block.is_first, own, peak[0])
     peak = torch.where(peak.isfinite(), peak, 0.0)
     values.sub_(peak.unsqueeze(2)).clamp_(
@@ -172,9 +304,8 @@ def _matrices(weights: _Weights, block: Block, initial: Tensor, transitions: Ten
     """From the state before each piece to the one at its end, (R, q, K, K), up to a factor."""
     values, turned = weights.values, transitions.mT
     length, restarts, size, num = values.shape
-    product = (
-        torch.eye(size).to(values)[None, :, :, None].repeat(restarts, 1, 1, num)
-    )  # (R, K now, K first, q)
+    # (R, K now, K first, q)
+    product = torch.eye(size).to(values)[None, :, :, None].repeat(restarts, 1, 1, num)
     logs = values[0].log()  # what each first state's chances were divided by, (R, K first, q)
     for t in range(1, length):
         product = (

@@ -1,5 +1,4 @@
-r"""Noise of hidden states, for ACDC: what the law of a state's rows and its duration leave to
-chance, on a known scale.
+r"""Noise of hidden states, for ACDC: scores of rows, of pairs of rows, and of durations.
 
 Paths of states are drawn from their exact posterior. Given a path, these are standard normal if the
 model is right:
@@ -31,8 +30,8 @@ from inference.base.component_noise import LEAST_VISITS, NoiseDraws, duration_no
 from inference.programs.program import Params
 from inference.structures.hidden_markov.em_steps import emission_of
 from inference.structures.hidden_markov.paths import path_draws
+from ppl_models.data.sequences import inside_of
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
-from ppl_models.sequences.item_sequences import inside_of
 
 
 def state_noise(
@@ -42,20 +41,16 @@ def state_noise(
     generator: torch.Generator,
     num_draws: int,
 ) -> NoiseDraws:
-    """Draws of the noise of every state; rows are the steps of all sequences, NaN where a step has
-    no such noise.
+    """Draws of the noise of every state; rows are steps, NaN where a step has no noise.
 
-    Args:
-        params: without restarts; packed: (B, T, J).
-        num_draws: M, paths of states.
+    ``params``: without restarts; ``packed``: (B, T, J); ``num_draws``: M, paths of states.
     """
     from scipy.special import ndtri
 
     law, rng = law_of(about.emission), numpy_generator(generator)
     inside, seen = inside_of(packed).cpu().numpy(), packed.isfinite().any(-1).cpu().numpy()
-    paths = path_draws(
-        about, params, packed, num_draws, int(rng.integers(2**31))
-    ).numpy()  # (M, B, T)
+    # (M, B, T)
+    paths = path_draws(about, params, packed, num_draws, int(rng.integers(2**31))).numpy()
     state = np.maximum(paths, 0)
     rows = packed[torch.from_numpy(seen).to(packed.device)].to(params["transitions"]).cpu()
     own = {name: value.cpu() for name, value in emission_of(params).items()}
@@ -83,7 +78,7 @@ def state_noise(
 
 
 def _second_of_pairs(paths: np.ndarray) -> np.ndarray:
-    """Which steps are the second, fourth, ... of a visit, (M, B, T)."""
+    """Mark the second, fourth, ... step of every visit, (M, B, T)."""
     step = np.arange(paths.shape[2])
     starts = np.concatenate(
         [np.ones_like(paths[..., :1], dtype=bool), paths[..., 1:] != paths[..., :-1]], -1

@@ -1,6 +1,4 @@
-"""What sequences say of the states of their steps: smoothing, filtering, the most probable path,
-draws of paths.
-"""
+"""States along sequences: smoothing, filtering, the most probable path, draws of paths."""
 
 from __future__ import annotations
 
@@ -12,12 +10,11 @@ from torch import Tensor
 
 from inference.base.component_laws.laws import law_of
 from inference.programs.program import Params
-from inference.structures.hidden_markov.cut import Cut
 from inference.structures.hidden_markov.em_steps import emission_of, initial_of
-from inference.structures.hidden_markov.forward_backward import smoothed_blocks
+from inference.structures.hidden_markov.forward_backward import Cut, smoothed_blocks
+from ppl_models.data.sequences import inside_of
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.sequences.item_sequences import inside_of
 
 MOST_STEPS = 2**18  # of sequences that are worked on together
 
@@ -25,7 +22,7 @@ MOST_STEPS = 2**18  # of sequences that are worked on together
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class Filtered:
-    """What is known of the states as a sequence goes on.
+    """Posterior of the states as a sequence goes on.
 
     Args:
         state: P(state | the sequence up to this step), (B, T, K); zero after the end.
@@ -55,13 +52,10 @@ class MostProbablePath:
 def densities_of(about: HiddenMarkovDescription, params: Params, packed: Tensor) -> Tensor:
     """The log-density of every step in every state, (B, T, K); zero where nothing was seen.
 
-    Args:
-        params: without leading dims; packed: (B, T, J).
+    ``params``: without leading dims; ``packed``: (B, T, J).
     """
-    law, own = (
-        law_of(about.emission),
-        {name: value.unsqueeze(0) for name, value in emission_of(params).items()},
-    )
+    law = law_of(about.emission)
+    own = {name: value.unsqueeze(0) for name, value in emission_of(params).items()}
     seen = packed.isfinite().any(-1)
     out = params["transitions"].new_zeros(*packed.shape[:2], about.num_states)
     rows = packed[seen]
@@ -93,7 +87,7 @@ def smoothed_states(about: HiddenMarkovDescription, params: Params, packed: Tens
 
 
 def filtered_states(about: HiddenMarkovDescription, params: Params, packed: Tensor) -> Filtered:
-    """What is known at every step of its state, from the steps up to it and from those before it.
+    """Filter the states: posteriors from the steps up to each one, and before it.
 
     One step at a time, with logarithms, so that impossible moves do no harm.
     """
@@ -125,8 +119,9 @@ def filtered_states(about: HiddenMarkovDescription, params: Params, packed: Tens
 def most_probable_path(
     about: HiddenMarkovDescription, params: Params, packed: Tensor
 ) -> MostProbablePath:
-    """The most probable path of every sequence (Viterbi 1967, doi:10.1109/TIT.1967.1054010); ties
-    go to the smaller index.
+    """Most probable path of every sequence (Viterbi); ties go to the smaller index.
+
+    Source: Viterbi (1967), doi:10.1109/TIT.1967.1054010.
     """
     with np.errstate(divide="ignore"):
         score, moves = (

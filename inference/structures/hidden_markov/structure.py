@@ -30,14 +30,15 @@ from inference.programs.program import Params, Program
 from inference.structures.hidden_markov.em_steps import (
     HiddenMarkovSteps,
     emission_of,
+    near_rows,
+    near_windows,
     weights_of_steps,
 )
 from inference.structures.hidden_markov.noise import state_noise
 from inference.structures.hidden_markov.paths import most_probable_path, smoothed_states
-from inference.structures.hidden_markov.starts import near_rows, near_windows
+from ppl_models.data.sequences import inside_of
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
 from ppl_models.sequences.hidden_chain import limit_law
-from ppl_models.sequences.item_sequences import inside_of
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem

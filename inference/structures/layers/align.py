@@ -1,4 +1,4 @@
-r"""Other names for the binary latents of generalised-linear layers: permutation and sign.
+r"""Alignment of binary latents of generalised-linear layers: permutation and sign.
 
 The law of a model of binary latents does not know their order, nor which of their two values is
 called 1. For layer d with loadings :math:`W_d` and intercepts :math:`b_d`, renaming the values of
@@ -16,22 +16,28 @@ may use it.
 
 Source: S. Lee and Y. Gu (2025), arXiv:2501.01414, Assumption 1; assignment by H. W. Kuhn (1955),
 doi:10.1002/nav.3800020109.
+
+Children that depend on products of latents: with :math:`\eta = b + \sum_S W_S \prod_{k \in S} a_k`,
+renaming the values of latent k (:math:`a_k = 1 - a'_k`) gives
+
+.. math:: W'_S = -W_S, \quad W'_{S \setminus k} = W_{S \setminus k} + W_S \qquad (k \in S),
+
+with b in the place of :math:`W_\emptyset`. The result is of the same form only if every item that
+uses S also has a coefficient for :math:`S \setminus k`: always with all interactions, never for a
+latent that a conjunction, a disjunction or a curve of chances ties to others. A layer without
+products is the case of subsets with one member.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from inference.base.align import Alignment, matched
-from inference.structures.layers.renaming import flippable, flipped, permuted
-
-if TYPE_CHECKING:
-    from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
-
+from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 
 ZERO = 1e-12  # a column sum or entry of this size has no sign
 
@@ -78,10 +84,8 @@ def align_layers(
         estimate = signs_below[:, None] * layer.effects(loadings)[order]
         forbidden, edges = None, layer.edges
         if _keeps_names(layer, root):
-            forbidden, edges = (
-                ~torch.eye(layer.num_parents, dtype=torch.bool, device=loadings.device),
-                None,
-            )
+            forbidden = ~torch.eye(layer.num_parents, dtype=torch.bool, device=loadings.device)
+            edges = None
         if edges is not None and not layer.estimated:
             edges = edges.to(loadings.device)
             forbidden = (edges[order].mT[:, None, :] != edges.mT).any(-1)  # (K, K): old k, new l
@@ -185,9 +189,7 @@ def canonical_signs(
 def signed_inside(
     params: dict[str, Tensor], layers: Sequence[GeneralizedLinearLayer], root: Root | None = None
 ) -> dict[str, Tensor]:
-    """:func:`canonical_signs` of a fit: the same law, one of its 2^K descriptions; as it was where
-    an absorbed loading would leave the prior's interval.
-    """
+    """Apply :func:`canonical_signs`, unless a loading would leave the prior's interval."""
     signed = canonical_signs(params, layers, root).params
     for layer in layers:
         limit = layer.bounds(signed[layer.intercepts])
@@ -199,7 +201,7 @@ def signed_inside(
 
 
 def _keeps_names(layer: GeneralizedLinearLayer, root: Root | None) -> bool:
-    """Whether the root ties the layer's parents to their names."""
+    """Check for a root that ties the layer's parents to their names."""
     return root is not None and root.latent == layer.parent and not root.renamable
 
 
@@ -214,12 +216,11 @@ def _permuted(value: Tensor, permutation: Tensor | None, dim: int) -> Tensor:
 
 
 def _is_negative(loadings: Tensor, convention: str) -> Tensor:
-    """Which columns (K,) the convention would flip."""
+    """Mark the columns (K,) that the convention would flip."""
     if convention == "as_is":
         return torch.zeros(loadings.shape[1], dtype=torch.bool, device=loadings.device)
-    place = (
-        (loadings.abs() > ZERO).to(torch.uint8).argmax(0)
-    )  # first nonzero entry; 0 in an empty column
+    # first nonzero entry; 0 in an empty column
+    place = (loadings.abs() > ZERO).to(torch.uint8).argmax(0)
     first = loadings.gather(0, place[None, :])[0]
     total = loadings.sum(0)
     decided = first if convention == "first" else torch.where(total.abs() > ZERO, total, first)
@@ -256,3 +257,89 @@ def _check(
             )
         if not torch.isfinite(value).all():
             raise ValueError(f"{argument}: {site} must be finite")
+
+
+Subset = frozenset[int]
+
+
+def _subsets(terms: Tensor) -> list[Subset]:
+    return [frozenset(row.nonzero().ravel().tolist()) for row in terms]
+
+
+def _is_disjunctive(layer: GeneralizedLinearLayer, term: int) -> bool:
+    return layer.disjunctive is not None and bool(layer.disjunctive[term])
+
+
+def flippable(layer: GeneralizedLinearLayer) -> Tensor:
+    """The latents (K,) whose values have other names within the same model."""
+    answer = torch.ones(layer.num_parents, dtype=torch.bool)
+    if layer.terms is None or layer.graph is None:
+        return answer
+    if layer.rising:  # the value that raises responses is 1
+        return torch.zeros_like(answer)
+    subsets = _subsets(layer.terms)
+    place = {subset: t for t, subset in enumerate(subsets) if not _is_disjunctive(layer, t)}
+    for group in layer.curved:
+        answer[layer.terms[group.singles].any(0)] = False
+    for t, subset in enumerate(subsets):
+        if _is_disjunctive(layer, t):
+            answer[list(subset)] = False
+            continue
+        for k in subset:
+            rest = subset - {k}
+            if rest and (
+                rest not in place or bool((layer.graph[:, t] & ~layer.graph[:, place[rest]]).any())
+            ):
+                answer[k] = False
+    return answer
+
+
+def flipped(
+    layer: GeneralizedLinearLayer, loadings: Tensor, intercepts: Tensor, flip: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Loadings (..., J, P) and intercepts (..., J) after latents with ``flip`` (K,) flip.
+
+    Raises:
+        ValueError: for a latent whose values have no other names.
+    """
+    if layer.terms is None:
+        return torch.where(flip, -loadings, loadings), intercepts + (loadings * flip).sum(-1)
+    turned = flip.nonzero().ravel().tolist()
+    if not bool((flippable(layer) | ~flip.cpu()).all()):
+        raise ValueError(
+            f"{layer.parent}: the values of latents {turned} cannot change names: a product ties"
+            " them to others"
+        )
+    subsets = _subsets(layer.terms)
+    place = {subset: t for t, subset in enumerate(subsets) if not _is_disjunctive(layer, t)}
+    loadings, intercepts = loadings.clone(), intercepts.clone()
+    for k in turned:
+        for t, subset in enumerate(subsets):  # each S goes with its own S without k
+            if k in subset:
+                rest = subset - {k}
+                if rest:
+                    loadings[..., place[rest]] += loadings[..., t]
+                else:
+                    intercepts += loadings[..., t]
+                loadings[..., t] = -loadings[..., t]
+    return loadings, intercepts
+
+
+def permuted(layer: GeneralizedLinearLayer, loadings: Tensor, permutation: Tensor | None) -> Tensor:
+    """Loadings (..., J, P) once new latent l is old latent ``permutation[l]``.
+
+    Raises:
+        ValueError: for an order of the latents under which an item would depend on others.
+    """
+    if permutation is None or layer.terms is None:
+        return loadings if permutation is None else loadings.index_select(-1, permutation)
+    order, subsets = permutation.tolist(), _subsets(layer.terms)
+    kinds = [_is_disjunctive(layer, t) for t in range(len(subsets))]
+    place = {known: t for t, known in enumerate(zip(subsets, kinds, strict=True))}
+    old = [frozenset(order[k] for k in subset) for subset in subsets]
+    index = torch.tensor([place.get(known, -1) for known in zip(old, kinds, strict=True)])
+    if bool((index < 0).any()) or (
+        layer.graph is not None and not torch.equal(layer.graph[:, index], layer.graph)
+    ):
+        raise ValueError(f"{layer.parent}: the graph is given and does not allow the order {order}")
+    return loadings.index_select(-1, index.to(loadings.device))

@@ -1,25 +1,19 @@
-"""One layer of named attributes whose items have expected responses: what such a model is asked
-beyond its layer.
-"""
+"""Layer of named attributes whose items have expected responses."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from inference.base.structure import Problem
 from inference.programs.program import Params
 from inference.structures.layers.structure import LayeredStructure
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.item_curves import ACDM, RRUM
-from ppl_models.parts.measurement import Additive, ExpDINA, ExpDINO, ExpGDM
-
-if TYPE_CHECKING:
-    from inference.base.structure import Problem
-    from ppl_models.parts.measurement import Bottom
-
+from ppl_models.parts.measurement import Additive, Bottom, ExpDINA, ExpDINO, ExpGDM
 
 MOST_NAMED = 8
 ON_EDGE = 1e-9  # a step of the predictor that is no more is zero
@@ -36,7 +30,7 @@ RULE_NAMES: dict[type, str] = {
 
 
 def _rule_of(bottom: Bottom) -> ItemRule:
-    """What a rule makes of two attributes."""
+    """Rule of two attributes."""
     subsets = bottom.subsets(PAIR)
     if bottom.curve is not None:
         return "saturated"
@@ -48,17 +42,14 @@ def _rule_of(bottom: Bottom) -> ItemRule:
 
 
 class AttributeStructure(LayeredStructure):
-    """A model that offers ``expected_responses(params, profiles)`` beside ``layers()`` and
-    ``root_law()``.
-    """
+    """A model with ``expected_responses``, ``layers()`` and ``root_law()``."""
 
     @classmethod
     def of(cls, model: Callable[..., Any]) -> AttributeStructure | None:
-        return (
-            cls(model)
-            if hasattr(model, "expected_responses") and LayeredStructure.of(model) is not None
-            else None
-        )
+        """Structure of a model that offers ``expected_responses`` and layers, or None."""
+        if hasattr(model, "expected_responses") and LayeredStructure.of(model) is not None:
+            return cls(model)
+        return None
 
     def expected_responses(self, params: Params, profiles: Tensor) -> Tensor:
         """E[item | profile], (..., C, J), of profiles (C, K)."""
@@ -66,24 +57,21 @@ class AttributeStructure(LayeredStructure):
         return expected
 
     def allowed(self, attributes: Sequence[int]) -> Tensor:
-        """The values of some attributes together that the law allows, (L, q) of 0 and 1 in
-        lexicographic order.
-        """
+        """Values of some attributes that the root allows, (L, q), in lexicographic order."""
         profiles = self.root.profiles
         if profiles is None:
             return binary_configurations(len(attributes))
         return profiles[:, list(attributes)].cpu().unique(dim=0)
 
     def num_settled(self, params: Params) -> int:
-        """Everything but the loadings: a table of 2^K profiles beside them would make any Q-matrix
-        look sparse.
+        """Number of parameters besides the loadings.
+
+        A table of 2^K profiles beside the loadings would make any Q-matrix look sparse.
         """
         return super().num_free(params) - int((params[self.layers[0].loadings] != 0).sum())
 
     def item_rules(self) -> tuple[ItemRule, ...]:
-        """How each item depends on its attributes, however many it asks for; items of a curve are
-        taken as saturated.
-        """
+        """Rule of each item, however many attributes it has; curves count as saturated."""
         bottoms = getattr(self.model, "rules", None)
         if bottoms is None:
             own: ItemRule = "saturated"
@@ -91,9 +79,7 @@ class AttributeStructure(LayeredStructure):
         return tuple(_rule_of(bottom) for bottom in bottoms)
 
     def rule_names(self) -> list[str]:
-        """The rule of each item, as a table shows it; "one attribute" where all rules are the
-        same.
-        """
+        """Rule of each item as a table shows it, or "one attribute"."""
         layer, rules = self.layers[0], getattr(self.model, "rules", None)
         if layer.edges is None or rules is None:
             return ["additive" if layer.edges is None else "of its own"] * layer.num_items
@@ -104,22 +90,20 @@ class AttributeStructure(LayeredStructure):
         ]
 
     def _held(self, params: Params) -> list[tuple[int, bool]]:
-        """Items some of whose steps are zero where none may fall, and whether one is that is made
-        of several coefficients.
-        """
+        """Items with steps held at zero, and whether such a step sums several coefficients."""
         out = []
         for group in self.layers[0].rising:
             own = params[self.layers[0].loadings][group.items.unsqueeze(-1), group.columns]
             zero = own @ group.steps.mT.to(own) <= ON_EDGE
-            several = ((own.unsqueeze(-2) * group.steps.to(own)) != 0).any(
-                -1
-            )  # a sum of coefficients that are not zero themselves
+            # a sum of coefficients that are not zero themselves
+            several = ((own.unsqueeze(-2) * group.steps.to(own)) != 0).any(-1)
             for item, edges, together in zip(group.items.tolist(), zero, several, strict=True):
                 if bool(edges.any()):
                     out.append((item, bool((edges & together).any())))
         return sorted(out)
 
     def why_no_standard_errors(self, params: Params) -> str | None:
+        """Reason in words: estimates on an edge of monotone items."""
         held = [str(item) for item, together in self._held(params) if together]
         if held:
             return (
@@ -131,16 +115,12 @@ class AttributeStructure(LayeredStructure):
 
     def _labels(self, problem: Problem) -> list[str]:
         size = self.layers[0].num_items
-        return (
-            list(problem.item_names[:size])
-            if len(problem.item_names) == size + self.num_given
-            else [str(j) for j in range(size)]
-        )
+        if len(problem.item_names) == size + self.num_given:
+            return list(problem.item_names[:size])
+        return [str(j) for j in range(size)]
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
-        """Items that those with all of the attributes are expected to do worse on than those with
-        none, or that are kept from it; covariates that separate, and categories that no row has.
-        """
+        """Items on which more attributes score lower, separation, unseen categories."""
         return [
             *self._falling(problem, params),
             *self._on_separation(problem, params),

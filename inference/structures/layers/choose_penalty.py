@@ -1,5 +1,4 @@
-r"""An exploratory fit of sparse layers: a penalty chosen by EBIC, its graph, and an estimate on
-that graph without shrinkage.
+r"""Engine: a penalty of sparse layers chosen by EBIC, its graph, and a refit on it.
 
 1. Under every candidate penalty the log-posterior is maximised from the same starts.
 2. Each estimate is thresholded at its penalty's own threshold: :math:`\hat G_d = 1[|\hat W_d| \ge
@@ -22,7 +21,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -30,7 +29,7 @@ from inference.base.checkpoint import Checkpoint
 from inference.base.criteria import extended_bic
 from inference.base.outcome import ConvergenceWarning, Outcome, PenaltyChoice
 from inference.base.progress import Progress
-from inference.base.structure import is_method
+from inference.base.structure import Problem, is_method
 from inference.engines.em import EM
 from inference.engines.saem import SAEM
 from inference.programs.global_state import quiet
@@ -41,12 +40,9 @@ from inference.structures.layers.sparse_graphs import thresholded
 from ppl_models.parts.penalties import Penalty, ToBeChosen, TruncatedLasso
 from ppl_models.parts.validation import check_size, is_number, plain_fields
 
-if TYPE_CHECKING:
-    from inference.base.structure import Problem
-
 
 def is_open(model: Any) -> bool:
-    """Whether a model leaves its penalty and its graph open."""
+    """Check for a model that leaves its penalty and its graph open."""
     left_open = isinstance(getattr(model, "penalty", None), ToBeChosen)
     return left_open and all(
         layer.graph is None and layer.terms is None for layer in model.layers()
@@ -121,7 +117,7 @@ class ChoosePenalty:
 
     @property
     def max_iterations(self) -> int:
-        """Of one stage."""
+        """Most iterations of one stage."""
         return self.engine.max_iterations
 
     def run(
@@ -152,11 +148,10 @@ class ChoosePenalty:
             best = int(torch.where(scores.isnan(), torch.inf, scores).argmin())
             chosen = self._improved(plain, found[best], float(scores[best]), progress, files)
         if not (chosen.settled and bool(chosen.outcome.converged.all())):
-            what = (
-                "the refit on the chosen graph"
-                if chosen.settled
-                else f"the fit under {penalties[chosen.penalty]!r}, whose graph was chosen,"
-            )
+            if chosen.settled:
+                what = "the refit on the chosen graph"
+            else:
+                what = f"the fit under {penalties[chosen.penalty]!r}, whose graph was chosen,"
             warnings.warn(
                 f"{what} did not converge in {self.max_iterations} iterations: raise max_iterations"
                 " of the engine, loosen its tolerance, try fewer latents, or another start",
@@ -300,9 +295,7 @@ class ChoosePenalty:
 
 @dataclass(frozen=True, eq=False)
 class _Candidate:
-    """A refit: the index of its penalty, its model, and whether the penalised fit before it
-    converged.
-    """
+    """Refit of one penalty, and whether the penalised fit before it converged."""
 
     penalty: int
     model: Any

@@ -28,7 +28,12 @@ from inference.base.draw_steps import Averages
 from inference.base.gibbs import Latents
 from inference.programs.devices import elements_at_once
 from inference.programs.program import Params
-from inference.structures.layers.category_draws import plain_part
+from inference.structures.layers.categories import (
+    expansions,
+    groups_of,
+    maximise_expansions,
+    plain_part,
+)
 from inference.structures.layers.gibbs import LayeredGibbs, features
 from inference.structures.layers.glm import (
     drawn_statistics,
@@ -37,12 +42,7 @@ from inference.structures.layers.glm import (
     maximise_quadratic,
     with_ones,
 )
-from inference.structures.layers.maximisers.categories import (
-    expansions,
-    groups_of,
-    maximise_expansions,
-)
-from inference.structures.layers.maximisers.nonlinear import curved_by_quadratic, put_curved
+from inference.structures.layers.newton import curved_by_quadratic, put_curved
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, LayerPart
 from ppl_models.parts.responses import ResponseFamily
 from ppl_models.parts.sizes import averaged_sizes, size_slopes
@@ -78,6 +78,7 @@ class LayeredDraws:
     def statistics(
         self, params: Params, latents: Latents, chances: Latents
     ) -> tuple[Averages, Tensor]:
+        """Averages of one draw and its log-joint density, (R,)."""
         out: Averages = {}
         for depth, layer in enumerate(self.layers):
             below = self.gibbs.statistic if depth == 0 else latents[layer.child]
@@ -113,9 +114,7 @@ class LayeredDraws:
         return out, self.log_joint(params, latents)
 
     def _of_categories(self, params: Params, beta: Tensor, design: Tensor) -> Averages:
-        """Expansions of the items that are categories, whose coordinates are loadings, intercepts
-        and thresholds.
-        """
+        """Expansions of the items that are categories, in their coordinates."""
         out: Averages = {}
         for name, part in self._tabled():
             found = expansions(
@@ -145,6 +144,7 @@ class LayeredDraws:
         return params[layer.thresholds] if layer.thresholds else params[layer.intercepts][:, :0]
 
     def log_joint(self, params: Params, latents: Latents) -> Tensor:
+        """Log-density of data and draw, (R,), over every so many rows."""
         few = {name: value[..., :: self.stride] for name, value in latents.items()}
         rows = self._few.log_joint_rows(params, few)
         return rows.sum(-1) * (self.scale * self.gibbs.statistic.shape[1] / rows.shape[-1])
@@ -166,19 +166,18 @@ class LayeredDraws:
         return self.gibbs.statistic.square().sum(-1) * self.scale
 
     def average(self, old: Averages | None, new: Averages, rate: float) -> Averages:
-        return (
-            new
-            if old is None
-            else {name: torch.lerp(old[name], value, rate) for name, value in new.items()}
-        )
+        """Stochastic approximation of the averages."""
+        if old is None:
+            return new
+        return {name: torch.lerp(old[name], value, rate) for name, value in new.items()}
 
     def maximise(self, averages: Averages, params: Params) -> Params:
+        """Parameters of all layers and the root from the averages."""
         new, plain = dict(params), None
         for depth, layer in enumerate(self.layers):
             beta = torch.cat([params[layer.intercepts].unsqueeze(-1), params[layer.loadings]], -1)
-            squares = (
-                self._squares if depth == 0 and layer.dispersion else None
-            )  # of the items; bits have none
+            # of the items; bits have none
+            squares = self._squares if depth == 0 and layer.dispersion else None
             if layer.tabled:
                 beta, new = self._maximise_categories(averages, params, beta)
                 plain = plain_part(layer, beta.device)
@@ -186,10 +185,8 @@ class LayeredDraws:
                     continue
                 layer, beta = plain.layer, beta[:, plain.rows]
                 squares = None if squares is None else squares[plain.entries]
-            linear, hessian = (
-                averages[f"{layer.loadings}/linear"],
-                averages[f"{layer.loadings}/hessian"],
-            )
+            linear = averages[f"{layer.loadings}/linear"]
+            hessian = averages[f"{layer.loadings}/hessian"]
             dispersion = params[layer.dispersion] if layer.dispersion else None
             scale = layer.response.scale(dispersion, layer.num_children)
             curved = curved_by_quadratic(layer, linear, hessian, beta)
@@ -204,15 +201,12 @@ class LayeredDraws:
                 new[layer.intercepts], new[layer.loadings] = beta[..., 0], beta[..., 1:]
             if layer.dispersion is not None and squares is not None:
                 fitted = (beta.unsqueeze(-2) @ hessian @ beta.unsqueeze(-1)).flatten(-3)
-                weight = hessian[..., 0, 0].expand(
-                    fitted.shape
-                )  # rows seen, where the family is linear
+                # rows seen, where the family is linear
+                weight = hessian[..., 0, 0].expand(fitted.shape)
                 sizes = None
                 if dispersion is not None and not layer.response.is_canonical:
-                    slope, weight_of = (
-                        averages[f"{layer.dispersion}/linear"],
-                        averages[f"{layer.dispersion}/squares"],
-                    )
+                    slope = averages[f"{layer.dispersion}/linear"]
+                    weight_of = averages[f"{layer.dispersion}/squares"]
                     sizes = averaged_sizes(slope, weight_of, _by_item(layer, dispersion))
                 new[layer.dispersion] = maximise_dispersion(
                     layer,
@@ -226,9 +220,7 @@ class LayeredDraws:
     def _maximise_categories(
         self, averages: Averages, params: Params, beta: Tensor
     ) -> tuple[Tensor, Params]:
-        """Coefficients of the bottom layer with those of categories renewed, and all parameters
-        with these among them.
-        """
+        """Bottom coefficients with categories renewed, and all parameters with these."""
         layer, thresholds = self.layers[0], self._thresholds(params)
         for name, part in self._tabled():
             num = len(groups_of(part, beta.device))
@@ -244,6 +236,7 @@ class LayeredDraws:
         return beta, new | ({layer.thresholds: thresholds} if layer.thresholds else {})
 
     def maximise_draw(self, params: Params, latents: Latents, chances: Latents) -> Params:
+        """Parameters that maximise one draw."""
         restarts, root = [], self.gibbs.root
         for r in range(len(next(iter(params.values())))):
             own = {name: value[r : r + 1] for name, value in params.items()}
@@ -260,6 +253,7 @@ class LayeredDraws:
         return {name: torch.cat([new[name] for new in restarts]) for name in params}
 
     def relax(self) -> LayeredDraws | None:
+        """Statistics under convex penalties, or None where no layer is penalised."""
         if all(layer.penalty is None for layer in self.layers):
             return None
         layers = tuple(
@@ -268,6 +262,7 @@ class LayeredDraws:
         return replace(self, gibbs=replace(self.gibbs, layers=layers))
 
     def rows(self, index: Tensor) -> LayeredDraws:
+        """Statistics of some of the rows, scaled to all."""
         scale = self.scale * self.gibbs.statistic.shape[1] / len(index)
         return replace(self, gibbs=self.gibbs.rows(index), scale=scale)
 
@@ -289,7 +284,7 @@ def _size_slopes(
     design: Tensor,
     dispersion: Tensor,
 ) -> Tensor:
-    """Of all children, zero for those without a size, (2, R, C); chunked over rows."""
+    """Slopes of the sizes of all children, zero without a size, (2, R, C)."""
     out = beta.new_zeros(2, *beta.shape[:-1])
     rows = max(1, elements_at_once(design, CHUNK_ELEMENTS) // (len(design) * beta.shape[-2]))
     for family, columns, part in layer.response.blocks(layer.num_children):
@@ -314,21 +309,15 @@ def _expansion(
     stride: int = 1,
     dispersion: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Gradient (R, C, P) and minus the Hessian (R, C or 1, P, P) of the children's log-density,
-    chunked over rows.
+    """Gradient (R, C, P) and minus the Hessian (R, C or 1, P, P) of the log-density.
 
-    Args:
-        beta: (R, C, P).
-        below: (C, N) or (R, C, N), 0 where missing; mask: (C, N) 0/1 or None.
-        design: h, (R, P, N).
-        dispersion: (R, D) or None.
-        stride: the Hessian of families that are not linear is that of every so many rows, scaled
-            up.
+    ``beta``: (R, C, P); ``below``: (C, N) or (R, C, N), 0 where missing; ``mask``: (C, N) 0/1 or
+    None; ``design``: h, (R, P, N); ``dispersion``: (R, D) or None; ``stride``: the Hessian of
+    families that are not linear is that of every so many rows, scaled up.
     """
     size, num_rows = design.shape[-2:]
-    shared = (
-        family.is_linear and mask is None
-    )  # every child has the same Hessian, the rows' cross products
+    # every child has the same Hessian, the rows' cross products
+    shared = family.is_linear and mask is None
     stride = 1 if family.is_linear else stride
     i, j = torch.triu_indices(size, size, device=design.device)
     gradient = torch.zeros_like(beta)

@@ -1,6 +1,4 @@
-"""Both halves of EM for binary layers with generalised-linear children: small statistics, batched
-Newton, rows in chunks.
-"""
+"""EM steps of binary layers with generalised-linear children, rows in chunks."""
 
 from __future__ import annotations
 
@@ -11,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inference.base.steps import RunningSum, Steps
+from inference.base.many_data_sets import SET, without_set
+from inference.base.steps import EStep, RunningSum, Steps
 from inference.programs.program import Program
 from inference.structures.layers.glm import LayerStatistics, Params, maximise_layer, normal_exponent
 from ppl_models.descriptions.covariate_root import root_of_rows, root_with_columns
@@ -20,9 +19,8 @@ from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.responses import ResponseFamily, filled
 from ppl_models.parts.sizes import MISSING
 
-GROUP_ELEMENTS = (
-    2**21
-)  # values of the covariates times configurations times restarts whose weights are held at once
+# values of the covariates times configurations times restarts whose weights are held at once
+GROUP_ELEMENTS = 2**21
 
 
 @dataclass(frozen=True)
@@ -38,12 +36,13 @@ class GivenRows:
 
     @classmethod
     def of(cls, columns: Tensor) -> GivenRows:
-        """Of covariates (N, P)."""
+        """Distinct covariates of rows (N, P)."""
         return cls(*torch.unique(columns, dim=0, return_inverse=True))
 
     def parts(self, num: int) -> Iterator[tuple[Tensor, slice, Tensor | None]]:
-        """Rows of at most so many values at a time: these, (g, P), the rows, and which value each
-        has, (n,); None where every row brings its own, few being alike.
+        """Rows of at most so many values: values (g, P), rows, and each row's value.
+
+        The owners (n,) are None where every row brings its own, few being alike.
         """
         step = len(self.owner) if len(self.values) <= num else num
         for start in range(0, len(self.owner), step):
@@ -69,9 +68,8 @@ class TowerStatistics:
 
 
 @dataclass(frozen=True)
-class LayeredSteps(Steps):
-    """EM for binary layers with generalised-linear children: small statistics, batched Newton, rows
-    in chunks.
+class LayeredSteps(Steps[TowerStatistics]):
+    """EM for binary layers with generalised-linear children, rows in chunks.
 
     Args:
         program: the program on one row of the data; its likelihood is the only one used.
@@ -125,9 +123,7 @@ class LayeredSteps(Steps):
         )._at(data, weights)
 
     def _at(self, data: Tensor, weights: Tensor | None, with_mask: bool = False) -> LayeredSteps:
-        """The same steps on a table (..., N, J), or (N, J + P) with the covariates behind the
-        items.
-        """
+        """Steps on a table (..., N, J), or (N, J + P) with covariates behind the items."""
         num_items = self.layers[0].num_items
         columns, root = data[..., num_items:], self.root
         given = GivenRows.of(columns) if columns.shape[-1] else None
@@ -135,13 +131,12 @@ class LayeredSteps(Steps):
         complete, mask = filled(self.layers[0].response, data[..., :num_items], with_mask=with_mask)
         return replace(self, root=root, data=complete, mask=mask, weights=weights, given=given)
 
-    def e_step(self, params: Params) -> tuple[TowerStatistics, Tensor, Tensor]:
+    def e_step(self, params: Params) -> EStep[TowerStatistics]:
+        """Expected statistics of all layers, rows of like covariates together."""
         if self.given is None:
             return self._e_step_of(params, self.program)
-        parts, total = (
-            RunningSum[TowerStatistics](),
-            self.data.new_zeros(len(params[self.layers[0].loadings])),
-        )
+        parts = RunningSum[TowerStatistics]()
+        total = self.data.new_zeros(len(params[self.layers[0].loadings]))
         num = max(
             1, GROUP_ELEMENTS // (len(total) * max(2**layer.num_parents for layer in self.layers))
         )
@@ -154,24 +149,22 @@ class LayeredSteps(Steps):
                 mask=None if self.mask is None else self.mask[rows],
                 weights=None if self.weights is None else self.weights[rows],
             )
-            items = self.data[rows.start : rows.start + 1].expand(
-                len(groups), -1
-            )  # any: the weights are those of latents
+            # any: the weights are those of latents
+            items = self.data[rows.start : rows.start + 1].expand(len(groups), -1)
             statistics, log_likelihood, log_prior = part._e_step_of(
                 params, self.program.with_data(torch.cat([items, groups], -1)), True, owner
             )
             parts.add(statistics)
             total = total + log_likelihood
-        return parts.total(), total, log_prior
+        return EStep(parts.total(), total, log_prior)
 
     def _e_step_of(
         self, params: Params, program: Program, by_value: bool = False, owner: Tensor | None = None
-    ) -> tuple[TowerStatistics, Tensor, Tensor]:
+    ) -> EStep[TowerStatistics]:
         """The E-step of these rows.
 
-        Args:
-            program: on one row; or, ``by_value``, on one for each value of the covariates.
-            owner: the value that each row has, (N,); None where every row has its own.
+        ``program``: on one row; or, ``by_value``, on one for each value of the covariates;
+        ``owner``: the value that each row has, (N,); None where every row has its own.
         """
         mixture = program.as_mixture(params)
         if mixture is None:
@@ -224,25 +217,21 @@ class LayeredSteps(Steps):
                 .permute(1, 2, 0)
             )  # (R, G, C)
         statistics = TowerStatistics(layers, self.root.expected(child_values, counts, params))
-        return (
+        return EStep(
             statistics,
             log_likelihood,
             self._relaxed_prior(params) if self.relaxed else mixture.log_prior,
         )
 
     def _configurations(self, layer: GeneralizedLinearLayer, like: Tensor) -> Tensor:
-        """Those of a layer's parents that the program lists, (C, K)."""
+        """Configurations of a layer's parents that the program lists, (C, K)."""
         allowed = self.root.profiles if layer.parent == self.root.latent else None
-        return (
-            binary_configurations(layer.num_parents, like.dtype, like.device)
-            if allowed is None
-            else allowed.to(like)
-        )
+        if allowed is None:
+            return binary_configurations(layer.num_parents, like.dtype, like.device)
+        return allowed.to(like)
 
-    def on(self, data: Tensor) -> LayeredSteps:
-        return self.weighted(data, None)  # each of these rows counts once
-
-    def weighted(self, data: Tensor, weights: Tensor | None) -> LayeredSteps:
+    def on(self, data: Tensor, weights: Tensor | None = None) -> LayeredSteps:
+        """Steps on other rows, with the covariates behind the items."""
         return self._at(data, weights, with_mask=self.mask is not None)
 
     def relax(self) -> LayeredSteps | None:
@@ -264,6 +253,7 @@ class LayeredSteps(Steps):
         return total
 
     def m_step(self, statistics: TowerStatistics, params: Params) -> Params:
+        """Maximise every layer and the root."""
         new = dict(params)
         for layer in self.layers:
             new.update(
@@ -284,28 +274,22 @@ def expected_statistics(
     weights: Tensor | None = None,
     owner: Tensor | None = None,
 ) -> tuple[LayerStatistics, Tensor]:
-    """Statistics of the observed layer, streaming over rows: three matrix products and one
-    exponential a chunk.
+    """Statistics of the observed layer, streaming over rows.
 
-    Args:
-        data: (N, J) or (R, N, J) without missing entries; mask: of the same shape, 0/1, or None.
-        response: the observed site's distribution, batch shape (C, R, 1).
-        log_weights: (R, C), or (R, G, C) of G groups of rows; values: (C, K).
-        features: (C, P), what the predictor is linear in; ``values`` if None.
-        weights: how often each row counts, (N,), of families whose predictor is the natural
-            parameter; None for once.
-        owner: the group of each row, (N,); None where every row has its own, or all are one,
-            without a dim.
+    ``data``: (N, J) or (R, N, J) without missing entries; ``mask``: of the same shape, 0/1, or
+    None; ``response``: the observed site's distribution, batch shape (C, R, 1); ``log_weights``:
+    (R, C), or (R, G, C) of G groups of rows; ``values``: (C, K); ``features``: (C, P), what the
+    predictor is linear in; ``values`` if None; ``weights``: how often each row counts, (N,), of
+    families whose predictor is the natural parameter; None for once; ``owner``: the group of each
+    row, (N,); None where every row has its own, or all are one, without a dim.
 
     Returns:
         The statistics, their ``row_counts`` (and ``counts``, where nothing is missing) (R, G, C) of
         groups, and the log-likelihood (R,).
     """
-    num_restarts, num_values, is_one = (
-        log_weights.shape[0],
-        log_weights.shape[-1],
-        log_weights.dim() == 2,
-    )
+    num_restarts = log_weights.shape[0]
+    num_values = log_weights.shape[-1]
+    is_one = log_weights.dim() == 2
     design = torch.nn.functional.pad(values if features is None else features, (1, 0), value=1.0)
     num_items = data.shape[-1]
     num_entries = family.num_predictors(num_items)
@@ -338,9 +322,8 @@ def expected_statistics(
             )
             peak = likelihood.amax(-1, keepdim=True)
             likelihood.sub_(peak).exp_()  # not normalised: dividing (R, n) numbers later is cheaper
-            weighted = likelihood @ (
-                design[:, :1] if is_wide else design
-            )  # (R, n, 1 + K), total first
+            # (R, n, 1 + K), total first
+            weighted = likelihood @ (design[:, :1] if is_wide else design)
             inverse = weighted[..., :1].reciprocal()
             of_rows = peak.squeeze(-1) - inverse.squeeze(-1).log() + base  # (R, n)
             if weights is None:
@@ -375,13 +358,38 @@ def expected_statistics(
     counts = row_counts if item_counts is None else item_counts
     items = None
     if not family.is_canonical:
-        items = (
-            family.statistic(data)
-            if mask is None
-            else family.statistic(data).masked_fill(family.spread(mask) == 0, MISSING)
-        )
+        if mask is None:
+            items = family.statistic(data)
+        else:
+            items = family.statistic(data).masked_fill(family.spread(mask) == 0, MISSING)
         items = items.mT
     return (
         LayerStatistics(values, counts, cross, squares, row_counts, features, sums, items),
         log_likelihood,
     )
+
+
+@dataclass(frozen=True)
+class SetSteps(Steps[TowerStatistics]):
+    """The two halves of EM where restarts differ in their data.
+
+    Args:
+        base: steps whose data are (S, N, J).
+    """
+
+    base: LayeredSteps
+
+    def e_step(self, params: Params) -> EStep[TowerStatistics]:
+        """E-step of every restart on its own data set."""
+        index = params[SET].long()
+        mask = None if self.base.mask is None else self.base.mask[index]
+        return replace(self.base, data=self.base.data[index], mask=mask).e_step(without_set(params))
+
+    def m_step(self, statistics: TowerStatistics, params: Params) -> Params:
+        """M-step of every data set at once."""
+        return self.base.m_step(statistics, without_set(params)) | {SET: params[SET]}
+
+    def on(self, data: Tensor, weights: Tensor | None = None) -> SetSteps:
+        """Other rows of every data set, (S, N, J)."""
+        self.refuse_weights(weights)
+        return SetSteps(self.base.on(data))

@@ -1,4 +1,4 @@
-r"""What a free table over the profiles of binary latents would gain, the items held.
+r"""Gain of a free table over the profiles of binary latents, the items held.
 
 A layer of independent latents, or any other law :math:`p_0` of profiles, gives row i the posterior
 :math:`\varphi_{i\alpha} \propto p_{0\alpha} L_{i\alpha}`. With the items held, the log-likelihood
@@ -35,7 +35,7 @@ FLOOR = 1e-300
 
 @dataclass(frozen=True, eq=False)
 class TableGain:
-    """What a free table over the profiles gains.
+    """Gain of a free table over the profiles.
 
     Args:
         gain: of the log-likelihood, nats, the items held.

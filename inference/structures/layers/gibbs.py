@@ -1,6 +1,4 @@
-"""Gibbs sweeps over layers of binary latents with generalised-linear children: many latents as one
-matrix product.
-"""
+"""Gibbs sweeps over layers of binary latents with generalised-linear children."""
 
 from __future__ import annotations
 
@@ -23,20 +21,18 @@ from inference.base.gibbs import (
 )
 from inference.programs.devices import elements_at_once
 from inference.programs.program import Params, Program
-from inference.structures.layers.category_draws import CategoryConditionals, plain_part
+from inference.structures.layers.categories import CategoryConditionals, plain_part
 from ppl_models.descriptions.covariate_root import part_of_root, root_of_rows
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 from ppl_models.parts.responses import Bernoulli, ResponseFamily, filled
 
-Prior = Callable[
-    [int, Tensor, slice], Tensor
-]  # latent k, its layer (R, K, n), which rows these are -> log-odds (R, n or 1)
+# latent k, its layer (R, K, n), which rows these are -> log-odds (R, n or 1)
+Prior = Callable[[int, Tensor, slice], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
 class LayeredGibbs:
-    """Sweeps for layers of binary latents, bottom to top, one latent after another, all rows at
-    once.
+    """Gibbs sweeps of binary layers, bottom to top, one latent after another, all rows.
 
     Args:
         model: the program; layers, root: its description of itself.
@@ -53,9 +49,7 @@ class LayeredGibbs:
 
     @classmethod
     def build(cls, model: Any, data: Tensor) -> LayeredGibbs:
-        """The sampler of a model that describes its layers, and of a table (N, J), NaN where
-        missing, or (N, J + P).
-        """
+        """Sampler of a layered model and a table (N, J), NaN where missing, or (N, J + P)."""
         layers = model.layers()
         num_items = layers[0].num_items
         root = root_of_rows(model.root_law(), data[..., num_items:])
@@ -79,6 +73,7 @@ class LayeredGibbs:
         )
 
     def begin(self, params: Params, generator: torch.Generator) -> Latents:
+        """Draws of the latents from the prior, top to bottom."""
         like = next(iter(params.values()))
         shape = (len(like), self.root.num_latents, self.statistic.shape[1])
         latents = {
@@ -93,6 +88,7 @@ class LayeredGibbs:
     def sweep(
         self, params: Params, latents: Latents, generator: torch.Generator, scan: Scan = FORWARD
     ) -> tuple[Latents, Latents]:
+        """One sweep of all layers: new latents and the chances they were drawn with."""
         new, chances = dict(latents), {}
         for depth, layer in scan.order(enumerate(self.layers)):
             state = latents if scan.synchronous else new
@@ -107,9 +103,7 @@ class LayeredGibbs:
         return new, chances
 
     def _prior(self, depth: int, params: Params, latents: Latents) -> Prior:
-        """Log-odds of a parent of layer ``depth`` given the layer above, or the latents beside it
-        in the root.
-        """
+        """Log-odds of a parent of layer ``depth`` given the layer above or the root."""
         if depth + 1 == len(self.layers):
             kind = next(iter(params.values())).dtype  # a sweep may hold its bits in another
             return lambda k, state, part: part_of_root(self.root, part).log_odds(
@@ -119,6 +113,7 @@ class LayeredGibbs:
         return lambda k, state, part: odds[:, k, part]
 
     def log_joint_rows(self, params: Params, latents: Latents) -> Tensor:
+        """Log-density of rows and latents, (R, N)."""
         return self._whole.log_joint_rows(params, latents)
 
     @functools.cached_property
@@ -139,7 +134,7 @@ def predictor(layer: GeneralizedLinearLayer, params: Params, latents: Latents) -
 
 
 def features(layer: GeneralizedLinearLayer, latents: Latents) -> Tensor:
-    """What the children's predictor is linear in, (R, P, N)."""
+    """Features that the children's predictor is linear in, (R, P, N)."""
     parents = latents[layer.parent]
     return parents if layer.terms is None else layer.features(parents.mT).mT
 
@@ -155,9 +150,7 @@ def _sweep_layer(
     scan: Scan,
     codes: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Draw the parents of one layer: their new values and the chances they were drawn with, (R, K,
-    N); ``codes`` (J, N) are answers that are categories.
-    """
+    """Draw one layer's parents: values and chances (R, K, N); ``codes`` (J, N) of categories."""
     parents = latents[layer.parent]
     num_rows, kind = parents.shape[-1], parents.dtype
     new, chances = torch.empty_like(parents), torch.empty_like(parents)
@@ -166,9 +159,8 @@ def _sweep_layer(
     scale = (
         None if plain is None else plain.layer.response.scale(dispersion, plain.layer.num_children)
     )  # (R, C)
-    if isinstance(
-        layer.response, Bernoulli
-    ):  # log-odds within a few hundred: single precision is ample, and twice as fast
+    # log-odds within a few hundred: single precision is ample, and twice as fast
+    if isinstance(layer.response, Bernoulli):
         kind = torch.float32
     scale = None if scale is None else scale.to(kind)
     intercepts, loadings = layer.coefficients(params[layer.intercepts], params[layer.loadings])
@@ -222,19 +214,14 @@ def _sweep_layer(
 def _size_of(
     family: ResponseFamily, dispersion: Tensor | None, part: slice, inside: Tensor
 ) -> Tensor | None:
-    """Sizes (R, n, 1) of some children of a family, None where the predictor is its natural
-    parameter.
-    """
-    return (
-        None
-        if family.is_canonical or dispersion is None
-        else dispersion[..., part][..., inside, None]
-    )
+    """Sizes (R, n, 1) of some children, None where the predictor is natural."""
+    if family.is_canonical or dispersion is None:
+        return None
+    return dispersion[..., part][..., inside, None]
 
 
 class _Conditionals:
-    """Log-odds of each parent of a layer given the others and the children, for a few rows at a
-    time.
+    """Log-odds of each parent given the others and the children, for a few rows.
 
     Args:
         layer: the layer's description.
@@ -271,15 +258,13 @@ class _Conditionals:
         self.num_moved = max(1, int(touched.sum(0).max()))
 
     def begin(self, parents: Tensor, below: Tensor, mask: Tensor | None) -> None:
-        """Take up rows: parents (R, K, n), children's statistics (C, n) or (R, C, n), mask (C,
-        n).
-        """
+        """Take up rows: parents (R, K, n), statistics (C, n) or (R, C, n), mask (C, n)."""
         self.parents, self.mask, self.below = parents.clone(), mask, below
         self.eta = self.loadings @ parents + self.intercepts  # (R, C, n)
         self.linear = self.weighted.mT @ below  # (R, K, n)
 
     def logit(self, k: int, prior: Tensor) -> Tensor:
-        """Of parent k, (R, n), with its log-odds (R, n or 1) without the children."""
+        """Log-odds of parent k, (R, n), from those (R, n or 1) without the children."""
         total = prior + self.linear[:, k]
         for children, step, increment, size in self.moves[k]:
             off = self.eta.index_select(1, children).addcmul_(
@@ -301,8 +286,7 @@ class _Conditionals:
 
 
 class _ProductConditionals:
-    """As :class:`_Conditionals`, where children depend on products of parents: both values of a
-    latent are tried.
+    """As :class:`_Conditionals` for products of parents: both values are tried.
 
     Args:
         layer: the layer's description, with terms and a graph.
@@ -318,12 +302,10 @@ class _ProductConditionals:
         scale: Tensor | None,
         dispersion: Tensor | None,
     ) -> None:
-        self.layer, self.loadings, self.intercepts, self.scale = (
-            layer,
-            loadings,
-            intercepts.unsqueeze(-1),
-            scale,
-        )
+        self.layer = layer
+        self.loadings = loadings
+        self.intercepts = intercepts.unsqueeze(-1)
+        self.scale = scale
         self.dispersion = dispersion
         self.num_moved = max(layer.num_children, layer.num_features)
 
@@ -339,14 +321,13 @@ class _ProductConditionals:
         self.parents[:, k] = value
 
     def _log_density(self, parents: Tensor, k: int) -> Tensor:
-        """Of the children that depend on parent k, without the base measure, (R, n)."""
+        """Log-density of the children of parent k, (R, n)."""
         layer = self.layer
         designs = layer.features(parents.mT).mT  # (R, P, n)
-        edges = (
-            torch.ones(layer.num_children, layer.num_parents, dtype=torch.bool)
-            if layer.edges is None
-            else layer.edges
-        )
+        if layer.edges is None:
+            edges = torch.ones(layer.num_children, layer.num_parents, dtype=torch.bool)
+        else:
+            edges = layer.edges
         total = parents.new_zeros(len(parents), parents.shape[-1])
         for family, columns, part in layer.response.blocks(layer.num_children):
             inside = edges[columns, k].nonzero().ravel().to(parents.device)

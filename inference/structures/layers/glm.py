@@ -1,5 +1,6 @@
-r"""Generalised-linear layers: expected statistics in, the layer's maximiser out; the cost does not
-depend on the rows.
+r"""Maximisers of generalised-linear layers from expected statistics.
+
+The cost does not depend on the number of rows.
 
 For child j with design :math:`h_c = (1, a_c)` (or products of entries of a) over the parent's
 configurations c, expected counts :math:`n_c` and expected cross products :math:`R_j = \sum_i \sum_c
@@ -26,10 +27,15 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from inference.structures.layers.maximisers.categories import maximise_categories
-from inference.structures.layers.maximisers.monotone import cone_step, inside_cone
-from inference.structures.layers.maximisers.newton import halve, solve
-from inference.structures.layers.maximisers.nonlinear import curved_by_counts, put_curved
+from inference.structures.layers.categories import maximise_categories
+from inference.structures.layers.newton import (
+    cone_step,
+    curved_by_counts,
+    halve,
+    inside_cone,
+    put_curved,
+    solve,
+)
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, products
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.monotone import rises
@@ -74,13 +80,13 @@ class LayerStatistics:
 
     @property
     def design(self) -> Tensor:
-        """h, (C, 1 + K)."""
+        """Design h, (C, 1 + K)."""
         columns = self.configurations if self.features is None else self.features
         return torch.nn.functional.pad(columns, (1, 0), value=1.0)
 
 
 def with_ones(latents: Tensor) -> Tensor:
-    """h = (1, a), latents first: (..., K, N) to (..., 1 + K, N)."""
+    """Design h = (1, a), latents first: (..., K, N) to (..., 1 + K, N)."""
     return torch.cat([torch.ones_like(latents[..., :1, :]), latents], -2)
 
 
@@ -93,12 +99,9 @@ def drawn_statistics(
 ) -> LayerStatistics:
     """Statistics of given latents, R = 1; equal configurations are counted together.
 
-    Args:
-        layer: the layer's description.
-        below: T of the children, (J, N), 0 where missing; mask: (J, N) 0/1, None if nothing is
-            missing.
-        parents: (K, N), 0/1.
-        scale: weight of a row.
+    ``layer``: the layer's description; ``below``: T of the children, (J, N), 0 where missing;
+    ``mask``: (J, N) 0/1, None if nothing is missing; ``parents``: (K, N), 0/1; ``scale``: weight of
+    a row.
     """
     configurations, index = _distinct(parents)
     ones = parents.new_full((len(index),), scale)
@@ -117,11 +120,10 @@ def drawn_statistics(
             2, index, below.unsqueeze(0) * scale
         )
     if not layer.response.is_canonical:
-        values = (
-            below
-            if mask is None
-            else below.masked_fill(layer.response.spread(mask.mT).mT == 0, MISSING)
-        )
+        if mask is None:
+            values = below
+        else:
+            values = below.masked_fill(layer.response.spread(mask.mT).mT == 0, MISSING)
     return LayerStatistics(
         configurations,
         counts.unsqueeze(0),
@@ -135,9 +137,7 @@ def drawn_statistics(
 
 
 def _distinct(parents: Tensor) -> tuple[Tensor, Tensor]:
-    """Distinct columns of a 0/1 matrix (K, N) as rows (C, K), and the index of each column,
-    (N,).
-    """
+    """Distinct columns of a 0/1 matrix (K, N) as rows (C, K), and each column's index, (N,)."""
     if len(parents) > 62:
         rows, index = torch.unique(parents, dim=1, return_inverse=True)
         return rows.mT.contiguous(), index
@@ -160,14 +160,12 @@ def maximise_layer(
     Returns:
         New values of the layer's loadings, intercepts, thresholds and dispersion, (R, ...).
     """
-    beta = torch.cat(
-        [params[layer.intercepts].unsqueeze(-1), params[layer.loadings]], -1
-    )  # (R, J, 1 + K)
+    # (R, J, 1 + K)
+    beta = torch.cat([params[layer.intercepts].unsqueeze(-1), params[layer.loadings]], -1)
     dispersion = params[layer.dispersion] if layer.dispersion else None
     thresholds = params[layer.thresholds] if layer.thresholds else beta.new_zeros(len(beta), 0)
-    counts = (
-        stats.counts if stats.counts.dim() == 3 else stats.counts.unsqueeze(-2)
-    )  # (R, J or 1, C)
+    # (R, J or 1, C)
+    counts = stats.counts if stats.counts.dim() == 3 else stats.counts.unsqueeze(-2)
     new_beta, new_dispersion = [], []
     for own in layer.parts():
         family, columns, entries, part = own.family, own.rows, own.statistics, own.dispersion
@@ -222,9 +220,8 @@ def maximise_layer(
         ):
             eta = own_beta @ stats.design.mT
             x, often = tally(stats.values[..., entries, :])
-            often = often * (rows.sum(-1) / often.sum(-1)).unsqueeze(
-                -1
-            )  # a row may weigh more than one
+            # a row may weigh more than one
+            often = often * (rows.sum(-1) / often.sum(-1)).unsqueeze(-1)
             new_dispersion.append(
                 maximise_sizes(x, often, stats.sums[..., entries, :], rows, eta, gamma)
             )
@@ -257,7 +254,7 @@ def _maximise_products(
     scale: Tensor | None,
     num_steps: int,
 ) -> Tensor:
-    """The children of one family whose predictors are linear in products of parents, (R, J, 1 + T).
+    """Children of one family with predictors linear in products of parents, (R, J, 1 + T).
 
     Children that use the same products share a design over the patterns of their own parents, a few
     rows and columns.
@@ -272,9 +269,8 @@ def _maximise_products(
         children, chosen = (group == g).nonzero().ravel(), own.nonzero().ravel()
         parents = terms[chosen].any(0).nonzero().ravel()
         powers = 2 ** torch.arange(len(parents) - 1, -1, -1, device=beta.device)
-        pattern = (stats.configurations[:, parents].long() * powers).sum(
-            -1
-        )  # (C,), the parents' own configuration
+        # (C,), the parents' own configuration
+        pattern = (stats.configurations[:, parents].long() * powers).sum(-1)
         values = binary_configurations(len(parents), beta.dtype, beta.device)
         kinds = None if layer.disjunctive is None else layer.disjunctive.to(beta.device)[chosen]
         local = torch.nn.functional.pad(
@@ -295,9 +291,8 @@ def _maximise_products(
                 [start[..., :1], start[..., 1:] * inside_cone(start, cone).unsqueeze(-1)], -1
             )
         best, inside = None, torch.zeros((), dtype=torch.bool)
-        if (
-            design.shape[0] == design.shape[1] and precision is None
-        ):  # a predictor of its own for each row of the design
+        # a predictor of its own for each row of the design
+        if design.shape[0] == design.shape[1] and precision is None:
             totals = torch.linalg.solve(design.mT, sums.mT).mT
             means = totals / seen.clamp(min=torch.finfo(beta.dtype).tiny)
             best = torch.linalg.solve(design, family.take(children).linearise(means, 0.0).mT).mT
@@ -331,14 +326,12 @@ def maximise_quadratic(
     scale: Tensor | None,
     num_steps: int = 1,
 ) -> Tensor:
-    r"""Maximise :math:`s_j (r_j \cdot \beta_j - \beta_j^\top H_j \beta_j / 2)` minus the layer's
-    penalty, in its box.
+    r"""Maximise a quadratic less the layer's penalty, in its box.
 
-    Args:
-        layer: the layer's description.
-        linear: r, (R, J, P); hessian: H, (R, J or 1, P, P).
-        beta: start, (R, J, P); the result is not below it.
-        scale: s, (R, J), None for 1.
+    The quadratic is :math:`s_j (r_j \cdot \beta_j - \beta_j^\top H_j \beta_j / 2)`.
+
+    ``layer``: the layer's description; ``linear``: r, (R, J, P); ``hessian``: H, (R, J or 1, P, P);
+    ``beta``: start, (R, J, P); the result is not below it; ``scale``: s, (R, J), None for 1.
     """
     fixed = None
     if layer.graph is not None:
@@ -381,16 +374,12 @@ def maximise_quadratic(
 def _in_cones(
     layer: GeneralizedLinearLayer, beta: Tensor, proposal: Tensor, gradient: Tensor, hessian: Tensor
 ) -> Tensor:
-    """A proposal (R, J, P) with the maximisers in their cones in the place of children that would
-    leave them.
-    """
+    """Proposal (R, J, P) with children that leave their cones at their maximisers there."""
     proposal = proposal.clone()
     for group in layer.rising:
         places = torch.cat([group.columns.new_zeros(1), group.columns + 1])
-        items, steps = (
-            group.items.unsqueeze(-1),
-            torch.nn.functional.pad(group.steps, (1, 0)).to(beta),
-        )
+        items = group.items.unsqueeze(-1)
+        steps = torch.nn.functional.pad(group.steps, (1, 0)).to(beta)
         own = proposal[..., items, places]
         falls = ~inside_cone(own, steps)
         if falls.any():
@@ -408,9 +397,7 @@ def _in_cones(
 
 
 def _variances(residual: Tensor, weight: Tensor, before: Tensor) -> Tensor:
-    """Sums of squares over numbers of rows; as before where no row was seen, as in a small batch
-    with gaps.
-    """
+    """Mean squares; as before where no row was seen, as in a small batch with gaps."""
     return torch.where(weight > 0, residual / weight, before).clamp(*DISPERSION_LIMITS)
 
 
@@ -421,8 +408,9 @@ def maximise_dispersion(
     before: Tensor,
     sizes: Tensor | None = None,
 ) -> Tensor:
-    """Variances of the dispersed columns from sums of squared residuals and numbers of rows, both
-    (R, J), or as they were, ``before``, where no row was seen; sizes (R, J) as they are given.
+    """Variances from squared residuals and row counts (R, J); sizes (R, J) as given.
+
+    As they were, ``before``, where no row was seen.
     """
     out = []
     for family, columns, part in layer.response.blocks(layer.num_children):
@@ -434,7 +422,7 @@ def maximise_dispersion(
 
 
 def precisions(layer: GeneralizedLinearLayer, like: Tensor) -> Tensor:
-    """Of the normal prior of every child, (J or 1, P, P)."""
+    """Precision of every child's normal prior, (J or 1, P, P)."""
     parts = [part.rows for part in layer.parts()]
     own = [(columns, layer.precision(columns, like)) for columns in parts]
     each = [value for _, value in own if value is not None]
@@ -469,19 +457,13 @@ def maximise_rows(
 ) -> Tensor:
     """Proximal Newton for all children at once.
 
-    Args:
-        family: elementary response family.
-        cross: R, (R, J, P); counts: (R, J or 1, C); design: h, (C, P), first column ones.
-        beta: start, (R, J, P).
-        penalty: of every entry but the first.
-        scale: s, (R, J), None for 1.
-        free: bool (J, P - 1), or (R, J, P - 1), loadings that may differ from zero.
-        bound: the box is [-bound, bound].
-        num_steps: at most so many Newton steps; fewer if no child gains more than ``tolerance``
-            relatively.
-        precision: M, (P, P), of a normal prior around zero; None for a flat one.
-        cone: A, (E, P), steps of the predictor that may not fall; the start must lie there. None
-            for none.
+    ``family``: elementary response family; ``cross``: R, (R, J, P); ``counts``: (R, J or 1, C);
+    ``design``: h, (C, P), first column ones; ``beta``: start, (R, J, P); ``penalty``: of every
+    entry but the first; ``scale``: s, (R, J), None for 1; ``free``: bool (J, P - 1), or (R, J, P -
+    1), loadings that may differ from zero; ``bound``: the box is [-bound, bound]; ``num_steps``: at
+    most so many Newton steps; fewer if no child gains more than ``tolerance`` relatively;
+    ``precision``: M, (P, P), of a normal prior around zero; None for a flat one; ``cone``: A, (E,
+    P), steps of the predictor that may not fall; the start must lie there. None for none.
 
     Returns:
         (R, J, P); no child's objective is below its value at the start.
@@ -522,14 +504,12 @@ def maximise_rows(
                 )
         proposal, new_value = halve(objective, beta, value, proposal)
         stuck = new_value <= value
-        if (
-            stuck.any() and cone is None
-        ):  # the box or the exact prox may have asked for a jump that the true objective refuses
+        # the box or the exact prox may have asked for a jump that the true objective refuses
+        if stuck.any() and cone is None:
             cautious = solve(beta, gradient, hessian, penalty, fixed, bound, cautious=True)
             second, second_value = halve(objective, beta, value, cautious)
-            better = stuck & (
-                second_value > new_value
-            )  # of stuck children alone: no child's step depends on another's
+            # of stuck children alone: no child's step depends on another's
+            better = stuck & (second_value > new_value)
             proposal = torch.where(better.unsqueeze(-1), second, proposal)
             new_value = torch.where(better, second_value, new_value)
         gain = new_value - value

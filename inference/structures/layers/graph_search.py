@@ -18,31 +18,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from inference.base.progress import Progress
+from inference.base.structure import Problem
 from inference.engines.em import EM
 from inference.programs.program import Params
-from inference.structures.layers.category_draws import plain_part
+from inference.structures.layers.categories import curves_of_categories, plain_part
 from inference.structures.layers.em_steps import LayeredSteps
 from inference.structures.layers.glm import LayerStatistics, precisions
-from inference.structures.layers.maximisers.categories import curves_of_categories
 from inference.structures.layers.penalty_grid import climb_graphs, part_of
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, LayerPart
 
-if TYPE_CHECKING:
-    from inference.base.structure import Problem
-
-
 Move = tuple[int, int, int]  # layer, child, parent
-LOOSE = {
-    "tolerance": 1e-7,
-    "parameter_tolerance": 1e-2,
-    "max_iterations": 200,
-}  # of the refits that only judge
+# of the refits that only judge
+LOOSE = {"tolerance": 1e-7, "parameter_tolerance": 1e-2, "max_iterations": 200}
 LEAST_GAIN = 1e-2  # of EBIC
 # where an edge is added: less is "not worth more than a bare mention" (Kass and Raftery 1995)
 ADDED_GAIN = 2.0
@@ -50,9 +43,7 @@ ADDED_GAIN = 2.0
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """A graph in every layer, as the model restricted to it, the estimate on it (without leading
-    dims), and its EBIC.
-    """
+    """Model restricted to a graph in every layer, the estimate on it, and its EBIC."""
 
     model: Any
     params: Params
@@ -107,10 +98,8 @@ def search_graphs(
         ]
         if not pairs:
             break
-        gains, top = (
-            [m for m, _ in pairs],
-            min((own for _, own in pairs), key=lambda own: own.score),
-        )
+        gains = [m for m, _ in pairs]
+        top = min((own for _, own in pairs), key=lambda own: own.score)
         if len(gains) > 1:
             both = _moved(graphs, gains)
             if _key(both) not in tried and all(
@@ -136,7 +125,7 @@ def _looser(own: Any, value: Any) -> Any:
 
 
 def _is_whole(layer: GeneralizedLinearLayer, graph: Tensor) -> bool:
-    """Whether every latent has an edge, and every child where it must."""
+    """Check that every latent has an edge, and every child where it must."""
     return bool(graph.any(0).all()) and (not layer.every_child or bool(graph.any(1).all()))
 
 
@@ -153,9 +142,7 @@ def _moved(graphs: Sequence[Tensor], moves: Sequence[Move]) -> list[Tensor]:
 
 
 def _moves(plain: Problem, at: Found, graphs: Sequence[Tensor], num_moves: int) -> list[Move]:
-    """The weakest edges and the strongest absent ones; a latent keeps its last edge, and so may a
-    child.
-    """
+    """Weakest edges and strongest absent ones; a latent (and a child) keeps its last edge."""
     steps = plain.structure.steps(plain, 2**18, 1)
     if not isinstance(steps, LayeredSteps):
         return []
@@ -183,10 +170,8 @@ def edge_statistics(
     An edge of an item that has several predictors is all of its loadings on a latent: of these the
     statistic of all together, less what all but one cost in BIC.
 
-    Args:
-        layer: the layer's description; stats: its expected statistics, R = 1.
-        params: the estimate, without leading dims, zero off the graph.
-        graph: bool (items, num_parents).
+    ``layer``: the layer's description; ``stats``: its expected statistics, R = 1; ``params``: the
+    estimate, without leading dims, zero off the graph; ``graph``: bool (items, num_parents).
     """
     out = graph.new_zeros(graph.shape, dtype=stats.cross.dtype)
     for part in layer.parts():
@@ -211,11 +196,8 @@ def _of_predictors(
     layer: GeneralizedLinearLayer, stats: LayerStatistics, params: Params, graph: Tensor
 ) -> Tensor:
     """The statistics of items of one predictor each."""
-    design, counts, cross = (
-        stats.design,
-        stats.counts[0],
-        stats.cross[0],
-    )  # (C, P), (C,) or (J, C), (J, P)
+    # (C, P), (C,) or (J, C), (J, P)
+    design, counts, cross = (stats.design, stats.counts[0], stats.cross[0])
     beta = torch.cat([params[layer.intercepts].unsqueeze(-1), params[layer.loadings]], -1)
     predictor = beta @ design.mT
     dispersion = params[layer.dispersion] if layer.dispersion else None
@@ -242,9 +224,8 @@ def _of_predictors(
         1 - free + ridge[:, None]
     )
     inverse = torch.linalg.inv(inner) * free.unsqueeze(-1) * free.unsqueeze(-2)
-    left = hessian.diagonal(dim1=-2, dim2=-1) - ((hessian @ inverse) * hessian).sum(
-        -1
-    )  # information about an absent edge
+    # information about an absent edge
+    left = hessian.diagonal(dim1=-2, dim2=-1) - ((hessian @ inverse) * hessian).sum(-1)
     wald = beta.square() / inverse.diagonal(dim1=-2, dim2=-1).clamp(min=1e-300)
     score = gradient.square() / left.clamp(min=ridge[:, None])
     return torch.where(graph, wald[:, 1:], score[:, 1:])
@@ -272,9 +253,8 @@ def _of_categories(
         inverse[inside[:, None], inside] = torch.linalg.pinv(
             curve.hessian[inside[:, None], inside], hermitian=True
         )
-        left = (
-            curve.hessian - curve.hessian @ inverse @ curve.hessian
-        )  # information about what is absent
+        # information about what is absent
+        left = curve.hessian - curve.hessian @ inverse @ curve.hessian
         for k, at in enumerate(curve.loadings.mT):
             is_edge = bool(graph[curve.item, k])
             value, spread = (curve.point, inverse) if is_edge else (curve.gradient, left)

@@ -1,5 +1,4 @@
-r"""A grid of penalties as one batched EM: G penalties times R starts are G R restarts of one
-program.
+"""Grid of penalties as one batched EM: G penalties times R starts are G R restarts.
 
 The E-step does not know the penalty, and in the M-step a constant is one number a restart, so the
 grid rides on the leading dim that restarts have anyway. What differs between restarts besides
@@ -12,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,7 +19,8 @@ from torch import Tensor
 from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import ConvergenceWarning
 from inference.base.progress import Progress
-from inference.base.steps import Steps
+from inference.base.steps import EStep, Steps
+from inference.base.structure import Problem
 from inference.engines.em import EM, EMState
 from inference.programs.global_state import isolated, quiet
 from inference.programs.program import Program
@@ -28,15 +28,11 @@ from inference.structures.layers.em_steps import LayeredSteps, TowerStatistics
 from inference.structures.layers.glm import Params
 from ppl_models.parts.penalties import Penalty, stacked, taken
 
-if TYPE_CHECKING:
-    from inference.base.structure import Problem
-
-
 POINT, GRAPH = "grid point", "graph of "  # entries beside the parameters
 
 
 @dataclass(frozen=True)
-class GridSteps(Steps):
+class GridSteps(Steps[TowerStatistics]):
     """The two halves of EM where restarts differ in penalty or graph.
 
     Args:
@@ -49,7 +45,8 @@ class GridSteps(Steps):
     offsets: Tensor
     penalty: Penalty | None
 
-    def e_step(self, params: Params) -> tuple[TowerStatistics, Tensor, Tensor]:
+    def e_step(self, params: Params) -> EStep[TowerStatistics]:
+        """E-step of the base, with each grid point's penalty in the log-prior."""
         statistics, log_likelihood, log_prior = self.base.e_step(without_entries(params))
         index = params[POINT].long()
         log_prior = log_prior + self.offsets.to(log_prior)[index]
@@ -57,9 +54,10 @@ class GridSteps(Steps):
             own = taken(self.penalty, index)
             for layer in self.base.layers:
                 log_prior = log_prior - own(params[layer.loadings]).sum((-2, -1))
-        return statistics, log_likelihood, log_prior
+        return EStep(statistics, log_likelihood, log_prior)
 
     def m_step(self, statistics: TowerStatistics, params: Params) -> Params:
+        """M-step with the penalty and the graph of each restart."""
         own = None if self.penalty is None else taken(self.penalty, params[POINT].long())
         layers = []
         for layer in self.base.layers:
@@ -70,10 +68,13 @@ class GridSteps(Steps):
         new = replace(self.base, layers=tuple(layers)).m_step(statistics, without_entries(params))
         return {name: new.get(name, value) for name, value in params.items()}
 
-    def on(self, data: Tensor) -> GridSteps:
+    def on(self, data: Tensor, weights: Tensor | None = None) -> GridSteps:
+        """Steps on other rows."""
+        self.refuse_weights(weights)
         return replace(self, base=self.base.on(data))
 
     def relax(self) -> GridSteps | None:
+        """Steps under the convex penalty, or None without one."""
         return None if self.penalty is None else replace(self, penalty=self.penalty.convex())
 
 
@@ -85,14 +86,13 @@ def climb_penalties(
     progress: Progress,
     store: Checkpoint | None = None,
 ) -> EMState | None:
-    """EM under each penalty, all from the same starts: restarts g R to (g + 1) R of the state are
-    those of model g.
+    """EM under each penalty, all from the same starts.
 
-    Args:
-        problem: of the model without a penalty.
-        models: the model under penalties of one kind.
-        start: (R, ...).
-        method: the engine; progress: where it says how far it is; store: where it keeps the run.
+    Restarts g R to (g + 1) R of the state are those of model g.
+
+    ``problem``: of the model without a penalty; ``models``: the model under penalties of one kind;
+    ``start``: (R, ...); ``method``: the engine; ``progress``: where it says how far it is;
+    ``store``: where it keeps the run.
 
     Returns:
         None for a model without accelerated steps.
@@ -119,14 +119,11 @@ def climb_graphs(
     progress: Progress,
     store: Checkpoint | None = None,
 ) -> EMState | None:
-    """EM on each of several graphs, each from its own start: restart g of the state is that of
-    model g.
+    """EM on each of several graphs; restart g of the state is that of model g.
 
-    Args:
-        problem: of the model without penalty or graph.
-        models: the model restricted to a graph in every layer.
-        starts: parameters of each without leading dims, zero off its graph.
-        method, progress, store: see :func:`climb_penalties`.
+    ``problem``: of the model without penalty or graph; ``models``: the model restricted to a graph
+    in every layer; ``starts``: parameters of each without leading dims, zero off its graph;
+    ``method``, ``progress``, ``store``: see :func:`climb_penalties`.
 
     Returns:
         None for a model without accelerated steps.
@@ -191,7 +188,7 @@ def part_of(state: EMState, point: int, each: int) -> EMState:
 
 
 def unfinished_text(state: EMState, method: EM) -> str | None:
-    """What to say of restarts that did not converge, None where all did."""
+    """Warning about restarts that did not converge, None where all did."""
     unfinished = int((~state.converged).sum())
     if not unfinished:
         return None

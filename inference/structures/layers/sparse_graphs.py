@@ -1,5 +1,4 @@
-r"""Graphs read off loadings: :math:`\hat G_d = 1[|\hat W_d| \ge \tau]`, and a model restricted to
-them.
+r"""Graphs read off loadings, :math:`\hat G_d = 1[|\hat W_d| \ge \tau]`, and models on them.
 
 The law of an item of C categories without an order changes with a latent as soon as one of its C -
 1 loadings differs from zero: there the edge is that of the item, and all of its predictors have it.
@@ -22,8 +21,9 @@ def estimated_graphs(
     params: Mapping[str, Tensor],
     threshold: float | None = None,
 ) -> tuple[Tensor, ...]:
-    """The graph of each layer, bool (num_children, num_features), bottom-up, the same for all
-    predictors of an item.
+    """Graph of each layer, bool (num_children, num_features), bottom-up.
+
+    All predictors of an item have the same.
 
     Args:
         layers: bottom-up.
@@ -51,13 +51,13 @@ def thresholded(
     params: Mapping[str, Tensor],
     threshold: float | None = None,
 ) -> tuple[Any, Params]:
-    """The model on the graph of an estimate, and the estimate on it; a latent that would lose every
-    edge keeps its largest one (and so does a child, where its layer says so).
+    """Model on the graph of an estimate, and the estimate on it.
 
-    Args:
-        model: with ``restricted(graphs)``; layers: its own, with the penalty that the estimate was
-            made under.
-        params, threshold: see :func:`estimated_graphs`.
+    A latent that would lose every edge keeps its largest one (and so does a child, where its layer
+    says so).
+
+    ``model``: with ``restricted(graphs)``; ``layers``: its own, with the penalty that the estimate
+    was made under; ``params``, ``threshold``: see :func:`estimated_graphs`.
     """
     new, graphs = dict(params), []
     for layer, graph in zip(layers, estimated_graphs(layers, params, threshold), strict=True):

@@ -1,5 +1,4 @@
-r"""Spectral starts for binary layers with generalised-linear children: double SVD and varimax,
-layer by layer.
+r"""Starts of binary layers: double SVD and varimax, ideal responses, random, split latents.
 
 The method of Lee and Gu (2025, arXiv:2501.01414, Algorithms 2 and 4): denoise the data by a
 low-rank approximation, map it through the inverse link, take the leading right singular vectors,
@@ -7,11 +6,21 @@ rotate them to simple structure, threshold them to a graph, and read each latent
 factor score. No true parameter enters anywhere. Two departures: intercepts keep the base rate, and
 the layer's coefficients are the maximum-likelihood regression of the children on the estimated
 latents instead of a least-squares fit divided by a constant.
+
+Where the items' attributes are known, each row takes the configuration whose ideal answers are
+nearest. The ideal answer of item j at configuration a is :math:`I_{ja} = \prod_{k \in
+\mathrm{pa}(j)} a_k` for conjunctive items, :math:`1 - \prod_k (1 - a_k)` for disjunctive ones and
+the share of its attributes that are present for the others; answers are put on [0, 1] and compared
+by squared distance, which for 0/1 answers is the number of items that disagree.
+
+Source: C.-Y. Chiu and J. A. Douglas (2013), doi:10.1007/s00357-013-9132-9. Answers other than 0/1,
+missing ones and random ties are ours.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -19,17 +28,84 @@ from torch import Tensor
 
 from inference.programs.global_state import isolated
 from inference.structures.layers.glm import Params, drawn_statistics, maximise_layer
-from inference.structures.layers.ideal_responses import ideal_latents
-from ppl_models.descriptions.layers import GeneralizedLinearLayer, LayerPart, Root
-from ppl_models.parts.categorical import Categorical
+from ppl_models.descriptions.layers import GeneralizedLinearLayer, LayerPart, Root, RootLayer
+from ppl_models.parts.categorical import Categorical, Ordinal
+from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.responses import Bernoulli, ResponseFamily, filled
+
+MAX_LATENTS = 14
+EDGES = (0.05, 0.95)  # quantiles of an item that count as none and all of its attributes
+CHUNK_ELEMENTS = 2**22
+
+
+def ideal_latents(
+    layer: GeneralizedLinearLayer,
+    data: Tensor,
+    generator: torch.Generator,
+    profiles: Tensor | None = None,
+) -> Tensor | None:
+    """Latents 0/1 (N, K) of the rows by the nearest ideal answers, or None.
+
+    None for a layer without a graph, with too many latents to list, or whose answers are all
+    categories without an order.
+
+    Args:
+        layer: the bottom layer's description.
+        data: (N, J), NaN where missing.
+        generator: decides between configurations that are equally near.
+        profiles: the configurations to choose from, (C, K); all if None.
+    """
+    edges = layer.edges
+    if edges is None or (profiles is None and layer.num_parents > MAX_LATENTS):
+        return None
+    if profiles is None:
+        configurations = binary_configurations(layer.num_parents, data.dtype, data.device)
+    else:
+        configurations = profiles.to(data)
+    # (C, J)
+    ideal = configurations @ (edges.to(data) / edges.sum(-1, keepdim=True).clamp(min=1).to(data)).mT
+    # items with one product have it as their answer
+    if layer.terms is not None and layer.graph is not None:
+        single = (layer.graph.sum(-1) == 1).to(data.device)
+        ideal = torch.where(single, layer.features(configurations) @ layer.graph.to(data).mT, ideal)
+    # (N, children)
+    statistic = torch.cat([_in_order(part, data[:, part.items]) for part in layer.parts()], 1)
+    observed = ~torch.isnan(statistic)
+    if not bool(observed.any()):
+        return None
+    seen = observed.to(data.dtype)
+    low, high = (torch.nanquantile(statistic, q, dim=0) for q in EDGES)
+    least = statistic.nan_to_num(nan=torch.inf).amin(0)
+    most = statistic.nan_to_num(nan=-torch.inf).amax(0)
+    low, high = (torch.where(high > low, edge, end) for edge, end in ((low, least), (high, most)))
+    answers = (
+        ((statistic - low) / (high - low).clamp(min=1e-12)).clamp(0, 1).masked_fill(~observed, 0.0)
+    )
+    latents = data.new_empty(len(data), layer.num_parents)
+    rows = max(1, CHUNK_ELEMENTS // len(configurations))
+    for start in range(0, len(data), rows):
+        part = slice(start, start + rows)
+        # up to the row's own square
+        distance = seen[part] @ ideal.square().mT - 2 * answers[part] @ ideal.mT
+        ties = torch.rand(
+            distance.shape, generator=generator, dtype=torch.float64, device=generator.device
+        ).to(distance)
+        latents[part] = configurations[(distance + 1e-6 * ties).argmin(-1)]
+    return latents
+
+
+def _in_order(part: LayerPart, x: Tensor) -> Tensor:
+    """Numbers that rise with the answers, (N, children), NaN where missing or without order."""
+    if not part.tabled:
+        return part.family.statistic(x)
+    size = part.rows.stop - part.rows.start
+    return x if isinstance(part.family, Ordinal) else x.new_full((len(x), size), torch.nan)
+
 
 # clip of fitted means before the inverse link: a smaller one turns noise near 0 into outliers
 EPSILON = 1e-2
-EPSILONS = (
-    EPSILON,
-    1e-3,
-)  # of the bottom layer and of those above, whose children are estimated bits
+# of the bottom layer and of those above, whose children are estimated bits
+EPSILONS = (EPSILON, 1e-3)
 START_BOUND = 5.0  # coefficients of a start stay this small: a separated regression would run away
 CUTS = (2.5, 3.5)  # of the bottom layer and of those above; see layer_factors
 FLIP_SHARE = 0.1
@@ -39,9 +115,7 @@ NUM_BEHIND = 5  # ratios of singular values behind the latents that a gap is com
 
 
 def varimax(loadings: Tensor, max_sweeps: int = 1000, tolerance: float = 1.5e-8) -> Tensor:
-    """Varimax rotation with Kaiser's row normalisation (Kaiser 1958, doi:10.1007/BF02289233), (J,
-    K) -> (J, K).
-    """
+    """Varimax rotation, Kaiser normalised (1958, doi:10.1007/BF02289233), (J, K) to (J, K)."""
     if loadings.shape[1] < 2:
         return loadings
     length = loadings.norm(dim=1, keepdim=True).clamp(min=1e-12)
@@ -76,9 +150,7 @@ class LayerFactors:
 
 
 def _leading_svd(x: Tensor, rank: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The ``rank`` leading singular triplets; randomised where the matrix is much larger than the
-    rank.
-    """
+    """Leading ``rank`` singular triplets; randomised for much larger matrices."""
     rank = min(rank, *x.shape)
     if min(x.shape) <= max(200, 4 * rank):
         if x.shape[0] > 4 * x.shape[1]:  # the small Gram matrix holds all that is asked
@@ -117,9 +189,7 @@ def _complete(x: Tensor, rank: int, seed: int, num_sweeps: int = 20) -> Tensor:
 def linearised(
     x: Tensor, family: ResponseFamily, rank: int, seed: int, epsilon: float = EPSILON
 ) -> Tensor:
-    """The data on the scale of the predictor: denoised by a low-rank approximation, then mapped
-    through the inverse link.
-    """
+    """Data on the predictor's scale: low-rank approximation, then the inverse link."""
     blocks = [
         (part, _scores(part, x[:, columns])) for part, columns, _ in family.blocks(x.shape[1])
     ]
@@ -133,9 +203,8 @@ def linearised(
             )[1:]
             kept = v[:, : max(rank, int((s > 1.01 * math.sqrt(len(block))).sum()))]
             linear = torch.empty_like(block)
-            for rows, own in zip(
-                block.split(CHUNK_ROWS), linear.split(CHUNK_ROWS), strict=True
-            ):  # few at a time, for the table may be large
+            # few at a time, for the table may be large
+            for rows, own in zip(block.split(CHUNK_ROWS), linear.split(CHUNK_ROWS), strict=True):
                 own.copy_(part.linearise(rows @ kept @ kept.mT, epsilon))
             block = linear
         pieces.append(block)
@@ -145,9 +214,7 @@ def linearised(
 
 
 def _scores(family: ResponseFamily, x: Tensor) -> Tensor:
-    """What is approximated: the statistics of the items; of categories their normal scores or
-    indicators, (N, linear predictors).
-    """
+    """Statistics of the items; of categories normal scores or indicators."""
     return family.scores(x) if isinstance(family, Categorical) else family.statistic(x)
 
 
@@ -199,8 +266,7 @@ def layer_factors(
 
 
 def centred_values(x: Tensor, num_values: int, seed: int = 0) -> Tensor:
-    """Leading singular values of centred bits (N, J), NaN where missing: what tells how many
-    latents stand behind them.
+    """Leading singular values of centred bits (N, J), NaN where missing.
 
     Not linearised: the clipped log-odds of a low-rank approximation of bits hold factors of their
     own, and with an infinity of rows they stay. The bits' own covariance has the latents' factors,
@@ -211,8 +277,7 @@ def centred_values(x: Tensor, num_values: int, seed: int = 0) -> Tensor:
 
 
 def missing_gap(values: Tensor, num_latents: int) -> str | None:
-    r"""Why singular values do not show ``num_latents`` latents, in words; None where they do, or
-    are too few to tell.
+    """Reason why singular values show no gap after ``num_latents``, or None.
 
     A gap after K stands out from the steps behind it, which are noise: there is none where
     :math:`s_K / s_{K+1} - 1` is below .1 and at most three times the median of the same figure for
@@ -241,9 +306,7 @@ def missing_gap(values: Tensor, num_latents: int) -> str | None:
 
 
 def leading_values(layer: GeneralizedLinearLayer, data: Tensor, seed: int) -> Tensor:
-    """Singular values of the items around the number of latents: of bits as they are, of others
-    linearised; centred.
-    """
+    """Singular values around the number of latents: of bits, or of linearised items."""
     num = min(layer.num_parents + NUM_BEHIND + 1, *data.shape)
     if isinstance(layer.response, Bernoulli):
         return centred_values(data, num, seed)
@@ -261,11 +324,10 @@ def _regression(layer: GeneralizedLinearLayer, x: Tensor, latents: Tensor) -> Pa
     stats = drawn_statistics(layer, statistic.mT, None if mask is None else mask.mT, latents.mT)
     plain = _without_penalty(layer)
     start: Params = {layer.loadings: x.new_zeros(1, layer.num_children, layer.num_features)}
-    seen = (
-        statistic.new_full(statistic.shape[1:], len(x), dtype=torch.long)
-        if mask is None
-        else family.spread(mask).sum(0)
-    )
+    if mask is None:
+        seen = statistic.new_full(statistic.shape[1:], len(x), dtype=torch.long)
+    else:
+        seen = family.spread(mask).sum(0)
     intercepts, thresholds = _levels(parts, statistic, seen)
     limit = plain.bounds(intercepts)  # no step leads back into the interval
     start[layer.intercepts] = intercepts.clamp(-limit, limit).unsqueeze(0)
@@ -277,12 +339,9 @@ def _regression(layer: GeneralizedLinearLayer, x: Tensor, latents: Tensor) -> Pa
 
 
 def _levels(parts: list[LayerPart], statistic: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Intercepts and thresholds of items that depend on nothing; half a row more than there are
-    keeps them finite.
+    """Intercepts and thresholds of items that depend on nothing, with half a row more.
 
-    Args:
-        parts: of the layer.
-        statistic: (N, P), 0 where missing; weight: rows seen, (P,).
+    ``parts``: of the layer; ``statistic``: (N, P), 0 where missing; ``weight``: rows seen, (P,).
     """
     other = statistic.sum() / weight.sum()
     intercepts, thresholds = [], []
@@ -318,18 +377,14 @@ def spectral_start(
     num_starts: int = 1,
     seed: int = 0,
 ) -> Params:
-    """Starts for every layer, bottom-up: the spectral one first, the others from it with a tenth of
-    the latents flipped.
+    """Starts for every layer: the spectral one, then copies with a tenth of latents flipped.
 
     Where children depend on products of known parents, every other start, the first too, takes the
     latents with the nearest ideal answers instead
-    (:mod:`inference.structures.layers.ideal_responses`).
+    (:mod:`inference.structures.layers.spectral`).
 
-    Args:
-        layers, root: the model's description of itself, bottom-up.
-        data: (N, J), NaN where missing.
-        num_starts: R.
-        seed: of the flips.
+    ``layers``, ``root``: the model's description of itself, bottom-up; ``data``: (N, J), NaN where
+    missing; ``num_starts``: R; ``seed``: of the flips.
 
     Returns:
         Parameters (R, ...), by site name.
@@ -356,9 +411,8 @@ def spectral_start(
             latents = factors.latents
             if layer.edges is not None:
                 latents = _matched_to_graph(factors, layer.edges)
-            if (
-                layer.terms is not None and start % 2 == 0
-            ):  # half of the starts from the ideal answers
+            # half of the starts from the ideal answers
+            if layer.terms is not None and start % 2 == 0:
                 ideal = ideal_latents(
                     layer, below, generator, root.profiles if layer.parent == root.latent else None
                 )
@@ -394,9 +448,7 @@ def random_start(
     num_starts: int = 1,
     seed: int = 0,
 ) -> Params:
-    """Starts without a look at the structure: fair random latents for every row, and regressions on
-    them plus noise.
-    """
+    """Starts from fair random latents and regressions on them plus noise."""
     generator = torch.Generator().manual_seed(seed)
     starts: list[Params] = []
     for _ in range(num_starts):
@@ -426,3 +478,55 @@ def random_start(
             params |= {name: base[name] for name in (layer.dispersion, layer.thresholds) if name}
         starts.append(params | root.uniform(data))
     return {name: torch.cat([params[name] for params in starts]) for name in starts[0]}
+
+
+def split_latent(
+    layers: Sequence[GeneralizedLinearLayer], root: Root, smaller: Params, seed: int
+) -> Params | None:
+    """Parameters with one latent more than ``smaller`` in one layer, (1, ...).
+
+    Latent k with the largest sum of squared loadings becomes two, with the same law given the layer
+    above. Of each child's loading they take the shares u and 1 - u, u uniform in [0, 1]: with equal
+    shares they would stay equal for ever.
+
+    ``layers``, ``root``: of the larger model; ``smaller``: by site name, without leading dims;
+    ``seed``: of the shares.
+
+    Returns:
+        None where the graph is given, items depend on products, the deepest latents are not
+        independent, or not one latent is added.
+    """
+    if not isinstance(root, RootLayer) or any(
+        layer.graph is not None or layer.terms is not None for layer in layers
+    ):
+        return None
+    grown = [
+        d
+        for d, layer in enumerate(layers)
+        if smaller[layer.loadings].shape[-1] + 1 == layer.num_parents
+    ]
+    kept = [
+        d
+        for d, layer in enumerate(layers)
+        if smaller[layer.loadings].shape[-1] == layer.num_parents
+    ]
+    if len(grown) != 1 or len(grown) + len(kept) != len(layers):
+        return None
+    d = grown[0]
+    layer, params = layers[d], dict(smaller)
+    own = smaller[layer.loadings]  # (children, parents)
+    k = int(own.square().sum(0).argmax())
+    share = torch.rand(
+        len(own), generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    ).to(own)
+    loadings = torch.cat([own, ((1 - share) * own[:, k]).unsqueeze(-1)], -1)
+    loadings[:, k] = share * own[:, k]
+    params[layer.loadings] = loadings
+    if d + 1 < len(layers):
+        above = layers[d + 1]
+        for name in (above.loadings, above.intercepts):
+            params[name] = torch.cat([smaller[name], smaller[name][k : k + 1]])
+    else:
+        own_share = smaller[root.proportions]
+        params[root.proportions] = torch.cat([own_share, own_share[k : k + 1]])
+    return {name: value.unsqueeze(0) for name, value in params.items()}

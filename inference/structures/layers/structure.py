@@ -29,11 +29,10 @@ from inference.programs.program import Params, Program
 from inference.structures.layers.align import align_layers, relabel, signed_inside
 from inference.structures.layers.choose_penalty import ChoosePenalty, is_open
 from inference.structures.layers.draw_steps import LayeredDraws
-from inference.structures.layers.em_steps import LayeredSteps
+from inference.structures.layers.em_steps import LayeredSteps, SetSteps
 from inference.structures.layers.free_table import table_gain
 from inference.structures.layers.gibbs import LayeredGibbs
 from inference.structures.layers.glm import DISPERSION_LIMITS
-from inference.structures.layers.many_data_sets import SetSteps
 from inference.structures.layers.sparse_graphs import estimated_graphs
 from inference.structures.layers.spectral import (
     CUTS,
@@ -44,8 +43,8 @@ from inference.structures.layers.spectral import (
     missing_gap,
     random_start,
     spectral_start,
+    split_latent,
 )
-from inference.structures.layers.split import split_latent
 from ppl_models.descriptions.covariate_root import CovariateRoot, root_of_rows
 from ppl_models.descriptions.covariates import Covariates
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
@@ -278,7 +277,7 @@ class LayeredStructure(Structure):
         """As :attr:`takes_weights`; coefficients of covariates are read from the rows once more."""
         return self.takes_weights and self.covariates is None
 
-    def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps | None:
+    def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps[Any] | None:
         if not isinstance(problem.data, Tensor):
             return None
         return LayeredSteps.build(
@@ -287,7 +286,7 @@ class LayeredStructure(Structure):
 
     def set_steps(
         self, problem: Problem, sets: Tensor, chunk_elements: int, num_inner: int
-    ) -> Steps | None:
+    ) -> Steps[Any] | None:
         if self.covariates is not None:
             return None
         base = LayeredSteps.build(self.model, sets, chunk_elements, num_inner)

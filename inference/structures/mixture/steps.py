@@ -1,4 +1,4 @@
-"""Closed-form EM steps of mixtures for many restarts at once, of one data set or of many."""
+"""EM steps of mixtures with closed-form components; weights or a logit of covariates."""
 
 from __future__ import annotations
 
@@ -11,20 +11,67 @@ from torch import Tensor
 from inference.base.component_laws.law import ComponentLaw, MixtureStatistics
 from inference.base.component_laws.laws import law_of
 from inference.base.many_data_sets import SET, without_set
-from inference.base.steps import RunningSum, Steps
+from inference.base.steps import EStep, RunningSum, Steps
 from inference.programs.program import Params, Program
-from inference.structures.mixture.chances import (
-    covariates_of,
-    cross_products,
-    items_of,
-    log_chances,
-)
 from ppl_models.descriptions.components import MixtureComponents
-from ppl_models.descriptions.logit import distinct_rows, maximise_coefficients
+from ppl_models.descriptions.covariates import Covariates
+from ppl_models.descriptions.logit import chances_of_design, distinct_rows, maximise_coefficients
+
+
+def items_of(about: MixtureComponents, data: Tensor) -> Tensor:
+    """The columns that are drawn, (..., J)."""
+    return data if about.covariates is None else data[..., : about.num_items]
+
+
+def joined(about: MixtureComponents, items: Tensor, data: Tensor) -> Tensor:
+    """Items with the covariates of ``data`` behind them, where there are some."""
+    if about.covariates is None:
+        return items
+    return torch.cat([items, data[..., about.num_items :].to(items)], -1)
+
+
+def log_chances(about: MixtureComponents, params: Params, data: Tensor) -> Tensor:
+    """Log-chances of the components of every row, ([R], N, K), or ([R], 1, K) for all.
+
+    ``params``: ([R], ...); ``data``: (N, J + P) or (R, N, J + P).
+    """
+    if "coefficients" not in params:
+        return params["weights"].log().unsqueeze(-2)
+    return chances_of_design(
+        design_of(about, data), covariates_of(about).standardised(params["coefficients"])
+    )
+
+
+def design_of(about: MixtureComponents, data: Tensor) -> Tensor:
+    """The terms of every row in their widths from their centres, (..., N, Q)."""
+    return covariates_of(about).standardised_design(data[..., about.num_items :])
+
+
+def covariates_of(about: MixtureComponents) -> Covariates:
+    """Covariates of the components; raises where there are none."""
+    if about.covariates is None:
+        raise ValueError("a mixture with covariates was expected")
+    return about.covariates
+
+
+def cross_products(about: MixtureComponents, share: Tensor, data: Tensor) -> Tensor | None:
+    """Sums S of the rows' slopes times their terms, (R, K - 1, Q), or None.
+
+    ``share``: (R, N, K), times weights; ``data``: (N, J + P) or (R, N, J + P).
+    """
+    if about.covariates is None or about.num_components == 1:
+        return None
+    return share[..., 1:].mT @ design_of(about, data)
+
+
+def renamed_coefficients(coefficients: Tensor, order: Tensor) -> Tensor:
+    """Log-odds (..., K - 1, Q) in a new order, against the new component 0."""
+    full = torch.cat([torch.zeros_like(coefficients[..., :1, :]), coefficients], -2)[..., order, :]
+    return full[..., 1:, :] - full[..., :1, :]
 
 
 @dataclass(frozen=True, eq=False)
-class MixtureSteps(Steps):
+class MixtureSteps(Steps[MixtureStatistics]):
     """Both halves of EM in closed form, streaming over rows.
 
     Args:
@@ -45,21 +92,15 @@ class MixtureSteps(Steps):
     given_floor: Tensor | None = None
     weights: Tensor | None = None
 
-    def on(self, data: Tensor) -> MixtureSteps:
-        """Sums stay about the same centre, or they could not be added.
-
-        Each of these rows counts once.
-        """
-        return self.weighted(data, None)
-
-    def weighted(self, data: Tensor, weights: Tensor | None) -> MixtureSteps:
+    def on(self, data: Tensor, weights: Tensor | None = None) -> MixtureSteps:
+        """Sums stay about the same centre, or they could not be added."""
         return replace(
             self, data=data, given_centre=self.centre, given_floor=self.floor, weights=weights
         )
 
     @cached_property
     def law(self) -> ComponentLaw:
-        """Of the components."""
+        """Distribution of the components."""
         return law_of(self.about)
 
     @cached_property
@@ -80,9 +121,7 @@ class MixtureSteps(Steps):
 
     @cached_property
     def _rows(self) -> tuple[Tensor, Tensor | None]:
-        """Rows that differ, (n, J), and how often each is there, (n,); all rows, and their weights,
-        where little can be merged.
-        """
+        """Distinct rows (n, J) and their weights (n,); all rows where few are alike."""
         merged = self.law.patterns(self._items, self.weights)
         if merged is None or self.about.covariates is None:
             return merged or (self.data, self.weights)
@@ -93,7 +132,8 @@ class MixtureSteps(Steps):
         """Covariates that differ, (G, P), and how many rows have each, (G,)."""
         return distinct_rows(self.data[:, self.about.num_items :], self.weights)
 
-    def e_step(self, params: Params) -> tuple[MixtureStatistics, Tensor, Tensor]:
+    def e_step(self, params: Params) -> EStep[MixtureStatistics]:
+        """Responsibilities and statistics of the components, streaming over rows."""
         restarts = len(params[self.law.site])
         rows = max(
             1, self.chunk_elements // max(restarts * self.about.num_components, self.law.width)
@@ -112,9 +152,10 @@ class MixtureSteps(Steps):
             parts.add(
                 MixtureStatistics(share.sum(-2), of_law, cross_products(self.about, share, chunk))
             )
-        return parts.total(), total, self.program.log_prior(params)
+        return EStep(parts.total(), total, self.program.log_prior(params))
 
     def m_step(self, statistics: MixtureStatistics, params: Params) -> Params:
+        """Weights or log-odds, and the components."""
         own = self.law.m_step(statistics.of_law, statistics.counts, params, self.floor)
         if statistics.cross is None:
             return params | self._weights(statistics.counts) | own
@@ -143,9 +184,8 @@ class MixtureSteps(Steps):
         if "coefficients" in blank:
             shares = first["weights"].log()
             beta = torch.zeros_like(blank["coefficients"])
-            beta[..., 0] = (
-                shares[..., 1:] - shares[..., :1]
-            )  # from components that depend on nothing
+            # from components that depend on nothing
+            beta[..., 0] = shares[..., 1:] - shares[..., :1]
             first = {
                 "coefficients": (
                     beta if self.about.covariates is None else self.about.covariates.plain(beta)
@@ -161,9 +201,10 @@ class MixtureSteps(Steps):
 
 
 @dataclass(frozen=True, eq=False)
-class MixtureSetSteps(Steps):
-    """The two halves of EM where restarts differ in their data; see
-    :mod:`inference.base.many_data_sets`.
+class MixtureSetSteps(Steps[MixtureStatistics]):
+    """EM steps where restarts differ in their data.
+
+    See :mod:`inference.base.many_data_sets`.
 
     Args:
         base: steps on any one of the data sets.
@@ -175,8 +216,9 @@ class MixtureSetSteps(Steps):
     sets: Tensor
     given_centres: Tensor | None = None
 
-    def on(self, data: Tensor) -> MixtureSetSteps:
+    def on(self, data: Tensor, weights: Tensor | None = None) -> MixtureSetSteps:
         """Other rows of every data set, (S, N, J), whose sums are taken about the same centres."""
+        self.refuse_weights(weights)
         return replace(self, sets=data, given_centres=self._centres)
 
     @cached_property
@@ -195,7 +237,8 @@ class MixtureSetSteps(Steps):
     def _floors(self) -> Tensor:
         return torch.stack([steps.floor for steps in self._each]).unsqueeze(1)  # (S, 1, D)
 
-    def e_step(self, params: Params) -> tuple[MixtureStatistics, Tensor, Tensor]:
+    def e_step(self, params: Params) -> EStep[MixtureStatistics]:
+        """E-step of every restart on its own data set."""
         index, own, law = params[SET].long(), without_set(params), self.base.law
         rows = max(1, self.base.chunk_elements // (len(index) * self.base.about.num_components))
         parts, total = RunningSum[MixtureStatistics](), self.sets.new_zeros(len(index))
@@ -208,9 +251,10 @@ class MixtureSetSteps(Steps):
                     share.sum(-2), law.statistics(data, share, self._centres[index], own)
                 )
             )
-        return parts.total(), total, self.base.program.log_prior(own)
+        return EStep(parts.total(), total, self.base.program.log_prior(own))
 
     def m_step(self, statistics: MixtureStatistics, params: Params) -> Params:
+        """M-step of every data set at once."""
         own = replace(self.base, given_floor=self._floors[params[SET].long()])
         return own.m_step(statistics, without_set(params)) | {SET: params[SET]}
 
@@ -218,13 +262,11 @@ class MixtureSetSteps(Steps):
 def responsibilities(
     law: ComponentLaw, params: Params, items: Tensor, before: Tensor, often: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Chances of the components of every row, times how often it is there, (R, n, K), and the
-    log-likelihood of all rows, (R,).
+    """Weighted posteriors of the rows, (R, n, K), and their log-likelihood, (R,).
 
-    Args:
-        params: (R, ...); items: (n, J) or (R, n, J).
-        before: log-chances of the components before the items are seen, (R, n, K) or (R, 1, K).
-        often: how many rows are like each, (n,); None for one.
+    ``params``: (R, ...); ``items``: (n, J) or (R, n, J); ``before``: log-chances of the components
+    before the items are seen, (R, n, K) or (R, 1, K); ``often``: how many rows are like each, (n,);
+    None for one.
     """
     joint = law.log_densities(params, items) + before
     peak = joint.logsumexp(-1, keepdim=True)

@@ -27,13 +27,14 @@ from inference.base.steps import Steps
 from inference.base.structure import Recommendation, Standard, Structure
 from inference.programs.coordinates import NormalScales
 from inference.programs.program import Params, Program
-from inference.structures.mixture.chances import (
+from inference.structures.mixture.steps import (
+    MixtureSetSteps,
+    MixtureSteps,
     items_of,
     joined,
     log_chances,
     renamed_coefficients,
 )
-from inference.structures.mixture.steps import MixtureSetSteps, MixtureSteps
 from inference.structures.mixture.tables import most_classes, table_too_small
 from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.covariates import Covariates
@@ -315,7 +316,7 @@ class MixtureStructure(Structure):
 
     def set_steps(
         self, problem: Problem, sets: Tensor, chunk_elements: int, num_inner: int
-    ) -> Steps | None:
+    ) -> Steps[Any] | None:
         if self.about.covariates is not None:
             return None
         return MixtureSetSteps(

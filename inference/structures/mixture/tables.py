@@ -1,6 +1,4 @@
-"""Latent classes of categorical answers: how many free numbers a table of all answers can settle at
-most.
-"""
+"""Latent classes of categorical answers: numbers that a table of answers can settle."""
 
 from __future__ import annotations
 
@@ -9,8 +7,9 @@ from collections.abc import Sequence
 
 
 def most_classes(sizes: Sequence[int]) -> int:
-    """The largest number of classes with no more free numbers than the table has free shares; it
-    may still be too many.
+    """Largest number of classes with no more parameters than the table's free shares.
+
+    It may still be too many.
 
     Args:
         sizes: categories of each item.
@@ -19,11 +18,9 @@ def most_classes(sizes: Sequence[int]) -> int:
 
 
 def table_too_small(num_free: int, sizes: Sequence[int]) -> str:
-    """That a table of all answers has fewer free shares than a model has free numbers, as a
-    sentence; empty where it has as many.
+    """Sentence where a table of answers has too few free shares for a model, or none.
 
-    Args:
-        num_free: of the model; sizes: categories of each item.
+    ``num_free``: of the model; ``sizes``: categories of each item.
     """
     cells = math.prod(sizes)
     if num_free < cells:

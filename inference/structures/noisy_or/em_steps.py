@@ -1,5 +1,4 @@
-r"""Exact EM for independent causes joined by noisy ORs: enumeration as matrix products, a concave
-M-step.
+r"""Exact EM of noisy-OR networks: enumeration as matrix products, a concave M-step.
 
 With configurations h_c (rows of H), weights :math:`\eta_{cj} = w_{0j} + \sum_i h_{ci} w_{ij}`,
 responsibilities summed over rows :math:`n_{cj}` (where item j is seen) and over its ones
@@ -19,7 +18,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from inference.base.steps import Steps
+from inference.base.steps import EStep, Steps
 from inference.programs.program import Params
 from ppl_models.descriptions.noisy_or import (
     PROBABILITY_LIMIT,
@@ -32,9 +31,8 @@ from ppl_models.descriptions.noisy_or import (
 
 LARGEST_WEIGHT = 13.8  # -log 1e-6
 NO_EDGE = 1 - PROBABILITY_LIMIT / 2  # a failure above it is one
-NEGLIGIBLE = (
-    -60.0
-)  # log-odds below which a configuration counts no less: subnormal numbers are sixty times slower
+# log-odds below which a configuration counts no less: subnormal numbers are sixty times slower
+NEGLIGIBLE = -60.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,17 +61,14 @@ class CauseRows:
 
     @classmethod
     def merge(cls, data: Tensor, weights: Tensor | None = None) -> CauseRows:
-        """Rows (N, J) of 0, 1 and NaN, which count as often as their weights (N,) say; None for
-        once.
-        """
+        """Merge equal rows (N, J) of 0, 1 and NaN, of weights (N,) or one each."""
         missing = data.isnan()
         coded = torch.where(missing, 2, data.nan_to_num(nan=0.0).to(torch.uint8)).to(torch.uint8)
         unique, index, counts = torch.unique(coded, dim=0, return_inverse=True, return_counts=True)
-        counts = (
-            counts
-            if weights is None
-            else weights.new_zeros(len(unique)).index_add(0, index, weights)
-        )
+        if weights is None:
+            counts = counts
+        else:
+            counts = weights.new_zeros(len(unique)).index_add(0, index, weights)
         seen = (unique != 2).to(data.dtype) if bool(missing.any()) else None
         return cls((unique == 1).to(data.dtype), seen, counts.to(data.dtype))
 
@@ -83,6 +78,7 @@ class CauseRows:
         return float(self.counts.sum())
 
     def to(self, dtype: torch.dtype) -> CauseRows:
+        """Rows in another dtype."""
         seen = None if self.seen is None else self.seen.to(dtype)
         return CauseRows(self.ones.to(dtype), seen, self.counts.to(dtype))
 
@@ -115,9 +111,10 @@ class CauseStatistics:
 
 
 @dataclass(frozen=True, eq=False)
-class CauseSteps(Steps):
-    """Halves of EM over a set of configurations (all 2^m: exact; fewer: a lower bound, and EM of
-    that bound).
+class CauseSteps(Steps[CauseStatistics]):
+    """EM steps over a set of configurations.
+
+    All 2^m are exact; fewer give a lower bound, and EM of that bound.
 
     Args:
         causes: the model's description of itself.
@@ -136,21 +133,15 @@ class CauseSteps(Steps):
     edges: Tensor | None = None
 
     def weights(self, params: Params) -> tuple[Tensor, Tensor]:
-        """(R, 1 + m, J), leak first, and the configurations with a leading one, (C, 1 + m) or (R,
-        C, 1 + m).
-        """
-        leak, failure = (
-            weight_of_leak(params[self.causes.leak]),
-            weight_of_failure(params[self.causes.failure]),
-        )
+        """Weights (R, 1 + m, J), leak first, and configurations with a leading one."""
+        leak = weight_of_leak(params[self.causes.leak])
+        failure = weight_of_failure(params[self.causes.failure])
         return torch.cat([leak.unsqueeze(-2), failure], -2), torch.nn.functional.pad(
             self.configurations, (1, 0), value=1.0
         )
 
     def log_joint(self, params: Params) -> tuple[Tensor, Tensor, Tensor]:
-        """eta (R, C, J), log-odds of every item (R, C, J), and log-probability of each
-        configuration (R, C).
-        """
+        """Rates eta (R, C, J), item log-odds (R, C, J), configuration log-priors (R, C)."""
         weights, design = self.weights(params)
         eta = design @ weights
         prior = params[self.causes.prior].clamp(PROBABILITY_LIMIT, 1 - PROBABILITY_LIMIT)
@@ -160,7 +151,7 @@ class CauseSteps(Steps):
         return eta, log_expm1(eta), log_prior
 
     def log_densities(self, eta: Tensor, logits: Tensor, log_prior: Tensor, part: slice) -> Tensor:
-        """log p(row, configuration) of a slice of the rows, (R, u, C)."""
+        """Log-joint density of rows of a slice and configurations, (R, u, C)."""
         log_density = self.rows.ones[part] @ logits.mT
         if self.rows.seen is None:
             return log_density.add_((log_prior - eta.sum(-1)).unsqueeze(-2))
@@ -182,7 +173,8 @@ class CauseSteps(Steps):
         return [slice(start, start + size) for start in range(0, len(self.rows.ones), size)]
 
     @torch.no_grad()
-    def e_step(self, params: Params) -> tuple[CauseStatistics, Tensor, Tensor]:
+    def e_step(self, params: Params) -> EStep[CauseStatistics]:
+        """Expected counts of configurations, streaming over rows."""
         eta, logits, log_prior = self.log_joint(params)
         ones, per_configuration = torch.zeros_like(eta), torch.zeros_like(log_prior)
         seen = None if self.rows.seen is None else torch.zeros_like(eta)
@@ -196,7 +188,7 @@ class CauseSteps(Steps):
             ones += weighted @ (self.rows.ones[part] * counts.unsqueeze(-1))
             if seen is not None and self.rows.seen is not None:
                 seen += weighted @ (self.rows.seen[part] * counts.unsqueeze(-1))
-        return (
+        return EStep(
             CauseStatistics(per_configuration, seen, ones),
             log_likelihood,
             log_beta_prior(self.causes, params),
@@ -204,6 +196,7 @@ class CauseSteps(Steps):
 
     @torch.no_grad()
     def m_step(self, statistics: CauseStatistics, params: Params) -> Params:
+        """Parameters that raise the expected log-density; edges that are gone stay gone."""
         there = params[self.causes.failure] < NO_EDGE
         if bool(there.all()):
             return self._m_step(statistics, params)
@@ -248,16 +241,14 @@ class CauseSteps(Steps):
         item's edges are dear together, only the cheapest is taken away.
         """
         weights, design = self.weights(params)
-        seen = (
-            statistics.per_configuration.unsqueeze(-1)
-            if statistics.seen is None
-            else statistics.seen
-        )
+        if statistics.seen is None:
+            seen = statistics.per_configuration.unsqueeze(-1)
+        else:
+            seen = statistics.seen
         whole = self._bound(statistics.ones, seen, weights, design)[0]  # (J,)
 
-        fires = params[self.causes.prior][0].unsqueeze(1) * -torch.expm1(
-            -weights[0, 1:]
-        )  # (m, J), shares of all rows
+        # (m, J), shares of all rows
+        fires = params[self.causes.prior][0].unsqueeze(1) * -torch.expm1(-weights[0, 1:])
 
         def loss(gone: Tensor) -> Tensor:
             thinned = weights.clone()
@@ -281,10 +272,8 @@ class CauseSteps(Steps):
         cheapest = unpaid & (cost == cost.amin(0))
         return edges & ~torch.where(dear, cheapest, unpaid)
 
-    def on(self, data: Tensor) -> CauseSteps:
-        return self.weighted(data, None)
-
-    def weighted(self, data: Tensor, weights: Tensor | None) -> CauseSteps:
+    def on(self, data: Tensor, weights: Tensor | None = None) -> CauseSteps:
+        """Steps on other rows, equal ones merged."""
         rows = CauseRows.merge(data, weights)
         if rows.seen is None and self.rows.seen is not None:
             rows = replace(rows, seen=torch.ones_like(rows.ones))
@@ -293,14 +282,11 @@ class CauseSteps(Steps):
     # ---------------------------------------------------------------- the M-step of the weights
 
     def _concentrations(self, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Beta (a, b) of P(fires) for leak and latents, (1 + m, 1): a counts firing, b counts
-        failing.
-        """
-        m = (
-            self.causes.num_causes
-            if like.shape[-2] == self.causes.num_causes + 1
-            else like.shape[-2] - 1
-        )
+        """Beta (a, b) less one of P(fires), leak first, (1 + m, 1)."""
+        if like.shape[-2] == self.causes.num_causes + 1:
+            m = self.causes.num_causes
+        else:
+            m = like.shape[-2] - 1
         (a_l, b_l), (a_f, b_f) = self.causes.leak_concentration, self.causes.failure_concentration
         fires = torch.tensor([a_l, *[b_f] * m], dtype=like.dtype, device=like.device)
         fails = torch.tensor([b_l, *[a_f] * m], dtype=like.dtype, device=like.device)
@@ -316,9 +302,7 @@ class CauseSteps(Steps):
         )
 
     def _fired(self, ones: Tensor, seen: Tensor, weights: Tensor, design: Tensor) -> Tensor:
-        """Augmentation by which cause fired: P(fires) is the share of the rows with the cause on in
-        which it did.
-        """
+        """Share of rows with a cause on in which it fired, as weights."""
         fires, fails = self._concentrations(weights)
         blame = ones / -torch.expm1(-(design @ weights))
         fired = -torch.expm1(-weights) * (design.mT @ blame) + fires
@@ -356,9 +340,8 @@ class CauseSteps(Steps):
         ascent = torch.cholesky_solve((slope.mT * free).unsqueeze(-1), factor).squeeze(-1).mT
         ascent = torch.where((info == 0).unsqueeze(-2) & ascent.isfinite(), ascent, 0.0)
         best, value = weights, self._bound(ones, seen, weights, design)
-        searching = torch.ones_like(
-            value, dtype=torch.bool
-        )  # items whose step is still too long, whatever the others do
+        # items whose step is still too long, whatever the others do
+        searching = torch.ones_like(value, dtype=torch.bool)
         for length in (1.0, 0.25, 0.0625):
             trial = (weights + length * ascent).clamp(low, high)
             gained = self._bound(ones, seen, trial, design)
@@ -371,8 +354,9 @@ class CauseSteps(Steps):
 
 
 def log_beta_prior(causes: IndependentCauses, params: Params) -> Tensor:
-    """Log-density of the three Beta priors, (R,); an edge that is not there has none, nor the prior
-    of a latent without edges.
+    """Log-density of the three Beta priors, (R,).
+
+    An edge that is not there has none, nor the prior of a latent without edges.
     """
     there = params[causes.failure] < NO_EDGE
     total: Tensor | float = 0.0

@@ -9,7 +9,7 @@ Heckerman (1990, Quickscore, doi:10.1016/B978-0-444-88738-2.50020-8),
 
 with :math:`x^+` the ones and :math:`x^-` the zeros of the row, whose terms grow with the ones and
 not with the latents. Other rows take the better of two lower bounds, the sum over the latents that
-the row leaves open (:mod:`inference.structures.noisy_or.branching`) and that over its likeliest
+the row leaves open (:mod:`inference.structures.noisy_or.truncated_em`) and that over its likeliest
 states (:mod:`inference.structures.noisy_or.truncated_em`), and their posteriors.
 """
 
@@ -21,9 +21,8 @@ import torch
 from torch import Tensor
 
 from inference.programs.program import Params
-from inference.structures.noisy_or.branching import OpenRows
 from inference.structures.noisy_or.em_steps import NEGLIGIBLE, NO_EDGE, CauseRows, CauseSteps
-from inference.structures.noisy_or.truncated_em import MAX_BITS, TruncatedSteps
+from inference.structures.noisy_or.truncated_em import MAX_BITS, OpenRows, TruncatedSteps
 from ppl_models.descriptions.noisy_or import (
     PROBABILITY_LIMIT,
     IndependentCauses,
@@ -42,15 +41,17 @@ ROWS = 4096  # whose states are held at once
 
 
 def log_likelihood_rows(causes: IndependentCauses, data: Tensor, params: Params) -> Tensor:
-    """Of every row (N,): exact, but a lower bound for rows of more than 10 ones in a network of
-    more than 16 latents.
+    """Log-likelihood of every row (N,), or a lower bound.
+
+    A bound for rows of more than 10 ones in a network of more than 16 latents.
     """
     return judged_rows(causes, data, params)[0]
 
 
 def judged_rows(causes: IndependentCauses, data: Tensor, params: Params) -> tuple[Tensor, Tensor]:
-    """Log-likelihoods or lower bounds of the rows (N,), and whether each is the log-likelihood,
-    (N,) bool: an exact sum, or a bound that is known to lack less than 1e-6 nats.
+    """Log-likelihoods or lower bounds of the rows (N,), and which are exact, (N,) bool.
+
+    A bound that is known to lack less than 1e-6 nats counts as exact.
     """
     causes, params, _ = _reduced(causes, params)
     if causes.num_causes <= MAX_CAUSES:
@@ -68,9 +69,7 @@ def judged_rows(causes: IndependentCauses, data: Tensor, params: Params) -> tupl
 def total_log_likelihood(
     causes: IndependentCauses, data: Tensor, params: Params
 ) -> tuple[float, float]:
-    """The log-likelihood of all rows, NaN unless it is known for each of them, and the same or a
-    lower bound of it: what :func:`log_likelihood_rows` adds up to.
-    """
+    """Log-likelihood of all rows, NaN unless exact, and its best lower bound."""
     return total_of_merged(causes, CauseRows.of(data), params)
 
 
@@ -113,8 +112,9 @@ def latent_modes(causes: IndependentCauses, data: Tensor, params: Params) -> Ten
 
 
 def quickscore(causes: IndependentCauses, data: Tensor, params: Params) -> Tensor:
-    """Exact log-likelihood (N,) of rows with at most 10 ones; NaN for others, or where the
-    alternating sum cancels.
+    """Exact log-likelihood (N,) of rows with at most 10 ones; NaN for others.
+
+    NaN too where the alternating sum cancels.
     """
     prior = params[causes.prior].clamp(PROBABILITY_LIMIT, 1 - PROBABILITY_LIMIT)
     weights, leaks = weight_of_failure(params[causes.failure]), weight_of_leak(params[causes.leak])
@@ -140,9 +140,7 @@ def quickscore(causes: IndependentCauses, data: Tensor, params: Params) -> Tenso
 
 @torch.no_grad()
 def summed_rows(causes: IndependentCauses, rows: CauseRows, params: Params) -> Tensor:
-    """Log-likelihood of every row (U,), all configurations summed, in blocks that stay in the
-    processor's cache.
-    """
+    """Log-likelihood of every row (U,), all configurations summed in cache-sized blocks."""
     like = rows.ones
     total = torch.full_like(rows.counts, -torch.inf)
     for block in binary_configurations(causes.num_causes, like.dtype, like.device).split(BLOCK[0]):
@@ -184,9 +182,7 @@ def _enumerated(
 def _bounded(
     causes: IndependentCauses, data: Tensor, params: Params
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Lower bounds (N,), posterior means (N, m), and an upper bound of what each bound lacks,
-    (N,).
-    """
+    """Lower bounds (N,), posterior means (N, m), and upper bounds of what they lack, (N,)."""
     found = []
     for part in data.split(ROWS):
         rows = CauseRows.of(part)

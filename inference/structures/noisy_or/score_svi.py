@@ -1,5 +1,4 @@
-r"""Stochastic variational inference of noisy-OR networks by the score function, with a recognition
-network; restarts as one batch.
+r"""Engine: score-function variational inference of noisy-OR networks.
 
 The algorithm of Buhai et al. (2020, arXiv:1907.00030), after neural variational inference and
 learning (Mnih and Gregor 2014, arXiv:1402.0030). Guide: :math:`q(h \mid x) = \prod_i
@@ -19,7 +18,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Generator, Tensor
@@ -28,14 +26,11 @@ from torch.nn.functional import logsigmoid, softplus
 from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import Outcome
 from inference.base.progress import Progress
+from inference.base.structure import Problem
 from inference.programs.program import Params
 from inference.structures.noisy_or.likelihood import total_log_likelihood
 from ppl_models.descriptions.noisy_or import PROBABILITY_LIMIT, IndependentCauses
 from ppl_models.parts.validation import check_number, check_size, plain_fields
-
-if TYPE_CHECKING:
-    from inference.base.structure import Problem
-
 
 NUM_HIDDEN = 100  # of the baseline network
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam
@@ -107,11 +102,10 @@ class ScoreFunctionSVI:
                 " missing entries"
             )
         prior, failure, leak = start[causes.prior], start[causes.failure], start[causes.leak]
-        store = (
-            Checkpoint(checkpoint, problem.fingerprint(self, start), CHECKPOINT_EVERY)
-            if checkpoint is not None
-            else None
-        )
+        if checkpoint is not None:
+            store = Checkpoint(checkpoint, problem.fingerprint(self, start), CHECKPOINT_EVERY)
+        else:
+            store = None
         run = ScoreFunctionRun(self, problem.data, prior, failure, leak, problem.seed)
         course = torch.zeros(0, len(failure), dtype=torch.float64)
         if store is not None and (saved := store.load(ScoreFunctionState)) is not None:
@@ -198,19 +192,15 @@ class ScoreFunctionRun:
         self.second = [torch.zeros_like(v) for v in self.values]
         self.num_updates = 0
         self.centre, self.variance = torch.zeros(num).to(data), torch.ones(num).to(data)
-        bounds = (
-            items**-0.5,
-            items**-0.5,
-            NUM_HIDDEN**-0.5,
-            NUM_HIDDEN**-0.5,
-        )  # as torch starts linear layers
+        # as torch starts linear layers
+        bounds = (items**-0.5, items**-0.5, NUM_HIDDEN**-0.5, NUM_HIDDEN**-0.5)
         shapes = ((num, items, NUM_HIDDEN), (num, 1, NUM_HIDDEN), (num, NUM_HIDDEN, 1), (num, 1, 1))
         self.network = [
             self._uniform(-b, b, *shape) for b, shape in zip(bounds, shapes, strict=True)
         ]
 
     def state(self, course: Tensor) -> ScoreFunctionState:
-        """What a file needs to hold for the run to go on after an epoch."""
+        """State for a file, from which the run goes on."""
         values, first, second, network = (
             {str(place): value for place, value in enumerate(part)}
             for part in (self.values, self.first, self.second, self.network)
@@ -232,11 +222,9 @@ class ScoreFunctionRun:
         self.values, self.first, self.second, self.network = (
             list(part.values()) for part in (saved.values, saved.first, saved.second, saved.network)
         )
-        self.centre, self.variance, self.num_updates = (
-            saved.centre,
-            saved.variance,
-            saved.num_updates,
-        )
+        self.centre = saved.centre
+        self.variance = saved.variance
+        self.num_updates = saved.num_updates
         self.generator.set_state(saved.generator)
         return saved.course
 
@@ -256,9 +244,7 @@ class ScoreFunctionRun:
         )
 
     def epoch(self) -> Tensor:
-        """One pass over the rows; the sum of the learning signals r, an estimate of the ELBO,
-        (R,).
-        """
+        """One pass over the rows; the sum of the signals r, an ELBO estimate, (R,)."""
         num = len(self.values[0])
         order = torch.rand(num, len(self.data), generator=self.generator).argsort(-1)
         total = torch.zeros(num).to(self.data)
@@ -276,9 +262,7 @@ class ScoreFunctionRun:
         return log_joint - log_guide
 
     def _logits(self, rows: Tensor) -> Tensor:
-        """The guide's, (R, B, m); the data's means are taken off the bias, which is shorter than
-        the rows.
-        """
+        """Logits of the guide, (R, B, m); the means come off the bias, which is shorter."""
         return torch.baddbmm(self.values[4] - self.means @ self.values[3], rows, self.values[3])
 
     def _draw(self, rows: Tensor) -> Tensor:
@@ -289,7 +273,7 @@ class ScoreFunctionRun:
     def _log_densities(
         self, rows: Tensor, latents: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """log p(x, h) and log q(h), (R, B); P(x = 1) (R, B, J); the guide's logits."""
+        """Log-joint and log-guide (R, B); P(x = 1) (R, B, J); the guide's logits."""
         prior, failure, off = self.values[:3]
         leak = softplus(-off).clamp(min=PROBABILITY_LIMIT).unsqueeze(-2)
         weights = (-failure).clamp_(max=LARGEST_LOGIT).exp_().log1p_()
@@ -306,9 +290,7 @@ class ScoreFunctionRun:
         return log_joint, (latents * logits - softplus(logits)).sum(-1), on, logits
 
     def update(self, rows: Tensor, latents: Tensor) -> Tensor:
-        """One step on rows (R, B, J) with their draws (R, B, m); the sum of r over the batch,
-        (R,).
-        """
+        """One step on rows (R, B, J) and draws (R, B, m); the sum of the signals, (R,)."""
         size = rows.shape[1]
         prior, failure, off = self.values[:3]
         log_joint, log_guide, on, logits = self._log_densities(rows, latents)
@@ -327,9 +309,8 @@ class ScoreFunctionRun:
         centred = rows - self.means
         hidden = torch.baddbmm(self.network[1], centred, self.network[0]).tanh_()
         advantage = scaled - (hidden @ self.network[2] + self.network[3]).squeeze(-1)
-        slope = torch.div(rows, on, out=on).sub_(
-            1
-        )  # d log p / d eta: (1 - P) / P at a one and -1 at a zero
+        # d log p / d eta: (1 - P) / P at a one and -1 at a zero
+        slope = torch.div(rows, on, out=on).sub_(1)
         by_logit = (latents - logits.sigmoid()).mul_(advantage.unsqueeze(-1) / size)
         by_row = rows.new_full((len(rows), 1, size), 1 / size)
         gradients = [
@@ -356,16 +337,13 @@ class ScoreFunctionRun:
             )
 
     def _descend(self, centred: Tensor, hidden: Tensor, error: Tensor) -> None:
-        """The baseline network on the mean squared error; ``error`` (R, B) is the residual over the
-        batch's size.
-        """
+        """Step of the baseline network on the mean squared error, ``error`` (R, B)."""
         rate = 2 * self.settings.baseline_rate
         if rate == 0:
             return
         back = error.unsqueeze(-1)
-        inner = torch.addcmul(back, hidden, hidden * back, value=-1).mul_(
-            self.network[2].mT
-        )  # through the tanh
+        # through the tanh
+        inner = torch.addcmul(back, hidden, hidden * back, value=-1).mul_(self.network[2].mT)
         self.network[2].baddbmm_(hidden.mT, back, alpha=rate)
         self.network[3].add_(back.sum(1, keepdim=True), alpha=rate)
         self.network[0].baddbmm_(centred.mT, inner, alpha=rate)

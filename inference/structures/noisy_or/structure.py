@@ -121,7 +121,7 @@ class NoisyOrStructure(Structure):
         failure = params[self.causes.failure]
         return {**params, self.causes.failure: torch.where(failure > NO_EDGE, 1.0, failure)}
 
-    def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps | None:
+    def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps[Any] | None:
         if not isinstance(problem.data, Tensor):
             return None
         check_enumerable(self.causes.num_causes, len(problem.data))

@@ -1,33 +1,109 @@
-"""Models of hidden options along continuous states: expected counts by differentiation, logistic
-regressions, starts.
+r"""Hidden options along continuous states: EM, logistic regressions, starts, structure.
+
+For problem (r, g) the objective is
+
+.. math::
+
+    \sum_n \sum_c y_{ngc} \log \mathrm{softmax}_c(0, W_1 x_n, \dots) - \lVert W \rVert^2 / (2
+    \sigma^2)
+
+with targets y not negative and not summing to one: expected counts. It is concave, so halving a
+Newton step that does not gain leads uphill in the end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Generator, Tensor
 
 from inference.base.align import Alignment
-from inference.base.steps import Steps, maximise_free
-from inference.base.structure import Recommendation, Structure
+from inference.base.component_noise import NoiseDraws
+from inference.base.steps import EStep, Steps, maximise_free
+from inference.base.structure import Problem, Recommendation, Structure
+from inference.engines.em import EM
 from inference.programs.data import checked
 from inference.programs.global_state import isolated
 from inference.programs.program import Params, Program
 from inference.structures.options.align import align_policies, permute_policy_options
 from inference.structures.options.em_steps import MAX_ELEMENTS, mode
-from inference.structures.options.logistic import newton_step
+from inference.structures.options.forward_backward import smooth, steps_along, viterbi
+from inference.structures.options.noise import option_noise
 from inference.structures.options.structure import NUM_CANDIDATES, NUM_STARTS
 from ppl_models.descriptions.options import PolicyDescription
 from ppl_models.parts.policies import Network
 from ppl_models.sequences.policy_chain import PolicyPlan, draw_along, policy_plan_of, switch_order
 
-if TYPE_CHECKING:
-    from inference.base.component_noise import NoiseDraws
-    from inference.base.structure import Problem
+CHUNK = 2**22  # entries of the largest temporary
+NUM_HALVINGS = 12
+
+
+def _log_softmax(weights: Tensor, design: Tensor) -> Tensor:
+    """(R, G, C - 1, P), (R or 1, n, P) -> (R, n, G, C)."""
+    r, g, c, p = weights.shape
+    flat = design @ weights.reshape(r, g * c, p).mT
+    return torch.nn.functional.pad(flat.reshape(r, -1, g, c), (1, 0)).log_softmax(-1)
+
+
+def _chunks(weights: Tensor, design: Tensor) -> list[slice]:
+    r, g, c, p = weights.shape
+    rows = max(1, CHUNK // (r * g * (c + 1) * max(p, c + 1)))
+    return [slice(start, start + rows) for start in range(0, design.shape[1], rows)]
+
+
+def _value(weights: Tensor, design: Tensor, targets: Tensor, variance: float) -> Tensor:
+    """(R, G)."""
+    total = -weights.square().sum((-2, -1)) / (2 * variance)
+    for rows in _chunks(weights, design):
+        total = total + (targets[:, rows] * _log_softmax(weights, design[:, rows])).sum((1, 3))
+    return total
+
+
+def newton_step(weights: Tensor, design: Tensor, targets: Tensor, variance: float) -> Tensor:
+    """Weights whose objective is not below that of ``weights``.
+
+    Args:
+        weights: (R, G, C - 1, P); class 0 is the reference.
+        design: (R or 1, n, P).
+        targets: (R, n, G, C).
+        variance: of the Normal prior of the weights.
+    """
+    r, g, c, p = weights.shape
+    value = -weights.square().sum((-2, -1)) / (2 * variance)
+    gradient = -weights / variance
+    identity = torch.eye(c * p, dtype=weights.dtype, device=weights.device) / variance
+    curvature = identity.expand(r, g, c * p, c * p).clone()
+    for rows in _chunks(weights, design):
+        x, y = design[:, rows], targets[:, rows]
+        log_chance = _log_softmax(weights, x)
+        value = value + (y * log_chance).sum((1, 3))
+        chance = log_chance[..., 1:].exp()  # (R, n, G, C - 1)
+        total = y.sum(-1, keepdim=True)
+        residual = y[..., 1:] - total * chance
+        gradient = gradient + (residual.flatten(2).mT @ x).reshape(r, g, c, p)
+        block = curvature.view(r, g, c, p, c, p)
+        for i in range(c):
+            for j in range(i, c):
+                # (R, n, G)
+                weight = total[..., 0] * chance[..., i] * (float(i == j) - chance[..., j])
+                # (R, G, P, P)
+                part = torch.stack([x.mT @ (weight[:, :, k, None] * x) for k in range(g)], 1)
+                block[:, :, i, :, j, :] += part
+                if i != j:
+                    block[:, :, j, :, i, :] += part
+    factor = torch.linalg.cholesky(curvature)
+    step = torch.cholesky_solve(gradient.reshape(r, g, c * p, 1), factor).reshape(r, g, c, p)
+    size = torch.ones_like(value)
+    for _ in range(NUM_HALVINGS):
+        new = weights + size[..., None, None] * step
+        worse = ~(_value(new, design, targets, variance) >= value)
+        if not worse.any():
+            return new
+        size = torch.where(worse, size / 2, size)
+    return torch.where(worse[..., None, None], weights, new)
 
 
 SHORT_RUN = 15  # iterations by which random starts are judged
@@ -38,8 +114,7 @@ NUM_GRADIENT_STEPS = 40  # of one M-step where the features have parameters
 
 @dataclass(frozen=True)
 class PairPosteriors:
-    """What an M-step needs of the options; logistic regressions have no smaller statistic, so parts
-    are joined.
+    """Posteriors of pairs of options; logistic regressions have no smaller statistic.
 
     Args:
         pairs: P(option before, option), P(first option) in row 0 where a sequence begins, one step
@@ -50,7 +125,7 @@ class PairPosteriors:
 
 
 @dataclass(frozen=True, eq=False)
-class PolicySteps(Steps):
+class PolicySteps(Steps[PairPosteriors]):
     r"""EM for policies that are functions of the state.
 
     The E-step is one backward pass: a step's matrix times the gradient with respect to it is the
@@ -71,7 +146,8 @@ class PolicySteps(Steps):
     program: Program
     num_inner: int = 1
 
-    def e_step(self, params: Params) -> tuple[PairPosteriors, Tensor, Tensor]:
+    def e_step(self, params: Params) -> EStep[PairPosteriors]:
+        """Posteriors of pairs by one backward pass."""
         each = self.plan.tree.num_held(self.about.num_options) * self.about.num_options**2
         step = max(1, MAX_ELEMENTS // each)
         pairs, values = [], []
@@ -85,13 +161,14 @@ class PolicySteps(Steps):
                 value = self.plan.log_sum(log_leaves).sum(-1)
                 pairs.append(torch.autograd.grad(value.sum(), log_leaves)[0])
             values.append(value.detach())
-        return (
+        return EStep(
             PairPosteriors(torch.cat(pairs)),
             torch.cat(values),
             self.program.log_prior(params).detach(),
         )
 
     def m_step(self, statistics: PairPosteriors, params: Params) -> Params:
+        """First options by counts, policies by Newton or gradient steps."""
         concentration = torch.full_like(params["initial"][0], self.about.concentration)
         new = params | {
             "initial": mode(statistics.pairs[:, self.plan.first, 0].sum(1), concentration)
@@ -102,10 +179,9 @@ class PolicySteps(Steps):
             new = new | self._newton(statistics.pairs, new)
         return new
 
-    def on(self, data: Tensor) -> PolicySteps:
-        """Other packed sequences, (B, T, D + 1); the M-step of joined statistics is that of the
-        steps on all of them.
-        """
+    def on(self, data: Tensor, weights: Tensor | None = None) -> PolicySteps:
+        """Steps on other packed sequences, (B, T, D + 1), whose statistics are joined."""
+        self.refuse_weights(weights)
         return replace(self, plan=policy_plan_of(data))
 
     def _newton(self, pairs: Tensor, params: Params) -> Params:
@@ -132,9 +208,7 @@ class PolicySteps(Steps):
         return out
 
     def _gradient_steps(self, statistics: PairPosteriors, params: Params) -> Params:
-        """All weights together, the first options as they are; weights into hidden units in
-        coordinates of about equal curvature.
-        """
+        """Maximise all weights together; hidden units in coordinates of like curvature."""
         initial = {"initial": params["initial"]}
         free = {name: value for name, value in params.items() if name != "initial"}
         factor = self._factor_of_inputs() if isinstance(self.about.policy, Network) else None
@@ -147,9 +221,11 @@ class PolicySteps(Steps):
         return _units_from(found, factor)
 
     def _factor_of_inputs(self) -> Tensor | None:
-        r"""The Cholesky factor L, (D + 1, D + 1), of :math:`\tfrac14 X^\top X + I / s^2` with the
-        states and a column of ones in X: a state whose columns lie far from zero ties the weights
-        of a hidden unit to its intercept, and a search in them would creep.
+        r"""Cholesky factor L of the inputs' curvature, (D + 1, D + 1).
+
+        Of :math:`\tfrac14 X^\top X + I / s^2` with the states and a column of ones in X: a state
+        whose columns lie far from zero ties the weights of a hidden unit to its intercept, and a
+        search in them would creep.
 
         None where no such factor is a number.
         """
@@ -161,14 +237,11 @@ class PolicySteps(Steps):
         return factor if int(failed) == 0 and bool(factor.isfinite().all()) else None
 
     def expected(self, statistics: PairPosteriors, params: Params) -> Tensor:
-        """E[log p(actions, options)] under given posteriors of pairs, and the log-prior but for its
-        constant, (R,).
-        """
+        """Expected log p(actions, options) and log-prior up to a constant, (R,)."""
         pairs = statistics.pairs
         log_leaves = self.plan.log_leaves(params, self.about.policy)
-        total = torch.where(pairs == 0, torch.zeros_like(pairs), pairs * log_leaves).sum(
-            (1, 2, 3)
-        )  # 0 * -inf is 0
+        # 0 * -inf is 0
+        total = torch.where(pairs == 0, torch.zeros_like(pairs), pairs * log_leaves).sum((1, 2, 3))
         total = total + torch.special.xlogy(self.about.concentration - 1, params["initial"]).sum(-1)
         scales = {
             name: scale
@@ -204,9 +277,7 @@ def random_functions(
     num: int,
     seed: int,
 ) -> Params:
-    """Weights of unit size for standardised features, options that last, first options equally
-    likely.
-    """
+    """Random weights of unit size for standardised features; options that last."""
     generator = torch.Generator().manual_seed(seed)
     centre, spread = states.mean(0), states.std(0, correction=0)
     spread = torch.where(spread > 0, spread, torch.ones_like(spread))
@@ -242,12 +313,11 @@ class ContinuousOptionsStructure(Structure):
 
     @classmethod
     def of(cls, model: Callable[..., Any]) -> ContinuousOptionsStructure | None:
+        """Structure of a model that offers ``policy_chain()``, or None."""
         return cls(model) if hasattr(model, "policy_chain") else None
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
-        """Random weights; "spectral" (there is no start by moments): the best of three times as
-        many after 15 iterations.
-        """
+        """Random weights; "spectral": the best of three times as many after 15 iterations."""
         states = policy_plan_of(problem.data).states
         shapes = self.model.shapes()
         if init != "spectral":
@@ -267,18 +337,18 @@ class ContinuousOptionsStructure(Structure):
             self.about, policy_plan_of(problem.data), problem.program_of_one_row(), num_inner
         )
 
-    def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps | None:
+    def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps[Any] | None:
+        """Steps of EM."""
         return self._steps(problem, num_inner)
 
     def align(
         self, params: Params, reference: Mapping[str, Tensor], signs: bool = True
     ) -> Alignment:
+        """Rename options like a reference's."""
         return align_policies(params, reference, self.model.policy_chain())
 
     def canonical(self, params: Params) -> Params:
-        """Options in falling order of their log-odds of action 1 against 0 at the origin (then of
-        action 2, ...).
-        """
+        """Order options by falling log-odds of action 1 (then 2, ...) at the origin."""
         intercepts = params["low_intercepts"]
         order = sorted(
             range(self.about.num_options),
@@ -293,9 +363,7 @@ class ContinuousOptionsStructure(Structure):
     def component_noise(
         self, params: Params, data: Tensor, generator: Generator, num_draws: int
     ) -> NoiseDraws:
-        from inference.structures.options.forward_backward import steps_along
-        from inference.structures.options.noise import option_noise
-
+        """Draws of the noise of every option."""
         along = steps_along(self.about, params, data)
         data = data[:, : along.shape[1]]
         action = data[..., -1].nan_to_num(nan=-1.0).long()
@@ -320,9 +388,7 @@ class ContinuousOptionsStructure(Structure):
         return {"trajectories": torch.cat([packed[..., :-1], actions[..., None]], -1)}
 
     def as_tables(self, program: Program, values: Params) -> dict[str, Tensor]:
-        """The share of steps with each action, sequence by sequence; the states have no law of
-        their own.
-        """
+        """Share of steps with each action, by sequence; states have no distribution."""
         action = values["trajectories"][..., -1]
         seen = (~action.isnan()).sum(1, keepdim=True).clamp(min=1)
         counts = torch.stack(
@@ -336,20 +402,12 @@ class ContinuousOptionsStructure(Structure):
 
     def latent_means(self, program: Program, params: Params) -> Params:
         """P(option at every step | the whole sequence), (B, T, O); zero after the end."""
-        from inference.structures.options.forward_backward import steps_along
-        from inference.structures.options.paths import smooth
-
         return {"options": smooth(steps_along(self.about, params, program.args[0])).option}
 
     def latent_modes(self, program: Program, params: Params) -> Params:
         """The most probable path of options, (B, T); -1 after the end."""
-        from inference.structures.options.forward_backward import steps_along
-        from inference.structures.options.paths import viterbi
-
         return {"options": viterbi(steps_along(self.about, params, program.args[0])).option}
 
     def recommended(self, problem: Problem) -> Recommendation:
         """EM from four starts, each the best of three after a few iterations."""
-        from inference.engines.em import EM
-
         return Recommendation(EM(), num_restarts=NUM_STARTS)

@@ -1,6 +1,4 @@
-"""Both halves of EM for hidden options: expected counts by differentiation, tables in closed
-form.
-"""
+"""EM steps of hidden options: expected counts by differentiation, closed-form tables."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inference.base.steps import Steps
+from inference.base.steps import EStep, Steps
 from inference.programs.program import Params
 from ppl_models.descriptions.options import ChainDescription, with_high
 from ppl_models.sequences.chain_plan import ChainPlan, plan_of
@@ -33,7 +31,7 @@ class _Rows:
 
     @cached_property
     def constant(self) -> Tensor:
-        """What the log density has whatever the value."""
+        """Constant of the log-density."""
         return (
             torch.lgamma(self.concentration.sum(-1)).sum() - torch.lgamma(self.concentration).sum()
         )
@@ -47,8 +45,7 @@ class _Rows:
 
 @dataclass(frozen=True, eq=False)
 class _Environment:
-    """All that the states say of the environment, where no action is missing: it owes nothing to
-    the policies then.
+    """Environment from the states alone, where no action is missing.
 
     Args:
         counts: of every move, (A, S, S).
@@ -74,7 +71,7 @@ def mode(counts: Tensor, concentration: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class OptionSteps(Steps):
+class OptionSteps(Steps[Params]):
     """EM for hidden options: the E-step is one backward pass, the M-step counts over counts.
 
     Where no action is missing, the environment is the same from the first M-step on: what it adds
@@ -127,11 +124,10 @@ class OptionSteps(Steps):
 
     @property
     def known_sites(self) -> frozenset[str]:
-        return (
-            frozenset()
-            if self._environment is None or self.gaps_elsewhere
-            else frozenset({self.chain.environment})
-        )
+        """Site of the environment, where the states alone settle it."""
+        if self._environment is None or self.gaps_elsewhere:
+            return frozenset()
+        return frozenset({self.chain.environment})
 
     def _log_prior_of(self, name: str, params: Params) -> Tensor:
         prior = self._priors[name]
@@ -140,10 +136,8 @@ class OptionSteps(Steps):
             torch.stack([value, 1 - value], -1) if name == self.chain.termination else value
         )
 
-    def e_step(self, params: Params) -> tuple[Params, Tensor, Tensor]:
-        """Expected counts of every entry, log-likelihood (R,) of states and actions, log-prior
-        (R,).
-        """
+    def e_step(self, params: Params) -> EStep[Params]:
+        """Expected counts of every entry, log-likelihood and log-prior (R,)."""
         params = with_high(self.chain, params)
         known, environment = self._environment, params[self.chain.environment].detach()
         names = (
@@ -184,10 +178,8 @@ class OptionSteps(Steps):
             environment.data_ptr() == known.value.data_ptr()
             or bool((environment == known.value).all())
         ):  # from the first M-step on
-            log_likelihood, log_prior = (
-                log_likelihood + known.log_moves,
-                log_prior + known.log_prior,
-            )
+            log_likelihood = log_likelihood + known.log_moves
+            log_prior = log_prior + known.log_prior
         else:
             log_likelihood = log_likelihood + (
                 0.0 if known is None else self.plan.log_moves(environment).sum(-1)
@@ -201,9 +193,10 @@ class OptionSteps(Steps):
         counts = {name: torch.cat([part[i] for part in parts]) for i, name in enumerate(names)}
         if known is not None:
             counts[self.chain.environment] = known.counts.expand(num_restarts, -1, -1, -1)
-        return counts, log_likelihood, log_prior
+        return EStep(counts, log_likelihood, log_prior)
 
     def m_step(self, statistics: Params, params: Params) -> Params:
+        """Counts over counts."""
         new: Params = {}
         statistics, known = statistics | self._endings(statistics, params), self._environment
         for name, prior in self._priors.items():
@@ -218,19 +211,16 @@ class OptionSteps(Steps):
         return new
 
     def _endings(self, statistics: Params, params: Params) -> Params:
-        """Expected counts of options that ended or did not (R, S, O, 2), and of those chosen then
-        (R, S, O).
+        """Expected endings of options (R, S, O, 2), and options chosen then (R, S, O).
 
         Whether an option that is on again had ended first is one more latent: its posterior splits
         the counts of staying.
         """
         if self.chain.termination is None or self.chain.choice is None:
             return {}
-        counts, end, choice = (
-            statistics[self.chain.high],
-            params[self.chain.termination],
-            params[self.chain.choice],
-        )
+        counts = statistics[self.chain.high]
+        end = params[self.chain.termination]
+        choice = params[self.chain.choice]
         again = end * choice
         stayed = counts.diagonal(dim1=-2, dim2=-1)
         share = again / (again + 1 - end).clamp(min=1e-300)
@@ -240,6 +230,7 @@ class OptionSteps(Steps):
             self.chain.choice: ended.sum(-2),
         }
 
-    def on(self, data: Tensor) -> OptionSteps:
+    def on(self, data: Tensor, weights: Tensor | None = None) -> OptionSteps:
         """Other packed sequences, (B, T, 2)."""
+        self.refuse_weights(weights)
         return replace(self, plan=plan_of(data, self.chain.num_states, self.chain.num_actions))

@@ -1,5 +1,4 @@
-r"""Sequences under given policies, step after step: messages forward and backward, for all of them
-side by side.
+"""Forward-backward along sequences under given policies: posteriors, paths, predictions.
 
 The steps of a sequence come one after another, so a single long one would be slow. It is cut into
 pieces of about the square root of its length. What a piece does to the options is a matrix, and its
@@ -51,8 +50,7 @@ def parts_of(chain: ChainDescription, params: Mapping[str, Tensor]) -> Parts:
 
 @dataclass(frozen=True, eq=False)
 class Along:
-    """The factors of every step of some sequences, as arrays; made by :func:`steps_of` or
-    :func:`steps_along`.
+    """Factors of every step of some sequences, as arrays.
 
     Args:
         table: (L + 1, O, O), transition times emission of the distinct steps, the identity last,
@@ -76,6 +74,7 @@ class Along:
 
     @property
     def num_options(self) -> int:
+        """Number of options, O."""
         return self.table.shape[-1]
 
     @property
@@ -101,9 +100,7 @@ class Along:
 
     @cached_property
     def _pieces(self) -> tuple[np.ndarray, np.ndarray]:
-        """What each piece does: rows by the option before it, each divided by its sum (P, O, O),
-        and the log of that (P, O).
-        """
+        """Matrix of each piece, rows divided by their sums (P, O, O), and log-sums (P, O)."""
         size = self.num_options
         product = np.broadcast_to(np.eye(size), (len(self.words), size, size))
         scale = np.zeros(product.shape[:2])
@@ -116,8 +113,9 @@ class Along:
         return product, scale
 
     def starts(self) -> np.ndarray:
-        """(P, O), P(option before the piece | what came before it); before a sequence all is in
-        entry 0, as its first step wants.
+        """P(option before the piece | past), (P, O).
+
+        Before a sequence all is in entry 0, as its first step wants.
         """
         out = np.zeros((len(self.words), self.num_options))
         out[:, 0] = 1.0
@@ -127,17 +125,17 @@ class Along:
         with np.errstate(divide="ignore", invalid="ignore"):
             for p in np.flatnonzero(~self.is_last):
                 weight = np.log(out[p]) + scale[p]
-                value = (
-                    np.exp(weight - weight.max()) @ product[p]
-                    if weight.max() > -np.inf
-                    else np.zeros(self.num_options)
-                )
+                if weight.max() > -np.inf:
+                    value = np.exp(weight - weight.max()) @ product[p]
+                else:
+                    value = np.zeros(self.num_options)
                 out[p + 1] = value / value.sum() if value.any() else value
         return out
 
     def ends(self) -> np.ndarray:
-        """(P, O), P(what comes after the piece | option at its end), the largest entry one; zero
-        where the past rules the option out.
+        """P(what follows the piece | option at its end), (P, O), the largest entry one.
+
+        Zero where the past rules the option out.
         """
         out = np.ones((len(self.words), self.num_options))
         if self.is_last.all():
@@ -152,8 +150,7 @@ class Along:
         return out
 
     def forward(self) -> tuple[np.ndarray, np.ndarray]:
-        """P(option | past) at every step of every piece (C, P, O), and the log of each step's
-        normaliser (C, P).
+        """P(option | past) at every step, (C, P, O), and log-normalisers (C, P).
 
         Raises:
             ValueError: naming the first step that is impossible.
@@ -182,9 +179,7 @@ class Along:
         return self.at_steps(values.swapaxes(0, 1)[inside])
 
     def at_steps(self, flat: np.ndarray) -> np.ndarray:
-        """(N, ...), one entry a step, sequences one after another -> (B, T, ...), zero after the
-        ends.
-        """
+        """Lay out (N, ...), one entry a step, as (B, T, ...), zero after the ends."""
         if len(self.lengths) == 1:
             return flat[None]
         out = np.zeros((*self.shape, *flat.shape[1:]), dtype=flat.dtype)
@@ -210,17 +205,14 @@ def _along(
     before: Callable[[], Tensor],
     low: Callable[[], Tensor],
 ) -> Along:
-    """From the matrices of the distinct steps (L, O, O), and both policies at every step, (N, O, O)
-    and (N, O, A).
-    """
+    """Steps from distinct matrices (L, O, O) and both policies, (N, O, O) and (N, O, A)."""
     table, lengths = leaves.detach().cpu().numpy(), plan.lengths
     size = table.shape[-1]
     longest = int(lengths.max())
-    piece = (
-        longest
-        if size > FEW_OPTIONS
-        else min(longest, max(SHORTEST, math.isqrt(int(lengths.sum()))))
-    )
+    if size > FEW_OPTIONS:
+        piece = longest
+    else:
+        piece = min(longest, max(SHORTEST, math.isqrt(int(lengths.sum()))))
     num = -(-lengths // piece)
     row = np.repeat(np.arange(len(lengths)), num)
     begin = (np.arange(len(row)) - np.repeat(np.cumsum(num) - num, num)) * piece
@@ -263,9 +255,7 @@ def steps_of(parts: Parts, data: Tensor) -> Along:
 
 
 def steps_along(about: PolicyDescription, params: Mapping[str, Tensor], data: Tensor) -> Along:
-    """The steps of packed sequences (B, T, D + 1) under policies that are functions of the
-    state.
-    """
+    """Steps of packed sequences (B, T, D + 1) under policies that are functions."""
     plan = policy_plan_of(data)
     one = {name: value.detach()[None] for name, value in params.items()}
 
@@ -279,3 +269,151 @@ def steps_along(about: PolicyDescription, params: Mapping[str, Tensor], data: Te
         lambda: _begun(policies(1), one["initial"].expand(len(plan.lengths), -1), plan.lengths),
         lambda: policies(0),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Smoothed:
+    """Posterior of the options.
+
+    Args:
+        option: (B, T, O), P(option | the whole sequence); zero after the end.
+        pair: (B, T, O, O), P(option at the step before, option); zero at the first step. None where
+            not asked for.
+    """
+
+    option: Tensor
+    pair: Tensor | None
+
+
+@dataclass(frozen=True, eq=False)
+class MostProbable:
+    """The most probable path of options.
+
+    Args:
+        option: (B, T), -1 after the end.
+        log_joint: (B,), log p(path, actions | states) with the first state's probability.
+    """
+
+    option: Tensor
+    log_joint: Tensor
+
+
+def filter_(steps: Along) -> tuple[Tensor, Tensor]:
+    """P(option | past and present) (B, T, O), and log-likelihood (B,) without moves."""
+    alpha, log_scale = steps.forward()
+    # 0 after the end
+    total = np.bincount(steps.row, log_scale.sum(0), minlength=len(steps.lengths))
+    return steps.pad(steps.by_sequence(alpha), 0.0), torch.from_numpy(total)
+
+
+def smooth(steps: Along, pairs: bool = False) -> Smoothed:
+    """Posterior of the options given whole sequences."""
+    gamma, _ = steps.forward()
+    beta, starts = steps.ends(), steps.starts() if pairs else None
+    both = np.zeros((*gamma.shape, steps.num_options)) if pairs else None
+    for t in range(len(gamma) - 1, -1, -1):
+        factors = steps.factors(t)
+        if both is not None and starts is not None:
+            value = (gamma[t - 1] if t > 0 else starts)[:, :, None] * factors * beta[:, None, :]
+            both[t] = value / value.sum((-2, -1), keepdims=True)
+        gamma[t] *= beta
+        gamma[t] /= gamma[t].sum(-1, keepdims=True)
+        if t > 0:  # options that the past rules out must not set the scale
+            beta = np.where(gamma[t - 1] > 0, (factors @ beta[:, :, None])[:, :, 0], 0.0)
+            beta /= beta.max(-1, keepdims=True)
+    if both is not None:
+        both[0, steps.begin == 0] = 0.0
+    return Smoothed(
+        steps.pad(steps.by_sequence(gamma), 0.0),
+        None if both is None else steps.pad(steps.by_sequence(both), 0.0),
+    )
+
+
+def _best_starts(steps: Along, log_table: np.ndarray) -> np.ndarray:
+    """Log-probability of the best path to each option before a piece, (P, O).
+
+    Before a sequence all is in entry 0.
+    """
+    out = np.full((len(steps.words), steps.num_options), -np.inf)
+    out[:, 0] = 0.0
+    if steps.is_last.all():
+        return out
+    with np.errstate(divide="ignore"):
+        best = np.broadcast_to(np.log(np.eye(steps.num_options)), (len(out), *log_table.shape[1:]))
+    for t in range(steps.words.shape[1]):
+        best = (best[:, :, :, None] + log_table[steps.words[:, t]][:, None]).max(2)
+    for p in np.flatnonzero(~steps.is_last):
+        out[p + 1] = (out[p][:, None] + best[p]).max(0)
+    return out
+
+
+def viterbi(steps: Along) -> MostProbable:
+    """The most probable path; ties go to the smaller index."""
+    (pieces, length), size = steps.words.shape, steps.num_options
+    with np.errstate(divide="ignore"):
+        log_table = np.log(steps.table)
+    score = _best_starts(steps, log_table)
+    back = np.empty((length, pieces, size), dtype=np.min_scalar_type(size))
+    for t in range(length):
+        candidates = score[:, :, None] + log_table[steps.words[:, t]]
+        back[t] = candidates.argmax(1)
+        score = candidates.max(1)
+    found = score.argmax(-1)  # of last pieces
+    ends = (
+        found[:, None] if steps.is_last.all() else np.broadcast_to(np.arange(size), (pieces, size))
+    )  # all that could be
+    paths = np.empty((length, *ends.shape), dtype=back.dtype)
+    for t in range(length - 1, -1, -1):
+        paths[t] = ends
+        ends = np.take_along_axis(back[t], ends, -1)
+    for p in np.flatnonzero(~steps.is_last)[::-1]:
+        found[p] = ends[p + 1, found[p + 1]]
+    own = paths[:, np.arange(pieces), found if paths.shape[-1] > 1 else 0]
+    return MostProbable(
+        steps.pad(steps.by_sequence(own).astype(np.int64), -1),
+        torch.from_numpy(score[steps.is_last].max(-1)),
+    )
+
+
+def sample_paths(steps: Along, num_draws: int, seed: int) -> Tensor:
+    """Exact joint draws of the options, (num_draws, B, T); -1 after the end."""
+    alpha, _ = steps.forward()
+    (pieces, length), size = steps.words.shape, steps.num_options
+    generator = np.random.default_rng(seed)
+    alone = steps.is_last.all()
+    # by the first option of the next piece, one after the other
+    following = np.ones((pieces, 1 if alone else size, size))
+    if not alone:
+        following[:-1] = np.where(
+            steps.is_last[:-1, None, None], 1.0, steps.factors(0)[1:].swapaxes(-1, -2)
+        )
+    out = np.empty((length, num_draws, pieces, following.shape[1]), dtype=np.min_scalar_type(size))
+    weight = alpha[-1][:, None, :] * following
+    each = np.arange(pieces)[:, None]
+    for t in range(length - 1, -1, -1):
+        total = np.broadcast_to(weight.cumsum(-1), (*out.shape[1:], size))
+        uniform = generator.random((num_draws, pieces, 1, 1)) * total[..., -1:]
+        out[t] = np.minimum((uniform >= total).sum(-1), size - 1)
+        if t > 0:
+            weight = alpha[t - 1][:, None, :] * steps.factors(t).swapaxes(-1, -2)[each, out[t]]
+    chosen = np.zeros((pieces, num_draws), dtype=np.int64)
+    every = np.arange(num_draws)
+    for p in np.flatnonzero(~steps.is_last)[::-1]:
+        chosen[p] = out[0, every, p + 1, chosen[p + 1]]
+    drawn = np.take_along_axis(out, chosen.T[None, :, :, None], -1)[..., 0]  # (C, M, P)
+    return torch.stack(
+        [steps.pad(steps.by_sequence(drawn[:, m]).astype(np.int64), -1) for m in range(num_draws)]
+    )
+
+
+def predict(steps: Along) -> Tensor:
+    """P(action | this state, everything before), (B, T, A); zero after the end."""
+    alpha = steps.by_sequence(steps.forward()[0])
+    before = steps.before()
+    option = np.empty((*steps.shape, steps.num_options))
+    option[:, 0] = before[:, 0, 0] / before[:, 0, 0].sum(-1, keepdims=True)
+    option[:, 1:] = np.einsum("bto,btop->btp", alpha[:, :-1], before[:, 1:])
+    return steps.pad(np.einsum("bto,btoa->bta", option, steps.low()), 0.0)
+
+
+# ---------------------------------------------------------------- for users

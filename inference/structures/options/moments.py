@@ -1,5 +1,4 @@
-r"""Options from moments: both policies of an options HMM from counts of three successive steps,
-without a likelihood.
+r"""Moments of options models: policies from counts of three successive steps.
 
 With :math:`s_1` the past, :math:`(s_2, a_2)` the middle and :math:`(s_3, a_3)` the future of a
 window,
@@ -13,24 +12,171 @@ where :math:`X_s` (S, O) is the joint law of past state and option. Divided by t
 windows with middle state s share one pair of factors over all actions, and an eigenvalue problem a
 state yields :math:`L_s` (:func:`state_by_state`); the options of different states are then matched
 through the :math:`H_{s'}` they imply.
-:func:`inference.structures.options.moments_joint.all_states_at_once` solves one eigenvalue problem
-for all states instead. Both give exact answers from exact moments; at the same number of steps they
-are many times less accurate than maximum likelihood: a start for EM, not an estimate to report.
-:func:`inference.structures.options.moments_refined.refine_moments` takes three quarters of that
-error away.
+The answer is exact from exact moments; at the same number of steps it is many times less accurate
+than maximum likelihood: a start for EM, not an estimate to report. :func:`refine_moments` takes
+three quarters of that error away. The source's route, one eigenvalue problem for all states, is
+less accurate still; it stands in ``benchmarks/papers/joint_moments.py``.
 
 Source: Nguyen, Li, Lai, Paschalidis and Huggins, *Beyond Predictive Accuracy* (thesis), chapter 2;
 the diagonalisation goes back to Hsu, Kakade and Zhang (2012), doi:10.1016/j.jcss.2011.12.025.
+
+An eigenvalue problem takes all cells of the table of windows for equally well known, and divides by
+some of them. Read as a likelihood the same table says more. With :math:`\pi_{xso}` the joint law of
+past state, middle state and option, which is free, a window has probability
+
+.. math::
+    P(s_1 = x, s_2 = s, a_2 = a, s_3 = t, a_3 = c)
+    = \sum_{o p} \pi_{xso} L_{soa} \Phi_{ast} H_{top} L_{tpc}
+
+and :math:`\pi`, L and H that make the counts most probable are found by EM; an iteration costs as
+much as the table has filled cells, whatever the number of steps. Windows overlap, so the product of
+their probabilities is not the likelihood of the sequence but a composite of it (Varin, Reid and
+Firth 2011, *Statistica Sinica* 21: 5-42), whose maximum is consistent all the same. EM needs a
+start: the eigenvalue problem gives it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
+from torch import Tensor
 
-from inference.structures.options.moment_counts import OptionMoments
+from ppl_models.data.sequences import slices
 from ppl_models.parts.repr import shows_briefly
+from ppl_models.parts.validation import check_size
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
+
+MAX_ENTRIES = 2**27  # of the table of windows: A^2 S^3 numbers
+
+
+@dataclass(frozen=True, eq=False)
+class OptionMoments:
+    """Frequencies of windows of three steps, pooled, within sequences.
+
+    Args:
+        windows: (A, S, S, S, A), P(a2, s2, s1, s3, a3): [action, middle state, past state, next
+            state, next action].
+        environment: (A, S, S), P(next state | action, state); zero rows where the action was never
+            seen there.
+        num_windows: how many.
+        drift: distance of the state pairs in the first and second halves of the sequences, as a
+            root mean square of z-scores; about 1 where the process is stationary.
+    """
+
+    windows: np.ndarray
+    environment: np.ndarray
+    num_windows: int
+    drift: float = float("nan")
+
+    @property
+    def pairs(self) -> np.ndarray:
+        """K, (S, S, A): P(s1, s2, a2) as [s2, s1, a2], of the same windows."""
+        return self.windows.sum((3, 4)).transpose(1, 2, 0)
+
+    @property
+    def visits(self) -> np.ndarray:
+        """(S,), P(s2)."""
+        return self.windows.sum((0, 2, 3, 4))
+
+    @property
+    def num_states(self) -> int:
+        """Number of states, S."""
+        return self.windows.shape[1]
+
+    @property
+    def num_actions(self) -> int:
+        """Number of actions, A."""
+        return self.windows.shape[0]
+
+
+def count_moments(
+    chunks: Tensor | Iterable[Tensor], num_states: int, num_actions: int, continued: bool = False
+) -> OptionMoments:
+    """Moments in one pass over data that need not fit into memory.
+
+    ``chunks``: packed sequences (B, T, 2), or an iterable of them; ``num_states``, ``num_actions``:
+    S and A; ``continued``: the chunks are pieces in time of the same B sequences (else every chunk
+    holds whole sequences).
+
+    Raises:
+        ValueError: if the table of A^2 S^3 numbers is too large, or no window of three known steps
+            was found.
+    """
+    s, a = num_states, num_actions
+    if a * a * s**3 > MAX_ENTRIES:
+        raise ValueError(
+            f"moments: a table of num_actions^2 num_states^3 = {a * a * s**3} numbers is too large;"
+            " code fewer states"
+        )
+    windows, moves, halves = np.zeros(a * a * s**3), np.zeros(a * s * s), np.zeros(2 * s * s)
+    tail: np.ndarray | None = None
+    for chunk in [chunks] if isinstance(chunks, Tensor) else chunks:
+        new = chunk.detach().cpu().numpy()
+        table = new if tail is None else np.concatenate([tail, new], 1)
+        # windows that lie in the tail alone were counted
+        old = 0 if tail is None else tail.shape[1]
+        flat, width = table.reshape(-1, 2), table.shape[1]
+        middle = ((table[..., 0] >= 0).sum(1) - 1) / 2  # (B,)
+        for part in slices(len(flat)):
+            row, step = np.divmod(np.arange(part.start, part.stop), width)
+            (s1, a1), (s2, a2), (s3, a3) = (
+                _following(flat, part, step + k < width, k) for k in range(3)
+            )
+            pair = (s1 >= 0) & (s2 >= 0) & (step >= old - 1)
+            _add(moves, ((a1 * s + s1) * s + s2)[pair & (a1 >= 0)])
+            _add(halves, (((step >= middle[row]) * s + s1) * s + s2)[pair])
+            known = (s3 >= 0) & (a2 >= 0) & (a3 >= 0) & (step >= old - 2)
+            _add(windows, ((((a2 * s + s2) * s + s1) * s + s3) * a + a3)[known])
+        tail = table[:, -2:] if continued else None
+    total = int(windows.sum())
+    if total == 0:
+        raise ValueError(
+            "moments: windows of three successive steps with known actions were expected, got none"
+        )
+    led = moves.reshape(a, s, s)
+    visits = led.sum(-1, keepdims=True)
+    environment = np.divide(led, visits, out=np.zeros_like(led), where=visits > 0)
+    drift = float("nan") if continued else _drift(halves.reshape(2, s, s))
+    return OptionMoments((windows / total).reshape(a, s, s, s, a), environment, total, drift)
+
+
+def _following(
+    flat: np.ndarray, part: slice, inside: np.ndarray, ahead: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """State and action some steps ahead of flattened sequences, -1 after the row's end."""
+    found = flat[part.start + ahead : part.stop + ahead]
+    found = np.concatenate([found, np.full((part.stop - part.start - len(found), 2), -1)])
+    state, action = np.where(inside[:, None], found, -1).T
+    return state, action
+
+
+def _add(counts: np.ndarray, codes: np.ndarray) -> None:
+    """Counts of codes, added in place; the table may be much longer than the codes."""
+    if len(counts) <= 4 * len(codes):
+        counts += np.bincount(codes, minlength=len(counts))
+    else:
+        found, times = np.unique(codes, return_counts=True)
+        counts[found] += times
+
+
+def _drift(halves: np.ndarray) -> float:
+    sizes = halves.sum((1, 2))
+    if not sizes.all():
+        return float("nan")
+    shares = halves / sizes[:, None, None]
+    pooled = halves.sum(0) / sizes.sum()
+    variance = pooled * (1 - pooled) * (1 / sizes).sum()
+    seen = variance > 0
+    if seen.any():
+        return float(np.sqrt(((shares[0] - shares[1])[seen] ** 2 / variance[seen]).mean()))
+    return 0.0
+
 
 RANK_TOLERANCE = 1e-9  # of the largest singular value
 NUM_DIRECTIONS = 50  # random combinations of the actions' operators that are tried
@@ -45,7 +191,7 @@ class MomentWarning(UserWarning):
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class MomentDiagnostics:
-    """What the assumptions look like in the data; states that are never visited have NaN.
+    """Diagnostics of the assumptions; states that are never visited have NaN.
 
     Args:
         singular_low, singular_high, singular_pairs: (S,), the smallest of the O leading singular
@@ -135,8 +281,9 @@ def project_rows(rows: np.ndarray) -> np.ndarray:
 
 
 def joint_eigenvectors(operators: np.ndarray, seed: int) -> tuple[np.ndarray, float, int]:
-    """Eigenvectors shared by ``operators`` (A, n, n): of the combination with a real spectrum and
-    the widest smallest gap.
+    """Eigenvectors shared by ``operators`` (A, n, n).
+
+    Of the combination with a real spectrum and the widest smallest gap.
 
     Returns:
         The vectors (n, n), the gap, and how many eigenvalues of that combination are complex.
@@ -159,9 +306,7 @@ def joint_eigenvectors(operators: np.ndarray, seed: int) -> tuple[np.ndarray, fl
 
 
 def _real_vectors(values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    """A conjugate pair of complex vectors gives its real and its imaginary part, which span the
-    same plane.
-    """
+    """Real and imaginary parts in place of a conjugate pair, which span the same plane."""
     out = vectors.real.copy()
     for i in np.flatnonzero(values.imag < 0):
         out[:, i] = vectors[:, i].imag
@@ -177,8 +322,7 @@ def diagonals(operators: np.ndarray, vectors: np.ndarray) -> np.ndarray:
 
 
 def state_by_state(moments: OptionMoments, num_options: int, seed: int = 0) -> MomentEstimate:
-    """Policies from one small eigenvalue problem a state, options matched across states along a
-    spanning tree.
+    """Policies from one eigenvalue problem a state, matched along a spanning tree.
 
     Args:
         moments: counted, or exact.
@@ -251,8 +395,10 @@ def _operators(
 def _implied_high(
     moments: OptionMoments, low: np.ndarray, visited: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """high[s'] as seen from state s, (S, S, O, O), rows in the options' order of s, columns in that
-    of s'; and weights (S, S), zero where s does not lead to s'.
+    """Policies high[s'] seen from state s, (S, S, O, O), and weights (S, S).
+
+    Rows in the options' order of s, columns in that of s'; weights are zero where s does not lead
+    to s'.
     """
     s_all, o = moments.num_states, low.shape[1]
     implied, weight = np.zeros((s_all, s_all, o, o)), np.zeros((s_all, s_all))
@@ -276,9 +422,7 @@ def _implied_high(
 def _match(
     implied: np.ndarray, weight: np.ndarray, visits: np.ndarray, visited: np.ndarray
 ) -> tuple[dict[int, np.ndarray], float]:
-    """The order of every state's options that agrees with the others', and the relative
-    residual.
-    """
+    """Order of every state's options that agrees with the others', and the residual."""
     from scipy.optimize import linear_sum_assignment
 
     o = implied.shape[-1]
@@ -308,9 +452,7 @@ def _match(
 
 
 def smallest_singular(moments: OptionMoments, policy: np.ndarray) -> np.ndarray:
-    """(S,), the smallest of the O leading singular values of a policy (S, O, n); NaN in states
-    never visited.
-    """
+    """Smallest of the O leading singular values of a policy (S, O, n), (S,), or NaN."""
     values: np.ndarray = np.where(
         moments.visits > 0, np.linalg.svd(policy, compute_uv=False)[:, policy.shape[1] - 1], np.nan
     )
@@ -345,3 +487,87 @@ def diagnose(
         moved=moved,
         drift=moments.drift,
     )
+
+
+# iterations at the beginning in which the law of past and option alone is found: the start knows
+# nothing of it
+SETTLING = 100
+TOLERANCE = 1e-3  # log-units of all windows together that an iteration must gain
+
+
+def refine_moments(
+    moments: OptionMoments, estimate: MomentEstimate, max_iterations: int = 2000
+) -> MomentEstimate:
+    """Policies by maximum composite likelihood of windows of three steps.
+
+    Args:
+        moments: counted, or exact.
+        estimate: from :func:`state_by_state`.
+        max_iterations: of EM.
+
+    Returns:
+        Policies in the same order of the options; the diagnostics are those of ``estimate``, but
+        for the singular values of the policies.
+
+    Raises:
+        ValueError: if the sizes of ``estimate`` are not those of ``moments``, or ``max_iterations``
+            is not positive.
+    """
+    s, a = moments.num_states, moments.num_actions
+    if estimate.low.shape[::2] != (s, a) or estimate.high.shape[0] != s:
+        raise ValueError(
+            f"refine_moments: policies of {s} states and {a} actions were expected, got low of"
+            f" shape {estimate.low.shape}"
+        )
+    check_size("refine_moments", "max_iterations", max_iterations)
+    o = estimate.low.shape[1]
+    low, high = (
+        np.maximum(part, START_MIX / part.shape[-1]) for part in (estimate.low, estimate.high)
+    )
+    # EM never leaves an exact zero
+    low, high = (part / part.sum(-1, keepdims=True) for part in (low, high))
+    a2, s2, s1, s3, a3 = np.nonzero(moments.windows)
+    weight = moments.windows[a2, s2, s1, s3, a3]
+    pair, middle, ahead = s1 * s + s2, s2 * a + a2, s3 * a + a3
+    to_pair, to_middle, to_ahead = (
+        _adder(code, size) for code, size in ((pair, s * s), (middle, s * a), (ahead, s * a))
+    )
+    law = np.repeat((to_pair @ weight)[:, None] / o, o, 1)  # pi, (past and middle state, option)
+    last = -np.inf
+    for iteration in range(SETTLING + max_iterations):
+        begins = law[pair] * low.transpose(0, 2, 1).reshape(s * a, o)[middle]  # (windows, option)
+        goes_on = (high @ low).transpose(0, 2, 1).reshape(s * a, o)[ahead]
+        total = (begins * goes_on).sum(1)
+        objective = float(weight @ np.log(total)) * moments.num_windows
+        if iteration > SETTLING and objective - last < TOLERANCE:
+            break
+        last = objective
+        share = begins * (weight / total)[:, None]
+        both = share * goes_on
+        law = to_pair @ both
+        if iteration >= SETTLING:
+            later = (to_ahead @ share).reshape(s, a, o)  # [next state, next action, option before]
+            acted = (to_middle @ both).reshape(s, a, o).transpose(0, 2, 1) + low * np.einsum(
+                "tco,top->tpc", later, high
+            )
+            low, high = _rows(acted, low), _rows(high * np.einsum("tco,tpc->top", later, low), high)
+    of_low, of_high = smallest_singular(moments, low), smallest_singular(moments, high)
+    return MomentEstimate(
+        low, high, replace(estimate.diagnostics, singular_low=of_low, singular_high=of_high)
+    )
+
+
+def _adder(codes: np.ndarray, size: int) -> csr_matrix:
+    """(size, windows): adds up what belongs to one code."""
+    from scipy.sparse import csr_matrix
+
+    return csr_matrix(
+        (np.ones(len(codes)), (codes, np.arange(len(codes)))), shape=(size, len(codes))
+    )
+
+
+def _rows(counts: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """Counts as probabilities; rows without any stay."""
+    total = counts.sum(-1, keepdims=True)
+    out: np.ndarray = np.where(total > 0, counts / np.where(total > 0, total, 1.0), before)
+    return out

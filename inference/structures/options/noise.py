@@ -1,5 +1,4 @@
-r"""Noise of hidden options, for ACDC: what an option's policy and its duration leave to chance, on
-a known scale.
+"""Noise of hidden options, for ACDC: actions, memory and durations on a known scale.
 
 Paths of options are drawn from their exact posterior. Given a path, every step and every visit to
 an option has noise that is uniform if the model is right:
@@ -34,8 +33,7 @@ import numpy as np
 import torch
 
 from inference.base.component_noise import LEAST_VISITS, NoiseDraws, duration_noise, numpy_generator
-from inference.structures.options.forward_backward import Along
-from inference.structures.options.paths import sample_paths
+from inference.structures.options.forward_backward import Along, sample_paths
 
 COLUMNS = ("action", "memory", "duration")
 
@@ -47,23 +45,19 @@ def option_noise(
     generator: torch.Generator,
     num_draws: int,
 ) -> NoiseDraws:
-    """Draws of the noise of every option; rows are the steps of all sequences, NaN where a step has
-    no such noise.
+    """Draws of the noise of every option; rows are steps, NaN where a step has no noise.
 
-    Args:
-        along: the steps under the parameters.
-        actions: (B, T), -1 where missing and after the end.
-        contexts: (B, T), a code of state and past of every step, -1 where there is none.
-        num_draws: paths of options.
+    ``along``: the steps under the parameters; ``actions``: (B, T), -1 where missing and after the
+    end; ``contexts``: (B, T), a code of state and past of every step, -1 where there is none;
+    ``num_draws``: paths of options.
     """
     from scipy.special import ndtri
 
     rng = numpy_generator(generator)
     inside, num, low = along.inside, along.num_options, along.low()
     steps = inside.shape[1]
-    paths = sample_paths(along, num_draws, int(rng.integers(2**31))).numpy()[
-        ..., :steps
-    ]  # (M, B, T)
+    # (M, B, T)
+    paths = sample_paths(along, num_draws, int(rng.integers(2**31))).numpy()[..., :steps]
     option = np.maximum(paths, 0)
     half = _halves(inside)
     uniform = np.full((*paths.shape, len(COLUMNS)), np.nan)
@@ -102,9 +96,7 @@ def _halves(inside: np.ndarray) -> np.ndarray:
 def _transform(
     chances: np.ndarray, score: np.ndarray, actions: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """(B, T), uniform on the action's share of the distribution function, actions in falling order
-    of ``score`` (B, T, A).
-    """
+    """Uniforms (B, T) of the action's share, actions in falling order of ``score`` (B, T, A)."""
     action = np.maximum(actions, 0)[..., None]
     rank = np.argsort(np.argsort(-score, axis=-1, kind="stable"), axis=-1, kind="stable")
     own = np.take_along_axis(rank, action, -1)
@@ -118,19 +110,15 @@ def _transform(
 def _excess(
     chances: np.ndarray, actions: np.ndarray, code: np.ndarray, half: np.ndarray
 ) -> np.ndarray:
-    """(B, T, A): how much more often than expected each action came in steps of the same code in
-    the other half.
-    """
+    """Ratio of each action's count to its expectation in the other half, by code, (B, T, A)."""
     out = np.ones_like(chances)
     for side in (False, True):
         learn, apply = (code >= 0) & (half == side), (code >= 0) & (half != side)
         seen, place = np.unique(code[learn], return_inverse=True)
         if not len(seen):
             continue
-        count, expected = (
-            np.ones((len(seen), chances.shape[-1])),
-            np.ones((len(seen), chances.shape[-1])),
-        )
+        count = np.ones((len(seen), chances.shape[-1]))
+        expected = np.ones((len(seen), chances.shape[-1]))
         np.add.at(count, (place, actions[learn]), 1.0)
         np.add.at(expected, place, chances[learn])
         at = np.minimum(np.searchsorted(seen, code[apply]), len(seen) - 1)

@@ -1,4 +1,4 @@
-"""Where models of hidden options start: policies at random, counted parts, moments."""
+"""Starts of hidden options: policies at random, counted parts, moments."""
 
 from __future__ import annotations
 
@@ -9,8 +9,14 @@ import torch
 from torch import Tensor
 
 from inference.programs.program import Params
-from inference.structures.options.moment_counts import count_moments
-from inference.structures.options.moments import REFINING, START_MIX, MomentWarning, state_by_state
+from inference.structures.options.moments import (
+    REFINING,
+    START_MIX,
+    MomentWarning,
+    count_moments,
+    refine_moments,
+    state_by_state,
+)
 from ppl_models.descriptions.options import ChainDescription, with_high
 from ppl_models.sequences.chain_plan import ChainPlan
 
@@ -18,13 +24,11 @@ from ppl_models.sequences.chain_plan import ChainPlan
 def moment_start(
     data: Tensor, num_states: int, num_actions: int, num_options: int
 ) -> tuple[Tensor, Tensor] | None:
-    """``low`` (S, O, A) and ``high`` (S, O, O) to start EM from, or None where moments cannot say.
+    """Policies ``low`` (S, O, A) and ``high`` (S, O, O) by moments, or None.
 
     Warns:
         MomentWarning: why there is no such start.
     """
-    from inference.structures.options.moments_refined import refine_moments
-
     try:
         moments = count_moments(data, num_states, num_actions)
         estimate = refine_moments(moments, state_by_state(moments, num_options), REFINING)
@@ -49,9 +53,7 @@ START_NOISE = 0.01  # share of the uniform law in a start: EM never leaves an ex
 def random_policies(
     chain: ChainDescription, plan: ChainPlan, num_restarts: int, seed: int
 ) -> Params:
-    """Every row of both policies uniform on the simplex; initial options equally likely;
-    environment as counted.
-    """
+    """Random rows of both policies; initial options equally likely; environment as counted."""
     generator = torch.Generator().manual_seed(seed)
 
     def rows(*shape: int) -> Tensor:
@@ -82,11 +84,9 @@ def alike_policies(chain: ChainDescription, plan: ChainPlan, num_restarts: int) 
 
 
 def split_policies(chain: ChainDescription, plan: ChainPlan, smaller: Params, seed: int) -> Params:
-    """Starts of one option more than ``smaller`` has, one for each of its options: that one becomes
-    two, as likely, whose policies are moved apart at random.
+    """Starts with one option of ``smaller`` split in two, moved apart at random.
 
-    Args:
-        smaller: without restarts, by site name.
+    ``smaller``: without restarts, by site name.
     """
     generator = torch.Generator().manual_seed(seed)
     low, high = smaller[chain.low], with_high(chain, smaller)[chain.high]
@@ -107,9 +107,8 @@ def split_policies(chain: ChainDescription, plan: ChainPlan, smaller: Params, se
         into[:, :, o] /= 2  # (S, O, O), by the option before: into both halves alike
         into = torch.cat([into, into[:, :, o : o + 1]], 2)
         rows = torch.cat([into, into[:, o : o + 1]], 1)  # (S, O + 1, O + 1)
-        both = rows[:, [o, num]][:, :, [o, num]].sum(
-            -1
-        )  # a half is left for the other one time in five
+        # a half is left for the other one time in five
+        both = rows[:, [o, num]][:, :, [o, num]].sum(-1)
         rows[:, o, o], rows[:, num, num], rows[:, o, num], rows[:, num, o] = (
             0.8 * both[:, 0],
             0.8 * both[:, 1],
@@ -123,9 +122,7 @@ def split_policies(chain: ChainDescription, plan: ChainPlan, smaller: Params, se
 
 
 def with_counted_parts(chain: ChainDescription, plan: ChainPlan, policies: Params) -> Params:
-    """Policies (R, ...) and what is read off the data: the first states, options equally likely,
-    and the environment.
-    """
+    """Add to policies (R, ...) the counted first states and environment."""
     s, o = chain.num_states, chain.num_options
     num_restarts = len(policies[chain.low])
     first = torch.bincount(plan.begin, minlength=s).to(torch.float64)

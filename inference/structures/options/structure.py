@@ -16,11 +16,15 @@ from inference.base.structure import Recommendation, Structure
 from inference.programs.data import checked
 from inference.programs.global_state import isolated
 from inference.programs.program import Params, Program
-from inference.structures.options.align import align_options, permute_options
+from inference.structures.options.align import (
+    LabelGroups,
+    align_options,
+    label_groups,
+    permute_options,
+    under_lasting_names,
+)
 from inference.structures.options.em_steps import OptionSteps
-from inference.structures.options.forward_backward import parts_of, steps_of
-from inference.structures.options.label_groups import LabelGroups, label_groups, under_lasting_names
-from inference.structures.options.paths import smooth, viterbi
+from inference.structures.options.forward_backward import parts_of, smooth, steps_of, viterbi
 from inference.structures.options.starts import (
     alike_policies,
     random_policies,
@@ -125,7 +129,7 @@ class OptionsStructure(Structure):
         chain = self.model.chain()
         return plan_of(problem.data, chain.num_states, chain.num_actions)
 
-    def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps | None:
+    def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps[Any] | None:
         elsewhere = problem.rows is not None and bool(problem.summed(_num_gaps) > 0)
         return OptionSteps(self.model.chain(), self._plan(problem), elsewhere)
 
@@ -142,7 +146,7 @@ class OptionsStructure(Structure):
 
     def canonical_for_data(self, problem: Problem, params: Params) -> Params:
         """Options under the names by which they last longest, where groups of states have names of
-        their own (:mod:`inference.structures.options.label_groups`).
+        their own (:mod:`inference.structures.options.align`).
         """
         groups = self._label_groups(problem)
         if groups is None or not groups.group.any():

@@ -6,9 +6,10 @@ import math
 
 import pytest
 import torch
+from papers.deep_discrete_encoder import deep_design, empty_graph_accuracy, generic_design
 
 from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, LogNormal, Normal, Poisson
-from ppl_models.datasets import deep_design, empty_graph_accuracy, generic_design, strict_design
+from ppl_models.datasets import strict_design
 
 
 def strict_layer_by_hand(k: int) -> tuple[list[list[float]], list[float]]:

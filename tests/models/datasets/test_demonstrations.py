@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from papers.babyai import load_unlock_pickup
 
 from inference import EM, fit
 from inference.programs.program import Program
 from ppl_models import OptionsHMM
-from ppl_models.datasets import GridWorld, load_unlock_pickup
+from ppl_models.datasets import GridWorld
 
 
 def test_the_planner_goes_the_short_way() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ppl_models.datasets import fetch, local_file
+from ppl_models.datasets.fetch import fetch, local_file
 
 
 def test_fetch_looks_into_the_named_folder_first(tmp_path, monkeypatch):

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from ppl_models import LatentAttributeModel
-from ppl_models.datasets import load_fraction_subtraction, local_file
+from ppl_models.datasets import load_fraction_subtraction
+from ppl_models.datasets.fetch import local_file
 
 FILE = "fraction_subtraction.npz"
 

@@ -8,17 +8,16 @@ import math
 
 import numpy as np
 import pytest
+from papers.mnist_pairs import mnist_pairs
 
 from ppl_models.datasets import (
-    NormalComponents,
-    UniformCells,
     image_pairs,
     load_mnist_images,
-    mnist_pairs,
     simulate_checkerboard,
     simulate_trivariate,
     simulate_two_gaussians,
 )
+from ppl_models.datasets.independent_classifiers import NormalComponents, UniformCells
 
 # by another program; of the trivariate example it took x, y and z between -9 and 10 only, which
 # cuts off 0.07 % of a component

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from papers.mixtures import skew_normal_mixture_50d, thresholded_normals
 from scipy import stats
 
-from ppl_models.datasets import (
-    negative_binomial_mixture,
-    skew_normal_mixture,
-    skew_normal_mixture_50d,
-    thresholded_normals,
-)
+from ppl_models.datasets import negative_binomial_mixture, skew_normal_mixture
 
 
 def test_mixture_generators():

@@ -9,21 +9,18 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from papers.noisy_or import (
+    flip_columns,
+    image_uniform_design,
+    load_plant_base,
+    load_plant_regions,
+    thresholded,
+)
 
 from inference.programs.program import Program
 from ppl_models import NoisyOr
-from ppl_models.datasets import (
-    flip_columns,
-    image_design,
-    image_uniform_design,
-    load_noisy_or_sample,
-    load_plant_base,
-    load_plant_regions,
-    random_design,
-    sample_noisy_or,
-    thresholded,
-    uniform_design,
-)
+from ppl_models.datasets import image_design, sample_noisy_or
+from ppl_models.datasets.noisy_or import load_noisy_or_sample, random_design, uniform_design
 from ppl_models.descriptions.noisy_or import weight_of_failure
 
 ORACLE = {  # exact held-out nats a row under the generating law

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from papers.options import random_options
 
-from ppl_models.datasets import options_chain, random_options, simulate_options
+from ppl_models.datasets import options_chain, simulate_options
 
 
 @pytest.mark.parametrize(("num_rows", "num_steps"), [(3, 4000), (2000, 6), (1, 12000)])

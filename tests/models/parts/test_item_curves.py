@@ -15,10 +15,10 @@ from torch import Tensor
 
 from inference import EM, SAEM, fit
 from inference.base.gibbs import FORWARD
-from inference.inspection import reversals
+from inference.inspection.attributes import reversals
 from inference.programs.program import Program
+from inference.structures.layers.align import flippable
 from inference.structures.layers.gibbs import LayeredGibbs
-from inference.structures.layers.renaming import flippable
 from ppl_models import ACDM, RRUM, DeepDiscreteEncoder, LatentAttributeModel, Normal
 from ppl_models.parts.item_curves import CurvedItems
 

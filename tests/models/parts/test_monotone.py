@@ -18,10 +18,10 @@ from torch.distributions import biject_to
 
 from inference import EM, NUTS, SAEM, SVI, fit
 from inference.base.outcome import EstimateWarning
-from inference.inspection import reversals
+from inference.inspection.attributes import reversals
 from inference.programs.program import Program
 from inference.structures.layers.attributes import AttributeStructure
-from inference.structures.layers.maximisers.monotone import cone_step
+from inference.structures.layers.newton import cone_step
 from inference.uncertainty import standard_errors
 from ppl_models import ExpGDM, Hierarchy, LatentAttributeModel, Normal, Saturated
 from ppl_models.parts.distributions import binary_configurations

@@ -13,9 +13,9 @@ from torch import Tensor
 from inference.structures.options.em_steps import OptionSteps
 from inference.structures.options.starts import random_policies
 from ppl_models import OptionsHMM
+from ppl_models.data.sequences import pack
 from ppl_models.datasets import options_chain, simulate_options
 from ppl_models.sequences.chain_plan import ChainPlan
-from ppl_models.sequences.trajectories import pack
 
 F64 = torch.float64
 
@@ -33,11 +33,11 @@ def test_memory_does_not_grow_with_the_number_of_steps(
         "word_blocks.BLOCK": 2**12,
         "word_blocks.KEPT": 2**12,
         "word_tree.MAX_WORDS": 2**8,
-        "codes.SLICE": 2**11,
     }
     tiny |= {"word_pieces.HELD": 2**12, "word_pieces.MOST_PRODUCTS": 2**10}
     for name, value in tiny.items():
         monkeypatch.setattr(f"ppl_models.sequences.{name}", value)
+    monkeypatch.setattr("ppl_models.data.sequences.SLICE", 2**11)
     model, tensors, arrays_of_plan, arrays_of_step = OptionsHMM(4, 2, num_options), [], [], []
     few_steps = most_steps // 4
     for num_steps in (few_steps, most_steps):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import torch
 
-from inference.structures.classifiers.control_variates import Anchor
+from inference.structures.classifiers.gradients import Anchor
 
 F64 = torch.float64
 

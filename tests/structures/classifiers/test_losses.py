@@ -6,18 +6,20 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
-
-from inference.structures.classifiers.losses import (
-    geometric_log_weights,
+from papers.classifier_losses import (
     linear_surrogate,
-    log_pseudo_weights,
     neg_cmi,
-    neg_ctc,
     neg_mi,
     neg_tc,
     unnorm_neg_cmi,
     unnorm_neg_ctc,
+)
+from torch import Tensor
+
+from inference.structures.classifiers.regularizers import (
+    geometric_log_weights,
+    log_pseudo_weights,
+    neg_ctc,
 )
 
 F64 = torch.float64

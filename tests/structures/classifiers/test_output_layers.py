@@ -14,9 +14,8 @@ from torch import Tensor
 
 from inference import TrainClassifiers
 from inference.fitting.problem import problem_of
-from inference.structures.classifiers.checkpoint import Course
 from inference.structures.classifiers.output_layers import OutputLayers
-from inference.structures.classifiers.train import _Training
+from inference.structures.classifiers.train import Course, _Training
 from ppl_models import Dense, InClassNet, KnownDensities, Lookup
 from ppl_models.datasets import simulate_trivariate, simulate_two_gaussians
 from tests.structures.classifiers.test_train import quietly

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from papers.classifier_losses import unnorm_neg_ctc
 from torch import Tensor, nn
 
 from inference import (
@@ -24,15 +25,13 @@ from inference import (
     fit,
 )
 from inference.fitting.problem import problem_of
-from inference.structures.classifiers.checkpoint import Course
-from inference.structures.classifiers.losses import (
+from inference.structures.classifiers.regularizers import (
     geometric_log_weights,
     log_pseudo_weights,
     log_ratio_rows,
     neg_ctc,
-    unnorm_neg_ctc,
 )
-from inference.structures.classifiers.train import _Training
+from inference.structures.classifiers.train import Course, _Training
 from ppl_models import Dense, InClassNet, Lookup
 from ppl_models.datasets import simulate_two_gaussians
 

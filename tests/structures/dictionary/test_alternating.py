@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from papers.sparse_coding import load_paired_dictionary
 from scipy import stats
 from support.files import case
 
@@ -27,15 +28,16 @@ from inference.structures.dictionary.alternating import (
     GradientAlternation,
     refitted,
 )
-from inference.structures.dictionary.codes import fourth_moment_start, unit_columns
 from inference.structures.dictionary.decoders import (
     BackwardElimination,
     HardThresholding,
     Pursuit,
     Shrinkage,
+    fourth_moment_start,
+    unit_columns,
 )
 from ppl_models import SparseCoding
-from ppl_models.datasets import load_paired_dictionary, paired_dictionary, sample_sparse_codes
+from ppl_models.datasets import paired_dictionary, sample_sparse_codes
 
 F64 = torch.float64
 

@@ -9,12 +9,13 @@ import torch
 from scipy import optimize
 from support.files import case
 
-from inference.structures.dictionary.codes import decode, unit_columns
 from inference.structures.dictionary.decoders import (
     BackwardElimination,
     HardThresholding,
     Pursuit,
     Shrinkage,
+    decode,
+    unit_columns,
 )
 from ppl_models.datasets import sample_sparse_codes
 

@@ -14,10 +14,8 @@ from sklearn.decomposition import NMF
 
 from inference import EM, Fit, fit
 from inference.programs.program import Program
-from inference.structures.factorization.counts import Counts
 from inference.structures.factorization.factorize import Factorize
-from inference.structures.factorization.least_squares import LeastSquares
-from inference.structures.factorization.updates import accelerated
+from inference.structures.factorization.updates import Counts, LeastSquares, accelerated
 from ppl_models import GaussianFactorization, PoissonFactorization
 
 F64 = torch.float64

@@ -15,13 +15,13 @@ from inference import Fit, fit
 from inference.acdc import acdc
 from inference.metrics import match_components
 from inference.programs.program import Program
-from inference.structures.factorization.counts import Counts
-from inference.structures.factorization.dispersed_counts import (
+from inference.structures.factorization.factorize import Course, Factorize
+from inference.structures.factorization.updates import (
+    Counts,
     DispersedCounts,
     LinearlyDispersedCounts,
+    accelerated,
 )
-from inference.structures.factorization.factorize import Course, Factorize
-from inference.structures.factorization.updates import accelerated
 from ppl_models import GaussianFactorization, NegativeBinomialFactorization, PoissonFactorization
 
 F64 = torch.float64

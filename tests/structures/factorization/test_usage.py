@@ -18,7 +18,7 @@ from inference.acdc import acdc
 from inference.base.gibbs import Scan
 from inference.metrics import match_components
 from inference.programs.program import Program
-from inference.structures.factorization.usage_gibbs import UsageGibbs
+from inference.structures.factorization.usage import UsageGibbs
 from inference.structures.registry import structure_of
 from ppl_models import PoissonFactorization, UsageFactorization
 

@@ -15,10 +15,9 @@ from zoo.rows_hidden_markov import LEFT_RIGHT, all_paths, step_densities, truth_
 from inference import EM, fit
 from inference.fitting.problem import problem_of
 from inference.programs.program import Params, Program
-from inference.structures.hidden_markov import cut as cut_module
-from inference.structures.hidden_markov.cut import Cut, cut_of
+from inference.structures.hidden_markov import forward_backward
 from inference.structures.hidden_markov.em_steps import emission_of, initial_of
-from inference.structures.hidden_markov.forward_backward import smoothed_blocks
+from inference.structures.hidden_markov.forward_backward import Cut, cut_of, smoothed_blocks
 from inference.structures.registry import structure_of
 from ppl_models import Bernoulli, Blocks, HiddenMarkov, MultivariateNormal, Normal, Poisson
 from ppl_models.sequences.hidden_chain import HiddenChain
@@ -50,7 +49,7 @@ def batch(params: Params) -> Params:
 @pytest.fixture(params=[128, 1, 2, 3], ids=["whole", "1", "2", "3"])
 def pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sequences whole, and cut into pieces of one to three steps."""
-    monkeypatch.setattr(cut_module, "SHORTEST", request.param)
+    monkeypatch.setattr(forward_backward, "SHORTEST", request.param)
 
 
 MODELS = {

@@ -8,7 +8,7 @@ import torch
 from support.measured_items import encoder
 from zoo.rows_measurement import LONG
 
-from inference.structures.layers.ideal_responses import ideal_latents
+from inference.structures.layers.spectral import ideal_latents
 from ppl_models import Bernoulli, ExpDINA, ExpGDM, Normal
 
 F64 = torch.float64

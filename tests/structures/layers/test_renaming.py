@@ -12,8 +12,7 @@ from zoo.rows_measurement import PAIRS
 
 from inference import EM, fit
 from inference.programs.program import Program
-from inference.structures.layers.align import relabel
-from inference.structures.layers.renaming import flippable
+from inference.structures.layers.align import flippable, relabel
 from inference.structures.registry import structure_of
 from ppl_models import DeepDiscreteEncoder, ExpDINA, ExpGDM, Normal
 

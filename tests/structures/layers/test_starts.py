@@ -185,7 +185,7 @@ ONE_START = {  # plain calls of one start, and why that is right
 
 
 @pytest.mark.filterwarnings(
-    "ignore::ppl_models.sequences.trajectories.UnvisitedWarning"
+    "ignore::ppl_models.data.sequences.UnvisitedWarning"
 )  # sequences of one step
 @pytest.mark.parametrize("row", WITH_LOCAL, ids=lambda row: row.name)
 def test_plain_calls_take_several_starts_wherever_latents_are_summed(row):

@@ -19,7 +19,7 @@ from scipy.special import expit, logsumexp
 from inference import EM, Fit, fit
 from inference.base.outcome import EstimateWarning
 from inference.fitting.problem import problem_of
-from inference.structures.mixture.chances import renamed_coefficients
+from inference.structures.mixture.steps import renamed_coefficients
 from inference.uncertainty import standard_errors
 from ppl_models import Bernoulli, Covariates, Mixture, MultivariateNormal, Normal
 from ppl_models.descriptions.covariates import ClassCoefficients

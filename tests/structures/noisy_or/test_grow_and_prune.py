@@ -17,10 +17,10 @@ from inference.inspection import recovery, trim
 from inference.inspection.noisy_or import choose_num_latents
 from inference.programs.program import Program
 from inference.structures.noisy_or.em_steps import CauseRows
-from inference.structures.noisy_or.grow_and_prune import used_latents
-from inference.structures.noisy_or.search import Search
+from inference.structures.noisy_or.grow_and_prune import Search, used_latents
 from ppl_models import NoisyOr
-from ppl_models.datasets import image_design, mastery_test, random_design, sample_noisy_or
+from ppl_models.datasets import image_design, mastery_test, sample_noisy_or
+from ppl_models.datasets.noisy_or import random_design
 
 F64 = torch.float64
 

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from inference import EM, ScoreFunctionSVI, fit
 from inference.programs.program import Program
-from inference.structures.noisy_or.branching import OpenRows
 from inference.structures.noisy_or.em_steps import CauseRows
 from inference.structures.noisy_or.grow_and_prune import GrowAndPrune, padded
 from inference.structures.noisy_or.likelihood import (
@@ -24,8 +23,10 @@ from inference.structures.noisy_or.likelihood import (
     log_likelihood_rows,
     quickscore,
 )
+from inference.structures.noisy_or.truncated_em import OpenRows
 from ppl_models import NoisyOr
-from ppl_models.datasets import random_design, sample_noisy_or
+from ppl_models.datasets import sample_noisy_or
+from ppl_models.datasets.noisy_or import random_design
 
 F64 = torch.float64
 

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+from papers.noisy_or_guides import InputBaseline, RunningScale, score_function
 from torch import Tensor
 
 from inference import Fit, fit
-from inference.structures.noisy_or.guides import InputBaseline, RunningScale, score_function
 from inference.structures.noisy_or.score_svi import ScoreFunctionRun, ScoreFunctionSVI
 from ppl_models import NoisyOr
-from ppl_models.datasets import random_design, sample_noisy_or
+from ppl_models.datasets import sample_noisy_or
+from ppl_models.datasets.noisy_or import random_design
 
 F64 = torch.float64
 

@@ -14,7 +14,8 @@ from inference.structures.noisy_or.grow_and_prune import Polish
 from inference.structures.noisy_or.likelihood import summed_rows
 from inference.structures.noisy_or.truncated_em import TruncatedSteps
 from ppl_models import NoisyOr
-from ppl_models.datasets import random_design, sample_noisy_or
+from ppl_models.datasets import sample_noisy_or
+from ppl_models.datasets.noisy_or import random_design
 from ppl_models.parts.distributions import binary_configurations
 
 F64 = torch.float64

@@ -31,7 +31,7 @@ from inference.programs.program import Program
 from inference.selection import select_dimension
 from inference.structures.options.align import permute_policy_options
 from ppl_models import ContinuousOptionsHMM, Network, SoftmaxLinear
-from ppl_models.sequences.trajectories import UnvisitedWarning
+from ppl_models.data.sequences import UnvisitedWarning
 
 F64 = torch.float64
 

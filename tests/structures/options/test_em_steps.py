@@ -20,9 +20,9 @@ from inference.fitting.problem import problem_of
 from inference.structures.options.em_steps import OptionSteps
 from inference.structures.options.starts import random_policies
 from ppl_models import OptionsHMM
+from ppl_models.data.sequences import UnvisitedWarning
 from ppl_models.descriptions.options import high_of_termination
 from ppl_models.sequences.chain_plan import plan_of
-from ppl_models.sequences.trajectories import UnvisitedWarning
 
 F64 = torch.float64
 

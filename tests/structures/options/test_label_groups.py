@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from inference import Fit, RowBlocks, fit
+from inference.structures.options.align import label_groups, under_lasting_names
 from inference.structures.options.em_steps import OptionSteps
-from inference.structures.options.label_groups import label_groups, under_lasting_names
 from ppl_models import OptionsHMM
 from ppl_models.sequences.chain_plan import plan_of
 

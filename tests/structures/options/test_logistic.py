@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from scipy.optimize import minimize
 
-from inference.structures.options.logistic import newton_step
+from inference.structures.options.continuous import newton_step
 
 F64 = torch.float64
 

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 import torch
 
-from inference.structures.options.moment_counts import count_moments
+from inference.structures.options.moments import count_moments
 from ppl_models import OptionsHMM
+from ppl_models.data.sequences import pack
 from ppl_models.datasets import options_chain, simulate_options, stream_sequences
-from ppl_models.sequences.trajectories import pack
 
 
 def test_windows_are_counted_one_by_one() -> None:

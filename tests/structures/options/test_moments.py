@@ -8,14 +8,19 @@ import math
 import numpy as np
 import pytest
 import torch
+from papers.joint_moments import all_states_at_once
+from papers.options import random_options
 from support.option_moments import SIZES, Truth, chain_moments, error, exact_moments
 
-from inference.structures.options.moment_counts import count_moments
-from inference.structures.options.moments import MomentEstimate, project_rows, state_by_state
-from inference.structures.options.moments_joint import all_states_at_once
-from ppl_models.datasets import options_chain, random_options, simulate_options
+from inference.structures.options.moments import (
+    MomentEstimate,
+    count_moments,
+    project_rows,
+    state_by_state,
+)
+from ppl_models.data.sequences import pack
+from ppl_models.datasets import options_chain, simulate_options
 from ppl_models.datasets.options import stationary_law
-from ppl_models.sequences.trajectories import pack
 
 ROUTES = [state_by_state, all_states_at_once]
 

@@ -6,13 +6,17 @@ import itertools
 
 import numpy as np
 import pytest
+from papers.options import random_options
 from scipy.optimize import minimize_scalar
 from support.option_moments import SIZES, chain_moments, error, exact_moments
 
-from inference.structures.options.moment_counts import OptionMoments
-from inference.structures.options.moments import MomentEstimate, state_by_state
-from inference.structures.options.moments_refined import refine_moments
-from ppl_models.datasets import options_chain, random_options
+from inference.structures.options.moments import (
+    MomentEstimate,
+    OptionMoments,
+    refine_moments,
+    state_by_state,
+)
+from ppl_models.datasets import options_chain
 from ppl_models.datasets.options import stationary_law
 
 

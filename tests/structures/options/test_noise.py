@@ -24,7 +24,7 @@ from inference.selection import select_dimension
 from inference.structures.options.noise import COLUMNS
 from inference.structures.registry import structure_of
 from ppl_models import ContinuousOptionsHMM, OptionsHMM
-from ppl_models.sequences.trajectories import pack
+from ppl_models.data.sequences import pack
 
 F64 = torch.float64
 TRUTH = {

@@ -13,11 +13,18 @@ from zoo.rows_options import all_paths, by_paths, options_truth
 
 from inference.programs.program import Program
 from inference.structures.options.em_steps import OptionSteps
-from inference.structures.options.forward_backward import parts_of, steps_of
-from inference.structures.options.paths import filter_, predict, sample_paths, smooth, viterbi
+from inference.structures.options.forward_backward import (
+    filter_,
+    parts_of,
+    predict,
+    sample_paths,
+    smooth,
+    steps_of,
+    viterbi,
+)
 from ppl_models import OptionsHMM
+from ppl_models.data.sequences import pack, trajectory_lengths
 from ppl_models.sequences.chain_plan import ChainPlan, plan_of
-from ppl_models.sequences.trajectories import pack, trajectory_lengths
 
 F64 = torch.float64
 

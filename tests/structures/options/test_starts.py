@@ -6,6 +6,7 @@ import warnings
 
 import pytest
 import torch
+from papers.options import random_options
 from support.option_moments import error
 
 from inference import EM, fit
@@ -13,7 +14,7 @@ from inference.fitting.problem import problem_of
 from inference.structures.options.moments import MomentEstimate, MomentWarning
 from inference.structures.options.starts import moment_start
 from ppl_models import OptionsHMM
-from ppl_models.datasets import options_chain, random_options, simulate_options
+from ppl_models.datasets import options_chain, simulate_options
 
 
 def test_the_spectral_start_is_one_of_the_batch() -> None:

@@ -1,1 +1,0 @@
-"""Tables that a command reads block by block: opened, looked through, fitted."""

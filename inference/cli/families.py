@@ -1,0 +1,785 @@
+"""``ppl-models fit``: the families of models, their options, and how their tables are read.
+
+A family is one function of a call under ``@command(fit_app, name, options, ...)``; those of rows
+go through :func:`_fit_rows`, which reads large files in blocks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from inference.cli.app import (
+    Call,
+    command,
+    deliver,
+    fit_app,
+    run,
+    warn,
+    warned,
+    write_csv,
+)
+from inference.cli.reading import (
+    AS_CATEGORIES,
+    asked_of,
+    blocks_of,
+    columns_of,
+    component_of,
+    item_columns,
+    items_of_layers,
+    joined,
+    names_of,
+    range_of,
+    read_as_asked,
+    read_covariates,
+    read_csv,
+    read_frame,
+    read_mixed,
+    response_of,
+    shape_of,
+    sizes_of,
+    texts_of,
+    with_covariates,
+)
+from inference.cli.streaming import (
+    engine_in_memory,
+    goes_in_blocks,
+    open_source,
+    say_blocks,
+    scan_columns,
+)
+from ppl_models.data.items import (
+    counting_columns,
+    listed,
+    refuse_texts,
+)
+from ppl_models.parts.frames import holds_texts
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import Tensor
+
+    from inference.base.streaming.row_blocks import RowBlocks
+    from inference.fitting.result import Fit
+    from ppl_models.descriptions.attribute_law import AttributeLaw
+
+# of rows whose items hang on layers of latents
+ROOTS = "saturated, independent, higher-order, hierarchy:A>B,B>C, dag:A>C,B>C"
+MOST_NAMED, MOST_GROUPS = 4, 50
+# how far counted steps may reach, in numbers of rows, and how many rows can tell
+MOST_LEFT_OUT, FEW_STEPS = 1.5, 5
+COUNTS = "counts the rows; it says nothing of groups, and --columns leaves it out"
+
+# ---------------------------------------------------------------- rows
+
+
+def _fit_rows(
+    call: Call,
+    read: Callable[[list[str] | None, pd.DataFrame | None], tuple[pd.DataFrame, Any]],
+    build: Callable[[pd.DataFrame, Any, Any], Any],
+    init: str | None = None,
+    why: str = "",
+    chosen: str = "",
+    shape: tuple[int, int] | None = None,
+    fit_rows: Callable[[Any, Any, Call, Any], Fit] = run,
+) -> None:
+    """Read a table, in blocks if it is large, fit a model to it, and write the results.
+
+    Args:
+        call: the command line.
+        read: of columns of the file, or of rows that stand for those of a file in blocks, the
+            items, and their distribution or a function of the items that gives it.
+        build: the model, of items, distribution and covariates.
+        init: where the fit starts.
+        why: why the rows are wanted in memory; "" where they are not.
+        chosen: what is chosen on a sample of rows in blocks, where the model leaves that open.
+        shape: of an image.
+        fit_rows: the fit of rows in memory.
+    """
+    from inference.structures.layers.choose_penalty import is_open
+
+    def law_of(distribution: Any, frame: pd.DataFrame) -> Any:
+        return distribution(frame) if callable(distribution) else distribution
+
+    by_rows = call.covariates is not None and not why
+    why = "--covariates reads rows in memory" if by_rows else why
+    blocks = open_source(call.data, call.columns, call.block_rows, why)
+    if blocks is not None:
+        scan = scan_columns(blocks, call.seed)
+        seen, law = read(None, scan.frame)
+        model = build(seen, law_of(law, seen), None)
+        if goes_in_blocks(model, seen, call.block_rows):
+            for name in scan.counting if callable(law) else ():
+                warn(f"column {name!r} {COUNTS}")
+            say_blocks(blocks, chosen if is_open(model) else "")
+            deliver(run(model, blocks, call, init), blocks, call.out, shape)
+            return
+    given = read_covariates(call.data, call.covariates)
+    frame, law = read(item_columns(call.data, call.columns, given), None)
+    frame, given = with_covariates(frame, given, call.covariates_missing)
+    component = law_of(law, frame)
+    for name in counting_columns(frame) if callable(law) else ():
+        warn(f"column {name!r} {COUNTS}")
+    rows, covariates = joined(frame, given)
+    result = fit_rows(build(frame, component, covariates), rows, call, init)
+    deliver(result, rows, call.out, shape)
+
+
+@command(fit_app, "mixture")
+def fit_mixture(call: Call) -> None:
+    """Find groups of similar rows: a mixture (latent class or latent profile model), the group of
+    every row, and a report.
+
+    For example: ppl-models fit mixture data.csv --components 3 --columns age,visits,smokes --out
+    groups
+    """
+    from ppl_models.mixture import Mixture
+
+    if (call.components is None) == (call.choose is None):
+        raise ValueError(
+            "--components K (a number of groups) or --choose FIRST..LAST (numbers to compare)"
+            " was expected, one of the two"
+        )
+    if call.checkpoint is not None and call.choose is not None:
+        raise ValueError(
+            "--checkpoint: one fit is kept in it, and --choose makes several; give --components"
+            " with it"
+        )
+    sizes = None if call.choose is None else range_of(call.choose, "--choose")
+    choice: Any = None
+
+    def read(
+        columns: list[str] | None, seen: pd.DataFrame | None
+    ) -> tuple[pd.DataFrame, Callable[[pd.DataFrame], Any]]:
+        frame = read_as_asked(call.data, columns, call.response, seen)
+        return frame, lambda rows: component_of(call.response, rows)
+
+    def build(frame: pd.DataFrame, component: Any, covariates: Any) -> Mixture:
+        return Mixture(call.components or 1, component, frame.shape[1], covariates=covariates)
+
+    def fit_rows(model: Mixture, rows: Any, call: Call, init: Any) -> Fit:
+        nonlocal choice
+        if sizes is None:
+            return run(model, rows, call, init)
+        from inference.selection.dimension import select_dimension
+
+        with warned():
+            choice = select_dimension(
+                lambda size: dataclasses.replace(model, num_components=size),
+                rows,
+                sizes,
+                "bic",
+                num_restarts=call.restarts,
+                seed=call.seed,
+                progress=not call.no_progress,
+            )
+        return choice.best
+
+    why = "--choose compares fits of rows in memory; give --components" if sizes else ""
+    if call.covariates is not None:
+        why = ""
+    _fit_rows(call, read, build, why=why, fit_rows=fit_rows)
+    if sizes is not None:
+        write_csv(choice.table, call.out / "sizes.csv", index_label="components")
+        typer.echo(choice.table[["bic", "aic", "chosen"]].round(2).to_string())
+        typer.echo(
+            f"{choice.chosen} groups have the smallest BIC of {sizes[0]} to {sizes[-1]}; all"
+            f" figures are in {call.out / 'sizes.csv'}"
+        )
+        if choice.chosen == sizes[-1] and len(sizes) > 1:
+            warn(
+                f"the largest number compared was chosen; try --choose {sizes[0]}..{2 * sizes[-1]}"
+            )
+
+
+def _numbers(call: Call, why: str = "") -> tuple[pd.DataFrame, RowBlocks | None]:
+    """A table of numbers, or a sample of one that is read in blocks, and these."""
+    blocks = open_source(call.data, call.columns, call.block_rows, why)
+    if blocks is None:
+        frame = read_frame(call.data, call.columns, can_choose=True)
+    else:
+        frame = blocks.sample(seed=call.seed)
+    refuse_texts(frame)
+    return frame, blocks
+
+
+@command(fit_app, "pmf")
+def fit_pmf(call: Call) -> None:
+    """Write every row as a sum of a few signatures (matrix factorization), with the amounts of
+    every row, and a report.
+
+    For example: ppl-models fit pmf counts.csv --components 4 --out signatures
+    """
+    from ppl_models.matrix_factorization import (
+        GaussianFactorization,
+        NegativeBinomialFactorization,
+        PoissonFactorization,
+    )
+    from ppl_models.usage_factorization import UsageFactorization
+
+    if call.usage and call.law != "poisson":
+        raise ValueError(
+            f"--usage: signatures may be absent from Poisson counts only, and --law {call.law}"
+            " was asked for; leave one of them out"
+        )
+    seen, blocks = _numbers(call, "--usage wants its rows in memory" if call.usage else "")
+    sizes = (seen.shape[1], call.components)
+    if call.usage:
+        model: Any = UsageFactorization(*sizes)
+    elif call.law == "poisson":
+        model = PoissonFactorization(*sizes)
+    elif call.law.startswith("nb-"):
+        model = NegativeBinomialFactorization(*sizes, variance=call.law.removeprefix("nb-"))
+    else:
+        model = GaussianFactorization(*sizes, nonnegative=call.law == "normal-nonnegative")
+    if blocks is not None:
+        say_blocks(blocks)
+    rows = seen if blocks is None else blocks
+    result = run(model, rows, call)
+    deliver(result, rows, call.out, None)
+    signatures = call.out / "signatures.csv"
+    table = result.frames["signatures"].T.add_prefix("component_")
+    write_csv(table, signatures, index_label="column")
+    typer.echo(f"{signatures}: one line a column of the data, with its entry in each signature")
+
+
+# ---------------------------------------------------------------- layers of latents
+
+
+@command(fit_app, "attributes")
+def fit_attributes(call: Call) -> None:
+    """Fit a model of latent attributes (cognitive diagnosis) to answers and a Q-matrix, and write
+    fit, ArviZ file, report and summary.
+    """
+    if call.groups is not None and call.q is None:
+        raise ValueError(
+            "--groups needs --q FILE: without a Q-matrix the attributes of two groups have no"
+            " common names"
+        )
+    if call.free is not None and call.groups is None:
+        raise ValueError("--free names items that differ between groups, and needs --groups COLUMN")
+    if call.groups is not None and call.covariates is not None:
+        raise ValueError(
+            "--covariates and --groups were expected one at a time: each group has a law of the"
+            " attributes of its own, which depends on nothing else"
+        )
+    root = root_of(call.root or ("saturated" if call.covariates is None else "independent"))
+
+    def read(columns: list[str] | None, seen: pd.DataFrame | None) -> tuple[pd.DataFrame, Any]:
+        if call.groups is not None:
+            return _with_labels(call.data, call.groups, call.columns), response_of(call.response)
+        return items_of_layers(call.data, columns, call.response, call.order, seen)
+
+    def build(frame: pd.DataFrame, family: Any, covariates: Any) -> Any:
+        answers = frame if call.groups is None else frame.drop(columns=call.groups)
+        model = _attribute_model(call, answers, root, family, covariates)
+        return model if call.groups is None else _of_groups(model, frame, call.groups, call.free)
+
+    why = "" if call.groups is None else "--groups reads labels of rows in memory"
+    if call.groups is None and call.covariates is None:
+        why = engine_in_memory(call.engine)
+    _fit_rows(call, read, build, "spectral", why, "the Q-matrix")
+
+
+def _attribute_model(
+    call: Call, frame: pd.DataFrame, root: AttributeLaw, family: Any, covariates: Any
+) -> Any:
+    from ppl_models.latent_attributes import LatentAttributeModel
+
+    if (call.q is None) == (call.attributes is None):
+        raise ValueError(
+            "--q FILE (a Q-matrix) or --attributes K (to find one) was expected, one of the two"
+        )
+    settings: dict[str, Any] = {"monotone": call.monotone, "covariates": covariates}
+    if call.q is None:
+        settings |= {"num_attributes": call.attributes, "num_items": frame.shape[1]}
+    matrix = None if call.q is None else _q_matrix(call.q, frame)
+    rules = rules_of(call.items or ("additive" if call.q is None else "saturated"), frame.shape[1])
+    return LatentAttributeModel(matrix, family, rules, root, **settings)
+
+
+def _with_labels(file: str, column: str, columns: list[str] | None) -> pd.DataFrame:
+    """Table of a file in which one column holds labels, which stands last."""
+    from ppl_models.datasets.files import MISSING, SEPARATORS
+
+    separator = SEPARATORS.get(Path(file).suffix.lower())
+    every = read_frame(file) if separator is None else read_csv(Path(file), str, separator)
+    names = [str(name).strip() for name in every.columns]
+    if column not in names:
+        shown = listed(list(map(repr, names)), MOST_NAMED)
+        raise ValueError(f"--groups: {file} has no column {column!r}; its columns are {shown}")
+    labels = every.iloc[:, names.index(column)].tolist()
+    texts = [label.strip() if isinstance(label, str) else f"{label:g}" for label in labels]
+    answers = read_frame(file, columns or [name for name in names if name != column])
+    return answers.assign(**{column: [None if text in MISSING else text for text in texts]})
+
+
+def _of_groups(model: Any, frame: pd.DataFrame, column: str, free: str | None) -> Any:
+    """Model of the groups that a column names, in the order of their names."""
+    from ppl_models.attribute_groups import AttributeGroups
+
+    labels = sorted({label for label in frame[column] if label is not None})
+    if not 2 <= len(labels) <= MOST_GROUPS:
+        shown = ", ".join(map(repr, labels[:MOST_NAMED])) + (
+            ", ..." if len(labels) > MOST_NAMED else ""
+        )
+        raise ValueError(
+            f"--groups: from 2 to {MOST_GROUPS} groups were expected in column {column!r}, got"
+            f" {len(labels)}: {shown}"
+        )
+    return AttributeGroups(
+        model, tuple(labels), () if free is None else tuple(names_of(free, "--free")), column
+    )
+
+
+def _q_matrix(file: str, frame: pd.DataFrame) -> pd.DataFrame:
+    """Q-matrix of a file, its rows in the order of the columns of the answers."""
+    import pandas as pd
+
+    from ppl_models.datasets import read_table
+
+    table = read_table(file, row_names=True)
+    columns = [str(name) for name in frame.columns]
+    (num_rows, num_attributes), expected = table.values.shape, len(columns)
+    if table.row_names is not None:
+        for here, there, what in (
+            (table.row_names, columns, "columns of the answers"),
+            (columns, table.row_names, f"rows of {file}"),
+        ):
+            absent = [name for name in here if name not in there]
+            if absent:
+                shown = listed(list(map(repr, absent)), MOST_NAMED)
+                raise ValueError(
+                    f"--q: items {shown} are not among the {what}; give items the same names in"
+                    " both files"
+                )
+    elif num_rows != expected:
+        turned = (
+            "; it seems to lie on its side: rows are items, columns attributes"
+            if num_attributes == expected
+            else ""
+        )
+        raise ValueError(
+            f"--q: {file} has {num_rows} rows, and the answers have {expected} items; one row an"
+            f" item was expected{turned}"
+        )
+    matrix = pd.DataFrame(
+        table.values, index=list(table.row_names or columns), columns=list(table.names)
+    )
+    return matrix.loc[columns]
+
+
+def rules_of(text: str, num_items: int) -> str | list[str]:
+    """Rule of all items, or of each."""
+    blocks = blocks_of(text, "--items")
+    if blocks[0][1] is None:
+        return text
+    rules = [name for name, count in blocks for _ in range(count or 0)]
+    if len(rules) != num_items:
+        raise ValueError(
+            f"--items: the blocks of {text!r} hold {len(rules)} items, and the answers have"
+            f" {num_items}"
+        )
+    return rules
+
+
+def root_of(text: str) -> AttributeLaw:
+    """Distribution of the attributes that ``--root`` names."""
+    import ppl_models
+
+    plain: dict[str, AttributeLaw] = {
+        "saturated": ppl_models.Saturated(),
+        "independent": ppl_models.Independent(),
+        "higher-order": ppl_models.HigherOrder(),
+    }
+    if text in plain:
+        return plain[text]
+    kind, _, edges = text.partition(":")
+    pairs = tuple(
+        tuple(part.strip() for part in pair.split(">")) for pair in edges.split(",") if pair.strip()
+    )
+    if (
+        kind not in ("hierarchy", "dag")
+        or not pairs
+        or any(len(pair) != 2 or not all(pair) for pair in pairs)
+    ):
+        raise ValueError(
+            f"--root: one of {ROOTS} was expected (A, B, C are attributes), got {text!r}"
+        )
+    return ppl_models.Hierarchy(pairs) if kind == "hierarchy" else ppl_models.Dag(pairs)  # type: ignore[arg-type]
+
+
+@command(fit_app, "dde")
+def fit_dde(call: Call) -> None:
+    """Fit a deep discrete encoder (Lee and Gu 2025), its graph found unless given, and write fit,
+    ArviZ file, report and summary.
+    """
+    from ppl_models.datasets import read_table
+    from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
+    from ppl_models.parts.measurement import Additive, ExpDINA, ExpGDM
+
+    sizes, shape = sizes_of(call.latents, "--latents"), shape_of(call.image_shape)
+    graphs: Any = None
+    if call.graph is not None:
+        graphs = (read_table(call.graph).values, *[None] * (len(sizes) - 1))
+    bottoms: dict[str, Any] = {"additive": Additive, "dina": ExpDINA, "gdm": ExpGDM}
+
+    def read(columns: list[str] | None, seen: pd.DataFrame | None) -> tuple[pd.DataFrame, Any]:
+        return items_of_layers(call.data, columns, call.response, call.order, seen)
+
+    def build(frame: pd.DataFrame, family: Any, covariates: Any) -> DeepDiscreteEncoder:
+        shape_of(call.image_shape, frame.shape[1])
+        return DeepDiscreteEncoder(
+            num_items=frame.shape[1],
+            latent_sizes=sizes,
+            response=family,
+            penalty=penalty_of(call.penalty),
+            graphs=graphs,
+            covariates=covariates,
+            bottom=bottoms[call.bottom](),
+        )
+
+    def fit_rows(model: Any, rows: Any, call: Call, init: Any) -> Fit:
+        if not (
+            call.penalty == "auto"
+            and call.graph is None
+            and call.engine in ("laplace", "svi", "nuts")
+        ):
+            return run(model, rows, call, init)
+        beside = call.checkpoint and call.checkpoint.with_name(f"{call.checkpoint.name}.graph")
+        first = Call(**vars(call) | {"checkpoint": beside, "engine": "auto"})
+        chosen = run(model, rows, first, init)  # posteriors on its graph
+        result = run(chosen.model, rows, call, chosen)
+        return dataclasses.replace(result, choice=chosen.choice)
+
+    why = "" if call.covariates is not None else engine_in_memory(call.engine)
+    _fit_rows(call, read, build, call.init, why, "its graph", shape, fit_rows)
+
+
+def penalty_of(text: str) -> Any:
+    """Penalty that ``--penalty`` names."""
+    from ppl_models.parts.penalties import ToBeChosen, TruncatedLasso
+
+    if text in ("none", "auto"):
+        return None if text == "none" else ToBeChosen()
+    try:
+        slope, threshold = (float(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError(
+            f"--penalty: auto, none or SLOPE,THRESHOLD was expected, got {text!r}"
+        ) from None
+    return TruncatedLasso(slope, threshold)
+
+
+@command(fit_app, "noisy-or")
+def fit_noisy_or(call: Call) -> None:
+    """Fit a noisy-OR network: the number of latents is chosen by description length up to a
+    limit.
+    """
+    from inference import fit
+    from inference.inspection.noisy_or import trim
+    from inference.programs.global_state import quiet
+    from ppl_models.noisy_or import NoisyOr
+
+    shape = shape_of(call.image_shape)
+    frame, blocks = _numbers(call)
+    shape_of(call.image_shape, frame.shape[1])
+    model = NoisyOr(frame.shape[1], call.latents)
+    if blocks is not None:
+        goes_in_blocks(model, frame, call.block_rows)
+        say_blocks(blocks, "the number of latents")
+    with quiet():  # kept by the fit, and said below in one line each
+        result = fit(
+            model,
+            frame,
+            num_restarts=call.restarts,
+            seed=call.seed,
+            progress=not call.no_progress,
+        )
+        warnings = result.warnings
+        if not call.keep_empty:
+            result = trim(result)
+    for text in dict.fromkeys((*warnings, *result.warnings)):
+        warn(text)
+    if blocks is not None:
+        result = run(result.model, blocks, call, first=result)
+    deliver(result, frame if blocks is None else blocks, call.out, shape)
+
+
+# ---------------------------------------------------------------- sequences
+
+
+@command(fit_app, "hmm")
+def fit_hmm(call: Call) -> None:
+    """Find hidden states that last over time: a hidden Markov model, the state of every row, and a
+    report.
+
+    For example: ppl-models fit hmm tracks.csv --states 3 --sequence animal --time step --out tracks
+    """
+    from ppl_models.hidden_markov import HiddenMarkov
+
+    frame, items, places = read_sequences(call)
+    component = component_of(call.response, items)
+    model = HiddenMarkov(call.states, component, items.shape[1], call.initial)
+    read_as = {"columns": {place: column for column, place in places.items()}}
+    deliver(run(model, frame, call), frame, call.out, None, read_as)
+
+
+def read_sequences(call: Call) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, str]]:
+    """Read a table with a row a step.
+
+    Returns:
+        The table with its columns of places named ``sequence`` and ``time``, the items alone, and
+        the places by the names of their columns in the file.
+
+    Raises:
+        ValueError: for columns that the table lacks, or names twice.
+    """
+    sequence, time, columns = call.sequence, call.time, call.columns
+    places = {
+        column: name
+        for column, name in ((sequence, "sequence"), (time, "time"))
+        if column is not None
+    }
+    if len(places) < (sequence is not None) + (time is not None):
+        raise ValueError(
+            f"--sequence and --time: two columns were expected, got {sequence!r} for both"
+        )
+    chosen = (
+        None if columns is None else [*places, *(name for name in columns if name not in places)]
+    )
+    texts = texts_of(asked_of(call.response)) + ([] if sequence is None else [sequence])
+    frame = read_mixed(call.data, chosen, texts, AS_CATEGORIES)
+    for column in places:
+        if column not in frame.columns:
+            raise ValueError(
+                f"--{places[column]}: {column!r} is no column of the table; the columns are"
+                f" {', '.join(map(str, frame.columns[:6]))}"
+            )
+    clash = [name for name in places.values() if name in frame.columns and name not in places]
+    if clash:
+        raise ValueError(
+            f"column {clash[0]!r} would be taken for the place of a row; name it with --{clash[0]},"
+            " or leave it out with --columns"
+        )
+    items = frame.drop(columns=list(places))
+    if not items.shape[1]:
+        raise ValueError("at least one column beside --sequence and --time was expected")
+    for name in items if time is None and columns is None else ():
+        if counts_steps(items[name], None if sequence is None else frame[sequence]):
+            raise ValueError(
+                f"column {name!r} counts the"
+                f" rows{'' if sequence is None else f' of each {sequence}'}, and would be an item:"
+                f" say --time {name}, or leave it out with --columns"
+            )
+    return frame.rename(columns=places), items, places
+
+
+def counts_steps(column: pd.Series, sequence: pd.Series | None) -> bool:
+    """Whether the entries of every sequence are different whole numbers of which few are left out,
+    as counted steps are and hardly any measurement.
+    """
+    import pandas as pd
+
+    is_number = pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
+    if not is_number or column.empty or column.hasnans or bool((column % 1 != 0).any()):
+        return False
+    groups = column.groupby(
+        pd.Series(0, column.index) if sequence is None else sequence, sort=False
+    )
+    size, span = groups.size(), groups.max() - groups.min() + 1
+    return (
+        bool((groups.nunique() == size).all() and (span <= MOST_LEFT_OUT * size).all())
+        and int(size.max()) >= FEW_STEPS
+    )
+
+
+@command(fit_app, "options-hmm")
+def fit_options(call: Call) -> None:
+    """Find the sub-tasks (options) behind steps and decisions: an options hidden Markov model, the
+    option of every step, and a report.
+
+    For example: ppl-models fit options-hmm walks.csv --options 2 --sequence episode --time step
+    --out walks
+    """
+    from ppl_models.continuous_options import ContinuousOptionsHMM
+    from ppl_models.parts.policies import Network, SoftmaxLinear
+
+    features = [] if call.features is None else _features(call)
+    places = step_places(call) | ({} if features else {"state": call.state})
+    frame, codes = read_steps(call.data, places, features)
+    if features:
+        policy = SoftmaxLinear() if call.network is None else Network(call.network)
+        num_actions = call.actions or max(2, _largest(frame, "action") + 1)
+        model: Any = ContinuousOptionsHMM(len(features), num_actions, call.options, policy)
+    elif call.network is not None:
+        raise ValueError(
+            "--network: policies see a continuous state through it; give its columns with"
+            " --features"
+        )
+    else:
+        settings = {"stickiness": call.stickiness, "termination": call.termination}
+        model = tabular_model(call, frame, call.options, **settings)
+    packed = model.check_data(frame, for_fit=False)[0]
+    result = run(model, frame, call, "random" if call.random else "spectral")
+    read_as = {"columns": places, "codes": codes}
+    deliver(result, packed, call.out, None, read_as, of_rows=False)
+    write_options(result, frame, packed, codes, call.out / "options.csv")
+
+
+def tabular_model(call: Call, frame: pd.DataFrame, num_options: int, **settings: Any) -> Any:
+    """Options HMM of states and actions that are numbers."""
+    from ppl_models.options_hmm import OptionsHMM
+
+    num_states = call.states or _largest(frame, "state") + 1
+    num_actions = call.actions or _largest(frame, "action") + 1
+    return OptionsHMM(num_states, num_actions, num_options, **settings)
+
+
+def step_places(call: Call) -> dict[str, str]:
+    """Columns of sequence, time and action; that there is none of the time is said."""
+    places = {"sequence": call.sequence, "time": call.time or "time", "action": call.action}
+    if call.time is None and "time" not in columns_of(call.data):
+        del places["time"]
+        typer.echo(
+            "The steps of a sequence follow each other as they stand in the file; --time names a"
+            " column that counts them."
+        )
+    return places
+
+
+def read_steps(
+    data: str, places: dict[str, str], features: list[str]
+) -> tuple[pd.DataFrame, dict[str, dict[str, int]]]:
+    """Read steps, under the names that the models know, and the codes of states and actions that
+    are texts.
+    """
+    import numpy as np
+
+    from ppl_models.data.sequences import with_places
+
+    numbered: dict[str, dict[str, int]] = {}
+    if len(set(places.values())) < len(places):
+        raise ValueError(
+            f"{', '.join(f'--{place}' for place in places)}: different columns were expected, got"
+            f" {', '.join(places.values())}"
+        )
+    names, wanted = (
+        columns_of(data),
+        {name: f"--{place}" for place, name in places.items()}
+        | dict.fromkeys(features, "--features"),
+    )
+    for name, place in wanted.items():
+        if name not in names:
+            shown = f"{', '.join(names[:12])}{', ...' if len(names) > 12 else ''}"
+            raise ValueError(
+                f"{data}: no column is named {name!r}; {place} says which column is meant; the"
+                f" columns are {shown}"
+            )
+    frame = with_places(
+        read_mixed(data, list(wanted), [places["sequence"]]).rename(
+            columns={name: place for place, name in places.items()}
+        )
+    )
+    for place in ("state", "action"):
+        if place in frame and holds_texts(frame[place]):
+            codes = numbered[place] = {
+                name: code for code, name in enumerate(sorted(set(frame[place].dropna())))
+            }
+            frame[place] = [float(codes.get(name, np.nan)) for name in frame[place]]
+            shown = ", ".join(f"{name} is {code}" for name, code in list(codes.items())[:20])
+            typer.echo(f"The {place}s are numbered: {shown}{', ...' if len(codes) > 20 else ''}.")
+    return frame, numbered
+
+
+def _features(call: Call) -> list[str]:
+    """Columns of the state; options for a state that is a number are refused."""
+    names = [name.strip() for name in call.features.split(",")]
+    others = {call.sequence, call.time or "time", call.action}
+    if not all(names) or len(set(names)) < len(names) or others & set(names):
+        raise ValueError(
+            "--features: names of different columns of the state, as x,y, were expected, got"
+            f" {call.features!r}"
+        )
+    for name, is_given in (
+        ("--states", call.states is not None),
+        ("--stickiness", call.stickiness > 0),
+        ("--termination", call.termination),
+    ):
+        if is_given:
+            raise ValueError(
+                f"{name} is for a state that is one whole number; leave it out, or --features"
+            )
+    return names
+
+
+def _largest(frame: pd.DataFrame, column: str) -> int:
+    import pandas as pd
+
+    values = pd.to_numeric(frame[column], errors="coerce")
+    if not values.notna().any() or values.max() < 0:
+        raise ValueError(
+            f"data: column {column!r}: whole numbers from 0 on were expected, got none"
+        )
+    return int(values.max())
+
+
+def write_options(
+    fit: Fit, frame: pd.DataFrame, packed: Tensor, codes: dict[str, dict[str, int]], path: Path
+) -> None:
+    """Write the steps in order of time, with the most probable path of options and the posterior of
+    each.
+    """
+    import numpy as np
+
+    inside = (
+        (packed[..., 0].isnan() if packed.is_floating_point() else packed[..., 0] < 0)
+        .logical_not()
+        .numpy()
+    )
+    first = {key: i for i, key in enumerate(dict.fromkeys(frame["sequence"].tolist()))}
+    order = np.lexsort((frame["time"].to_numpy(), frame["sequence"].map(first).to_numpy()))
+    places = [name for name in ("sequence", "time", "state", "action") if name in frame]
+    table = frame[[*places, *(name for name in frame if name not in places)]].iloc[order].copy()
+    for place in ("state", "action"):
+        if place in table:
+            words = {code: name for name, code in codes.get(place, {}).items()}
+            table[place] = table[place].map(words) if words else table[place].astype("Int64")
+    table["option"] = fit.decode_latents(packed)["options"].numpy()[inside]
+    posterior = fit.posterior_latents(packed)["options"].numpy()[inside]
+    for number in range(posterior.shape[1]):
+        table[f"probability_{number}"] = posterior[:, number].round(6)
+    write_csv(table, path)
+    typer.echo(f"options of every step: {path}")
+
+
+# ---------------------------------------------------------------- variates
+
+
+@command(fit_app, "inclass")
+def fit_inclass(call: Call) -> None:
+    """Find groups whose columns come in independent parts of any shape: a mixture of independent
+    variates by classifier networks, and a report.
+    """
+    from ppl_models.inclass_net import InClassNet
+    from ppl_models.networks.dense import Dense
+
+    frame = read_frame(call.data, call.columns, can_choose=True)
+    names = [str(name) for name in frame.columns]
+    groups = tuple((name,) for name in names)
+    if call.variates is not None:
+        parts = call.variates.split(";")
+        groups = tuple(tuple(name.strip() for name in part.split(",")) for part in parts)
+    absent = [name for group in groups for name in group if name not in names]
+    if absent:
+        raise ValueError(
+            f"--variates: columns {absent} are not in the table, which has {names[:20]}"
+        )
+    network = Dense(sizes_of(call.hidden, "--hidden"))
+    model = InClassNet(groups, call.components, network, call.shared, call.weights)
+    rows = frame[[name for group in groups for name in group]]
+    deliver(run(model, rows, call, "spectral"), rows, call.out, None)

@@ -1,3 +1,0 @@
-"""Kinds of description whose identifiability is decided by theorems of their own: every file here
-registers one, and is found by itself.
-"""

@@ -1,0 +1,320 @@
+"""Candidate distributions of order selection, and the fit of each at every number."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import singledispatch
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from inference.base.plugins import load_modules
+from inference.base.progress import NoProgress, Progress
+from inference.base.structure import Method, Problem, Structure
+from inference.engines.em import EM
+from inference.fitting.fit import fit_from
+from inference.fitting.result import Fit
+from inference.programs.program import Params
+from inference.selection.growing import MORE_STARTS, too_low
+from inference.selection.order_selection.result import HowMany, Status
+from inference.structures.registry import structure_of
+from ppl_models.descriptions.row_laws import RowLaw, SkewNormal
+
+CLEAR = 10.0  # a lead in BIC that leaves no doubt (Kass and Raftery 1995: very strong)
+FINALISTS = 3  # starts that go on to the end
+LARGEST = (6, 12)  # numbers up to which is compared where no grid is given
+SHORT = 25  # iterations, after which starts are compared
+
+Key = tuple[str, int]  # name of the candidate, number of components
+Fits = Mapping[Key, Fit]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A family at any number of components.
+
+    Args:
+        name: in tables and sentences.
+        model: of the family, at some number of components.
+        counting: order selection of its kind.
+        num_dispersions: parameters of the noise, whatever the number of components.
+        row_law: distribution of the rows of a component or state; None for other kinds.
+    """
+
+    name: str
+    model: Any
+    counting: Counting
+    num_dispersions: int = 0
+    row_law: Any = None
+
+    @property
+    def is_skewed(self) -> bool:
+        """Skewed rows, whose search needs more starts than others."""
+        return isinstance(self.row_law, SkewNormal)
+
+    @property
+    def needs_whole_rows(self) -> bool:
+        """Refusal of rows with some entries missing, and of tables of few rows."""
+        return isinstance(self.row_law, RowLaw)
+
+    def at(self, num_components: int) -> Any:
+        """Return the model with this many components."""
+        return replace(self.model, **{self.counting.number: num_components})
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Candidates and numbers to compare, and the settings of every fit.
+
+    Args:
+        candidates: of one kind; the others contain the first.
+        sizes: numbers of components, rising.
+        data: as the user gave them.
+        table: the same as a checked tensor.
+        num_restarts: random starts of each fit of the first candidate.
+        seed: of the starts and of what is simulated.
+        method: settings of every fit.
+        bootstrap: tables of a bootstrap climb, 0 for none.
+        progress: updated after every fit.
+    """
+
+    candidates: Sequence[Candidate]
+    sizes: Sequence[int]
+    data: Any
+    table: Tensor
+    num_restarts: int
+    seed: int
+    method: Any
+    bootstrap: int = 0
+    progress: Progress = NoProgress()
+
+    def on(self, table: Tensor, **settings: Any) -> Grid:
+        """Return the grid with other data, and without a progress bar."""
+        return replace(self, data=table, table=table, progress=NoProgress(), **settings)
+
+
+class Counting(ABC):
+    """Order selection of one kind of model: its starts, and the rule that reads the fits."""
+
+    number: ClassVar[str] = "num_components"  # field of the model that holds the number
+    method: ClassVar[Method]  # settings of fits where the user gives none
+    contained: ClassVar[float] = 0.0  # nats that a fit may stay below the first candidate's
+    takes_bootstrap: ClassVar[bool] = False
+
+    @abstractmethod
+    def describe(self, structure: Any) -> tuple[str, int, Any]:
+        """Return a candidate's name, number of dispersions and distribution of rows."""
+
+    @abstractmethod
+    def starts(
+        self,
+        problem: Problem,
+        grid: Grid,
+        k: int,
+        smaller: Fit | None,
+        nested: Mapping[int, Fit],
+        num_random: int,
+    ) -> Params:
+        """Return starts of one fit, (R, ...).
+
+        Args:
+            problem: the model of k components and the data.
+            grid: what is compared.
+            k: number of components.
+            smaller: fit of this candidate with one component less.
+            nested: fits of the first candidate by number; empty for itself.
+            num_random: random starts among them.
+        """
+
+    @abstractmethod
+    def answer(self, grid: Grid, fits: Fits) -> HowMany:
+        """Return the number of components, with its evidence, once all candidates are fitted."""
+
+    def num_random(self, candidate: Candidate, num_restarts: int) -> int:
+        """Return the random starts of a candidate after the first."""
+        return num_restarts
+
+    def rank(self, fit: Fit) -> Any:
+        """Return the key by which the better of two fits is kept."""
+        return fit.objective
+
+    def room(self, shape: tuple[int, ...]) -> int:
+        """Return the largest number of components that data of this shape can hold."""
+        return LARGEST[-1]
+
+    def has_gaps(self, table: Tensor) -> bool:
+        """Tell whether rows miss some of their entries."""
+        return bool(table.isnan().any())
+
+    def check(self, candidates: Sequence[Candidate]) -> None:  # noqa: B027
+        """Refuse candidates that this kind cannot compare."""
+
+
+@singledispatch
+def counting_of(structure: Structure) -> Counting | None:
+    """Return the order selection of a structure's kind; None where there is none.
+
+    Kinds register in :mod:`inference.selection.order_selection.kinds`.
+    """
+    return None
+
+
+def has_rule(model: Any) -> bool:
+    """Tell whether :func:`select_components` counts the components of such a model."""
+    return bool(structure_of(model).laws())
+
+
+def candidate_of(model: Any) -> Candidate:
+    """Return the candidate that a model is.
+
+    Raises:
+        ValueError: for a model whose components no kind of order selection counts.
+    """
+    load_modules(f"{__package__}.kinds")
+    structure = structure_of(model)
+    counting = counting_of(structure)
+    if counting is None or not structure.laws():
+        raise ValueError(
+            "select_components: a factorization of counts was expected, such as"
+            " PoissonFactorization, a mixture or hidden Markov model whose components' noise is"
+            " known, or hidden options of states that are whole numbers, got"
+            f" {type(model).__name__}; select_dimension(..., criterion='bic') chooses by a"
+            " criterion that you name"
+        )
+    name, num_dispersions, row_law = counting.describe(structure)
+    return Candidate(name, model, counting, num_dispersions, row_law)
+
+
+def candidates_of(model: Any) -> Sequence[Candidate]:
+    """Return the candidates offered beside a model; the others contain the first.
+
+    Raises:
+        ValueError: as :func:`candidate_of`.
+    """
+    return tuple(candidate_of(other) for other in structure_of(candidate_of(model).model).laws())
+
+
+def fit_candidates(grid: Grid) -> Fits:
+    """Fit every candidate at every number, by its name and number.
+
+    A log-likelihood below that of the number before, or of the first candidate, is fitted again
+    from more starts.
+    """
+    fits: dict[Key, Fit] = {}
+    first, total = grid.candidates[0], len(grid.candidates) * len(grid.sizes)
+    for candidate in grid.candidates:
+        nested, num_random = {}, grid.num_restarts
+        if candidate is not first:
+            nested = {k: fits[first.name, k] for k in grid.sizes}
+            num_random = candidate.counting.num_random(candidate, num_random)
+        for k in grid.sizes:
+            smaller = fits.get((candidate.name, k - 1))
+            fit_k = fit_size(grid, candidate, k, smaller, nested, num_random)
+            fits[candidate.name, k] = fit_k
+            grid.progress.update(len(fits), objective=fit_k.objective, active=total - len(fits))
+    return fits
+
+
+def fit_size(
+    grid: Grid,
+    candidate: Candidate,
+    k: int,
+    smaller: Fit | None,
+    nested: Mapping[int, Fit],
+    num_random: int,
+) -> Fit:
+    """Fit a candidate at one number; again from more starts where it misses its optimum.
+
+    Args:
+        grid: data and settings.
+        candidate: what is fitted.
+        k: number of components.
+        smaller: fit of one component less.
+        nested: fits of the first candidate by number.
+        num_random: random starts.
+    """
+    fit_k = fit_once(grid, candidate, k, smaller, nested, num_random, grid.seed)
+    bounds = [] if smaller is None else [smaller.log_likelihood]
+    if k in nested:
+        bounds.append(nested[k].log_likelihood - candidate.counting.contained)
+    if bounds and too_low(fit_k.log_likelihood, max(bounds)):
+        again = fit_once(grid, candidate, k, smaller, nested, MORE_STARTS, grid.seed + 1)
+        fit_k = max((fit_k, again), key=candidate.counting.rank)
+    return fit_k
+
+
+def fit_once(
+    grid: Grid,
+    candidate: Candidate,
+    k: int,
+    smaller: Fit | None,
+    nested: Mapping[int, Fit],
+    num_random: int,
+    seed: int,
+) -> Fit:
+    """Fit a candidate at one number, from the starts of its kind; as :func:`fit_size`."""
+    return fit_from(
+        candidate.at(k),
+        grid.data,
+        grid.method,
+        lambda problem: candidate.counting.starts(problem, grid, k, smaller, nested, num_random),
+        seed,
+    )
+
+
+def finalists(problem: Problem, starts: Sequence[Params], method: EM) -> Params:
+    """Return the best starts after a few iterations, where these have brought them, (R, ...)."""
+    every = {name: torch.cat([start[name] for start in starts]) for name in starts[0]}
+    short = replace(method, max_iterations=min(SHORT, method.max_iterations)).run(
+        problem, every, NoProgress(), None
+    )
+    order = short.objective.nan_to_num(nan=-torch.inf).argsort(descending=True, stable=True)
+    return {name: value[order[:FINALISTS]] for name, value in short.params.items()}
+
+
+def lead_of(strict: Mapping[Key, float], k: int) -> tuple[float, int]:
+    """Return how far a number leads the next best in a penalised deviance, and which that is."""
+    best = min(value for (_, size), value in strict.items() if size == k)
+    rival = min(
+        ((value, size) for (_, size), value in strict.items() if size != k), default=(math.inf, 0)
+    )
+    return rival[0] - best, rival[1]
+
+
+def status_of(at_end: bool, misfit: bool, reasons: Sequence[str]) -> Status:
+    """Return the status of an answer.
+
+    Args:
+        at_end: whether the largest number compared was chosen.
+        misfit: whether the data contradict every candidate.
+        reasons: doubts about the number.
+    """
+    if at_end:  # a misfit may be for want of components
+        return "grid too short"
+    return "misfit" if misfit else "unsure" if reasons else "confident"
+
+
+def rows_of(
+    fits: Fits, columns: Mapping[str, Mapping[Key, Any]], chosen: Key
+) -> tuple[Mapping[str, Any], ...]:
+    """Return one row of the answer's table for each fit.
+
+    Args:
+        fits: by candidate and number.
+        columns: figures by name, of each fit.
+        chosen: the fit that the rule takes.
+    """
+    return tuple(
+        {
+            "law": key[0],
+            "num_components": key[1],
+            "log_likelihood": fit_k.log_likelihood,
+            **{name: values[key] for name, values in columns.items()},
+            "chosen": key == chosen,
+        }
+        for key, fit_k in fits.items()
+    )

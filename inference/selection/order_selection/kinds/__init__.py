@@ -1,0 +1,1 @@
+"""Order selection of each kind of model, registered on its structure."""

@@ -1,0 +1,188 @@
+"""Choose the number and the distribution of components, states, options or terms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import is_dataclass
+from typing import Any
+
+from inference.base.progress import NoProgress, RichProgress
+from inference.base.structure import Method
+from inference.programs.data import checked
+from inference.programs.global_state import quiet
+from inference.selection.order_selection.counting import (
+    LARGEST,
+    Candidate,
+    Grid,
+    candidate_of,
+    candidates_of,
+    fit_candidates,
+)
+from inference.selection.order_selection.result import HowMany
+from ppl_models.parts.validation import check_size, is_integer
+
+
+def select_components(
+    family: Callable[..., Any] | Any,
+    data: Any,
+    grid: Sequence[int] | None = None,
+    *,
+    laws: Sequence[Any] | None = None,
+    num_restarts: int = 10,
+    method: Method | None = None,
+    bootstrap: int = 0,
+    seed: int = 0,
+    progress: bool = False,
+) -> HowMany:
+    """Choose the number and the distribution of components, and say how sure that is.
+
+    The rule of each kind: of mixtures and hidden Markov models
+    :mod:`inference.selection.order_selection.kinds.mixture`, of hidden options
+    :mod:`~inference.selection.order_selection.kinds.options`, of factorizations of counts
+    :mod:`~inference.selection.order_selection.kinds.factorization`.
+
+    Args:
+        family: a factorization of counts, called with the number of columns and of components
+            (``PoissonFactorization``); a mixture or a hidden Markov model, whatever its number
+            (``Mixture(1, MultivariateNormal(), 2)``, ``HiddenMarkov(1, Poisson())``), or options
+            (``OptionsHMM(num_states, num_actions, 1)``); or a function from a number to a model.
+        data: the table, NaN where missing, or the sequences.
+        grid: numbers of components to compare; the answer says so if they end too early. Without
+            gaps they help each other's search. None for 1 to 6, and to 12 where 6 is too few.
+        laws: families or functions as ``family``, of which the first is contained in the others;
+            None for those that suit ``family``: Poisson counts, and negative binomial ones with a
+            variance linear and quadratic in the mean; for mixtures and states of real rows normal,
+            Student t and skew-normal components (those that take missing entries where there are
+            some), for counts Poisson and negative binomial ones.
+        num_restarts: random starts of each fit of the first law.
+        method: settings of every fit: :class:`~inference.Factorize`, or :class:`~inference.EM` for
+            mixtures.
+        bootstrap: tables drawn from the strict choice of a factorization and fitted again, from
+            which a climb learns what a superfluous component gains, a further number and a check of
+            the others; 6 is enough, and recommended for what is published; 0 for none.
+        seed: one seed, one answer.
+        progress: show a bar on standard error.
+
+    Raises:
+        ValueError: for a grid of fewer than two numbers, no laws, laws that cannot be compared, or
+            what a law refuses in the data; before any fit.
+    """
+    owner = "select_components"
+    if grid is None:
+        first = _candidates(family, laws, data, (1, 2))[0]
+        most = min(first.counting.room(tuple(getattr(data, "shape", ()))), LARGEST[-1])
+        for numbers in plain_grids(most):
+            answer = select_components(
+                family,
+                data,
+                numbers,
+                laws=laws,
+                num_restarts=num_restarts,
+                method=method,
+                bootstrap=bootstrap,
+                seed=seed,
+                progress=progress,
+            )
+            if answer.status != "grid too short":
+                break
+        return answer
+    for k in grid:
+        check_size(owner, "grid", k, wanted="numbers of components, positive integers")
+    sizes = sorted(set(grid))
+    if len(sizes) < 2:
+        raise ValueError(
+            f"{owner}: grid must hold at least two numbers of components, got {list(grid)!r}"
+        )
+    check_tables(owner, bootstrap)
+    candidates = _candidates(family, laws, data, sizes)
+    first, counting = candidates[0], candidates[0].counting
+    if bootstrap and not counting.takes_bootstrap:
+        raise ValueError(
+            f"{owner}: bootstrap is for factorizations of counts; leave it at 0 for"
+            f" {type(first.model).__name__}, got {bootstrap}"
+        )
+    table, _ = checked(first.at(sizes[-1]), data, for_fit=True)
+    if laws is None:
+        num_rows, gaps = int(table.isfinite().any(-1).sum()), counting.has_gaps(table)
+        candidates = [
+            candidate
+            for candidate in candidates
+            if not candidate.needs_whole_rows
+            or not gaps
+            and candidate.row_law.is_determined(num_rows, table.shape[-1])
+        ]
+    for candidate in candidates[1:]:
+        checked(candidate.at(sizes[-1]), data, for_fit=True)
+    if method is not None and not isinstance(method, type(counting.method)):
+        raise ValueError(
+            f"{owner}: method must be {type(counting.method).__name__}() or None, got {method!r}"
+        )
+    total = len(candidates) * len(sizes)
+    with quiet(), RichProgress("fits", total) if progress else NoProgress() as bar:
+        compared = Grid(
+            candidates,
+            sizes,
+            data,
+            table,
+            num_restarts,
+            seed,
+            method or counting.method,
+            bootstrap,
+            bar,
+        )
+        return candidates[0].counting.answer(compared, fit_candidates(compared))
+
+
+def plain_grids(most: int) -> list[range]:
+    """Return numbers to compare where none are given, then more of them.
+
+    Args:
+        most: largest number, at least two of which are compared.
+    """
+    return [
+        range(1, largest + 1)
+        for largest in dict.fromkeys(max(2, min(largest, most)) for largest in LARGEST)
+    ]
+
+
+def check_tables(owner: str, bootstrap: object) -> None:
+    """Refuse numbers of bootstrap tables that give no mean and noise; two do."""
+    if not is_integer(bootstrap, 0) or bootstrap == 1:
+        raise ValueError(
+            f"{owner}: bootstrap must be 0, or a number of tables of at least 2, got {bootstrap!r}"
+        )
+
+
+def _candidates(
+    family: Any, laws: Sequence[Any] | None, data: Any, sizes: Sequence[int]
+) -> Sequence[Candidate]:
+    def model(source: Any) -> Any:
+        if is_dataclass(source) and not isinstance(source, type):
+            return source  # a model, whatever its number
+        if not isinstance(source, type):
+            return source(sizes[-1])
+        if len(getattr(data, "shape", ())) != 2:
+            raise ValueError(
+                "select_components: a table (rows, items) was expected; give a function from a"
+                " number to a model"
+            )
+        return source(int(data.shape[1]), sizes[-1])
+
+    if laws is None:
+        return candidates_of(model(family))
+    if not laws:
+        raise ValueError(
+            "select_components: laws must name at least one family, or be None for those that suit"
+            " the family"
+        )
+    candidates = [candidate_of(model(source)) for source in laws]
+    candidates[0].counting.check(candidates)
+    if len({type(candidate.counting) for candidate in candidates}) > 1:
+        raise ValueError(
+            "select_components: laws must all be mixtures, all hidden Markov models, or all"
+            " factorizations of counts, for their likelihoods are compared"
+        )
+    names = [candidate.name for candidate in candidates]
+    if len(set(names)) < len(names):
+        raise ValueError(f"select_components: laws must differ, got {names}")
+    return candidates

@@ -1,1 +1,0 @@
-"""Maximisers of the children of a layer, given expected statistics."""

@@ -1,0 +1,863 @@
+"""Sequences of any form that a user may pass, as the one packed tensor that programs see.
+
+Items: (B, T, J), NaN where an entry is missing, infinity in all items after the end of a sequence.
+States and actions: (B, T, 2) int64; an action of -1 is missing, a state of -1 marks steps after the
+end. Continuous states: (B, T, D + 1) float64, the state and then the action; an action of NaN is
+missing, and all is NaN after the end.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ppl_models.parts.frames import as_frame, column_names, row_of
+from ppl_models.parts.responses import ResponseFamily
+from ppl_models.parts.validation import as_dense, as_floats, as_items, with_nan
+
+PLACES = ("sequence", "time")  # columns of a data frame that say where a row belongs
+COLUMNS = (*PLACES, "state", "action")
+FEATURE_COLUMNS = (*PLACES, "action")
+MOST_EMPTY = 1000  # steps a row that gaps in time may add, beyond which time does not count steps
+SCALES = (0.01, 100.0)  # standard deviations of a feature for which the priors of weights are meant
+SLICE = 2**19  # entries of the data looked at at a time
+FORMS = (
+    "a list of tables (steps, items), one a sequence; one such table; an array (sequences, steps,"
+    " items); a dict {'items': that array, 'length': (sequences,)}; or a data frame with a row a"
+    " step and columns 'sequence' and 'time' beside the items"
+)
+
+
+class UnvisitedWarning(UserWarning):
+    """The data say nothing of some probabilities, and their estimates are the prior's: a state or
+    an action never occurs, or no sequence has a second step.
+    """
+
+
+class FeatureScaleWarning(UserWarning):
+    """A column of the state is constant, or on a scale for which the priors of the weights are not
+    meant.
+    """
+
+
+def slices(size: int) -> Iterator[slice]:
+    """Consecutive ranges that cover ``size`` entries."""
+    return (slice(begin, min(begin + SLICE, size)) for begin in range(0, size, SLICE))
+
+
+# ---------------------------------------------------------------- what all forms share
+
+
+def _is_frame(data: Any) -> bool:
+    return hasattr(data, "columns") and hasattr(data, "to_numpy")
+
+
+def check_present(frame: Any, names: tuple[str, ...]) -> None:
+    """Refuse a data frame with missing entries in columns that must have none."""
+    for name in names:
+        missing = np.flatnonzero(frame[name].isna().to_numpy())
+        if len(missing):
+            raise ValueError(
+                f"data: column {name!r} must not be empty; it is in"
+                f" {row_of(frame, int(missing[0]))}"
+            )
+
+
+def with_places(frame: Any) -> Any:
+    """A data frame of steps with its columns of places: all rows are one sequence where none is
+    named, and steps in their order where no time is.
+    """
+    names = list(map(str, frame.columns))
+    if "sequence" not in names:
+        frame = frame.assign(sequence=0)
+    return (
+        frame
+        if "time" in names
+        else frame.assign(time=frame.groupby("sequence", sort=False).cumcount())
+    )
+
+
+def _sequences_of(keys: Sequence[Any]) -> tuple[np.ndarray, list[Any]]:
+    """Number of the sequence of every row, (N,), and the keys in the order of their first rows."""
+    order_of: dict[Any, int] = {}
+    numbers = [order_of.setdefault(key, len(order_of)) for key in keys]
+    return np.array(numbers, dtype=np.int64), list(order_of)
+
+
+def _steps_of(
+    frame: Any, time: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, list[Any]]:
+    """Order of the rows, and of the rows in it sequence, step, (N,) each, the lengths (B,), and the
+    keys of the sequences; times must count by 1.
+    """
+    if not len(frame):
+        raise ValueError("data: at least one row was expected, got none")
+    sequence, keys = _sequences_of(frame["sequence"].tolist())
+    order = np.lexsort((time, sequence))
+    sequence, time = sequence[order], time[order]
+    gap = np.flatnonzero((sequence[1:] == sequence[:-1]) & (np.diff(time) != 1))
+    if len(gap):
+        at = int(gap[0])
+        raise ValueError(
+            f"data: times of a sequence must follow each other by 1; sequence"
+            f" {keys[sequence[at]]!r} goes from {time[at]:.15g} to {time[at + 1]:.15g}: cut it"
+            " there, or give the steps between with an empty action"
+        )
+    lengths = np.bincount(sequence)
+    step = np.arange(len(sequence)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return order, sequence, step, lengths, keys
+
+
+def _numbers(name: str, value: Any, kind: str) -> Tensor:
+    """Numbers as a tensor, NaN where an object stands for a missing one."""
+    if isinstance(value, Tensor):
+        array = value.detach()
+    else:
+        try:
+            numbers = with_nan(np.array(value))
+            array = torch.from_numpy(
+                numbers.astype(np.float64) if numbers.dtype.kind == "O" else numbers
+            )
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"data[{name!r}]: {kind} were expected ({error})") from error
+    if array.is_complex() or array.dtype == torch.bool:
+        raise ValueError(f"data[{name!r}]: {kind} were expected, got dtype {array.dtype}")
+    return array
+
+
+def _whole(name: str, value: Any) -> Tensor:
+    """Whole numbers, -1 where one is missing."""
+    array = _numbers(name, value, "whole numbers")
+    if array.is_floating_point():
+        filled = torch.where(array.isnan(), torch.full_like(array, -1.0), array)
+        wrong = (filled != filled.round()) | filled.isinf()
+        if wrong.any():
+            place = wrong.nonzero()[0].tolist()
+            raise ValueError(
+                f"data[{name!r}]: whole numbers were expected, got {float(array[tuple(place)])} at"
+                f" {place}"
+            )
+        array = filled
+    return array.to(torch.int64)
+
+
+def _inside(length: Any, num_rows: int, num_steps: int, device: torch.device) -> Tensor:
+    """Which steps lie before the end of their sequence, (B, T) bool."""
+    steps = torch.arange(num_steps, device=device)
+    if length is None:
+        return (steps >= 0).expand(num_rows, num_steps)
+    ends = _whole("length", length).to(device)
+    if tuple(ends.shape) != (num_rows,):
+        raise ValueError(
+            f"data['length']: shape ({num_rows},), one length a sequence, was expected, got"
+            f" {tuple(ends.shape)}"
+        )
+    wrong = (ends < 1) | (ends > num_steps)
+    if wrong.any():
+        row = int(wrong.nonzero()[0])
+        raise ValueError(
+            f"data['length']: 1 to {num_steps} was expected, got {int(ends[row])} for sequence"
+            f" {row}"
+        )
+    return steps < ends[:, None]
+
+
+# ---------------------------------------------------------------- items
+
+
+def inside_of(packed: Tensor) -> Tensor:
+    """Which steps of packed sequences are steps, (B, T) bool: those before the end."""
+    return packed[..., 0] != torch.inf
+
+
+def as_item_sequences(
+    data: Any, num_items: int, response: ResponseFamily, for_fit: bool = True
+) -> tuple[Tensor, tuple[str, ...]]:
+    """Check sequences, and pack them.
+
+    Args:
+        data: a list of tables (T, J) of unequal length; one table, which is one sequence; a data
+            frame with a row a step, in which columns ``sequence`` and ``time`` say where a row
+            belongs (without the first all are one sequence, without the second rows follow each
+            other as they stand; whole numbers of time that are left out are steps without entries);
+            an array (B, T, J), in which empty steps at the end of a sequence are no steps; or a
+            dict ``{"items": (B, T, J), "length": (B,)}``. NaN is a missing entry.
+        num_items: J; response: the family of the items.
+        for_fit: whether a fit is to follow.
+
+    Returns:
+        Packed sequences, and the names of the items.
+
+    Raises:
+        ValueError: for other forms, an empty sequence, sequences of other widths, times that are
+            negative, not whole or twice in a sequence, a sequence without any entry (in a fit), and
+            as :func:`ppl_models.parts.validation.as_items` says.
+
+    Warns:
+        ConstantColumnWarning: naming every item that holds one value.
+    """
+    data = as_frame(data)
+    if _is_frame(data):
+        table, names, sequence, step = _of_frame(data, num_items, response, for_fit)
+        lengths = np.zeros(int(sequence.max()) + 1, dtype=np.int64)
+        np.maximum.at(lengths, sequence, step + 1)
+    elif isinstance(data, Mapping):
+        return _of_array(*_of_dict(data), num_items, response, for_fit)
+    elif isinstance(data, list | tuple) and len(data) and not _are_numbers(data):
+        tables = [_as_table(part, number, num_items) for number, part in enumerate(data)]
+        lengths = np.array([len(part) for part in tables])
+        table, names = _items(_joined(tables, num_items), num_items, response, for_fit)
+        sequence = np.repeat(np.arange(len(tables)), lengths)
+        step = np.arange(len(sequence)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    else:
+        array = _as_array(data)
+        if array.ndim == 3:
+            return _of_array(array, None, num_items, response, for_fit)
+        one = _as_table(array, 0, num_items)
+        table, names = _items(one, num_items, response, for_fit)
+        lengths, sequence, step = (
+            np.array([len(one)]),
+            np.zeros(len(one), dtype=np.int64),
+            np.arange(len(one)),
+        )
+    packed = _laid_out(
+        table, torch.from_numpy(lengths), torch.from_numpy(sequence), torch.from_numpy(step)
+    )
+    _check_present(packed, for_fit)
+    return packed, names
+
+
+def places_of(frame: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The sequence and the step of every row of a checked data frame, (N,) each, both counted from
+    0: sequences in the order of their first rows, steps from the first time of the sequence.
+    """
+    names = list(column_names(frame))
+    sequence, keys = np.zeros(len(frame), dtype=np.int64), [""]
+    if "sequence" in names:
+        sequence, keys = _sequences_of(frame[frame.columns[names.index("sequence")]].tolist())
+    if "time" not in names:
+        order = np.argsort(sequence, kind="stable")
+        starts = np.searchsorted(sequence[order], np.arange(len(keys)))
+        step = np.empty(len(frame), dtype=np.int64)
+        step[order] = np.arange(len(frame)) - starts[sequence[order]]
+        return sequence, step
+    time = _times(frame[frame.columns[names.index("time")]])
+    first = np.full(len(keys), np.iinfo(np.int64).max)
+    np.minimum.at(first, sequence, time)
+    step = time - first[sequence]
+    order = np.lexsort((step, sequence))
+    twice = (np.diff(sequence[order]) == 0) & (np.diff(step[order]) == 0)
+    if twice.any():
+        at = order[int(twice.argmax()) + 1]
+        of = f" of sequence {keys[sequence[at]]!r}" if "sequence" in names else ""
+        raise ValueError(
+            f"data: column 'time': every time once in a sequence was expected, but {time[at]}{of}"
+            f" is there twice, again in {row_of(frame, int(at))}"
+        )
+    return sequence, step
+
+
+def _times(column: Any) -> np.ndarray:
+    try:
+        values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"data: column 'time': whole numbers that count steps were expected ({error})"
+        ) from error
+    wrong = ~(np.isfinite(values) & (values == np.round(values)))
+    if wrong.any():
+        at = int(wrong.argmax())
+        raise ValueError(
+            f"data: column 'time': whole numbers that count steps were expected, got {values[at]:g}"
+            f" in {row_of(column.to_frame(), at)}"
+        )
+    return values.astype(np.int64)
+
+
+def _are_numbers(data: Sequence[Any]) -> bool:
+    return all(
+        isinstance(part, int | float | np.number | None)
+        or (isinstance(part, Tensor) and part.dim() == 0)
+        for part in data
+    )
+
+
+def _of_frame(
+    frame: Any, num_items: int, response: ResponseFamily, for_fit: bool
+) -> tuple[Tensor, tuple[str, ...], np.ndarray, np.ndarray]:
+    if not len(frame):
+        raise ValueError("data: at least one row was expected, got none")
+    names = column_names(frame)
+    check_present(frame, tuple(name for name in PLACES if name in names))
+    if (
+        "time" in names
+        and (negative := _times(frame[frame.columns[names.index("time")]]) < 0).any()
+    ):
+        raise ValueError(
+            "data: column 'time': whole numbers from 0 that count steps were expected, got a"
+            f" negative one in {row_of(frame, int(negative.argmax()))}"
+        )
+    sequence, step = places_of(frame)
+    items = frame[
+        [column for column, name in zip(frame.columns, names, strict=True) if name not in PLACES]
+    ]
+    table, item_names = _items(items, num_items, response, for_fit)
+    if int(step.max()) >= MOST_EMPTY * len(frame):
+        raise ValueError(
+            f"data: column 'time': numbers that count steps were expected, but {len(frame):,} rows"
+            f" lie up to {int(step.max()):,} steps apart: number the steps, or leave the column out"
+            " where rows follow each other"
+        )
+    return table, item_names, sequence, step
+
+
+def _of_dict(data: Mapping[Any, Any]) -> tuple[np.ndarray | Tensor, Any]:
+    if "items" not in data or not set(data) <= {"items", "length"}:
+        raise ValueError(
+            "data: a dict of 'items' (sequences, steps, items) and 'length' (sequences,) was"
+            f" expected, got {sorted(map(str, data))}"
+        )
+    array = _as_array(data["items"])
+    if array.ndim != 3:
+        raise ValueError(
+            f"data['items']: shape (sequences, steps, items) was expected, got {tuple(array.shape)}"
+        )
+    return array, data.get("length")
+
+
+def _of_array(
+    array: Any, length: Any, num_items: int, response: ResponseFamily, for_fit: bool
+) -> tuple[Tensor, tuple[str, ...]]:
+    """Of (B, T, J), the sequences of which end where ``length`` says, else where infinities or
+    nothing but empty steps follow.
+    """
+    if array.shape[-1] != num_items or 0 in array.shape:
+        raise ValueError(
+            f"data: shape (sequences, steps, num_items = {num_items}), none of them 0, was"
+            f" expected, got {tuple(array.shape)}"
+        )
+    tensor = (
+        array.detach()
+        if isinstance(array, Tensor)
+        else torch.from_numpy(np.array(as_floats(array)))
+    )
+    if tensor.dtype not in (torch.float32, torch.float64):
+        tensor = tensor.to(torch.float64)
+    num, width = tensor.shape[:2]
+    steps = torch.arange(width, device=tensor.device)
+    if length is None:
+        after = (tensor == torch.inf).all(-1).long()
+        ends = width - after.flip(1).cummin(1).values.sum(1)
+        seen = (tensor.isfinite().any(-1) * (steps + 1)).amax(1)
+        ends = torch.where((ends == width) & (seen > 0), seen, ends)
+    else:
+        ends = torch.as_tensor(
+            np.asarray(length.cpu() if isinstance(length, Tensor) else length)
+        ).to(tensor.device)
+        if tuple(ends.shape) != (num,) or not bool(
+            ((ends >= 0) & (ends <= width) & (ends == ends.round())).all()
+        ):
+            raise ValueError(
+                f"data['length']: {num} whole numbers up to {width}, one a sequence, were expected,"
+                f" got {length!r}"
+            )
+        ends = ends.long()
+    if bool((ends == 0).any()):
+        raise ValueError(f"data: sequence {int((ends == 0).nonzero()[0])} is empty; leave it out")
+    inside = steps < ends.unsqueeze(-1)
+    table, names = _items(tensor[inside], num_items, response, for_fit)
+    sequence, step = inside.nonzero(as_tuple=True)
+    packed = _laid_out(table, ends, sequence, step)
+    _check_present(packed, for_fit)
+    return packed, names
+
+
+def _as_array(data: Any) -> Any:
+    if isinstance(data, Tensor):
+        return as_dense(data)
+    try:
+        array = np.asarray(data)
+    except ValueError as error:
+        raise ValueError(f"data: sequences were expected: {FORMS} ({error})") from error
+    if array.ndim == 0 or 0 in array.shape:
+        raise ValueError(f"data: sequences were expected: {FORMS}; got shape {array.shape}")
+    return array
+
+
+def _as_table(part: Any, number: int, num_items: int) -> Any:
+    """One sequence as a table (T, J)."""
+    part = as_frame(part)
+    if not _is_frame(part):
+        part = as_dense(part) if isinstance(part, Tensor) else np.asarray(part)
+        if part.ndim == 1 and num_items == 1:
+            part = part.reshape(-1, 1)
+        if part.ndim == 1:
+            raise ValueError(
+                f"data: sequence {number}: a table (steps, num_items = {num_items}) was expected,"
+                f" got shape {tuple(part.shape)}: {FORMS}"
+            )
+    if len(part.shape) != 2:
+        raise ValueError(
+            f"data: sequence {number}: a table (steps, items) was expected, got shape"
+            f" {tuple(part.shape)}"
+        )
+    if part.shape[1] != num_items:
+        hint = (
+            "; several sequences of one item stand in an array (sequences, steps, 1)"
+            if num_items == 1 and number == 0
+            else ""
+        )
+        raise ValueError(
+            f"data: sequence {number}: num_items = {num_items} columns were expected, got"
+            f" {part.shape[1]}{hint}"
+        )
+    if not part.shape[0]:
+        raise ValueError(f"data: sequence {number} is empty; leave it out")
+    return part
+
+
+def _joined(tables: list[Any], num_items: int) -> Any:
+    """All sequences one after the other: a frame where they are frames, under the first one's
+    columns.
+    """
+    if all(_is_frame(part) for part in tables):
+        import pandas as pd
+
+        names = column_names(tables[0])
+        for number, part in enumerate(tables):
+            if set(column_names(part)) != set(names):
+                raise ValueError(
+                    f"data: sequence {number}: the columns of the first sequence,"
+                    f" {', '.join(names)}, were expected, got {', '.join(column_names(part))}"
+                )
+        return pd.concat([part[tables[0].columns.tolist()] for part in tables], ignore_index=True)
+    if any(_is_frame(part) for part in tables):
+        raise ValueError("data: sequences of one kind were expected, got data frames and arrays")
+    if all(isinstance(part, Tensor) for part in tables):
+        return torch.cat(tables)
+    return np.concatenate(
+        [part.cpu().numpy() if isinstance(part, Tensor) else part for part in tables]
+    )
+
+
+def _items(
+    table: Any, num_items: int, response: ResponseFamily, for_fit: bool
+) -> tuple[Tensor, tuple[str, ...]]:
+    """The checked items of all steps (N, J), and their names; steps without any entry, of which a
+    fit may have many, stand aside.
+    """
+    if _is_frame(table):
+        empty = table.isna().to_numpy().all(1)
+    else:
+        array = table.detach().cpu().numpy() if isinstance(table, Tensor) else table
+        empty = (
+            np.isnan(array).all(1) if array.dtype.kind == "f" else np.zeros(len(array), dtype=bool)
+        )
+    if empty.all():
+        if for_fit:
+            raise ValueError("data: at least one observed entry was expected, got none")
+        names = column_names(table) if _is_frame(table) else tuple(map(str, range(table.shape[1])))
+        return torch.full(tuple(table.shape), torch.nan, dtype=torch.float64), names
+    checked, names = as_items(table[~empty], num_items, response, for_fit)
+    if not empty.any():
+        return checked, names
+    out = checked.new_full((len(empty), num_items), torch.nan)
+    out[torch.from_numpy(~empty).to(out.device)] = checked
+    return out, names
+
+
+def _laid_out(table: Tensor, lengths: Tensor, sequence: Tensor, step: Tensor) -> Tensor:
+    """(B, T, J) from the steps (N, J) and their places; one step more where the longest sequence
+    ends without an entry, so that its end is told.
+    """
+    device = table.device
+    lengths, sequence, step = (part.to(device) for part in (lengths, sequence, step))
+    width = int(lengths.max())
+    packed = table.new_full((len(lengths), width + 1, table.shape[1]), torch.inf)
+    packed[torch.arange(width + 1, device=device) < lengths.unsqueeze(-1)] = torch.nan
+    packed[sequence, step] = table
+    return (
+        packed
+        if bool((lengths == width).logical_and(packed[:, width - 1].isnan().all(-1)).any())
+        else packed[:, :width].contiguous()
+    )
+
+
+def _check_present(packed: Tensor, for_fit: bool) -> None:
+    silent = (~packed.isfinite()).flatten(1).all(1)
+    if for_fit and bool(silent.any()):
+        raise ValueError(
+            f"data: sequence {int(silent.nonzero()[0])} has no observed entry; leave it out"
+            f" ({int(silent.sum())} such sequence(s))"
+        )
+
+
+# ---------------------------------------------------------------- states and actions
+
+
+def trajectory_lengths(trajectories: Tensor) -> Tensor:
+    """(B,), the steps of every packed sequence."""
+    return (trajectories[..., 0] >= 0).sum(-1)
+
+
+def unpack(trajectories: Tensor) -> dict[str, Tensor]:
+    """``{"state": (B, T), "action": (B, T), "length": (B,)}`` of packed sequences."""
+    lengths = trajectory_lengths(trajectories)
+    return {"state": trajectories[..., 0], "action": trajectories[..., 1], "length": lengths}
+
+
+def pack(state: Any, action: Any, length: Any = None) -> Tensor:
+    """Arrays (B, T) of states and actions, and lengths (B,), as one tensor (B, T, 2); entries after
+    the end become -1.
+
+    Raises:
+        ValueError: for values that are not whole numbers (NaN is a missing one), unequal shapes, or
+            lengths outside 1..T.
+    """
+    columns = {"state": _whole("state", state), "action": _whole("action", action)}
+    shape = tuple(columns["state"].shape)
+    for name, value in columns.items():
+        if value.dim() != 2 or 0 in value.shape:
+            raise ValueError(
+                f"data[{name!r}]: shape (sequences, steps), none of them 0, was expected, got"
+                f" {tuple(value.shape)}"
+            )
+        if tuple(value.shape) != shape:
+            raise ValueError(
+                f"data: 'state' and 'action' must have one shape, got {shape} and"
+                f" {tuple(value.shape)}"
+            )
+    packed = torch.stack(list(columns.values()), -1)
+    if length is None:
+        return packed
+    return packed.masked_fill(~_inside(length, shape[0], shape[1], packed.device)[..., None], -1)
+
+
+def as_trajectories(data: Any, num_states: int, num_actions: int, for_fit: bool = True) -> Tensor:
+    """Check sequences, and pack them.
+
+    Args:
+        data: a dict ``{"state": (B, T), "action": (B, T), "length": (B,)}`` (without a length all
+            are T long), packed sequences (B, T, 2), or a data frame with columns sequence (one if
+            it is not there), time (the order of the rows), state, action, one row a step.
+        num_states, num_actions: the ranges start at 0.
+        for_fit: whether a fit is to follow.
+
+    Raises:
+        ValueError: for states or actions out of range, a missing state (name it: states cannot be
+            summed out), no known action at all, a gap in time, an empty sequence, or what
+            :func:`pack` raises.
+
+    Warns:
+        UnvisitedWarning: naming states and actions that never occur.
+    """
+    data = as_frame(data)
+    if hasattr(data, "columns") and hasattr(data, "to_numpy"):
+        packed = _trajectories_of_frame(data)
+    elif isinstance(data, Mapping):
+        missing = [name for name in ("state", "action") if name not in data]
+        unknown = [str(name) for name in data if name not in ("state", "action", "length")]
+        if missing or unknown:
+            raise ValueError(
+                "data: a dict of 'state', 'action' and 'length' was expected, got"
+                f" {sorted(map(str, data))}"
+            )
+        packed = pack(data["state"], data["action"], data.get("length"))
+    else:
+        packed = _whole("trajectories", data)
+        if packed.dim() != 3 or packed.shape[-1] != 2 or 0 in packed.shape:
+            raise ValueError(
+                "data: a dict {'state': (B, T), 'action': (B, T), 'length': (B,)} was expected"
+                f" (or packed (B, T, 2)), got shape {tuple(packed.shape)}"
+            )
+    lengths = trajectory_lengths(packed)
+    if "length" in data if isinstance(data, Mapping) else False:
+        lengths = _whole("length", data["length"]).to(packed.device)
+    seen = _check_steps(packed, lengths, num_states, num_actions)
+    if for_fit:
+        if not seen[1].any():
+            raise ValueError("data['action']: at least one known action was expected, got none")
+        warn_unvisited(
+            int(lengths.max()),
+            {name: count == 0 for name, count in zip(("states", "actions"), seen, strict=True)},
+            4,
+        )
+    return packed
+
+
+def _check_steps(
+    packed: Tensor, lengths: Tensor, num_states: int, num_actions: int
+) -> tuple[Tensor, Tensor]:
+    """Refuse values out of range; how often every state (S,) and action (A,) occurs.
+
+    A slice of the data at a time.
+    """
+    empty = (lengths == 0) | (packed[:, 0, 0] < 0)
+    if empty.any():
+        raise ValueError(f"data: sequence {int(empty.nonzero()[0])} is empty")
+    flat, width = packed.reshape(-1, 2), packed.shape[1]
+    sizes = {"state": num_states, "action": num_actions}
+    counts = [torch.zeros(size, dtype=torch.int64, device=packed.device) for size in sizes.values()]
+    for part in slices(len(flat)):
+        at = torch.arange(part.start, part.stop, device=packed.device)
+        inside = at % width < lengths[at // width]
+        for i, (name, size) in enumerate(sizes.items()):
+            value = flat[part, i]
+            wrong = torch.where(
+                inside, (value < -i) | (value >= size), value != -1
+            )  # -1 is a missing action, not a state
+            if wrong.any():
+                row, step = divmod(part.start + int(wrong.nonzero()[0]), width)
+                _refuse(name, packed[row], step, step < int(lengths[row]), row, size)
+            counts[i] += torch.bincount(value[inside & (value >= 0)], minlength=size)
+    return counts[0], counts[1]
+
+
+def _refuse(name: str, sequence: Tensor, step: int, inside: bool, row: int, size: int) -> None:
+    found = int(sequence[step, 0 if name == "state" else 1])
+    if name == "state" and (found == -1 or not inside):
+        step = int((sequence[:, 0] < 0).nonzero()[0])
+        raise ValueError(
+            f"data['state']: missing at sequence {row}, step {step}; a missing state cannot be"
+            " summed out: cut the sequence there (a missing action, -1, can)"
+        )
+    allowed = f"0 to {size - 1}" + (", or -1 where missing," if name == "action" else "")
+    raise ValueError(
+        f"data[{name!r}]: {allowed} was expected, got {found} at sequence {row}, step {step} (they"
+        " are counted from 0: subtract 1 from what is counted from 1)"
+    )
+
+
+def warn_unvisited(longest: int, never: Mapping[str, Tensor], stacklevel: int) -> None:
+    """Say what the data say nothing of: steps that follow, and values ("states", "actions") that
+    were never seen (n,) bool.
+    """
+    if longest == 1:
+        text = (
+            "all sequences have one step: nothing is learnt of the high-level policy and the"
+            " environment, and options are not determined"
+        )
+        warnings.warn(text, UnvisitedWarning, stacklevel=stacklevel + 1)
+    for name, unseen in never.items():
+        values = unseen.nonzero().ravel().tolist()
+        if values:
+            shown = ", ".join(map(str, values[:10])) + (
+                f" and {len(values) - 10} more" if len(values) > 10 else ""
+            )
+            text = f"{name} that never occur: {shown}; what is estimated for them is the prior's"
+            warnings.warn(text, UnvisitedWarning, stacklevel=stacklevel + 1)
+
+
+def _trajectories_of_frame(frame: Any) -> Tensor:
+    """Packed from one row a step; sequences in order of their first row."""
+    names = [str(name) for name in frame.columns]
+    absent, others = (
+        [name for name in wanted if name not in present]
+        for wanted, present in ((COLUMNS, names), (names, COLUMNS))
+    )
+    if others or len(set(names)) < len(names) or not {"state", "action"} <= set(names):
+        remedy = (
+            f"rename yours, as in data.rename(columns={dict(zip(others, absent, strict=False))})"
+            if absent and others
+            else "leave the others out, and add what is missing"
+        )
+        raise ValueError(
+            f"data: columns {', '.join(COLUMNS)} were expected, got {', '.join(names)}: {remedy}"
+        )
+    frame = with_places(frame)
+    check_present(frame, PLACES)
+    columns = {}
+    for name in COLUMNS[1:]:
+        try:
+            columns[name] = _whole(
+                name, frame[name].to_numpy(dtype=np.float64, na_value=np.nan)
+            ).numpy()
+        except (TypeError, ValueError) as error:
+            remedy = (
+                f"number its values, as in data[{name!r}] = pandas.factorize(data[{name!r}])[0]"
+            )
+            raise ValueError(
+                f"data: column {name!r}: whole numbers were expected ({error}): {remedy}"
+            ) from error
+    order, sequence, step, lengths, keys = _steps_of(frame, columns["time"])
+    missing = np.flatnonzero(columns["state"][order] < 0)
+    if len(missing):
+        at = int(missing[0])
+        raise ValueError(
+            f"data['state']: missing or negative in sequence {keys[sequence[at]]!r} at time"
+            f" {columns['time'][order[at]]}; a missing state cannot be summed out: cut the sequence"
+            " there (a missing action can)"
+        )
+    packed = np.full((len(lengths), int(lengths.max()), 2), -1, dtype=np.int64)
+    packed[sequence, step, 0], packed[sequence, step, 1] = (
+        columns["state"][order],
+        columns["action"][order],
+    )
+    return torch.from_numpy(packed)
+
+
+# ---------------------------------------------------------------- continuous states
+
+
+def feature_lengths(packed: Tensor) -> Tensor:
+    """(B,), the steps of every packed sequence."""
+    return (~packed[..., 0].isnan()).sum(-1)
+
+
+def as_feature_trajectories(
+    data: Any, num_features: int, num_actions: int, for_fit: bool = True
+) -> tuple[Tensor, tuple[str, ...]]:
+    """Check sequences, and pack them.
+
+    Args:
+        data: a dict ``{"state": (B, T, D), "action": (B, T), "length": (B,)}`` (without a length
+            all are T long; -1 or NaN for a missing action), packed sequences, or a data frame with
+            columns sequence, time, action and one for each entry of the state, one row a step.
+        num_features: D; num_actions: actions start at 0.
+        for_fit: whether a fit is to follow.
+
+    Returns:
+        Packed sequences, and the names of their columns.
+
+    Raises:
+        ValueError: for other shapes, actions out of range or not whole, a missing or infinite state
+            (a state cannot be summed out), a gap in time, an empty sequence.
+
+    Warns:
+        UnvisitedWarning: naming actions that never occur, or where no sequence has a second step.
+        FeatureScaleWarning: naming columns of the state that are constant or on an extreme scale.
+    """
+    names = (*(f"feature_{i}" for i in range(num_features)), "action")
+    data = as_frame(data)
+    if hasattr(data, "columns") and hasattr(data, "to_numpy"):
+        packed, names = _features_of_frame(data, num_features)
+    elif isinstance(data, Mapping):
+        if not {"state", "action"} <= set(data) <= {"state", "action", "length"}:
+            raise ValueError(
+                "data: a dict of 'state', 'action' and 'length' was expected, got"
+                f" {sorted(map(str, data))}"
+            )
+        packed = _pack_features(data["state"], data["action"], data.get("length"), num_features)
+    else:
+        packed = _floats("trajectories", data)
+        if packed.dim() != 3 or packed.shape[-1] != num_features + 1 or 0 in packed.shape:
+            raise ValueError(
+                f"data: a dict {{'state': (B, T, {num_features}), 'action': (B, T), 'length':"
+                f" (B,)}} was expected (or packed (B, T, {num_features + 1})), got shape"
+                f" {tuple(packed.shape)}"
+            )
+        after = packed.isnan().all(-1).flip(1).to(torch.int64).cummin(1).values.flip(1).bool()
+        _check_states(packed, ~after)
+    _check_actions(packed, num_actions)
+    if for_fit:
+        action = packed[..., -1]
+        if action.isnan().all():
+            raise ValueError("data['action']: at least one known action was expected, got none")
+        never = torch.bincount(action[~action.isnan()].to(torch.int64), minlength=num_actions) == 0
+        warn_unvisited(int(feature_lengths(packed).max()), {"actions": never}, 4)
+        _warn_scale(packed, names)
+    return packed, names
+
+
+def _floats(name: str, value: Any) -> Tensor:
+    """Double precision; the same object where it is that already, so that plans are kept."""
+    array = _numbers(name, value, "numbers")
+    return array if array.dtype == torch.float64 else array.to(torch.float64)
+
+
+def _pack_features(state: Any, action: Any, length: Any, num_features: int) -> Tensor:
+    states, actions = _floats("state", state), _floats("action", action)
+    if states.dim() != 3 or states.shape[-1] != num_features or 0 in states.shape:
+        raise ValueError(
+            f"data['state']: shape (sequences, steps, {num_features}) was expected, got"
+            f" {tuple(states.shape)}"
+        )
+    if actions.shape != states.shape[:2]:
+        raise ValueError(
+            f"data['action']: shape {tuple(states.shape[:2])} was expected, got"
+            f" {tuple(actions.shape)}"
+        )
+    rows, steps = actions.shape
+    inside = _inside(length, rows, steps, states.device)
+    actions = torch.where(actions == -1, torch.nan, actions.to(states.device))
+    packed = torch.cat([states, actions[..., None]], -1)
+    _check_states(packed, inside)
+    return torch.where(inside[..., None], packed, torch.nan)
+
+
+def _check_states(packed: Tensor, inside: Tensor) -> None:
+    if not inside[:, 0].all():
+        raise ValueError(f"data: sequence {int((~inside[:, 0]).nonzero()[0])} is empty")
+    wrong = inside[..., None] & ~packed[..., :-1].isfinite()
+    if wrong.any():
+        row, step, column = (int(i) for i in wrong.nonzero()[0])
+        state = float(packed[row, step, column])
+        what = "missing" if np.isnan(state) else f"{state:g}"
+        raise ValueError(
+            f"data['state']: {what} at sequence {row}, step {step}, column {column}; a state must"
+            " be finite and cannot be summed out: cut the sequence there (a missing action, -1,"
+            " can)"
+        )
+
+
+def _check_actions(packed: Tensor, num_actions: int) -> None:
+    action = packed[..., -1]
+    wrong = ~action.isnan() & ~((action >= 0) & (action < num_actions) & (action == action.round()))
+    if wrong.any():
+        row, step = (int(i) for i in wrong.nonzero()[0])
+        raise ValueError(
+            f"data['action']: 0 to {num_actions - 1}, or -1 where missing, was expected, got"
+            f" {float(action[row, step]):g} at sequence {row}, step {step}"
+        )
+
+
+def _warn_scale(packed: Tensor, names: tuple[str, ...]) -> None:
+    states = packed[..., :-1][~packed[..., 0].isnan()]
+    spread = states.std(0, correction=0)
+    odd = ~((spread >= SCALES[0]) & (spread <= SCALES[1]))
+    if odd.any():
+        shown = ", ".join(
+            f"{names[int(i)]} ({float(spread[i]):.2g})" for i in odd.nonzero().ravel()[:10]
+        )
+        warnings.warn(
+            "columns of the state with a standard deviation outside "
+            f"{SCALES[0]:g} to {SCALES[1]:g}: {shown}; the priors of the "
+            "weights are meant for standardised columns",
+            FeatureScaleWarning,
+            stacklevel=5,
+        )
+
+
+def _features_of_frame(frame: Any, num_features: int) -> tuple[Tensor, tuple[str, ...]]:
+    """Packed from one row a step, and the names of the columns."""
+    given = [str(name) for name in frame.columns]
+    features = [name for name in frame.columns if str(name) not in FEATURE_COLUMNS]
+    if "action" not in given or len(features) != num_features or len(set(given)) != len(given):
+        raise ValueError(
+            f"data: columns sequence, time, action and {num_features} of the state were expected,"
+            f" got {', '.join(given)}"
+        )
+    frame = with_places(frame)
+    check_present(frame, PLACES)
+    columns = {}
+    for name in ("time", "action", *features):
+        try:
+            columns[name] = frame[name].to_numpy(dtype=np.float64, na_value=np.nan)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"data: column {str(name)!r}: numbers were expected ({error})"
+            ) from error
+    order, sequence, step, lengths, _ = _steps_of(frame, columns["time"])
+    state = np.zeros((len(lengths), int(lengths.max()), num_features))
+    action = np.full(state.shape[:2], np.nan)
+    state[sequence, step] = np.stack([columns[name] for name in features], -1)[order]
+    action[sequence, step] = columns["action"][order]
+    return _pack_features(state, action, lengths, num_features), (
+        *(str(name) for name in features),
+        "action",
+    )

@@ -1,0 +1,173 @@
+"""Sequences of items: every form a user may pass is the same packed tensor, and what does not fit
+is named.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+
+from ppl_models import Bernoulli, HiddenMarkov, MultivariateNormal, Normal, Poisson
+from ppl_models.data.sequences import as_item_sequences, inside_of
+
+ONE, TWO = np.array([[1.0, 2.0], [3.0, np.nan], [5.0, 6.0]]), np.array([[7.0, 8.0]])
+
+
+def packed(data: Any, num_items: int = 2, for_fit: bool = True) -> Tensor:
+    return as_item_sequences(data, num_items, Normal(), for_fit)[0]
+
+
+def same(found: Tensor, expected: Tensor) -> None:
+    assert torch.equal(found.nan_to_num(nan=-1e9), expected.nan_to_num(nan=-1e9))
+
+
+def test_every_form_is_one_packed_tensor() -> None:
+    expected = torch.full((2, 3, 2), torch.inf, dtype=torch.float64)
+    expected[0], expected[1, 0] = torch.tensor(ONE), torch.tensor(TWO[0])
+    columns = {
+        "sequence": ["b", "a", "b", "b"],
+        "time": [4, 1, 3, 5],
+        "x": [3.0, 7.0, 1.0, 5.0],
+        "y": [np.nan, 8.0, 2.0, 6.0],
+    }
+    frame = pd.DataFrame(columns)
+    padded = np.full((2, 3, 2), np.nan)
+    padded[0], padded[1, 0] = ONE, TWO[0]
+    frames = [pd.DataFrame(part, columns=["x", "y"]) for part in (ONE, TWO)]
+    for data in (
+        [ONE, TWO],
+        (torch.tensor(ONE), torch.tensor(TWO)),
+        [ONE.tolist(), TWO.tolist()],
+        frame,
+        frames,
+        [frames[0], frames[1][["y", "x"]]],
+        padded,
+        torch.tensor(padded),
+        {"items": padded, "length": [3, 1]},
+        expected,
+        frame.sort_values(["sequence", "time"], ascending=[False, True]).drop(columns="time"),
+    ):
+        same(packed(data), expected)
+    assert as_item_sequences(frame, 2, Normal())[1] == ("x", "y")
+    same(packed(ONE), torch.tensor(ONE)[None])
+    same(packed(ONE[:, 0], 1), torch.tensor(ONE[:, :1])[None])
+    same(packed([1.0, 3.0, 5.0], 1), torch.tensor(ONE[:, :1])[None])
+    same(
+        packed([[1.0, 3.0], [5.0]], 1),
+        torch.tensor([[[1.0], [3.0]], [[5.0], [torch.inf]]], dtype=torch.float64),
+    )
+
+
+def test_gaps_in_time_are_steps_without_entries() -> None:
+    found = packed(pd.DataFrame({"time": [1900, 1903, 1901], "x": [1.0, 4.0, 2.0]}), 1)
+    same(found, torch.tensor([[[1.0], [2.0], [torch.nan], [4.0]]], dtype=torch.float64))
+
+
+def test_empty_steps_at_an_end_are_kept_where_they_are_steps() -> None:
+    table = np.array([[1.0], [np.nan], [np.nan]])
+    found = packed([table, table[:1] + 1], 1)
+    assert inside_of(found).sum(1).tolist() == [3, 1]
+    same(packed(found, 1), found)  # checked again, the same
+    assert inside_of(packed(found[:, :3], 1)).sum(1).tolist() == [
+        1,
+        1,
+    ]  # padding of an array is none
+    assert inside_of(
+        packed({"items": found[:, :3].nan_to_num(posinf=np.nan), "length": [3, 1]}, 1)
+    ).sum(1).tolist() == [3, 1]
+
+
+WRONG: dict[str, tuple[Any, str]] = {
+    "other width": ([ONE, ONE[:, :1]], "sequence 1: num_items = 2 columns were expected, got 1"),
+    "no items": (np.zeros((0, 2)), "sequences were expected"),
+    "empty sequence": ([ONE, ONE[:0]], "sequence 1 is empty"),
+    "silent sequence": ([ONE, TWO * np.nan], "sequence 1 has no observed entry"),
+    "one dim": ([ONE[0], ONE[1]], r"sequence 0: a table \(steps, num_items = 2\)"),
+    "four dims": (np.zeros((1, 1, 1, 2)), "sequence 0: a table"),
+    "infinite": ([ONE, np.array([[np.inf, 1.0]])], "infinity"),
+    "length": ({"items": np.zeros((2, 3, 2)), "length": [3, 4]}, r"data\['length'\]"),
+    "length zero": ({"items": np.ones((2, 3, 2)), "length": [3, 0]}, "sequence 1 is empty"),
+    "keys": ({"items": np.zeros((2, 3, 2)), "lengths": [3, 3]}, "a dict of 'items'"),
+    "mixed kinds": ([pd.DataFrame(ONE), TWO], "sequences of one kind"),
+    "other columns": (
+        [pd.DataFrame(ONE, columns=["x", "y"]), pd.DataFrame(TWO, columns=["x", "z"])],
+        "sequence 1: the columns of the first sequence",
+    ),
+}
+TIMES: dict[str, tuple[Any, str]] = {
+    "twice": (
+        [1, 2, 2],
+        (
+            "every time once in a sequence was expected, but 2 of sequence 'a' is there twice,"
+            " again in row 2"
+        ),
+    ),
+    "negative": ([-1, 0, 1], "a negative one in row 0"),
+    "fraction": ([1, 1.5, 2], "got 1.5 in row 1"),
+    "words": (["a", "b", "c"], "column 'time': whole numbers"),
+    "missing": ([1, np.nan, 2], "column 'time' must not be empty; it is in row 1"),
+    "dates": ([20200101, 20200102, 20240101], "number the steps"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_does_not_fit_is_named(name: str) -> None:
+    data, words = WRONG[name]
+    with pytest.raises(ValueError, match=words):
+        packed(data)
+
+
+@pytest.mark.parametrize("name", TIMES)
+def test_times_that_count_no_steps_are_named(name: str) -> None:
+    time, words = TIMES[name]
+    with pytest.raises(ValueError, match=words):
+        packed(
+            pd.DataFrame(
+                {"sequence": ["a"] * 3, "time": time, "x": [1.0, 2.0, 3.0], "y": [1.0, 2.0, 4.0]}
+            )
+        )
+
+
+def test_a_sequence_without_a_name_and_values_out_of_range_are_named() -> None:
+    frame = pd.DataFrame({"sequence": ["a", None], "x": [1.0, 0.0], "y": [0.0, 1.0]})
+    with pytest.raises(ValueError, match="column 'sequence' must not be empty; it is in row 1"):
+        packed(frame)
+    with pytest.raises(ValueError, match="column 'x': Bernoulli"):
+        as_item_sequences(pd.DataFrame({"x": [2.0, 1.0], "y": [0.0, 1.0]}), 2, Bernoulli())
+    with pytest.raises(ValueError, match="item '1' alone is missing"):
+        HiddenMarkov(2, MultivariateNormal(), 2).check_data([ONE, TWO])
+    with pytest.raises(ValueError, match="at least num_states = 4 steps"):
+        HiddenMarkov(4, Poisson(), 1).check_data([[1.0, 2.0, 3.0]])
+
+
+SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
+    "states": ({"num_states": 0}, "num_states must be a positive integer"),
+    "class": ({"emission": Poisson}, "add parentheses"),
+    "initial": ({"initial": "any"}, "initial must be one of"),
+    "chances": ({"initial": (0.5, 0.4, 0.0)}, "initial must be num_states = 3 chances"),
+    "sticky": ({"stickiness": -1.0}, "stickiness must be at least 0"),
+    "concentration": ({"concentration": 0.5}, "concentration must be at least 1"),
+    "shape": ({"allowed": np.ones((2, 3), dtype=bool)}, "allowed must be 3 rows of 3"),
+    "entries": ({"allowed": np.full((3, 3), 2.0)}, "allowed must be 3 rows of 3"),
+    "no way out": ({"allowed": [[1, 1, 1], [0, 0, 0], [1, 1, 1]]}, "row 1 has none"),
+    "out of reach": (
+        {"allowed": [[1, 1, 0], [1, 1, 0], [1, 1, 1]], "initial": (1, 0, 0)},
+        "to state 2",
+    ),
+    "no stationary law": (
+        {"allowed": [[1, 1, 0], [0, 1, 1], [0, 0, 1]], "initial": "stationary"},
+        "none from state 1 to state 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_settings_out_of_range_are_named(name: str) -> None:
+    settings, words = SETTINGS[name]
+    with pytest.raises(ValueError, match=words):
+        HiddenMarkov(**({"num_states": 3} | settings))
