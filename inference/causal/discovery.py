@@ -255,7 +255,7 @@ class CausalReport:
     def plot(self, ax: Any = None) -> Any:
         """Plot the graph: wide edges are strong, dashed directions open, dotted edges doubtful.
 
-        See :func:`inference.plots.plot_causal_graph`.
+        See :func:`inference.plots.causal.plot_causal_graph`.
         """
         weights = np.zeros(self.graph.matrix.shape)
         for edge in self.edges:

@@ -323,7 +323,7 @@ class EdgeProbabilities:
     def plot(self, ax: Any = None) -> Any:
         """Plot the most probable graph, edges as dark as they are probable.
 
-        See :func:`inference.plots.plot_causal_graph`.
+        See :func:`inference.plots.causal.plot_causal_graph`.
         """
         return draw("plot_causal_graph", self.modal, weights=self.adjacent, ax=ax)
 

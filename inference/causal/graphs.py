@@ -79,7 +79,7 @@ class Cpdag:
         return tuple((int(i), int(j)) for i, j in np.argwhere(self.dag()))
 
     def plot(self, ax: Any = None) -> Any:
-        """The graph as a picture; see :func:`inference.plots.plot_causal_graph`."""
+        """The graph as a picture; see :func:`inference.plots.causal.plot_causal_graph`."""
         return draw("plot_causal_graph", self, ax=ax)
 
     def text(self, open_lines: np.ndarray | None = None) -> str:

@@ -94,7 +94,7 @@ class AttributeReport:
         return "\n\n".join([*parts, self.causal.text(), self.on_rows.text()])
 
     def plot(self, ax: Any = None) -> Any:
-        """The graph as a picture; see :func:`inference.plots.plot_causal_graph`."""
+        """The graph as a picture; see :func:`inference.plots.causal.plot_causal_graph`."""
         return self.causal.plot(ax=ax)
 
 

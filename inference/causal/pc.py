@@ -134,7 +134,7 @@ class PcResult:
         return "\n".join(lines)
 
     def plot(self, ax: Any = None) -> Any:
-        """The graph as a picture; see :func:`inference.plots.plot_causal_graph`."""
+        """The graph as a picture; see :func:`inference.plots.causal.plot_causal_graph`."""
         return draw("plot_causal_graph", self.graph, open_arrows=self.open_lines, ax=ax)
 
 

@@ -139,7 +139,7 @@ class Fit(FitRecord):
         return drawing.ask("estimates", "summary_of", self, data, level, names, always)
 
     def plot(self, data: Any = None, names: Names | None = None) -> Any:
-        """Plot the fit as one matplotlib figure; see :func:`inference.plots.plot_fit`."""
+        """Plot the fit as one figure; see :func:`inference.plots.overview.plot_fit`."""
         return drawing.draw("plot_fit", self, data, names)
 
     def report(

@@ -13,9 +13,7 @@ if TYPE_CHECKING:
 
 
 def short_name(name: str, most: int = 24) -> str:
-    """A name cut in its middle to ``most`` characters (its end often tells it from others), safe to
-    draw.
-    """
+    """Cut a name in its middle, and make it safe to draw."""
     head = (most - 1) * 2 // 3
     text = name if len(name) <= most else name[:head] + "…" + name[len(name) - (most - 1 - head) :]
     return text.replace("$", r"\$")  # a dollar in a name is not mathematics
@@ -55,8 +53,7 @@ def symmetric_limit(values: np.ndarray) -> tuple[float, bool]:
 def present_edges(
     layer: GeneralizedLinearLayer, weights: np.ndarray, threshold: float | None = None
 ) -> tuple[np.ndarray, float]:
-    """Which loadings or mean effects (num_children, num_parents) count as edges, and the size they
-    must exceed.
+    """Return which loadings or mean effects (J, K) count as edges, and the cut for their size.
 
     By default that is the penalty's own threshold, for a graph that was estimated none, and else a
     tenth of the layer's largest loading.

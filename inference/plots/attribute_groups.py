@@ -1,4 +1,4 @@
-"""Pictures of several groups: who has which attribute, and which items function differently."""
+"""Pictures of attributes in several groups: mastery, and items that function differently."""
 
 from __future__ import annotations
 
@@ -61,8 +61,7 @@ def plot_group_mastery(comparison: GroupComparison, ax: Axes | None = None) -> A
 
 
 def plot_item_scores(scores: ItemScores, ax: Axes | None = None) -> Axes:
-    """How clearly each shared item functions differently: bars of p-values, the clearest on top;
-    red where it holds for all items together (Holm).
+    """Plot p-values of differential item functioning as bars, red where clear by Holm.
 
     Args:
         scores: from :func:`inference.selection.item_scores`.

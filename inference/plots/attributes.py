@@ -1,6 +1,4 @@
-"""Pictures of attribute models: what each item asks for and gains by it, and the most common
-profiles.
-"""
+"""Pictures of attribute models: Q-matrix and profiles."""
 
 from __future__ import annotations
 
@@ -27,8 +25,7 @@ WIDTH = 44  # characters of a line of names
 
 
 def plot_q_matrix(fit: Fit, ax: Axes | None = None, names: Names | None = None) -> Axes:
-    """The Q-matrix, each of its ones coloured by what the attribute adds to the expected response,
-    on average over the item's others.
+    """Plot the Q-matrix, its ones coloured by the mean rise of the expected response.
 
     Args:
         fit: of a :class:`~ppl_models.LatentAttributeModel`.

@@ -1,12 +1,11 @@
-"""Picture of categorical items: how likely every answer is in every class, as bars that fill up to
-one.
-"""
+"""Picture of categorical items: probabilities of answers in every class."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from inference.base.structure import category_chances
 from inference.fitting.names import Names, labels_of
@@ -14,7 +13,6 @@ from inference.plots._common import short_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
     from inference.fitting.result import Fit
 
@@ -26,7 +24,7 @@ LEGIBLE = 0.12  # the least width of a bar that holds its number
 
 
 def plot_categories(fit: Fit, names: Names | None = None) -> Figure:
-    """One panel a categorical item, one bar a class, cut into the probabilities of the categories.
+    """Plot class probabilities of every categorical item, one panel an item, one bar a class.
 
     Args:
         fit: of a mixture with categorical items; the first 24 of them are drawn.
@@ -35,8 +33,6 @@ def plot_categories(fit: Fit, names: Names | None = None) -> Figure:
     Raises:
         ValueError: if the model has no categorical items, or ``names`` do not fit its sizes.
     """
-    from matplotlib.figure import Figure
-
     categories = fit.category_names
     if not categories:
         raise ValueError(

@@ -6,10 +6,10 @@ import textwrap
 from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from inference.plots._common import short_name
+from inference.plots.fit import _axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,8 +29,7 @@ def plot_causal_graph(
     open_edges: np.ndarray | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Attributes on a circle, in their order from the top clockwise, so that graphs of the same
-    attributes compare at a glance.
+    """Plot a causal graph, its attributes on a circle in their order from the top clockwise.
 
     Args:
         graph: arrows and lines.
@@ -52,8 +51,7 @@ def plot_causal_graph(
             raise ValueError(
                 f"plot_causal_graph: {name} must have shape {(size, size)}, got {np.shape(matrix)}"
             )
-    if ax is None:
-        ax = Figure(figsize=(6.2, 5.4), layout="constrained").subplots()
+    ax = _axes(ax, 6.2, 5.4)
     angles = np.pi / 2 - 2 * np.pi * np.arange(size) / size
     places = np.stack([np.cos(angles), np.sin(angles)], -1)
     most = 0.0 if weights is None else float(np.max(weights, initial=0.0))

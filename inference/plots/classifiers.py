@@ -1,5 +1,4 @@
-"""Pictures of independent classifiers: along a variate with bands, densities, certainty by share,
-cost by number of components.
+"""Pictures of independent classifiers: curves with bands, densities, certainty and costs.
 
 As in :mod:`inference.plots.fit`, every function draws on the ``ax`` it is given or on a figure of
 its own and returns it.
@@ -38,7 +37,9 @@ def plot_classifiers(
     Args:
         fit: a fit of independent classifiers, or an ensemble around it, which brings pointwise
             bands.
-        data: its rows; variate: number (from 0) or name.
+        data: its rows.
+        variate: number (from 0) or name.
+        ax: where to draw; a new figure if None.
 
     Raises:
         ValueError: for another kind of model, or a variate of several columns.
@@ -59,8 +60,7 @@ def plot_classifiers(
 def plot_component_densities(
     fit: Fit | ClassifierEnsemble, data: Any, variate: int | str = 0, ax: Axes | None = None
 ) -> Axes:
-    """The density of a variate of one column in every component, as a histogram of the reweighted
-    rows.
+    """Plot the density of a variate in every component, as a histogram of reweighted rows.
 
     Arguments and errors as of :func:`plot_classifiers`.
     """
@@ -74,13 +74,14 @@ def plot_component_densities(
 def plot_certainty(
     fit: Fit | ClassifierEnsemble, data: Any, variate: int | str = 0, ax: Axes | None = None
 ) -> Axes:
-    """How sure a variate is of every component, over the share of rows where it is surest: theorem
-    2 asks that every line reaches one.
+    """Plot the certainty of a variate about every component, over the share of surest rows.
 
     Args:
         fit: a fit of independent classifiers; or an ensemble, whose members judge each other, with
             one-sided bounds.
-        data: its rows; variate: number (from 0) or name.
+        data: its rows.
+        variate: number (from 0) or name.
+        ax: where to draw; a new figure if None.
 
     Raises:
         ValueError: for another kind of model, or a variate that there is not.
@@ -123,11 +124,11 @@ def plot_certainty(
 
 
 def plot_saturation(saturation: Saturation, ax: Axes | None = None) -> Axes:
-    """Held-out cost against the number of components with standard errors, the choice, and the
-    bound of the data.
+    """Plot held-out cost against the number of components, with choice and bound.
 
     Args:
         saturation: what :func:`inference.selection.saturation.saturation` returned.
+        ax: where to draw; a new figure if None.
     """
     ax = _axes(ax)
     ax.errorbar(
@@ -180,9 +181,6 @@ def _by_component(
     bands: tuple[Any, Any] | None,
     what: str,
 ) -> Axes:
-    """One line a component along a variate, with its band; steps where there is one place more than
-    values.
-    """
     ax = _axes(ax)
     in_steps = len(places) > len(values)
     for i in range(values.shape[-1]):

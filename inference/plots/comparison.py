@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 
 def plot_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes | Figure:
-    """Predictive density of unseen rows, fit by fit, as the difference to the best with two
-    standard errors; beside it BIC and test rows as differences to the best where the latents are
-    summed out, the largest discrepancy of a component, and seconds.
+    """Plot fits side by side: predictive density, BIC, test rows, misfit and seconds.
 
     Fits whose prediction stands on untrustworthy weights or on another method than the best one's
     are drawn hollow.
@@ -73,9 +71,6 @@ WIDE = 30  # times, from which on seconds need a scale of powers
 
 
 def _column(records: tuple[dict[str, Any], ...], key: str) -> np.ndarray:
-    """One number a fit, NaN where it cannot be held against the others; likelihoods as differences
-    to the best.
-    """
     values = np.array([float(record[key]) for record in records])
     if key in ("bic", "test_log_likelihood"):
         values[[record["likelihood"] != "marginal" for record in records]] = np.nan
@@ -126,8 +121,7 @@ def _name_lines(comparison: Comparison, ax: Axes) -> None:
 
 
 def plot_ranks(calibration: Calibration, max_panels: int = 12) -> Figure:
-    """Histograms of the ranks of the truth among the draws, one panel a parameter group, with the
-    band of a uniform law.
+    """Plot histograms of ranks of the truth, with the band of a uniform distribution.
 
     Args:
         calibration: what :func:`inference.calibration.simulation_based_calibration` returned.

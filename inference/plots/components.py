@@ -1,6 +1,4 @@
-"""Pictures of component selection: clear steps and loss against cutoff, components' discrepancies,
-signatures over channels, scree plot.
-"""
+"""Pictures of component selection: steps, discrepancies, signatures, eigenvalues."""
 
 from __future__ import annotations
 
@@ -8,12 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from inference.plots._common import short_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
     from inference.acdc.criterion import AcdcResult
     from inference.selection.factorization_criteria import ParallelAnalysis
@@ -29,11 +28,7 @@ CLEAR = 2.0  # standard deviations at which a colour is full
 
 
 def plot_choice(result: AcdcResult) -> Figure:
-    """What every K leaves unexplained, steps named by the share they take away; and the loss of
-    every K against the cutoff.
-    """
-    from matplotlib.figure import Figure
-
+    """Plot the discrepancy that every K leaves, and its loss against the cutoff."""
     figure = Figure(figsize=(11, 4.3), layout="constrained")
     steps, curves = figure.subplots(1, 2, width_ratios=(2, 3))
     _draw_steps(steps, result)
@@ -124,14 +119,11 @@ def plot_discrepancies(
     noun: str = "component",
     unit: str = "row",
 ) -> Figure:
-    """Raw discrepancy of each component of one fit, beside the band that exact noise would give
-    (mean, two sd).
+    """Plot each component's discrepancy beside the band of exact noise (mean, two sd).
 
     Raises:
         ValueError: for a number of components that was not compared.
     """
-    from matplotlib.figure import Figure
-
     k = result.chosen if num_components is None else num_components
     if k not in result.raw:
         raise ValueError(
@@ -167,8 +159,6 @@ def plot_return(halves: Reproducibility, threshold: float | None = None) -> Figu
         halves: of :func:`inference.selection.reproducibility.reproducibility`.
         threshold: error from which a component does not return; that of the record if None.
     """
-    from matplotlib.figure import Figure
-
     from inference.selection.reproducibility import RETURNS
 
     threshold = RETURNS if threshold is None else threshold
@@ -204,14 +194,11 @@ def plot_return(halves: Reproducibility, threshold: float | None = None) -> Figu
 def plot_signatures(
     signatures: object, channels: Sequence[str], names: Sequence[str] | None = None
 ) -> Figure:
-    """Bars over the channels, one panel a signature; the 96 substitution channels (A[C>A]A) are
-    grouped and coloured; other columns stay in order.
+    """Plot signatures as bars over channels; the 96 substitutions (A[C>A]A) are grouped.
 
     Raises:
         ValueError: if the number of channels or names does not match.
     """
-    from matplotlib.figure import Figure
-
     values = np.asarray(signatures, float)
     if values.ndim != 2 or values.shape[1] != len(channels):
         raise ValueError(
@@ -253,14 +240,14 @@ def plot_abundances(
     """One map a component of its share of every pixel; pixels row by row.
 
     Args:
-        activities: (height width, K), not negative; shape: (height, width); names: of the
+        activities: (height width, K), not negative.
+        shape: (height, width).
+        names: of the
             components.
 
     Raises:
         ValueError: for other shapes, or negative activities.
     """
-    from matplotlib.figure import Figure
-
     values = np.asarray(activities, float)
     if values.ndim != 2 or len(values) != shape[0] * shape[1] or not (values >= 0).all():
         raise ValueError(
@@ -290,9 +277,6 @@ def plot_abundances(
 
 def plot_scree(analysis: ParallelAnalysis, num_shown: int = 20) -> Figure:
     """Eigenvalues with the permuted data's mean and quantile."""
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
     figure = Figure(figsize=(5, 3.5), layout="constrained")
     axes = figure.subplots()
     shown = slice(0, min(num_shown, len(analysis.eigenvalues)))
@@ -321,18 +305,18 @@ def plot_groups(
     items: Sequence[str],
     groups: Sequence[str],
 ) -> Figure:
-    """A heat map, one line a group, of (mean in the group - mean of all rows) / standard deviation
-    of all rows.
+    """Plot group means as a heat map, in standard deviations from the mean of all rows.
 
     Args:
-        means: (K, J); overall: (J,); spread: (J,), 0 for a constant column.
-        items: J names, of which the first 60 are drawn; groups: K names.
+        means: (K, J).
+        overall: (J,).
+        spread: (J,), 0 for a constant column.
+        items: J names, of which the first 60 are drawn.
+        groups: K names.
 
     Raises:
         ValueError: for sizes that do not agree.
     """
-    from matplotlib.figure import Figure
-
     if means.shape != (len(groups), len(items)) or overall.shape != spread.shape != (len(items),):
         raise ValueError(
             f"plot_groups: means ({len(groups)}, {len(items)}) of the groups and items were"

@@ -1,6 +1,4 @@
-"""A forest picture: every estimate as a point with its interval, one panel a site, since sites have
-units of their own.
-"""
+"""Forest picture: estimates as points with intervals, one panel a site."""
 
 from __future__ import annotations
 
@@ -16,8 +14,7 @@ MOST_SITES = 9
 
 
 def plot_estimates(table: EstimateTable) -> Figure:
-    """Points with intervals, without what is held at zero; of a site with more than 30 entries the
-    first 30, and of more than nine sites the first nine.
+    """Plot estimates with intervals: the first 30 of a site, the first nine sites.
 
     Args:
         table: from :func:`inference.estimates.estimates_of`.
@@ -61,9 +58,7 @@ def plot_estimates(table: EstimateTable) -> Figure:
 
 
 def _free(table: EstimateTable, site: str) -> tuple[Estimate, ...]:
-    """The entries of a site but those that are held at zero while others have intervals; all where
-    none is left.
-    """
+    """Return the entries of a site that are not held at zero; all where none is left."""
     entries = table.of(site)
     free = tuple(
         entry

@@ -1,5 +1,4 @@
-"""Pictures of a fit: loadings, latent graph, convergence, restarts, posterior predictive check,
-reconstructions.
+"""Pictures of a fit: convergence, restarts, posterior predictive check.
 
 Every function draws with Matplotlib's object interface (no pyplot, no display, no global state), on
 the ``ax`` it is given or on a figure of its own, and returns what it drew on:
@@ -42,8 +41,7 @@ def _colour_bar(ax: Axes, image: AxesImage, label: str, clipped: bool) -> None:
 
 
 def plot_trace(fit: Fit, ax: Axes | None = None) -> Axes:
-    """The objective over iterations, under its own name; the log-likelihood too where it differs;
-    where restarts ended.
+    """Plot the objective over iterations, and the end of each start.
 
     Args:
         fit: the fit.
@@ -92,7 +90,7 @@ def plot_trace(fit: Fit, ax: Axes | None = None) -> Axes:
 
 
 def plot_restarts(fit: Fit, ax: Axes | None = None) -> Axes:
-    """How far below the best start each start ended, best first; hollow where it did not converge.
+    """Plot the gap of each start to the best one, hollow where it did not converge.
 
     Args:
         fit: the fit.
@@ -137,8 +135,7 @@ def plot_posterior_predictive(
     num_simulations: int = 20,
     seed: int = 0,
 ) -> Figure:
-    """Data simulated from the fit beside the data: item means, sums of rows, correlations of pairs
-    of items.
+    """Plot simulated data beside the data: item means, sums of rows, correlations.
 
     The simulated data sets have the rows (at most 5,000) and the missing entries of the data. Bars
     span the simulated item means' central 95 %.
@@ -163,11 +160,11 @@ def plot_posterior_predictive(
 def plot_check(
     check: PredictiveCheck, axes: Sequence[Axes] | None = None, name: str = ""
 ) -> Figure:
-    """A predictive check, from :func:`inference.predictive.predictive_checks`: means, sums of rows,
-    correlations.
+    """Plot a predictive check: means, sums of rows, correlations.
 
     Args:
-        check: the check; name: what is compared, for the title.
+        check: the check.
+        name: what is compared, for the title.
         axes: three axes to draw on; a new figure if None.
     """
     if check.observed.shape[1] == 1 and axes is None:
@@ -217,9 +214,6 @@ def plot_check(
 
 
 def _draw_sums(ax: Axes, check: PredictiveCheck) -> None:
-    """Distribution of the sums of rows; in words where all are one, as those of shares of two
-    kinds.
-    """
     sums, simulated = check.row_sums()
     ax.set(title="Sums of rows")
     known = sums[np.isfinite(sums)]
@@ -251,9 +245,6 @@ def _draw_sums(ax: Axes, check: PredictiveCheck) -> None:
 
 
 def _plot_one_column(check: PredictiveCheck, name: str) -> Figure:
-    """One number a row: its distribution, and its quantiles with the simulated ones' central 95
-    %.
-    """
     figure = Figure(figsize=(8.5, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
     observed, simulated = check.observed[:, 0], check.simulated[..., 0]

@@ -1,5 +1,4 @@
-"""Pictures of hidden Markov models: the transition matrix, how long states last, and the decoded
-path of a sequence.
+"""Pictures of hidden Markov models: transitions, dwell times, decoded path.
 
 As in :mod:`inference.plots.fit`, everything is drawn on the ``ax`` given or on a figure of its own,
 and returned.
@@ -18,6 +17,7 @@ from inference.fitting.columns import checked_as_fitted
 from inference.fitting.names import Names, labels_of
 from inference.inspection.hidden_markov import chain_times, smooth_states, viterbi_states
 from inference.plots._common import short_name
+from inference.plots.fit import _axes
 from ppl_models.data.sequences import inside_of
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ def plot_transitions(fit: Fit, names: Names | None = None, ax: Axes | None = Non
 
     Args:
         fit: of a hidden Markov model.
-        names: for example ``{"state": ["calm", "storm"]}``; ax: where to draw; a new figure if
+        names: for example ``{"state": ["calm", "storm"]}``.
+        ax: where to draw; a new figure if
             None.
 
     Raises:
@@ -63,11 +64,7 @@ def plot_transitions(fit: Fit, names: Names | None = None, ax: Axes | None = Non
     moves = chain_times(fit).transitions.numpy()
     labels = [short_name(label, 14) for label in state_names(fit, names)]
     size = len(moves)
-    ax = (
-        Figure(figsize=(2.4 + 0.62 * size, 1.5 + 0.5 * size), layout="constrained").subplots()
-        if ax is None
-        else ax
-    )
+    ax = _axes(ax, 2.4 + 0.62 * size, 1.5 + 0.5 * size)
     image = ax.imshow(moves, vmin=0, vmax=1, cmap="viridis")
     if size <= MOST_NUMBERS:
         for (k, m), chance in np.ndenumerate(moves):
@@ -89,8 +86,7 @@ def plot_transitions(fit: Fit, names: Names | None = None, ax: Axes | None = Non
 
 
 def plot_dwell_times(fit: Fit, names: Names | None = None, ax: Axes | None = None) -> Axes:
-    """The chance that a visit to each state lasts longer than so many steps; states that are never
-    left stay at one.
+    """Plot the chance that a visit to each state lasts longer than a number of steps.
 
     Args, Raises: as :func:`plot_transitions`.
     """
@@ -99,7 +95,7 @@ def plot_dwell_times(fit: Fit, names: Names | None = None, ax: Axes | None = Non
     finite = times.dwell[times.dwell.isfinite()]
     most = int(min(MOST_DWELL, max(8.0, 4 * float(finite.max()) if len(finite) else 8.0)))
     steps = np.arange(most + 1)
-    ax = Figure(figsize=(6.0, 3.0), layout="constrained").subplots() if ax is None else ax
+    ax = _axes(ax, 6.0, 3.0)
     for k, label in enumerate(state_names(fit, names)):
         dwell = float(times.dwell[k])
         long = (
@@ -128,15 +124,16 @@ def plot_decoded_path(
     first: int = 0,
     max_steps: int = 500,
 ) -> Figure:
-    """One sequence with the most probable path of states behind it, and below the probability of
-    every state at every step.
+    """Plot a sequence with its most probable path, and state probabilities below.
 
     Args:
-        fit: of a hidden Markov model; data: sequences, as the fit takes them.
+        fit: of a hidden Markov model.
+        data: sequences, as the fit takes them.
         sequence: which one.
         items: names of the items that are drawn; the first four if None.
         names: as for :func:`plot_transitions`.
-        first: step to begin with; max_steps: steps drawn at most.
+        first: step to begin with.
+        max_steps: steps drawn at most.
 
     Raises:
         ValueError: if the model is no hidden Markov model, ``data`` does not fit it, or

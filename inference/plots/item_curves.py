@@ -1,6 +1,4 @@
-"""Pictures of what items and rows say of attributes: expected answers with intervals, and who has
-mastered what.
-"""
+"""Pictures of expected answers by profile, and of mastery by row."""
 
 from __future__ import annotations
 
@@ -32,8 +30,7 @@ BAR = "#4c72b0"
 def plot_item_curves(
     fit: Fit, data: Any, items: Sequence[str] | None = None, level: float = 0.95
 ) -> Figure:
-    """The expected answer of each item at each profile of its attributes, as bars with intervals;
-    one panel an item.
+    """Plot expected answers at each profile as bars with intervals, one panel an item.
 
     Items that ask for all of their attributes, or any, have two bars.
 
@@ -82,9 +79,7 @@ def plot_item_curves(
 
 
 def _bars(curves: ItemCurves, own: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """The entries of an item that are drawn, and their names: where all profiles but that with all,
-    or with none, of its attributes are alike, two.
-    """
+    """Return an item's entries and their names; two where it asks for all, or for any."""
     sizes, value = np.array([len(curves.profiles[i]) for i in own]), curves.expected[own]
     if len(own) > 2:
         for end, others, texts in (
@@ -100,8 +95,7 @@ def _bars(curves: ItemCurves, own: np.ndarray) -> tuple[np.ndarray, list[str]]:
 
 
 def plot_mastery(fit: Fit, data: Any, ax: Axes | None = None, names: Names | None = None) -> Axes:
-    """The chance that each row has each attribute, as a heat map; rows in the order of how many
-    they are expected to have.
+    """Plot the chance that each row has each attribute, rows by their expected number.
 
     Args:
         fit: of a :class:`~ppl_models.LatentAttributeModel`.

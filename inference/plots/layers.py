@@ -1,6 +1,4 @@
-"""Pictures of layers: loadings, loadings as images, the graph of latents and items,
-reconstructions.
-"""
+"""Pictures of layers: loadings, latent graph, reconstructions."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
 def plot_loadings(
     fit: Fit, site: str | None = None, ax: Axes | None = None, names: Names | None = None
 ) -> Axes:
-    """Heat map of a matrix of parameters, by default the bottom layer's loadings, white at zero.
+    """Plot a matrix of parameters as a heat map, by default the bottom layer's loadings.
 
     Args:
         fit: the fit.
@@ -102,8 +100,7 @@ def plot_loading_images(
     names: Names | None = None,
     num_columns: int = 8,
 ) -> Axes:
-    """The bottom layer's intercepts, and each latent's loadings, as pictures with one colour range
-    for all.
+    """Plot the bottom layer's intercepts and loadings as images of one colour range.
 
     The range is that of the loadings; intercepts beyond it are drawn in its darkest colours.
 
@@ -152,8 +149,7 @@ def plot_latent_graph(
     names: Names | None = None,
     max_items: int = 40,
 ) -> Axes:
-    """The layers as rows of nodes, deepest on top; an edge a loading, its width the loading's size
-    within its layer.
+    """Plot layers as rows of nodes, deepest on top, with an edge for each loading.
 
     Where items depend on products of latents, an edge is the mean effect of a latent.
 
@@ -266,9 +262,7 @@ def _draw_edges(
 
 
 def _draw_counts(ax: Axes, upper: np.ndarray, weights: np.ndarray, present: np.ndarray) -> None:
-    """Two strokes from each latent to the box of items, as wide as the number of items of that
-    sign.
-    """
+    """Draw two strokes a latent to the box of items, as wide as its items of that sign."""
     step = 0.12 / len(upper)
     sides = (
         (weights > 0, POSITIVE, "-", -step, "+", 0.35),
@@ -294,8 +288,7 @@ def plot_reconstructions(
     rows: Sequence[int] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Rows of the data as pictures, and below each its expected items given the row; missing
-    entries amber.
+    """Plot rows of the data as images above their expected items; missing entries amber.
 
     Args:
         fit: the fit; its items are pixels, row by row.

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 
+from inference.plots.fit import _axes
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -21,8 +23,7 @@ def plot_latents(
     verdict: LatentFilter | None = None,
     order: Sequence[int] | None = None,
 ) -> Figure:
-    """Latents as images of 1 - failure (black: always switches the pixel on), titled with their
-    priors.
+    """Plot latents as images of 1 - failure (black: always on), titled with their priors.
 
     Args:
         params: ``prior`` (m,) and ``failure`` (m, J).
@@ -66,12 +67,12 @@ def plot_latents(
 
 
 def plot_failures(params: Params, item_names: Sequence[str] = (), most_names: int = 80) -> Figure:
-    """1 - failure as a heat map, latents by falling prior above the items (black: always switches
-    the item on).
+    """Plot 1 - failure as a heat map (black: always on), latents by falling prior.
 
     Args:
         params: ``prior`` (m,) and ``failure`` (m, J).
-        item_names: of the columns; numbers if empty, left out beyond ``most_names`` items.
+        item_names: of the columns; numbers if empty.
+        most_names: items beyond which names are left out.
     """
     prior, failure = (
         params["prior"].detach().cpu().numpy(),
@@ -100,13 +101,15 @@ def plot_matching_stability(
     num_true: int | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """How many true latents keep the partner they end with, along a run (Figure 3 of Buhai et al.
-    2020).
+    """Plot how many true latents keep their last partner (Figure 3 of Buhai et al. 2020).
 
     Args:
-        stability: (T,); times: (T,), iterations or epochs; num_true: drawn as a line.
+        stability: (T,).
+        times: (T,), iterations or epochs.
+        num_true: drawn as a line.
+        ax: where to draw; a new figure if None.
     """
-    ax = Figure(figsize=(5, 3), layout="constrained").subplots() if ax is None else ax
+    ax = _axes(ax, 5, 3)
     times = range(len(stability)) if times is None else times
     ax.step(
         np.asarray(times),

@@ -1,5 +1,4 @@
-"""Pictures of options: policies as arrows on a map, which option is on over time, where options are
-kept.
+"""Pictures of options: policies, occupancy over time, switches.
 
 As in :mod:`inference.plots.fit`, everything is drawn on the ``ax`` given or on a figure of its own,
 and returned.
@@ -19,6 +18,7 @@ from matplotlib.figure import Figure
 from inference.fitting.names import Names, labels_of
 from inference.inspection.options import smooth_options
 from inference.plots._common import short_name
+from inference.plots.fit import _axes
 from ppl_models.data.sequences import feature_lengths, trajectory_lengths
 from ppl_models.descriptions.options import ChainDescription, PolicyDescription, with_high
 
@@ -61,8 +61,7 @@ def plot_policies(
     goals: Sequence[int] = (),
     figure: Figure | None = None,
 ) -> Figure:
-    """The low-level policy of every option as arrows on a map: the mean move, as long as the policy
-    is decided.
+    """Plot the low-level policy of every option as arrows of the mean move on a map.
 
     Args:
         fit: a fit of an options HMM whose states are cells of a map.
@@ -132,8 +131,7 @@ def plot_option_occupancy(
     max_steps: int = 300,
     ax: Axes | None = None,
 ) -> Axes:
-    """P(option | the whole sequence) over time, stacked: of one sequence, or averaged over those
-    that last so long.
+    """Plot P(option | sequence) over time, of one sequence or averaged.
 
     Args:
         fit: a fit of an options HMM.
@@ -169,7 +167,7 @@ def plot_option_occupancy(
     chosen = chosen[:, : int(lengths.max())]
     posterior = smooth_options(fit, chosen).option[:, :steps].numpy()
     share = posterior.sum(0) / np.maximum(posterior.sum((0, 2)), 1)[:, None]  # (steps, O)
-    ax = Figure(figsize=(8.0, 2.6), layout="constrained").subplots() if ax is None else ax
+    ax = _axes(ax, 8.0, 2.6)
     colours = [_colour(option) for option in range(num_options)]
     time = np.append(np.arange(steps), steps)
     ax.stackplot(
@@ -197,8 +195,7 @@ def plot_option_occupancy(
 
 
 def plot_policy_tables(fit: Fit, names: Sequence[str] | Names = ()) -> Figure:
-    """The low-level policy of every option: P(action | state) as a table, or the weights of
-    softmax-linear policies.
+    """Plot low-level policies as tables P(action | state), or weights of linear policies.
 
     Args:
         fit: a fit of a model of hidden options.
@@ -249,23 +246,19 @@ def plot_policy_tables(fit: Fit, names: Sequence[str] | Names = ()) -> Figure:
 
 
 def plot_option_switches(fit: Fit, ax: Axes | None = None, names: Names | None = None) -> Axes:
-    """P(an option is kept) in every state (rows) for every option (columns): where options end.
+    """Plot P(option is kept) in every state (rows) for every option (columns).
 
     Args:
-        fit: a fit of a model of hidden options; ax: drawn on; names: of states, ``{"state":
+        fit: a fit of a model of hidden options.
+        ax: drawn on.
+        names: of states, ``{"state":
             [...]}``.
     """
     chain = _chain(fit, "plot_option_switches")
     kept = np.diagonal(
         with_high(chain, fit.params)[chain.high].detach().cpu().numpy(), axis1=1, axis2=2
     )  # (S, O)
-    ax = (
-        Figure(
-            figsize=(2.5 + 0.4 * kept.shape[1], 1.5 + 0.16 * kept.shape[0]), layout="constrained"
-        ).subplots()
-        if ax is None
-        else ax
-    )
+    ax = _axes(ax, 2.5 + 0.4 * kept.shape[1], 1.5 + 0.16 * kept.shape[0])
     image = ax.imshow(kept, vmin=0, vmax=1, cmap="viridis", aspect="auto")
     ax.figure.colorbar(image, ax=ax).set_label("P(option is kept)")
     ax.set(xlabel="option", ylabel="new state", xticks=range(kept.shape[1]))

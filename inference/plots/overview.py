@@ -1,6 +1,4 @@
-"""The first picture of a fit: what its kind of model is best shown as, else every estimate as a
-point with its interval.
-"""
+"""First picture of a fit by its kind of model, else its estimates."""
 
 from __future__ import annotations
 
@@ -34,10 +32,7 @@ if TYPE_CHECKING:
 
 
 def plot_fit(fit: Fit, data: Any = None, names: Names | None = None) -> Figure:
-    """One picture of what was found: the loadings of an encoder, the signatures of a factorization,
-    what the latents of a noisy-OR network switch on, the policies of options, the answers of latent
-    classes, the decoded path of a sequence; of any other program its estimates, with intervals
-    where there are draws or ``data`` is given.
+    """Plot a fit by its kind: loadings, signatures, policies, answers, path or estimates.
 
     Args:
         fit: of any program.

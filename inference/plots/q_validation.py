@@ -1,6 +1,4 @@
-"""The mesa picture of an item: what each number of attributes accounts for, and where more of them
-add nothing.
-"""
+"""Mesa picture of an item: variance explained by its sets of attributes."""
 
 from __future__ import annotations
 
@@ -20,8 +18,7 @@ CUTOFF = 0.95
 
 
 def plot_mesa(validation: QValidation, item: Any = None, ax: Axes | None = None) -> Axes:
-    """Shares of variance of an item's sets of attributes by their size: the best of each size make
-    the mesa, and the q-vector to take is at its edge.
+    """Plot shares of variance of an item's sets of attributes by size; the edge is to take.
 
     Args:
         validation: from :func:`inference.inspection.validate_q`.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
+from inference.plots.fit import _axes
 from inference.selection.order_selection.bootstrap_climb import STEEPER
 from inference.selection.order_selection.detectability import noise_edge
 from inference.selection.order_selection.result import HowManyOptions
@@ -24,8 +25,7 @@ def plot_selection(selection: Selection, ax: Axes | None = None) -> Axes:
         selection: what :func:`inference.selection.dimension.select_dimension` returned.
         ax: where to draw; a new figure if None.
     """
-    if ax is None:
-        ax = Figure(figsize=(6.0, 3.6), layout="constrained").subplots()
+    ax = _axes(ax, 6.0, 3.6)
     values, places = selection.columns[selection.score], range(len(selection.sizes))
     ax.plot(places, values, "o-", color="tab:blue")
     chosen = selection.sizes.index(selection.chosen)
@@ -46,8 +46,7 @@ def plot_selection(selection: Selection, ax: Axes | None = None) -> Axes:
 
 
 def plot_how_many(answer: HowMany) -> Figure:
-    """What the strict penalty says of every law and number, and what a component more gains, beside
-    what noise alone may gain; of options, how well sequences are foretold.
+    """Plot penalised likelihoods and gains of every distribution and number.
 
     Args:
         answer: of :func:`inference.selection.select_components`.
@@ -92,8 +91,7 @@ def plot_how_many(answer: HowMany) -> Figure:
 
 
 def plot_how_many_groups(answer: HowManyGroups) -> Figure:
-    """BIC of every law and number; entropy of the assignments as components are merged; chances
-    that a row is assigned to another component.
+    """Plot BIC, entropy of merged components, and chances of misclassification.
 
     Args:
         answer: of :func:`inference.selection.select_components` for a mixture.
@@ -136,9 +134,6 @@ def plot_how_many_groups(answer: HowManyGroups) -> Figure:
 
 
 def _of_options(answer: HowManyOptions) -> Figure:
-    """BIC and the lenient penalty over the number of options, beside policies that remember a step;
-    how well each number foretells held-out actions.
-    """
     figure = Figure(figsize=(10.0, 3.9), layout="constrained")
     left, right = figure.subplots(1, 2)
     own = answer.table.loc[answer.law]

@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from inference.plots._common import symmetric_limit
+from inference.plots.fit import _axes
 
 if TYPE_CHECKING:
     from inference.inspection.topics import GroupMeans
@@ -31,6 +32,7 @@ def plot_topic_words(
         topics: ranked words of each topic, as
             :func:`inference.inspection.topics.representative_words` gives them.
         names: one a topic; "topic 1" and so on if None.
+        ax: where to draw; a new figure if None.
 
     Raises:
         ValueError: if there is no topic, or another number of names.
@@ -61,8 +63,7 @@ def plot_group_means(
     latent_names: Sequence[str],
     ax: Axes | None = None,
 ) -> Axes:
-    """Mean latents by group as coloured cells, with the mean and twice its standard error written
-    in each.
+    """Plot mean latents by group as coloured cells, with twice the standard error.
 
     Raises:
         ValueError: if the names do not fit the table.
@@ -73,10 +74,7 @@ def plot_group_means(
             f"plot_group_means: {num_groups} group and {num_latents} latent names were expected,"
             f" got {len(group_names)} and {len(latent_names)}"
         )
-    if ax is None:
-        ax = Figure(
-            figsize=(1.25 * num_latents + 1.6, 0.45 * num_groups + 1.2), layout="constrained"
-        ).subplots()
+    ax = _axes(ax, 1.25 * num_latents + 1.6, 0.45 * num_groups + 1.2)
     image = ax.imshow(table.means, cmap="cividis", vmin=0, vmax=1, aspect="auto")
     for g in range(num_groups):
         for k in range(num_latents):
@@ -113,9 +111,13 @@ def plot_skill_effects(
     """Intercepts and loadings of items as a heat map, cells off the Q-matrix left blank.
 
     Args:
-        intercepts: (J,); loadings: (J, K); q_matrix: (J, K) of 0 and 1.
-        latent_names: K names; item_names: J names, numbers from 1 if None.
+        intercepts: (J,).
+        loadings: (J, K).
+        q_matrix: (J, K) of 0 and 1.
+        latent_names: K names.
+        item_names: J names, numbers from 1 if None.
         title: above the map, for example the unit of the predictor.
+        ax: where to draw; a new figure if None.
 
     Raises:
         ValueError: if shapes or names do not fit.

@@ -36,7 +36,8 @@ class Answer:
     """Title, verdict, pictures and tables of a page.
 
     Args:
-        title: of the page; verdict: findings and next steps.
+        title: of the page.
+        verdict: findings and next steps.
         draw: gives the picture of the record; None for a record without one.
         tables: title -> frame and name of its columns' meanings in the catalogue of words.
         more: sections of a kind of its own, after the verdict.

@@ -1,6 +1,4 @@
-"""What several sections of an attribute model's page share, each worked out once
-(:meth:`inference.report.sections.Subject.once`).
-"""
+"""Findings that several sections of an attribute model's page share."""
 
 from __future__ import annotations
 
@@ -28,6 +26,7 @@ from inference.inspection.item_fit import (
 from inference.inspection.item_rules import ItemRules, item_rules
 from inference.inspection.q_validation import QValidation, validate_q
 from inference.report.sections import NEEDS_ALL, Subject
+from inference.report.words import say
 from inference.structures.layers.attributes import AttributeStructure
 from inference.structures.layers.free_table import table_gain
 from ppl_models.parts.distributions import binary_configurations
@@ -59,6 +58,7 @@ def without_rows(subject: Subject) -> Refused | None:
 
 
 def tried(ask: Callable[[], T]) -> T | Refused:
+    """Return an answer, or why it was refused."""
     try:
         return ask()
     except (
@@ -69,11 +69,13 @@ def tried(ask: Callable[[], T]) -> T | Refused:
 
 
 def size_of_work(subject: Subject) -> float:
+    """Return rows times profiles times items."""
     layer = structure_of_page(subject).layers[0]
     return float(subject.fit.num_rows) * 2.0**layer.num_parents * layer.num_items
 
 
 def structure_of_page(subject: Subject) -> AttributeStructure:
+    """Return the attribute structure of a page's fit."""
     structure = subject.fit.structure
     if not isinstance(structure, AttributeStructure):
         raise TypeError("an attribute model was expected")
@@ -81,12 +83,14 @@ def structure_of_page(subject: Subject) -> AttributeStructure:
 
 
 def classified(subject: Subject) -> Classification | Refused:
+    """Return how surely rows are classified."""
     if subject.data is None:
         return Refused("how surely rows are classified needs the data")
     return tried(lambda: classify_rows(subject.fit, subject.data))
 
 
 def absolute(subject: Subject) -> LimitedInformationFit | Refused:
+    """Return limited-information fit statistics."""
     without = without_rows(subject)
     return (
         tried(lambda: limited_information_fit(subject.fit, subject.data))
@@ -107,18 +111,22 @@ def _asked(subject: Subject, name: str, ask: Callable[[Any, Any], T]) -> T | Ref
 
 
 def fit_of_items(subject: Subject) -> ItemFit | Refused:
+    """Return item fit."""
     return _asked(subject, "item_fit", item_fit)
 
 
 def dependence(subject: Subject) -> LocalDependence | Refused:
+    """Return local dependence of pairs of items."""
     return _asked(subject, "local_dependence", local_dependence)
 
 
 def curves(subject: Subject) -> ItemCurves | Refused:
+    """Return item curves."""
     return _asked(subject, "item_curves", item_curves)
 
 
 def shares(subject: Subject) -> ProfileShares | Refused:
+    """Return shares of profiles."""
     return _asked(subject, "profile_shares", profile_shares)
 
 
@@ -135,6 +143,7 @@ def undetermined(subject: Subject) -> list[str]:
 
 
 def rules(subject: Subject) -> ItemRules | Refused:
+    """Return tests of simpler item rules."""
     return _asked(subject, "item_rules", item_rules)
 
 
@@ -148,9 +157,7 @@ def q_validation(subject: Subject) -> QValidation | Refused:
 
 
 def clear_falls(subject: Subject) -> list[str]:
-    """Right-wrong items on which those who have one attribute more are expected to do worse, by a
-    tenth and by three standard errors.
-    """
+    """Return right-wrong items that an attribute more clearly lowers (a tenth, 3 errors)."""
     fallen, found = subject.once(falls), subject.once(curves)
     if isinstance(fallen, Refused) or isinstance(found, Refused) or is_scaled(subject):
         return []
@@ -172,13 +179,12 @@ def clear_falls(subject: Subject) -> list[str]:
 
 
 def falls(subject: Subject) -> list[Reversal] | Refused:
+    """Return items that fall where they should rise."""
     return tried(lambda: reversals(subject.fit))
 
 
 def is_free(subject: Subject) -> bool:
-    """Whether the table of profiles is free, so that its dependences are the data's and not the
-    law's.
-    """
+    """Return whether the table of profiles is free, its dependences those of the data."""
     structure = structure_of_page(subject)
     return (
         structure.covariates is None
@@ -187,6 +193,7 @@ def is_free(subject: Subject) -> bool:
 
 
 def graph(subject: Subject) -> AttributeReport | Refused:
+    """Return the causal graph among the attributes."""
     size = structure_of_page(subject).layers[0].num_parents
     if (without := without_rows(subject)) is not None:
         return without
@@ -195,16 +202,9 @@ def graph(subject: Subject) -> AttributeReport | Refused:
             "given its covariates, the attributes of a row are independent in this model"
         )
     if not is_free(subject):
-        return Refused(
-            "the attributes of this fit follow a law of their own shape, so a graph found in it"
-            " would only repeat what that law assumes; fit with root=Saturated() (--root saturated)"
-            " to look for one"
-        )
+        return Refused(say("attributes.attributes_fit"))
     if not 2 <= size <= MOST_GRAPHED:
-        return Refused(
-            f"from 2 to {MOST_GRAPHED} attributes are looked at on a page;"
-            " inference.causal.discover_attributes(fit, data) takes more"
-        )
+        return Refused(say("attributes.attributes_looked", MOST_GRAPHED=MOST_GRAPHED))
     names = attributes_of(subject)
     return tried(
         lambda: discover_attributes(
@@ -217,15 +217,14 @@ def graph(subject: Subject) -> AttributeReport | Refused:
 
 @dataclass(frozen=True)
 class Freed:
-    """What a free table of profiles would gain over the law that was fitted: nats, and numbers more
-    that are estimated.
-    """
+    """Gain of a free table of profiles in nats, and its further parameters."""
 
     gain: float
     more: int
 
 
 def freed(subject: Subject) -> Freed | None:
+    """Return the gain of a free table of profiles; None where it is not worked out."""
     structure = structure_of_page(subject)
     size, root, params = structure.layers[0].num_parents, structure.root, subject.fit.params
     if (
@@ -249,6 +248,7 @@ def freed(subject: Subject) -> Freed | None:
 
 
 def attributes_of(subject: Subject) -> list[str]:
+    """Return the names of the attributes."""
     return [
         str(name)
         for name in labels_of(
@@ -261,6 +261,7 @@ def attributes_of(subject: Subject) -> list[str]:
 
 
 def items_of(subject: Subject) -> list[str]:
+    """Return the names of the items."""
     return [
         str(name)
         for name in labels_of(
@@ -270,7 +271,5 @@ def items_of(subject: Subject) -> list[str]:
 
 
 def is_scaled(subject: Subject) -> bool:
-    """Whether some items are no right-wrong ones, where a fall has the item's own unit and need not
-    be wrong.
-    """
+    """Return whether some items are no right-wrong ones, where a fall may be right."""
     return not all_bernoulli(structure_of_page(subject))

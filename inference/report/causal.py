@@ -110,7 +110,7 @@ def causal_parts(report: AttributeReport) -> Iterator[Part]:
 
 
 def graph_parts(report: AttributeReport) -> Iterator[Part]:
-    """Yield the graph, its edges with probabilities, doubts, and how well it explains the rows."""
+    """Yield the graph, its edges with probabilities, doubts, and its fit to the rows."""
     if not report.determined:
         return
     if report.rows is not None:

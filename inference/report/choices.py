@@ -245,8 +245,10 @@ def _penalty(
     """Return the answer of a penalty at a place of its grid, with others that fit as well.
 
     Args:
-        record: of the choice; kind: of its sentences.
-        place: of the penalty; near: number of penalties near it.
+        record: of the choice.
+        kind: of its sentences.
+        place: of the penalty.
+        near: number of penalties near it.
         grid: name of the grid, inside of it, and part of it, in words.
         answer: in a sentence.
     """

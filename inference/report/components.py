@@ -50,7 +50,8 @@ def why(
 
     Args:
         result: of :func:`inference.acdc.criterion.acdc`.
-        chosen: number of components; halves: which components return from half of the rows.
+        chosen: number of components.
+        halves: which components return from half of the rows.
         answer: that chose, if another rule did.
     """
     choice = result.select()
@@ -112,7 +113,7 @@ def _more(result: AcdcResult, chosen: int) -> str:
 
 
 def _misfitting(result: AcdcResult, chosen: int) -> np.ndarray:
-    """Return the components whose noise is farther from its distribution than exact noise, (K,)."""
+    """Return components whose noise is farther off than exact noise is, (K,)."""
     excess = result.raw[chosen] - result.null_mean[chosen]
     off: np.ndarray = excess > MISFIT * result.null_sd[chosen]
     return off
@@ -178,8 +179,10 @@ def selection_verdict(
     """Return the number, how sure it is, what the noise says, and what was not visible.
 
     Args:
-        result: of :func:`inference.acdc.criterion.acdc`; chosen: number of components.
-        choices: of :func:`inference.selection.compare_criteria`; more: findings of other
+        result: of :func:`inference.acdc.criterion.acdc`.
+        chosen: number of components.
+        choices: of :func:`inference.selection.compare_criteria`.
+        more: findings of other
             questions on the same number.
     """
     mark = "care" if result.refitted and _misfitting(result, chosen).any() else ""
@@ -242,12 +245,14 @@ def write_selection_report(
     """Write the page: one file, pictures inside, every text escaped.
 
     Args:
-        fits: number of components -> fit; result: of :func:`inference.acdc.criterion.acdc`.
+        fits: number of components -> fit.
+        result: of :func:`inference.acdc.criterion.acdc`.
         table: of :func:`inference.selection.factorization_criteria.compare_criteria`.
         path: the file, replaced if it exists.
         chosen: the number to explain, that of ``result`` if None.
-        channels: names of the columns; analysis: eigenvalues beside those of shuffled columns;
-            halves: what returns.
+        channels: names of the columns.
+        analysis: eigenvalues beside those of shuffled columns.
+        halves: components that return from half of the rows.
         answer: of :func:`inference.selection.select_components`, if that chose; its sentences come
             first.
 

@@ -1,4 +1,4 @@
-"""A fit as one self-contained page: what was fitted, the numbers, the pictures, the checks.
+"""Page of a fit: verdict, numbers, pictures, checks.
 
 What the page says of the model itself is the business of its kind: see
 :mod:`inference.report.sections`.
@@ -40,6 +40,7 @@ from inference.report.sections import (
     settings,
 )
 from inference.report.verdicts import verdict
+from inference.report.words import say
 from ppl_models.parts.repr import counted, shown_settings
 
 
@@ -51,8 +52,7 @@ def write_report(
     identifiability: str | HasText | None = None,
     names: Names | None = None,
 ) -> Path:
-    """Write ``report.html``: one file, pictures inside, nothing fetched from elsewhere, every text
-    escaped.
+    """Write the page of a fit: one file, pictures inside, every text escaped.
 
     A picture that the model cannot be drawn as is left out, and the page says why.
 
@@ -122,11 +122,7 @@ def _what(subject: Subject) -> Iterator[Part]:
     yield Paragraph(f"Fitted to {rows_in_words(fit)} by {shown_settings(fit.method)}.")
     if subject.num_sampled is not None:
         read = "The rows were read in blocks. " if subject.blocks is not None else ""
-        yield Paragraph(
-            f"{read}Where this page looks at rows (the use of latents, pictures, checks), it looks"
-            f" at {subject.num_sampled:,} of them, drawn at random; estimates and likelihoods are"
-            " of all."
-        )
+        yield Paragraph(say("fit.page_looks", read=read, num_sampled=subject.num_sampled))
     yield Details("All settings of the engine", [Verbatim(settings(fit.method))])
 
 
@@ -229,9 +225,11 @@ def _price(subject: Subject) -> Iterator[list[str]]:
         if local.num_open:
             size = fit.num_parameters - local.num_open
             less = fit.bic - local.num_open * math.log(fit.num_observations or fit.num_rows)
-            bic = (
-                f"for {fit.num_parameters:,} parameters as the model is written; without the"
-                f" directions left open, for {size:,}, it would be {number(less)}"
+            bic = say(
+                "fit.parameters_model",
+                num_parameters=fit.num_parameters,
+                size=size,
+                less=number(less),
             )
     yield ["BIC (smaller is better)", number(fit.bic), bic]
 
@@ -272,25 +270,13 @@ def _convergence(fit: Fit) -> Iterator[Part]:
     if several:
         yield picture(lambda: plot_restarts(fit), "spread of the objective over starts")
     words = "A fit that has come to rest shows a curve that has become flat."
-    yield Note(
-        words
-        + (
-            " Starts that end at the height of the best one found the same optimum; if only one"
-            " does, more starts may find a better."
-            if several
-            else ""
-        )
-    )
+    yield Note(words + (say("fit.starts_end") if several else ""))
 
 
 def _identifiability(subject: Subject, found: str | HasText | None) -> Iterator[Part]:
     local = subject.once(locally)
     if found is None and local is None:
-        yield Note(
-            "Not decided: the rows of the fit are missing here, or too few for so many parameters,"
-            " or cannot be judged one by one. A good fit does not by itself mean that its latents"
-            " are determined."
-        )
+        yield Note(say("fit.decided_rows"))
         return
     if found is not None:
         yield Verbatim(

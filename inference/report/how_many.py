@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 @answer_of.register
 def how_many_answer(answer: HowMany, *more: Finding | None) -> Answer:
-    """Return the number in words, its pictures, and the figures of every distribution and number.
+    """Return the answer on a number: words, pictures, figures of every distribution.
 
     Args:
-        answer: of :func:`inference.selection.select_components`; more: findings of other questions
+        answer: of :func:`inference.selection.select_components`.
+        more: findings of other questions
             on the same numbers.
     """
     groups = _groups(answer) if isinstance(answer, HowManyGroups) else ()
@@ -67,10 +68,11 @@ def write_how_many_report(
 
 
 def how_many_verdict(answer: HowMany, *more: Finding | None) -> Verdict:
-    """Return the number, how sure it is, whether its distribution holds, and what was not visible.
+    """Return the number, how sure it is, and whether its distribution holds.
 
     Args:
-        answer: of :func:`inference.selection.select_components`; more: findings of other questions
+        answer: of :func:`inference.selection.select_components`.
+        more: findings of other questions
             on the same numbers.
     """
     laws = list(dict.fromkeys(law for law, _ in answer.fits))

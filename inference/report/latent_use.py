@@ -1,6 +1,4 @@
-"""How the latents of a fit are used by its rows: how often each is on, how sure the data make it,
-and which say nothing or the same.
-"""
+"""Use of latents by rows: shares, certainty, idle and twin latents."""
 
 from __future__ import annotations
 
@@ -19,6 +17,7 @@ from inference.programs.posterior_predictive import present, stems
 from inference.report.page import number
 from inference.report.parts import Note, Paragraph, Part
 from inference.report.sections import NEEDS_DATA, Subject, cut_table
+from inference.report.words import say
 
 MOST_LINES = 60  # of a table
 UNSURE = 0.1  # a chance farther than this from 0 and from 1 is unsure
@@ -29,7 +28,8 @@ class LatentUse:
     """How one latent of the program is used.
 
     Args:
-        site: its name; labels: of its K entries, or of its K values.
+        site: its name.
+        labels: of its K entries, or of its K values.
         is_choice: whether every row has one of K values; else K entries are each on or off.
         on: chances given the data, (n, K), a line for each row, or for each step of all sequences.
         unit: "row" or "step".
@@ -117,10 +117,7 @@ def _of_parameters(subject: Subject) -> Iterator[Part]:
             ("latent outside the rows", "value", "posterior probability"), lines, MOST_LINES
         )
         given = "averaged over the draws" if subject.fit.draws else "given the estimates"
-        yield Note(
-            "These latents belong to parameters, or to all rows together; their probabilities are "
-            f"{given}."
-        )
+        yield Note(say("latents.these_latents", given=given))
 
 
 def latent_use(subject: Subject) -> list[LatentUse]:
@@ -165,9 +162,7 @@ def latent_use(subject: Subject) -> list[LatentUse]:
 
 
 def certainty(subject: Subject) -> ClassAccuracy | None:
-    """The expected share of rows (steps) whose class is right; None for models without classes, and
-    where rows of the fit are missing.
-    """
+    """Return the expected share of rows whose class is right; None where unknown."""
     if subject.data is None or subject.num_sampled is not None:
         return None
     try:
@@ -185,28 +180,19 @@ def classified_in_words(found: ClassAccuracy, unit: str) -> str:
     """
     share = f"{100 * found.accuracy:.0f} % of the {unit}s are expected to be classified correctly"
     if found.note:
-        return (
-            f"{share}, if the estimates are the truth. That is too many where {unit}s are few, and"
-            f" was not corrected: {found.note}."
-        )
-    words = (
-        f"{share} (standard error {100 * found.error:.1f}), and {100 * found.guess:.0f} % if all"
-        f" were put into the largest class. The posterior alone says {100 * found.said:.0f} %,"
-        " because it takes the estimates for the truth; the model fitted again to simulated data"
-        " shows by how much that is too high."
+        return say("latents.estimates_truth", share=share, unit=unit, note=found.note)
+    words = say(
+        "latents.standard_error",
+        share=share,
+        error=100 * found.error,
+        guess=100 * found.guess,
+        said=100 * found.said,
     )
-    return words + (
-        f" So few {unit}s make the classification worthless: it is hardly better than the largest"
-        " class."
-        if found.worthless
-        else ""
-    )
+    return words + (say("latents.few_make", unit=unit) if found.worthless else "")
 
 
 def latents(subject: Subject) -> Iterator[Part]:
-    """How the latents are used: shares, and how sure the data make them; nothing for a model
-    without any.
-    """
+    """Yield the use of the latents: shares, and how sure the data make them."""
     fit = subject.fit
     if subject.data is None:
         yield NEEDS_DATA
@@ -229,10 +215,7 @@ def latents(subject: Subject) -> Iterator[Part]:
     bits = [line for use in uses if not use.is_choice for line in use.lines()]
     if bits:
         yield from cut_table(head, bits, MOST_LINES)
-        yield Note(
-            "Unsure are rows in which the chance of the latent lies between 0.1 and 0.9. The"
-            " entropy is 0 where the data tell for sure, and 1 where they tell nothing."
-        )
+        yield Note(say("latents.unsure_rows"))
     values = [line for use in uses if use.is_choice for line in use.lines()]
     if values:
         yield from cut_table(
@@ -240,11 +223,7 @@ def latents(subject: Subject) -> Iterator[Part]:
             values,
             MOST_LINES,
         )
-        yield Note(
-            "The last column is how surely a row, or a step of a sequence, has the value that it"
-            " most probably has, if the estimates are the truth: 1 is for sure. It is too high"
-            " where rows are few."
-        )
+        yield Note(say("latents.last_column"))
     yield from _of_parameters(subject)
     for site, value in (fit.local_draws or {}).items():
         flat = value.flatten(0, 1).double()
@@ -254,16 +233,18 @@ def latents(subject: Subject) -> Iterator[Part]:
             float(flat.std(0).mean()),
         )
         yield Paragraph(
-            f"{site} is a continuous latent of the rows, drawn with the parameters: its posterior"
-            f" means run from {number(low, 3)} to {number(high, 3)}, and its posterior standard"
-            f" deviation is {number(spread, 3)} on average."
+            say(
+                "latents.continuous_latent",
+                site=site,
+                low=number(low, 3),
+                high=number(high, 3),
+                spread=number(spread, 3),
+            )
         )
 
 
 def _counted(subject: Subject, name: str, posterior: np.ndarray) -> np.ndarray:
-    """Posteriors one a line, (n, K), without what a mask hides or lies after the end of a
-    sequence.
-    """
+    """Return posteriors one a line, (n, K), without masked and absent steps."""
     lines = posterior.reshape(-1, posterior.shape[-1])
     if subject.program is None or name not in {site.name for site in subject.program.sites}:
         return lines[lines.sum(-1) > 0] if posterior.ndim > 2 else lines

@@ -1,5 +1,4 @@
-r"""What rows say of the groups of a mixture, for its page: profiles, the share of rows classified
-correctly, and columns that go together inside groups.
+r"""Groups of a mixture as the rows show them: profiles, accuracy, dependence.
 
 With r the chance of row n to be in component k, and m the mean of item j over rows weighted by r,
 an item is as far told apart by the groups as the share of its variance that lies between them.
@@ -37,7 +36,9 @@ class Groups:
         values: the items, (N, J), NaN where missing, where an item of categories is one column of 0
             and 1 for each; names: of these columns.
         items: the item that each column belongs to, J names.
-        means: of each column in each group, (K, J); overall: (J,); spread: standard deviation over
+        means: of each column in each group, (K, J).
+        overall: (J,).
+        spread: standard deviation over
             all rows, (J,).
         between: share of a column's variance that lies between the groups, (J,).
     """
@@ -53,9 +54,7 @@ class Groups:
 
     @property
     def right(self) -> np.ndarray:
-        """Share of rows that the posterior expects in the group they are put into, by group, NaN
-        where no row is put, (K,).
-        """
+        """Expected share of rows in the group they are put into, NaN without rows, (K,)."""
         put, most = self.chances.argmax(-1), self.chances.max(-1)
         return np.array(
             [
@@ -65,9 +64,7 @@ class Groups:
         )
 
     def between_by_item(self) -> dict[str, float]:
-        """Share of an item's variance between the groups; of categories, of the variances of all of
-        them (Goodman and Kruskal's tau).
-        """
+        """Return the share of an item's variance between groups (Goodman-Kruskal tau)."""
         out = {}
         for item in dict.fromkeys(self.items):
             own = [j for j, name in enumerate(self.items) if name == item]
@@ -113,9 +110,7 @@ def groups_of(subject: Subject) -> Groups | None:
 
 
 def shares_of(subject: Subject) -> np.ndarray | None:
-    """The share of the rows in each group, (K,): the weights, or where they depend on covariates
-    the mean of the rows' chances; None without rows.
-    """
+    """Return the share of the rows in each group, (K,); None without rows."""
     if "weights" in subject.fit.params:
         weights: np.ndarray = subject.fit.params["weights"].detach().cpu().double().numpy()
         return weights
@@ -126,9 +121,7 @@ def shares_of(subject: Subject) -> np.ndarray | None:
 def _columns(
     subject: Subject, table: np.ndarray
 ) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
-    """A table with one column for each category of an item that has some; names of the columns, and
-    the items that they belong to.
-    """
+    """Return a table with one column a category, names of columns, and their items."""
     fit = subject.fit
     known = (fit.item_names or tuple(map(str, range(table.shape[1]))))[
         : table.shape[1] - fit.structure.num_given
@@ -149,9 +142,7 @@ def _columns(
 
 
 def dependent_items(groups: Groups) -> tuple[Dependent, ...] | None:
-    """Pairs of items that are clearly dependent inside the groups, most of all first; None where
-    there are too many columns to look, or one item.
-    """
+    """Return pairs of items that depend inside the groups, most first; None if not tried."""
     num_columns = len(groups.names)
     pairs = [
         (i, j) for i in range(num_columns) for j in range(i) if groups.items[i] != groups.items[j]
@@ -184,9 +175,7 @@ def dependent_items(groups: Groups) -> tuple[Dependent, ...] | None:
 
 
 def meanings_of(noun: str) -> dict[str, str]:
-    """What the parameters of the laws of components mean, in the words of a page; ``noun`` is what
-    a component is called there.
-    """
+    """Return meanings of the parameters of components; ``noun`` names a component."""
     return {
         "predictors": (
             f"of each item in each {noun}: the mean, or the log of a rate, or the log-odds of a yes"

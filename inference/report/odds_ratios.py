@@ -18,7 +18,8 @@ def odds_ratios(subject: Subject, words: Callable[[str], str]) -> Table:
     """A line for each coefficient but the intercepts, with its interval where there is one.
 
     Args:
-        subject: of the page; words: what odds they are, of the name of a component or latent.
+        subject: of the page.
+        words: what odds they are, of the name of a component or latent.
     """
     found, rows = subject.estimates, []
     for row in found.of(SITE):

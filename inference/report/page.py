@@ -1,6 +1,4 @@
-"""A self-contained page from its parts: laid out by templates that escape every text; pictures lie
-inside, nothing is fetched from elsewhere.
-"""
+"""Self-contained pages by templates that escape every text."""
 
 from __future__ import annotations
 
@@ -68,7 +66,8 @@ def picture(draw: Callable[[], Axes | Figure], alt: str) -> Picture | Note:
     """A picture for a page; where it cannot be drawn, the reason.
 
     Args:
-        draw: gives a figure, or axes of one; alt: what it shows, for those who cannot see it.
+        draw: gives a figure, or axes of one.
+        alt: what it shows, for those who cannot see it.
     """
     try:
         drawn: Any = draw()
@@ -83,6 +82,7 @@ def picture(draw: Callable[[], Axes | Figure], alt: str) -> Picture | Note:
 
 
 def number(value: float, digits: int = 2) -> str:
+    """Return a number as text."""
     return f"{value:,.{digits}f}" if math.isfinite(value) else "not available"
 
 
@@ -120,9 +120,7 @@ def _templates() -> Environment:
 
 
 def _visible(value: Any) -> Any:
-    """A text with its invisible marks written out, such as U+202E; the one place that every text of
-    a page goes through.
-    """
+    """Write out the invisible marks of a text, such as U+202E."""
     if isinstance(value, str) and not hasattr(
         value, "__html__"
     ):  # not what a macro has laid out already

@@ -1,6 +1,4 @@
-"""What a page is made of: records that hold words and numbers, and leave how they look to the
-macros of their names in ``templates/parts.html``.
-"""
+"""Parts of a page: words and numbers, laid out by macros of ``templates/parts.html``."""
 
 from __future__ import annotations
 
@@ -54,16 +52,12 @@ class Heading(Part):
 
 @dataclass(frozen=True)
 class Equations(Part):
-    r"""Lines of a model, each on its own, with indices written as in ``x_{j} | a_{1} ~
-    Bernoulli(π_{j})``, and above the line as ``β^{(i)}``.
-    """
+    r"""Lines of a model, with indices as in ``x_{j} | a_{1}`` and ``β^{(i)}``."""
 
     lines: Sequence[str]
 
     def pieces(self) -> list[list[tuple[str, tuple[str, ...]]]]:
-        """Each line in pieces: a text, and what it is set as, ``("sub",)`` for an index, ``("sub",
-        "sub")`` for one of an index.
-        """
+        """Return lines in pieces: a text, and its tags, as ``("sub", "sub")``."""
         return [_pieces(line) for line in self.lines]
 
 
@@ -93,7 +87,8 @@ class Verdict(Part):
     """Findings, and what to do next.
 
     Args:
-        findings: answers, in the order in which they are read; steps: whole sentences.
+        findings: answers, in the order in which they are read.
+        steps: whole sentences.
         answer: what the page was asked, answered in one sentence; "" for a page that was asked more
             than one thing.
         about: what it is that is judged.
@@ -164,9 +159,7 @@ class Table(Part):
 
     @property
     def is_stacked(self) -> bool:
-        """Whether its columns stand below each other on a narrow screen, a card a line, as they
-        would not fit side by side.
-        """
+        """Whether lines become cards on a narrow screen, where columns do not fit."""
         width = (
             len(self.head) if self.head else 1 + max(map(len, self.rows), default=0)
         )  # without a head a card reads well sooner
@@ -174,9 +167,7 @@ class Table(Part):
 
     @property
     def classes(self) -> list[str]:
-        """What each column is set as: ``number`` where all of its cells are numbers, so that they
-        stand to the right.
-        """
+        """Class of each column: ``number`` where all of its cells are numbers."""
         columns = zip(*self.rows, strict=True) if self.rows else ()
         return [
             "number" if any(cells) and all(NUMBER.fullmatch(cell) for cell in cells) else ""
@@ -186,9 +177,7 @@ class Table(Part):
 
 @dataclass(frozen=True)
 class Picture(Part):
-    """A picture inside the page: what it shows in words, the PNG in base 64, and its width in
-    pixels.
-    """
+    """Picture inside the page: its words, the PNG in base 64, and its width in pixels."""
 
     alt: str
     png: str = field(repr=False)
@@ -220,7 +209,8 @@ class Section:
     """A section of a page.
 
     Args:
-        key: what links name; title: its heading.
+        key: what links name.
+        title: its heading.
         parts: what stands in it; a section without any is left out.
     """
 

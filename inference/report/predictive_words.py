@@ -1,6 +1,4 @@
-"""A predictive check in words: what of the data the fit does not reproduce, and what that points
-to.
-"""
+"""Predictive checks in words: departures of the data, and their causes."""
 
 from __future__ import annotations
 
@@ -8,6 +6,7 @@ from collections.abc import Sequence
 
 from inference.fitting.record import FitRecord
 from inference.predictive import LEAST_ROWS, Departure, PredictiveCheck
+from inference.report.words import say
 
 MOST_NAMED = 3  # of each kind
 POINTS_TO = {
@@ -40,9 +39,7 @@ REMEDIES = {
 
 
 def column_names(fit: FitRecord, check: PredictiveCheck) -> list[str]:
-    """Names of the columns that were compared: the items, of an item of categories all of these but
-    the first, or numbers.
-    """
+    """Return names of the columns compared: items, or categories but the first."""
     names: list[str] = []
     for item in fit.item_names:
         names += (
@@ -58,13 +55,11 @@ def departures_in_words(check: PredictiveCheck, names: Sequence[str]) -> str:
     """What stands out, with numbers, and what it points to.
 
     Args:
-        check: of data and simulations; names: of its columns.
+        check: of data and simulations.
+        names: of its columns.
     """
     if len(check.observed) < LEAST_ROWS:
-        return (
-            f"There are fewer than {LEAST_ROWS} rows here, too few to say in words whether the fit"
-            " reproduces them; look at the picture."
-        )
+        return say("predictive.there_fewer", LEAST_ROWS=LEAST_ROWS)
     found = check.departures()
     if not found:
         columns = (
@@ -97,7 +92,9 @@ def remedy_of(found: Sequence[Departure]) -> str:
 
 def _in_words(departure: Departure, names: Sequence[str]) -> str:
     columns = " with ".join(names[j] for j in departure.columns)
-    return (
-        f"{columns} ({departure.observed:.3g} in the data, {departure.simulated:.3g} in simulated"
-        " data)"
+    return say(
+        "predictive.data_simulated",
+        columns=columns,
+        observed=departure.observed,
+        simulated=departure.simulated,
     )

@@ -84,8 +84,7 @@ def write_results(
     image_shape: tuple[int, int] | None = None,
     read_as: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Write all of the above into a folder, making it where it does not exist and replacing files
-    of these names.
+    """Write fit, ArviZ file, report and summary into a folder.
 
     Args:
         fit: the fit.
@@ -135,11 +134,11 @@ def write_results(
 
 
 def names_in(fit: Fit, read_as: Mapping[str, Any] | None) -> Names | None:
-    """The words of a file for entries that a model knows by number, such as states and actions, by
-    dim; None where there are none.
+    """Return the words of a file for states and actions, by dim; None without any.
 
     Args:
-        fit: of these rows; read_as: how they were read, as :func:`write_results` was told.
+        fit: of these rows.
+        read_as: how they were read, as :func:`write_results` was told.
     """
     found: dict[str, list[str]] = {}
     for place, codes in (read_as or {}).get("codes", {}).items():
@@ -284,9 +283,7 @@ def refuse_sample(folder: str | Path, fit: Fit, summary: Mapping[str, Any], what
 
 
 def summarise(fit: Fit, image_shape: tuple[int, int] | None = None) -> dict[str, Any]:
-    """The numbers of a fit that fit on a page, ready for JSON: numbers that are not finite become
-    None.
-    """
+    """Return the numbers of a fit for JSON, None where not finite."""
     model: Any = fit.model
     sizes: dict[str, Any] = {"num_rows": fit.num_rows, "num_items": len(fit.item_names)}
     if fit.structure.layers:

@@ -1,5 +1,4 @@
-"""Sections of a fit's page that a kind of description may say better: what every program gets, and
-where a kind registers its own.
+"""Sections of a fit's page, which a kind of description may say better.
 
 A kind registers with ``functools.singledispatch`` on its structure, in a file of
 :mod:`inference.report.kinds`; those are found there by themselves.
@@ -33,6 +32,7 @@ from inference.programs.tables import first_tensor
 from inference.report.page import picture
 from inference.report.parts import Note, Paragraph, Part, Section, Table
 from inference.report.predictive_words import column_names, departures_in_words
+from inference.report.words import say
 from ppl_models.parts.repr import counted, few_digits, shows_briefly
 
 MOST_ALONG = 8  # entries of a direction that are named
@@ -47,14 +47,18 @@ T = TypeVar("T")
 class HasText(Protocol):
     """A report of another check that can say itself in words."""
 
-    def text(self) -> str: ...
+    def text(self) -> str:
+        """Return the report in words."""
+        ...
 
 
 @runtime_checkable
 class HasRecord(Protocol):
     """A report that can also say itself in plain values."""
 
-    def to_dict(self) -> dict[str, Any]: ...
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain values."""
+        ...
 
 
 @shows_briefly
@@ -63,7 +67,8 @@ class Subject:
     """What a page is about.
 
     Args:
-        fit: the fit; data: the rows it was fitted to, a sample of them, or None.
+        fit: the fit.
+        data: the rows it was fitted to, a sample of them, or None.
         image_shape: (height, width) where the items are pixels, row by row.
         names: names of the entries by dim.
         identifiability: the verdict, where one was given.
@@ -103,9 +108,7 @@ class Subject:
 
     @functools.cached_property
     def num_sampled(self) -> int | None:
-        """How many rows ``data`` are, where these are fewer than the fit's; None where they are
-        all, or there are none.
-        """
+        """Number of rows of ``data``, where these are fewer than the fit's; else None."""
         if self.data is None or not checks_data(self.fit.model):
             return None
         found = len(first_tensor(checked(self.fit.model, self.data)[0]))
@@ -163,10 +166,7 @@ class Local:
         )
         if self.num_open:
             along = f" ({', '.join(self.entries[:MOST_ALONG])})" if self.entries else ""
-            return (
-                f"Near this estimate the data tell {self.rank:,} of {size} apart; others can change"
-                f" together without any change of the law of the data{along}.{held}"
-            )
+            return say("fit.near_estimate", rank=self.rank, size=size, along=along, held=held)
         if self.is_flat:
             law = (
                 ""
@@ -182,10 +182,7 @@ class Local:
 
 
 def locally(subject: Subject) -> Local | None:
-    """How many of the free numbers the data tell, by what the sections of the page found: the
-    report on identifiability where it has a rank, the standard errors where theorems agree with
-    them, and else the scores of rows drawn from the fit; None where none could be worked out.
-    """
+    """Count the free numbers that the data determine near the estimate; None if unknown."""
     fit, found, report = subject.fit, subject.estimates, subject.once(determined)
     if fit.draws is not None or subject.data is None or fit.structure.local_sites:
         return None
@@ -209,9 +206,7 @@ def locally(subject: Subject) -> Local | None:
 
 
 def determined(subject: Subject) -> str | HasText | None:
-    """Whether the data determine the estimates: as the caller says, else worked out here; None
-    where nothing can be said.
-    """
+    """Return the identifiability of the estimates; None where nothing can be said."""
     return (
         subject.identifiability
         if subject.identifiability is not None
@@ -220,6 +215,7 @@ def determined(subject: Subject) -> str | HasText | None:
 
 
 def shape_text(shape: Sequence[int]) -> str:
+    """Return a shape as text."""
     return " × ".join(map(str, shape)) or "1"
 
 
@@ -253,9 +249,7 @@ def settings(record: Any) -> str:
 
 @functools.singledispatch
 def fitted(structure: Structure, subject: Subject) -> Iterable[Part]:
-    """The model in equations and tables, after the line that says what was fitted to how much; here
-    site by site.
-    """
+    """Yield the model in equations and tables; here site by site."""
     fit, program = subject.fit, subject.program
     if program is None:
         return [
@@ -309,9 +303,7 @@ def middle(structure: Structure, subject: Subject) -> Iterable[Section]:
 
 @functools.singledispatch
 def predictive(structure: Structure, subject: Subject) -> Iterable[Part]:
-    """Data simulated from the fit beside the data: everything the program observes, and in words
-    what stands out.
-    """
+    """Yield simulated data beside the data, and departures in words."""
     if subject.data is None:
         yield NEEDS_DATA
         return
@@ -333,9 +325,7 @@ def checks_of(subject: Subject) -> dict[str, PredictiveCheck]:
 
 
 def estimates(subject: Subject) -> Section:
-    """Every estimate by its name, with intervals where there are any, as tables and as a forest
-    picture.
-    """
+    """Return the section of estimates: tables, and a forest picture."""
     return Section("estimates", "Estimates", _estimates(subject))
 
 
@@ -348,16 +338,10 @@ def _estimates(subject: Subject) -> Iterator[Part]:
         else f"Without intervals: {found.note}."
     )
     if found.source and any(np.isnan(row.low) for row in found.rows):
-        yield Paragraph(
-            "Entries without an interval lie on a bound and are held there; the intervals of the"
-            " others are given these."
-        )
+        yield Paragraph(say("fit.entries_without"))
     local = subject.once(locally)
     if found.source and local is not None and local.num_open:
-        yield Paragraph(
-            "What takes part in directions that the data leave open (see identifiability) can be"
-            " elsewhere altogether: of these entries the intervals say nothing."
-        )
+        yield Paragraph(say("fit.what_takes"))
     if found.source:
         yield picture(
             lambda: plot_estimates(found), "estimates and their intervals, a panel a site"

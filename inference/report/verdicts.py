@@ -1,6 +1,4 @@
-"""Questions of a verdict that do not depend on the kind of model, and how findings become the head
-of a page.
-"""
+"""Questions of a verdict that do not depend on the kind of model."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from inference.report.latent_use import LatentUse, certainty, classified_in_word
 from inference.report.parts import Finding, Verdict
 from inference.report.predictive_words import column_names, departures_in_words, remedy_of
 from inference.report.sections import HasRecord, Subject, checks_of, determined, locally
-from inference.report.words import entry, listed, verdict_of
+from inference.report.words import entry, finding, listed, say, verdict_of
 from ppl_models.parts.repr import counted
 
 LIMITS = (
@@ -51,66 +49,52 @@ def verdict(structure: Structure, subject: Subject) -> Verdict:
         f"{rows_in_words(fit)}, by the program {fit.model_name} with"
         f" {counted(fit.num_parameters, 'free number')}."
     )
-    step = (
-        "Compare with what else might hold: fit other programs, or other sizes of this one, to the"
-        " same data (inference.compare)."
-    )
+    step = say("fit.compare_what")
     return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
 
 
 def what_was_fitted(words: str) -> Finding:
-    return Finding("", "What was fitted?", words)
+    """Return the finding that names model and rows."""
+    return finding("fit.what_was_fitted.all", words=words)
 
 
 def on_convergence(subject: Subject) -> Finding:
     """Did the fit converge, and did other starts end there too?"""
-    fit, question = subject.fit, "Did the fit converge?"
+    fit = subject.fit
     words = fit.restarts.text()
     if not fit.converged and fit.draws is not None:
         step = f"Read nothing from these draws yet: {_longer(subject)}."
-        return Finding(
-            "bad",
-            question,
-            f"No: {'; '.join(fit.warnings[:2]) or 'the draws have not settled'}.",
-            step,
+        return finding(
+            "fit.convergence.refused",
+            value="; ".join(fit.warnings[:2]) or "the draws have not settled",
+            step=step,
         )
     rest, near = _rest_in_words(subject)
     if not fit.converged and near:
-        return Finding(
-            "care",
-            question,
-            f"Nearly. It stopped after {fit.num_iterations:,} iterations. {rest} {words}",
-            "",
+        return finding(
+            "fit.convergence.nearly_stopped",
+            num_iterations=fit.num_iterations,
+            rest=rest,
+            words=words,
         )
     if not fit.converged:
-        step = (
-            f"Let the fit run on before anything is read from it: {_longer(subject)}, or more"
-            " starts."
-        )
-        return Finding(
-            "bad",
-            question,
-            f"No, it stopped after {fit.num_iterations:,} iterations."
-            f" {f'{rest} ' if rest else ''}{words}",
-            step,
+        step = say("fit.let_fit", longer=_longer(subject))
+        return finding(
+            "fit.convergence.stopped_after",
+            num_iterations=fit.num_iterations,
+            word=f"{rest} " if rest else "",
+            words=words,
+            step=step,
         )
     if fit.restarts.faults:
-        step = (
-            "Read nothing from this fit yet: fit fewer components, or more starts, and look for"
-            " equal values in the columns named."
-        )
-        return Finding("bad", question, f"It ended where no estimate should end. {words}", step)
+        step = say("fit.read_nothing")
+        return finding("fit.convergence.ended_estimate", words=words, step=step)
     alone = (
         fit.restarts.optimum is not None
         and fit.restarts.num_ended > 1
         and fit.restarts.num_reached == 1
     )
-    step = (
-        "Fit again with more starts (num_restarts=20 or more): only one start reached the best"
-        " optimum, so a better one may exist."
-        if alone
-        else ""
-    )
+    step = say("fit.fit_again") if alone else ""
     if rest and not near:
         step = (
             "Fit again with a smaller tolerance, such as"
@@ -118,27 +102,23 @@ def on_convergence(subject: Subject) -> Finding:
             if hasattr(fit.method, "tolerance")
             else step
         )
-        return Finding("care", question, f"It came to rest. {rest} {words}", step)
+        return finding("fit.convergence.came_rest", rest=rest, words=words, step=step)
     if fit.restarts.is_ambiguous:
-        step = (
-            "Compare the estimates of the starts (fit.restarts.params) before you interpret them:"
-            " two of them fit equally well and differ by more than names."
+        step = say("fit.compare_estimates")
+        return finding(
+            "fit.convergence.yes_but", word=f"{rest} " if rest else "", words=words, step=step
         )
-        return Finding(
-            "care",
-            question,
-            f"Yes, but not to one answer. {f'{rest} ' if rest else ''}{words}",
-            step,
-        )
-    return Finding(
-        "care" if alone else "good", question, f"Yes. {f'{rest} ' if rest else ''}{words}", step
+    return finding(
+        "fit.convergence.all",
+        mark="care" if alone else "good",
+        word=f"{rest} " if rest else "",
+        words=words,
+        step=step,
     )
 
 
 def _rest_in_words(subject: Subject) -> tuple[str, bool]:
-    """How far the optimum is, as slope and curvature tell, and whether that is near; nothing where
-    they do not.
-    """
+    """Return how far the optimum is in words, and whether that is near."""
     fit = subject.fit
     if (
         subject.data is None
@@ -152,18 +132,12 @@ def _rest_in_words(subject: Subject) -> tuple[str, bool]:
     farthest, name = rest.largest
     if farthest < NEAR:
         return (
-            (
-                f"Slope and curvature say that no estimate is more than {max(farthest, 0.001):.1g}"
-                " standard errors away from the optimum."
-            ),
+            (say("fit.slope_curvature_say", max=max(farthest, 0.001))),
             True,
         )
     entry = with_names(fit, name, subject.names)
     return (
-        (
-            f"Slope and curvature say that the optimum is {rest.objective:.2g} nats higher, and"
-            f" {entry} {farthest:.2g} standard errors away from it."
-        ),
+        (say("fit.slope_curvature", objective=rest.objective, entry=entry, farthest=farthest)),
         False,
     )
 
@@ -176,18 +150,14 @@ def _longer(subject: Subject) -> str:
 
 
 def record_of(subject: Subject) -> dict[str, Any]:
-    """What was found of identifiability, as plain values; empty where nothing can be said or it
-    came as a text.
-    """
+    """Return the record of identifiability as plain values; empty where unknown."""
     found = subject.once(determined)
     return found.to_dict() if isinstance(found, HasRecord) else {}
 
 
 def on_determination(subject: Subject) -> Finding:
-    """Do the data determine the parameters: by the theorems of the kind, else by the information at
-    the estimate, else by the standard errors of the page.
-    """
-    question, record = "Do the data determine the estimates?", record_of(subject)
+    """Return whether the data determine the parameters, by theorems, rank or errors."""
+    record = record_of(subject)
     local = subject.once(locally)
     held = (
         ""
@@ -200,104 +170,46 @@ def on_determination(subject: Subject) -> Finding:
     )
     if record.get("verdict") in entry("conditions"):
         mark, words, theory = entry("conditions")[record["verdict"]]
-        step = (
-            ""
-            if mark == "good"
-            else (
-                "Do not interpret single latents before that is settled; the section on"
-                " identifiability says which items would settle it."
-            )
+        step = "" if mark == "good" else say("fit.do_interpret")
+        return beside_rows(
+            subject, finding("fit.determination.all", mark=mark, words=words, step=step), theory
         )
-        return beside_rows(subject, Finding(mark, question, words, step), theory)
     if "is_full_rank" not in record:
         if local is not None and (local.num_open or local.is_flat):
-            return beside_rows(subject, Finding("", question, ""), "")
+            return beside_rows(subject, finding("fit.determination.all_2"), "")
         if local is not None:
-            return Finding(
-                "good",
-                question,
-                "Yes, near this estimate: every change of it lowers the likelihood, so that every"
-                f" free number has a standard error.{held}",
-            )
+            return finding("fit.determination.yes_near_estimate", held=held)
         if subject.fit.draws is not None:
-            return Finding(
-                "",
-                question,
-                "Posterior draws say that themselves: what the data leave open has wide intervals"
-                " below, or draws that mix badly.",
-            )
-        return Finding(
-            "",
-            question,
-            "That was not decided: the rows of the fit are missing here, or too few for so many"
-            " parameters, or cannot be judged one by one.",
-        )
+            return finding("fit.determination.posterior_draws")
+        return finding("fit.determination.was_decided")
     if not record["is_full_rank"] and "why" in record:
-        return Finding(
-            "bad",
-            question,
-            f"No. {record['why']}",
-            f"{record['remedy']} Read no single one of these estimates before.",
-        )
+        return finding("fit.determination.refused", record=record["why"], record_2=record["remedy"])
     if not record["is_full_rank"]:
         named = _named(subject, record["null_directions"][0]["coefficients"])
-        words = (
-            "No: some estimates can be changed together without any change of the law of the data"
-            f" ({named})."
-        )
-        return Finding(
-            "bad",
-            question,
-            words,
-            "Fit fewer components, or leave out columns, until the data determine the estimates;"
-            " read no single one of them before.",
-        )
+        words = say("fit.some_estimates", named=named)
+        return finding("fit.determination.fit_fewer", words=words)
     weakest = record.get("information", record).get("weakest")
     if weakest is not None and weakest["eigenvalue"] < FAINT:
-        words = (
-            "Hardly: the law of the data is all but the same if these change together:"
-            f" {_named(subject, weakest['coefficients'])}."
-        )
-        return Finding(
-            "care",
-            question,
-            words,
-            "Do not interpret these numbers one by one; more rows, fewer latents, or priors that"
-            " say more would settle them.",
-        )
+        words = say("fit.hardly_law", subject=_named(subject, weakest["coefficients"]))
+        return finding("fit.determination.do_interpret", words=words)
     if subject.data is not None and subject.estimates.is_flat:
-        words = (
-            "Perhaps not: the law of the data changes with every estimate, but"
-            f" {subject.estimates.note}."
-        )
-        return Finding(
-            "care",
-            question,
-            words,
-            "Read no single number without an interval; let the fit run on, or ask for less.",
-        )
-    return Finding(
-        "good",
-        question,
-        "Yes, near this estimate: no small change of it leaves the law of the data as it"
-        f" is.{held}",
-    )
+        words = say("fit.perhaps_law", note=subject.estimates.note)
+        return finding("fit.determination.read_single", words=words)
+    return finding("fit.determination.yes_near", held=held)
 
 
 def beside_rows(subject: Subject, finding: Finding, theory: str) -> Finding:
-    """What theorems say of a model, beside what the rows of the fit say near the estimate, so that
-    neither denies the other.
+    """Return theorems on a model beside the evidence of the rows near the estimate.
 
     Args:
-        finding: by the theorems alone; theory: what it says where the rows leave the estimate open.
+        subject: of the page.
+        finding: by the theorems alone.
+        theory: what it says where the rows leave the estimate open.
     """
     local, fit = subject.once(locally), subject.fit
     seen, size = fit.num_observations or fit.num_rows, fit.num_parameters
     if local is None and finding.mark == "good" and seen < size and fit.draws is None:
-        words = (
-            f"Whether these rows do is not shown: they are fewer ({seen:,.0f}) than the free"
-            f" numbers ({size:,}). {theory}"
-        )
+        words = say("fit.whether_these", seen=seen, size=size, theory=theory)
         return Finding(
             "care",
             finding.question,
@@ -311,10 +223,7 @@ def beside_rows(subject: Subject, finding: Finding, theory: str) -> Finding:
         return Finding("bad", finding.question, f"{finding.answer} {words}", finding.step)
     if local.num_open:
         words = f"No. {with_names(subject.fit, local.text(), subject.names)} {theory}"
-        step = (
-            "Read no single one of these estimates. Fit fewer latents, or add columns or rows,"
-            " until the data determine them."
-        )
+        step = say("fit.read_single")
         return Finding("bad", finding.question, words.strip(), finding.step or step)
     if local.is_flat:
         step = "Read no single number without an interval; let the fit run on, or ask for less."
@@ -344,8 +253,11 @@ def on_latents(subject: Subject) -> Finding | None:
     parts = [_on_values(use, found) if use.is_choice else _on_bits(use) for use in uses]
     steps = list(dict.fromkeys(step for _, step in parts if step))
     mark = "bad" if found is not None and found.worthless else "care" if steps else "good"
-    return Finding(
-        mark, "Are the latents of use?", " ".join(words for words, _ in parts), " ".join(steps)
+    return finding(
+        "fit.latents.all",
+        mark=mark,
+        words=" ".join((words for words, _ in parts)),
+        step=" ".join(steps),
     )
 
 
@@ -359,8 +271,7 @@ def _on_bits(use: LatentUse) -> tuple[str, str]:
     vague = [name for name, share in zip(names, unsure, strict=True) if share > MOST_UNSURE]
     on = " to ".join(dict.fromkeys([_percent(shares.min()), _percent(shares.max())]))
     words = [
-        f"{use.site}: on in {on} of the {use.unit}s; in {_percent(unsure.mean())} of them, on"
-        " average, the data do not tell whether."
+        say("fit.them_average", site=use.site, on=on, unit=use.unit, mean=_percent(unsure.mean()))
     ]
     words += [f"On in almost none or almost all of them: {listed(idle)}."] if idle else []
     words += [f"Nearly always on and off together: {listed(twins)}."] if twins else []
@@ -395,58 +306,46 @@ def _on_values(use: LatentUse, found: ClassAccuracy | None) -> tuple[str, str]:
     """A latent with several values, of which each row has one."""
     sure, most = float(use.on.max(-1).mean()), use.on.argmax(-1)
     empty = [label for k, label in enumerate(use.labels) if not (most == k).any()]
-    words = (
-        f"{use.site}: {_percent(sure)} of the {use.unit}s are expected to be classified correctly,"
-        " if the model is right and its estimates are the truth."
-    )
+    words = say("fit.expected_classified", site=use.site, sure=_percent(sure), unit=use.unit)
     if found is not None:
         sure, words = found.accuracy, f"{use.site}: {classified_in_words(found, use.unit)}"
     words += f" No {use.unit} most probably has the value {listed(empty)}." if empty else ""
     if found is not None and found.worthless:
         return (
             words,
-            (
-                f"Fit fewer values of {use.site}, or more {use.unit}s; do not report single"
-                f" {use.unit}s."
-            ),
+            (say("fit.fit_fewer", site=use.site, unit=use.unit)),
         )
     if empty:
         return words, f"Fit fewer values of {use.site}: some are nowhere the most probable."
     return (
         words,
-        (
-            f"Do not report single {use.unit}s; work with the chances of all values of {use.site}"
-            " (fit.posterior_latents(data))."
-            if sure < LEAST_RIGHT
-            else ""
-        ),
+        (say("fit.do_report", unit=use.unit, site=use.site) if sure < LEAST_RIGHT else ""),
     )
 
 
 def on_prediction(subject: Subject) -> Finding:
     """Are data drawn from the fit like the data?"""
-    question = "Does the model describe the data?"
     if subject.fit.row_weights is not None:
-        return Finding("", question, "That is not worked out for weighted rows.")
+        return finding("fit.prediction.worked_out")
     if subject.data is None:
-        return Finding(
-            "",
-            question,
-            "That was not looked at: it needs the data.",
-            "Write the page again with the data of the fit: fit.report(path, data).",
-        )
+        return finding("fit.prediction.was_looked")
     checks = subject.once(checks_of)
     found = {name: check.departures() for name, check in checks.items()}
     off = next((name for name, own in found.items() if own), None)
     if off is not None:
         at = f"Of {off}: " if len(checks) > 1 else ""
-        return Finding(
-            "care",
-            question,
-            "Not in everything."
-            f" {at}{departures_in_words(checks[off], column_names(subject.fit, checks[off]))}",
-            remedy_of(found[off]),
+        return finding(
+            "fit.prediction.everything",
+            at=at,
+            departures_in_words=departures_in_words(
+                checks[off], column_names(subject.fit, checks[off])
+            ),
+            step=remedy_of(found[off]),
         )
     name = max(checks, key=lambda name: len(checks[name].observed))
     words = departures_in_words(checks[name], column_names(subject.fit, checks[name]))
-    return Finding("good" if len(checks[name].observed) >= LEAST_ROWS else "", question, words)
+    return finding(
+        "fit.prediction.all",
+        mark="good" if len(checks[name].observed) >= LEAST_ROWS else "",
+        words=words,
+    )

@@ -30,10 +30,11 @@ def say(key: str, **values: Any) -> str:
 
 
 def finding(key: str, **values: Any) -> Finding:
-    """Return the finding under a key: ``[mark, answer, step]`` beside the table's ``question``.
+    """Return the finding under a key: ``[mark, answer, step]`` and its table's question.
 
     Args:
-        key: dotted; values: of the placeholders.
+        key: dotted.
+        values: of the placeholders.
     """
     mark, answer, *step = (text.format(**values) for text in entry(key))
     return Finding(mark, say(f"{key.rpartition('.')[0]}.question", **values), answer, *step)
@@ -50,8 +51,10 @@ def verdict_of(
 
     Args:
         asked: None for a question that does not arise.
-        always: steps that follow those of the findings; nothing: the step where there is no other.
-        answer, about: of :class:`inference.report.parts.Verdict`.
+        always: steps that follow those of the findings.
+        nothing: the step where there is no other.
+        answer: in one sentence.
+        about: what is judged.
     """
     findings = tuple(found for found in asked if found is not None)
     steps = tuple(dict.fromkeys(found.step for found in findings if found.step)) + always

@@ -131,7 +131,7 @@ class GroupComparison(Answer):
         )
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw shares by group; see :func:`inference.plots.plot_group_mastery`."""
+        """Draw shares by group; see :func:`inference.plots.attribute_groups.plot_group_mastery`."""
         return draw("plot_group_mastery", self, ax)
 
     @property
@@ -243,7 +243,7 @@ class ItemScores(ItemTests):
     """Score tests of items, without a further fit."""
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the p-values of the items; see :func:`inference.plots.plot_item_scores`."""
+        """Draw p-values; see :func:`inference.plots.attribute_groups.plot_item_scores`."""
         return draw("plot_item_scores", self, ax)
 
 

@@ -8,7 +8,7 @@ from matplotlib.patches import FancyArrowPatch
 from support.small_graphs import REFERENCES, structure
 
 from inference.causal import cpdag_of, dag_of_edges, discover, edge_probabilities, pc
-from inference.plots import plot_causal_graph
+from inference.plots.causal import plot_causal_graph
 
 
 def edges(ax: object) -> list[FancyArrowPatch]:

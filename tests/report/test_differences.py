@@ -12,8 +12,7 @@ import torch
 
 from inference.relations import ClassOutcomes, ClassRegression
 from inference.report.answers import answer_of
-from inference.selection import DifferentialItems
-from inference.selection.attribute_groups import GroupComparison, ItemScores
+from inference.selection.attribute_groups import DifferentialItems, GroupComparison, ItemScores
 from inference.selection.likelihood_ratio import RatioTest
 
 pytestmark = pytest.mark.usefixtures("unpainted")

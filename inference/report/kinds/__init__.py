@@ -1,1 +1,1 @@
-"""Sections of a page that a kind of description says better, each file named after its kind."""
+"""Sections of pages by kind of description, each file named after its kind."""

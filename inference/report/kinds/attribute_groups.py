@@ -1,6 +1,4 @@
-"""Attributes in several groups: do the groups differ, which items function differently, and how
-surely rows of each group are classified.
-"""
+"""Attributes in several groups: differences, items, classification."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ from inference.report.parts import (
 )
 from inference.report.sections import Subject, cut_table, estimates, fitted, middle
 from inference.report.verdicts import on_convergence, on_determination, verdict
-from inference.report.words import listed, verdict_of
+from inference.report.words import finding, listed, say, verdict_of
 from inference.selection.attribute_groups import (
     DifferentialItems,
     GroupComparison,
@@ -46,19 +44,19 @@ LEAST_ACCURACY = 0.8
 
 
 def compared(subject: Subject) -> GroupComparison | Refused:
+    """Return the comparison of the groups."""
     without = without_rows(subject)
     return tried(lambda: compare_groups(subject.fit, subject.data)) if without is None else without
 
 
 def scored(subject: Subject) -> ItemScores | Refused:
+    """Return score tests of the items."""
     without = without_rows(subject)
     return tried(lambda: item_scores(subject.fit, subject.data)) if without is None else without
 
 
 def apart(subject: Subject) -> DifferentialItems | Refused:
-    """The clearest of the items that function differently, each fitted with a version for each
-    group.
-    """
+    """Fit the clearest items with a version for each group."""
     found = subject.once(scored)
     if isinstance(found, Refused) or not found.different:
         return Refused("no item functions differently")
@@ -105,10 +103,7 @@ def _(structure: AttributeGroupsStructure, subject: Subject) -> Verdict:
         _on_items,
         _on_classification,
     )
-    step = (
-        "Whether the model fits is not looked at here: fit it to the rows of one group by"
-        " themselves, and read that page."
-    )
+    step = say("attribute_groups.whether_model")
     return verdict_of((ask(subject) for ask in questions), step)
 
 
@@ -135,36 +130,30 @@ def _on_model(subject: Subject) -> Finding | None:
         f"{len(model.groups)} groups, {groups}, answered {model.num_items} items that ask for"
         f" {len(names)} attributes ({listed(names)}). Items mean the same in every group{free}."
     )
-    return Finding("", "What was fitted?", words)
+    return finding("attribute_groups.model.all", words=words)
 
 
 def _on_groups(subject: Subject) -> Finding | None:
     found = subject.once(compared)
     if isinstance(found, Refused):
-        return Finding("", "Do the groups differ?", f"That is not worked out: {found.reason}.")
+        return finding("attribute_groups.groups.worked_out", reason=found.reason)
     worth = (
         "By BIC laws of their own are worth their numbers."
         if found.bic_gain > 0
         else "By BIC one law for all groups does as well."
     )
-    return Finding("", "Do the groups differ?", f"{found.text()} {worth}")
+    return finding("attribute_groups.groups.all", found=found.text(), worth=worth)
 
 
 def _on_items(subject: Subject) -> Finding | None:
     found = subject.once(scored)
-    question = "Do items mean the same in every group?"
     if isinstance(found, Refused):
-        return Finding("", question, f"That is not worked out: {found.reason}.")
+        return finding("attribute_groups.items.worked_out", reason=found.reason)
     if not found.different:
-        return Finding("good", question, found.text())
+        return finding("attribute_groups.items.fine", words=found.text())
     first = found.different[0]
-    step = (
-        f"Read the wording of {listed(found.different)}. Then give {first}, the clearest,"
-        f" parameters of its own in each group (free_items=({first!r},), or on the command line"
-        f" --free {first!r}), fit again, and see whether the others still stand out: one item that"
-        " differs can make others look as if they did."
-    )
-    return Finding("care", question, found.text(), step)
+    step = say("attribute_groups.read_wording", different=listed(found.different), first=first)
+    return finding("attribute_groups.items.all", words=found.text(), step=step)
 
 
 def _on_classification(subject: Subject) -> Finding | None:
@@ -183,12 +172,9 @@ def _on_classification(subject: Subject) -> Finding | None:
     ]
     text = f"Rows whose whole profile is expected to be right, {words}."
     if not doubtful:
-        return Finding("good", "How surely are rows classified?", text)
-    return Finding(
-        "care",
-        "How surely are rows classified?",
-        f"{text} Below four in five on a single attribute: {listed(doubtful)}.",
-        f"Do not report single rows on {listed(doubtful)}.",
+        return finding("attribute_groups.classification.fine", text=text)
+    return finding(
+        "attribute_groups.classification.below_four", text=text, doubtful=listed(doubtful)
     )
 
 
@@ -213,10 +199,7 @@ def _sizes(subject: Subject) -> list[int]:
 
 @fitted.register
 def _(structure: AttributeGroupsStructure, subject: Subject) -> list[Part]:
-    words = (
-        "Each group has a law of its own of the attributes; given its attributes, a row's answers"
-        " to the items do not depend on its group, but for items that are free."
-    )
+    words = say("attribute_groups.each_group")
     lines = (
         "α | g ~ P_{g}, a law for each group g",
         "x_{j} | α ~ F_{j}(η_{j}(α)), the same for all groups; F_{jg}(η_{jg}(α)) for free items",
@@ -302,10 +285,7 @@ def _differential(subject: Subject) -> Iterator[Part]:
     tests = subject.once(apart)
     if isinstance(tests, Refused):
         return
-    yield Paragraph(
-        "The clearest, fitted with a version for each group, all other items as anchors. The effect"
-        " is the largest difference between groups of the expected answer, over all profiles."
-    )
+    yield Paragraph(say("attribute_groups.clearest_fitted"))
     lines = [
         [
             name,
@@ -329,9 +309,6 @@ def _differential(subject: Subject) -> Iterator[Part]:
 
 
 def _items(structure: AttributeGroupsStructure, subject: Subject) -> Iterator[Part]:
-    """What is expected of those with none and with all of an item's attributes, version by
-    version.
-    """
     model, layer, names = structure.model, structure.model.layer(), _names(subject)
     corners = (
         next(iter(subject.fit.params.values()))
@@ -349,10 +326,7 @@ def _items(structure: AttributeGroupsStructure, subject: Subject) -> Iterator[Pa
     if all(
         isinstance(family, Bernoulli) for family, _, _ in layer.response.blocks(layer.num_children)
     ):
-        yield Paragraph(
-            "What is expected with none of an item's attributes is its guessing; one minus what is"
-            " expected with all of them is its slipping."
-        )
+        yield Paragraph(say("attribute_groups.what_expected"))
     yield from cut_table(
         ("item (group)", "asks for", "expected with none of it", "with all of it"), rows, MOST_ITEMS
     )
@@ -372,10 +346,7 @@ def _classification(subject: Subject) -> Iterator[Part]:
         ("attribute", *groups),
         [*rows, ["whole profile", *(f"{own.accuracy:.3f}" for own in found)]],
     )
-    yield Note(
-        "Shares of rows that are expected to be classified rightly, by the posterior of the rows;"
-        " with few rows a little too high, since parameters were estimated from the same rows."
-    )
+    yield Note(say("attribute_groups.shares_rows"))
 
 
 def _with_error(value: float, error: float) -> str:

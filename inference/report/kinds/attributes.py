@@ -1,6 +1,4 @@
-"""Attribute models: who has what and how sure that is, what may cause what, items in words, and
-whether the model fits.
-"""
+"""Attribute models: attributes, profiles, causes, items and absolute fit."""
 
 from __future__ import annotations
 
@@ -11,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from inference.fitting.columns import checked_as_fitted
 from inference.inspection.classification import Classification
 from inference.inspection.item_fit import ItemFit, LocalDependence
 from inference.inspection.item_rules import ItemRules
@@ -22,34 +21,289 @@ from inference.report.attribute_findings import (
     absolute,
     attributes_of,
     classified,
+    clear_falls,
     curves,
     dependence,
     falls,
     fit_of_items,
+    freed,
     graph,
+    is_free,
     is_scaled,
     items_of,
     q_validation,
     rules,
     shares,
+    structure_of_page,
     undetermined,
 )
-from inference.report.causal import causal_parts
+from inference.report.causal import causal_parts, verdict_in_words
 from inference.report.odds_ratios import odds_ratios
 from inference.report.page import number, picture
-from inference.report.parts import Note, Paragraph, Part, Section, Table
+from inference.report.parts import Finding, Note, Paragraph, Part, Section, Table, Verdict
 from inference.report.sections import NEEDS_DATA, Subject, cut_table, estimates, fitted, middle
-from inference.report.words import listed
+from inference.report.verdicts import beside_rows, on_convergence, record_of, verdict
+from inference.report.words import entry, finding, listed, say, verdict_of
 from inference.structures.layers.attributes import AttributeStructure
 from inference.structures.layers.structure import LayeredStructure
 from ppl_models.parts.distributions import binary_configurations
+from ppl_models.parts.repr import counted
 
 MOST_ITEMS, MOST_PROFILES, MOST_FALLS, MOST_PAIRS = 80, 16, 20, 12
 MOST_LISTED = 14  # attributes whose profiles are listed
 LEAST_EXPECTED = 0.8
-GOOD_RMSEA, GOOD_SRMSR = 0.03, 0.05
+GOOD_RMSEA, FAIR_RMSEA, GOOD_SRMSR = 0.03, 0.045, 0.05
+CLEAR_GAIN = 10.0  # fall of BIC that is called clear
 LEAST_P = 0.05
 ABSENT = 1e-5  # a profile's share below it is zero
+
+
+@verdict.register
+def _(structure: AttributeStructure, subject: Subject) -> Verdict:
+    questions = (
+        _on_model,
+        on_convergence,
+        _on_identifiability,
+        _on_fit,
+        _on_items,
+        _on_q,
+        _on_law,
+        _on_classification,
+        _on_graph,
+    )
+    nothing = say("attributes.nothing_stands")
+    return verdict_of((ask(subject) for ask in questions), nothing=nothing)
+
+
+def _on_model(subject: Subject) -> Finding | None:
+    layer, names = structure_of_page(subject).layers[0], attributes_of(subject)
+    rules = [
+        rule
+        for rule in dict.fromkeys(structure_of_page(subject).rule_names())
+        if rule != "one attribute"
+    ]
+    shown = f"; items that ask for several are {' or '.join(rules)}" if rules else ""
+    missing = "" if subject.data is None else _missing(subject)
+    return finding(
+        "attributes.model.text",
+        rows=counted(subject.fit.num_rows, "row"),
+        items=counted(layer.num_items, "item"),
+        attributes=counted(len(names), "attribute"),
+        names=listed(names),
+        shown=shown,
+        missing=missing,
+    )
+
+
+def _missing(subject: Subject) -> str:
+    table = checked_as_fitted(subject.fit, subject.data)[0][
+        :, : structure_of_page(subject).layers[0].num_items
+    ]
+    gone = int(table.isnan().sum())
+    return (
+        f"; {gone:,} of {table.numel():,} answers are missing and leave the likelihood"
+        if gone
+        else ""
+    )
+
+
+def _on_identifiability(subject: Subject) -> Finding | None:
+    record = record_of(subject)
+    said = record.get("verdict")
+    if said not in entry("conditions"):
+        return finding("attributes.identifiability.was_decided")
+    mark, words, theory = entry("conditions")[said]
+    if said in ("strict", "generic"):
+        return beside_rows(
+            subject, finding("attributes.identifiability.all_2", mark=mark, words=words), theory
+        )
+    reasons = " ".join(record.get("reasons", ())[:2])
+    alike, more = record.get("alike"), ""
+    if alike:
+        more = say("attributes.item_tells")
+    step = say("attributes.give_every")
+    more = f"{more} {reasons}".rstrip()
+    return beside_rows(
+        subject,
+        finding(
+            "attributes.identifiability.all",
+            mark="bad" if alike else mark,
+            words=words + more,
+            step=step,
+        ),
+        theory + more,
+    )
+
+
+def _on_fit(subject: Subject) -> Finding | None:
+    found = subject.once(absolute)
+    pairs = subject.once(dependence)
+    more = f" {_on_pairs(pairs)}" if isinstance(pairs, LocalDependence) else ""
+    if isinstance(found, Refused) or not math.isfinite(found.m2):
+        if isinstance(pairs, Refused):
+            step = (
+                "Write the page again with the data of the fit: fit.report(path, data)."
+                if subject.data is None
+                else ""
+            )
+            return finding("attributes.fit.could_worked", step=step)
+        step = (
+            "Look at the pairs of items that share more than the attributes explain."
+            if pairs.dependent
+            else ""
+        )
+        return finding(
+            "attributes.fit.all_2",
+            mark="care" if pairs.dependent else "good",
+            words=more.strip(),
+            step=step,
+        )
+    low, high = found.rmsea2_interval
+    numbers = (
+        f"RMSEA2 {found.rmsea2:.3f} ({low:.3f} to {high:.3f}), SRMSR {found.srmsr:.3f}, M2 p ="
+        f" {found.p_value:.2g}"
+    )
+    if found.rmsea2 < GOOD_RMSEA and found.srmsr < GOOD_SRMSR:
+        return finding("attributes.fit.well_usual", numbers=numbers, more=more)
+    fair = found.rmsea2 < FAIR_RMSEA and found.srmsr < GOOD_SRMSR
+    step = say("attributes.find_what")
+    return finding(
+        "attributes.fit.all",
+        mark="care" if fair else "bad",
+        word="Fairly" if fair else "Not well",
+        numbers=numbers,
+        more=more,
+        step=step,
+    )
+
+
+def _on_pairs(pairs: LocalDependence) -> str:
+    if not pairs.dependent:
+        return "No pair of items shares more than the attributes explain."
+    one, other = pairs.dependent[0]
+    return say(
+        "attributes.pairs_items",
+        num=len(pairs.dependent),
+        num_2=len(pairs.pairs),
+        one=one,
+        other=other,
+    )
+
+
+def _on_items(subject: Subject) -> Finding | None:
+    found, fallen = subject.once(fit_of_items), clear_falls(subject)
+    if isinstance(found, Refused) and not fallen:
+        return None
+    off = () if isinstance(found, Refused) else found.misfitting
+    words = []
+    if off:
+        words.append(
+            f"{len(off)} of {subject.fit.structure.layers[0].num_items} items are not answered as"
+            f" the model says: {listed(off)}."
+        )
+    elif not isinstance(found, Refused):
+        words.append(
+            "None is answered otherwise than the model says, as far as these rows can tell."
+        )
+    if fallen:
+        words.append(say("attributes.those_who", fallen=listed(fallen)))
+    which = list(dict.fromkeys([*off, *fallen]))
+    many = len(which) > subject.fit.structure.layers[0].num_items / 3
+    step = (
+        say("attributes.many_items")
+        if many
+        else (
+            f"Look at {listed(which)}: wording and key, and their rows of the Q-matrix."
+            if which
+            else ""
+        )
+    )
+    return finding(
+        "attributes.items.all", mark="care" if which else "good", words=" ".join(words), step=step
+    )
+
+
+def _on_q(subject: Subject) -> Finding | None:
+    found = subject.once(q_validation)
+    if isinstance(found, Refused):
+        return None
+    clear = [
+        change.item
+        for change in sorted(found.changes, key=lambda change: -change.gain)
+        if change.gain > CLEAR_GAIN
+    ]
+    if not clear:
+        return finding("attributes.q.answers_speak")
+    words = say(
+        "attributes.answers_speak", num=len(clear), num_2=len(found.items), clear=listed(clear)
+    )
+    step = say("attributes.hold_rows")
+    return finding("attributes.q.all", words=words, step=step)
+
+
+def _on_law(subject: Subject) -> Finding | None:
+    fit, structure = subject.fit, structure_of_page(subject)
+    size = structure.layers[0].num_parents
+    if is_free(subject):
+        if 2.0**size <= fit.num_rows / 2:
+            return None
+        step = say("attributes.compare_root")
+        return finding(
+            "attributes.law.free_table", size=2**size, rows=counted(fit.num_rows, "row"), step=step
+        )
+    found = subject.once(freed)
+    if found is None:
+        return None
+    worth = 2 * found.gain - found.more * math.log(fit.num_rows)
+    words = say(
+        "attributes.free_table",
+        gain=found.gain,
+        more=found.more,
+        word="number" if found.more == 1 else "numbers",
+    )
+    if worth <= 0:
+        return finding("attributes.law.bic_worth_them", words=words)
+    return finding("attributes.law.bic_worth", words=words)
+
+
+def _on_classification(subject: Subject) -> Finding | None:
+    found = subject.once(classified)
+    if isinstance(found, Refused):
+        return None
+    names = attributes_of(subject)
+    worst = int(np.argmin(found.attribute_accuracy))
+    words = say(
+        "attributes.whole_profile_row",
+        accuracy=100 * found.accuracy,
+        attribute_accuracy=100 * found.attribute_accuracy[worst],
+        names=names[worst],
+        attribute_accuracy_2=100 * found.attribute_accuracy.max(),
+    )
+    unknown = subject.once(undetermined)
+    if unknown:
+        words += say("attributes.answers_do_determine", unknown=listed(unknown))
+    doubtful = [
+        name
+        for name, share in zip(names, found.attribute_accuracy, strict=True)
+        if share < LEAST_EXPECTED or name in unknown
+    ]
+    if not doubtful:
+        return finding("attributes.classification.supposes_model", words=words)
+    low = [name for name in doubtful if name not in unknown]
+    words += f" Below four in five: {', '.join(low)}." if low else ""
+    step = say("attributes.do_report_single", doubtful=", ".join(doubtful))
+    return finding("attributes.classification.all", words=words, step=step)
+
+
+def _on_graph(subject: Subject) -> Finding | None:
+    found = subject.once(graph)
+    if isinstance(found, Refused):
+        return None
+    return finding(
+        "attributes.graph.all",
+        mark="" if found.determined else "care",
+        words=" ".join(verdict_in_words(found)[:3]),
+    )
 
 
 @fitted.register
@@ -62,19 +316,18 @@ def _(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
         else "may each be used by every item"
     )
     yield Paragraph(
-        f"Each row has or lacks {layer.num_parents} attributes ({', '.join(names)}), which {asked};"
-        f" {layer.num_items} items are independent once the attributes are known."
+        say(
+            "attributes.each_row",
+            num_parents=layer.num_parents,
+            names=", ".join(names),
+            asked=asked,
+            num_items=layer.num_items,
+        )
     )
     yield from fitted.dispatch(LayeredStructure)(structure, subject)
     forms = {
-        "acdm": (
-            "each attribute adds to the chance of a right answer: P = (e^b + Σ a_k e^W_k) / (e^b +"
-            " Σ e^W_k + 1)"
-        ),
-        "rrum": (
-            "each lacking attribute multiplies the chance of a right answer: P = σ(b) Π σ(-W_k)^(1"
-            " - a_k)"
-        ),
+        "acdm": (say("attributes.each_attribute")),
+        "rrum": (say("attributes.each_lacking")),
     }
     items = items_of(subject)
     for curve, form in forms.items():
@@ -82,10 +335,7 @@ def _(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
             items[j] for group in layer.curved if group.curve == curve for j in group.items.tolist()
         ]
         if own:
-            yield Paragraph(
-                f"Otherwise for {listed(own)}: {form}. Read their chances in the table of items,"
-                " not their loadings."
-            )
+            yield Paragraph(say("attributes.otherwise_read", own=listed(own), form=form))
 
 
 @middle.register
@@ -118,11 +368,7 @@ def _(structure: AttributeStructure, subject: Subject) -> list[Section]:
 
 
 def _covariates(subject: Subject) -> Iterator[Part]:
-    yield Paragraph(
-        "How many times larger the odds are to have an attribute where a covariate is larger by one"
-        " and all others are the same: an odds ratio of 1 says that the covariate makes no"
-        " difference."
-    )
+    yield Paragraph(say("attributes.how_many"))
     yield odds_ratios(subject, str)
 
 
@@ -141,12 +387,7 @@ def _q_matrix(subject: Subject) -> Iterator[Part]:
     if not found.changes:
         yield Paragraph("The answers speak against no row of it.")
         return
-    yield Paragraph(
-        f"For {len(found.changes)} of {len(found.items)} items another row describes the answers"
-        " better by BIC. Change a row only where that makes sense for the item: read its wording"
-        " first. This is one round; inference.inspection.validate_q(fit, data) goes on until"
-        " nothing changes."
-    )
+    yield Paragraph(say("attributes.items_another", num=len(found.changes), num_2=len(found.items)))
     lines = [
         [
             change.item,
@@ -213,26 +454,17 @@ def _prevalence(structure: AttributeStructure, subject: Subject) -> Iterator[Par
     yield Table(head, rows)
     if np.isfinite(errors).any():
         yield Note("In brackets standard errors.")
-    yield Paragraph(
-        f"The whole profile of a row is expected to be right in {100 * found.accuracy:.1f} % of the"
-        " rows, if the model is right."
-    )
+    yield Paragraph(say("attributes.whole_profile", accuracy=100 * found.accuracy))
     yield Note(_how_sure(found))
     if open_ones:
-        yield Paragraph(
-            f"The answers do not determine who has {listed(open_ones)}: other shares of them fit as"
-            " well, so what stands here of them rests on where the fit began."
-        )
+        yield Paragraph(say("attributes.answers_do", open_ones=listed(open_ones)))
     doubtful = [
         name
         for name, share in zip(names, found.attribute_accuracy, strict=True)
         if share < LEAST_EXPECTED
     ]
     if doubtful:
-        yield Paragraph(
-            f"Do not report single rows on {', '.join(doubtful)}: fewer than four rows in five are"
-            " expected to be classified rightly. More items that ask for it alone would help most."
-        )
+        yield Paragraph(say("attributes.do_report", doubtful=", ".join(doubtful)))
 
 
 def _report(share: float, is_open: bool) -> str:
@@ -248,23 +480,13 @@ def _report(share: float, is_open: bool) -> str:
 def _how_sure(found: Classification) -> str:
     """Whether the accuracies allow for parameters that were estimated from the same rows."""
     if found.note:
-        return (
-            "These shares are a little too high where rows are few, because parameters were"
-            f" estimated from the same rows. That was not corrected: {found.note}."
-        )
+        return say("attributes.these_shares_little", note=found.note)
     said = 100 * (found.accuracy + found.overstated)
-    return (
-        "These shares allow for parameters that were estimated from the same rows. The rows' own"
-        f" probabilities say {said:.1f} % for the whole profile, as programs that take the"
-        " estimates for the truth would report; data sets simulated from this fit, and fitted"
-        " again, show by how much that is too high."
-    )
+    return say("attributes.these_shares", said=said)
 
 
 def _share(value: float, error: float) -> str:
-    """A share with its standard error; one that says nothing comes from a direction along which the
-    answers hardly determine the table.
-    """
+    """Return a share with its standard error, where that says something."""
     if error >= MOST_ERROR:
         return f"{value:.3f} (not determined)"
     return f"{value:.3f} ({error:.3f})" if math.isfinite(error) else f"{value:.3f}"
@@ -333,9 +555,7 @@ def _profiles(structure: AttributeStructure, subject: Subject) -> Iterator[Part]
 
 
 def _ends(structure: AttributeStructure, subject: Subject) -> tuple[Tensor, np.ndarray | None, str]:
-    """What is expected of those with none and with all of an item's attributes, (2, J); standard
-    errors, and where they are from or why there are none.
-    """
+    """Return expected answers without and with an item's attributes, (2, J), and errors."""
     size, count = structure.layers[0].num_parents, structure.layers[0].num_items
     corners = torch.tensor([[0.0], [1.0]]).expand(2, size)
     fit = subject.fit
@@ -367,9 +587,6 @@ def _ends(structure: AttributeStructure, subject: Subject) -> tuple[Tensor, np.n
 
 
 def _items(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
-    """One line an item: what it asks for, and what is expected of those who have none or all of
-    it.
-    """
     fit, layer, names, items = (
         subject.fit,
         structure.layers[0],
@@ -404,10 +621,7 @@ def _items(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
         f"In brackets {source}." if errors is not None else f"Without standard errors: {source}."
     )
     if not is_scaled(subject):
-        words = (
-            "What is expected with none of an item's attributes is its guessing; one minus what is"
-            f" expected with all of them is its slipping. {words}"
-        )
+        words = say("attributes.what_expected", words=words)
     yield Paragraph(words)
     yield from cut_table(
         ("item", "asks for", "rule", "expected with none of it", "with all of it", "difference"),
@@ -415,11 +629,7 @@ def _items(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
         MOST_ITEMS,
     )
     if layer.tabled:
-        yield Paragraph(
-            "Items that are categories in an order are shown above with their mean code, counted"
-            " from 0 for the lowest category; those in no order have none. Each of their"
-            " categories:"
-        )
+        yield Paragraph(say("attributes.items_categories"))
         yield from cut_table(
             ("item", "category", "chance with none of its attributes", "with all of them"),
             _categories(structure, subject, items),
@@ -442,10 +652,7 @@ def _items(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
             "No item is expected to be done worse by those who have one attribute more."
         )
         return
-    yield Paragraph(
-        "Where an attribute more lowers what is expected of an item. Small falls are noise; look at"
-        " large ones."
-    )
+    yield Paragraph(say("attributes.attribute_more"))
     lines = [
         [fall.item, fall.attribute, ", ".join(fall.having) or "none", f"{fall.fall:.3g}"]
         for fall in fallen
@@ -478,9 +685,6 @@ def _with_error(value: float, error: float, form: str) -> str:
 
 
 def _fit_of_items(subject: Subject) -> Iterator[Part]:
-    """Items that are not answered as the model says, and pairs that share more than the attributes
-    explain.
-    """
     items, pairs = subject.once(fit_of_items), subject.once(dependence)
     yield (
         Note(f"Fit of items is not worked out: {items.reason}.")
@@ -509,10 +713,7 @@ def _fit_of_items(subject: Subject) -> Iterator[Part]:
             for j in order[:MOST_PAIRS]
         ]
         if lines:
-            yield Paragraph(
-                "Items below 5 % one by one; corrected for the number of items, most of such"
-                " findings go away."
-            )
+            yield Paragraph(say("attributes.items_below"))
             yield Table(
                 (
                     "item",
@@ -564,15 +765,6 @@ def _absolute_fit(subject: Subject) -> Iterator[Part]:
         ["SRMSR", number(found.srmsr, 4), "mean residual correlation of pairs of items"],
     ]
     good = found.rmsea2 < GOOD_RMSEA and found.srmsr < GOOD_SRMSR
-    words = (
-        "Shares of items and of pairs of items are reproduced well by the usual marks (RMSEA2 below"
-        " .03, SRMSR below .05)."
-        if good
-        else (
-            "Shares of pairs of items are not reproduced well by the usual marks (RMSEA2 below .03,"
-            " SRMSR below .05): look at the Q-matrix, at the rules of the items, and at the law of"
-            " the attributes."
-        )
-    )
+    words = say("attributes.shares_items") if good else say("attributes.shares_pairs")
     yield Table(("statistic", "value", ""), rows)
     yield Paragraph(words)

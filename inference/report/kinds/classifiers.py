@@ -1,6 +1,4 @@
-"""Independent classifiers: whether to believe them first, then components, what each variate says,
-and the model in equations.
-"""
+"""Independent classifiers: belief, components, variates, equations."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ from inference.report.parts import (
 )
 from inference.report.sections import Subject, determined, fitted, middle, predictive, shape_text
 from inference.report.verdicts import on_convergence, verdict, what_was_fitted
-from inference.report.words import verdict_of
+from inference.report.words import finding, say, verdict_of
 from inference.structures.classifiers.structure import ClassifierStructure
 from ppl_models.parts.repr import counted
 
@@ -38,15 +36,13 @@ MARKS = {"supported": "good", "open": "care", "refuted at this resolution": "bad
 @verdict.register
 def _(structure: ClassifierStructure, subject: Subject) -> Verdict:
     about, fit = structure.about, subject.fit
-    words = (
-        f"{counted(fit.num_rows, 'row')} of {about.num_variates} variates, as"
-        f" {about.num_components} components within which the variates are independent, by"
-        " networks."
+    words = say(
+        "classifiers.variates_components",
+        rows=counted(fit.num_rows, "row"),
+        num_variates=about.num_variates,
+        num_components=about.num_components,
     )
-    step = (
-        "See how much the components change from fit to fit before you build on them:"
-        " inference.inspection.classifier_ensemble(fit, data)."
-    )
+    step = say("classifiers.see_how")
     steps = (step,) if fit.draws is None else ()
     return verdict_of(
         [
@@ -61,48 +57,29 @@ def _(structure: ClassifierStructure, subject: Subject) -> Verdict:
 
 
 def _on_belief(subject: Subject) -> Finding:
-    found, question = subject.once(determined), "Can these components be believed?"
+    found = subject.once(determined)
     if not isinstance(found, ClassifierIdentifiability):
-        return Finding("", question, "That was not looked at: it needs the data.")
-    step = (
-        ""
-        if found.verdict == "supported"
-        else (
-            "Do not interpret single components before that is settled: other components may"
-            " describe these rows as well."
-        )
+        return finding("classifiers.belief.was_looked")
+    step = "" if found.verdict == "supported" else say("classifiers.do_interpret")
+    return finding(
+        "classifiers.belief.all",
+        mark=MARKS[found.verdict],
+        words=" ".join(found.sentences()),
+        step=step,
     )
-    return Finding(MARKS[found.verdict], question, " ".join(found.sentences()), step)
 
 
 def _on_agreement(subject: Subject) -> Finding | None:
     """How far the marginals that the fit implies are those of the data."""
     if subject.data is None:
         return None
-    sizes, question = (
-        read_classifiers(subject.fit, subject.data).inconsistency,
-        "Does the fit give back the marginals of the data?",
-    )
+    sizes = read_classifiers(subject.fit, subject.data).inconsistency
     worst = int(sizes.argmax())
     size, name = float(sizes[worst]), variate_names(subject.fit)[worst]
     if size < AGREEMENT:
-        return Finding(
-            "good",
-            question,
-            "The variates agree: the marginals that the fit implies differ from those of the data"
-            f" by {size:.1%} at most on the average (variate {name}).",
-        )
-    words = (
-        f"The variates do not agree: the marginal that the fit implies for variate {name} differs"
-        f" from that of the data by {size:.1%} on the average."
-    )
-    return Finding(
-        "care",
-        question,
-        words,
-        "Train longer or with larger networks; if that does not help, the rows are no such"
-        " mixture.",
-    )
+        return finding("classifiers.agreement.variates_agree", size=size, name=name)
+    words = say("classifiers.variates_do", name=name, size=size)
+    return finding("classifiers.agreement.train_longer", words=words)
 
 
 @fitted.register
@@ -110,19 +87,18 @@ def _(structure: ClassifierStructure, subject: Subject) -> Iterator[Part]:
     about = structure.about
     names = variate_names(subject.fit)
     yield Paragraph(
-        f"Every row belongs to one of {about.num_components} components z, within which its"
-        f" {about.num_variates} variates"
-        f" ({', '.join(names[:12])}{', ...' if len(names) > 12 else ''}) are independent. No law is"
-        " named: a component's density is that of the rows, reweighted by a network β."
+        say(
+            "classifiers.every_row",
+            num_components=about.num_components,
+            num_variates=about.num_variates,
+            names=", ".join(names[:12]),
+            word=", ..." if len(names) > 12 else "",
+        )
     )
     yield Equations(
         ("z ~ Categorical(w)", "f_{v}(x | z = i) = P*_{v}(x) β_{v}^{(i)}(x) / φ_{v}^{(i)}")
     )
-    yield Paragraph(
-        "The log-likelihood is a ratio: that of this mixture to that of independent variates with"
-        " the same marginals. It compares fits to the same rows of the same variates, and never"
-        " with the log-likelihood of a density."
-    )
+    yield Paragraph(say("classifiers.log_likelihood"))
     rows = [
         [name, shape_text(subject.fit.params[name].shape)] for name in ("weights", "pseudo_weights")
     ]
@@ -146,12 +122,7 @@ def _(structure: ClassifierStructure, subject: Subject) -> list[Section]:
 
 @predictive.register
 def _(structure: ClassifierStructure, subject: Subject) -> list[Part]:
-    return [
-        Note(
-            "The marginals of the fit are those of the data by construction, so that a comparison"
-            " of simulated columns would say nothing."
-        )
-    ]
+    return [Note(say("classifiers.marginals_fit"))]
 
 
 def _components(subject: Subject) -> Iterator[Part]:
@@ -168,10 +139,7 @@ def _components(subject: Subject) -> Iterator[Part]:
     ]
     yield Table(head, rows)
     if fit.draws is None:
-        yield Note(
-            "Without intervals: classifier_ensemble(fit, data) trains on halves of the rows and"
-            " gives them."
-        )
+        yield Note(say("classifiers.without_intervals"))
         return
     spread = fit.draws["weights"].double().flatten(0, 1).std(0).tolist()
     said = ", ".join(f"component {i} {value:.3f}" for i, value in enumerate(spread))

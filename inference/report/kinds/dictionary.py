@@ -1,6 +1,4 @@
-"""Sparse coding: the model in equations, the columns of the dictionary, and how often each is
-used.
-"""
+"""Sparse coding: equations, columns of the dictionary, and their use."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from inference.report.page import number, picture
 from inference.report.parts import Equations, Finding, Paragraph, Part, Section, Table, Verdict
 from inference.report.sections import Subject, estimates, fitted, middle, sizes
 from inference.report.verdicts import on_convergence, on_prediction, verdict, what_was_fitted
-from inference.report.words import listed, verdict_of
+from inference.report.words import finding, listed, say, verdict_of
 from inference.structures.dictionary.structure import DictionaryStructure
 from ppl_models.parts.repr import counted
 
@@ -29,11 +27,7 @@ def _(structure: DictionaryStructure, subject: Subject) -> Verdict:
         f" at most {about.sparsity} of {about.num_columns} columns of a"
         f" dictionary.{_accounted(subject)}"
     )
-    step = (
-        "Whether other dictionaries would do as well is not decided here: fit from several seeds,"
-        " and see which columns of the dictionary come again"
-        " (inference.inspection.column_recovery)."
-    )
+    step = say("dictionary.whether_other")
     return verdict_of(
         [
             what_was_fitted(words),
@@ -67,20 +61,16 @@ def _on_columns(subject: Subject) -> Finding | None:
     if codes is None:
         return None
     idle = [str(k) for k in range(codes.shape[1]) if not (codes[:, k] != 0).any()]
-    question = "Is every column of the dictionary used?"
     if not idle:
-        return Finding("good", question, "Yes, by some row at least.")
-    return Finding(
-        "care", question, f"No row uses {listed(idle)}.", "Fit fewer columns of the dictionary."
-    )
+        return finding("dictionary.columns.yes_some")
+    return finding("dictionary.columns.row_uses", idle=listed(idle))
 
 
 @fitted.register
 def _(structure: DictionaryStructure, subject: Subject) -> Iterator[Part]:
     about = structure.about
     yield Paragraph(
-        f"Every row is a sum of at most {about.sparsity} of {about.num_columns} columns of a"
-        " dictionary, in amounts h of its own, with normal noise."
+        say("dictionary.every_row", sparsity=about.sparsity, num_columns=about.num_columns)
     )
     yield Equations(("x_{n} = Σ_{i} h_{ni} a_{i} + noise, h ≥ 0",))
     yield sizes(subject)

@@ -1,6 +1,4 @@
-"""Factorizations: a verdict, the model in equations, signatures as pictures, and how much of the
-data each component makes.
-"""
+"""Factorizations: verdict, equations, signatures, and shares of components."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ from inference.report.verdicts import (
     verdict,
     what_was_fitted,
 )
-from inference.report.words import listed, verdict_of
+from inference.report.words import finding, listed, say, verdict_of
 from inference.structures.factorization.factor_analysis import FactorAnalysisStructure
 from inference.structures.factorization.structure import FactorizationStructure
 from inference.structures.factorization.usage import UsageStructure
@@ -54,24 +52,20 @@ def _(structure: FactorizationStructure, subject: Subject) -> Verdict:
         if structure.about.counts
         else "inference.selection.fit_grid and held-out rows"
     )
-    number_step = (
-        "Ask whether this is the right number of components: fit several numbers and compare them"
-        f" ({choice})."
-    )
+    number_step = say("factorization.ask_whether", choice=choice)
     return verdict_of(asked, number_step)
 
 
 @verdict.register
 def _(structure: UsageStructure, subject: Subject) -> Verdict:
     about, fit = structure.about, subject.fit
-    words = (
-        f"{counted(fit.num_rows, 'row')} of {about.num_items} columns of counts; in each row some"
-        f" of {about.num_components} components (signatures) are present, in amounts of their own."
+    words = say(
+        "factorization.columns_counts",
+        rows=counted(fit.num_rows, "row"),
+        num_items=about.num_items,
+        num_components=about.num_components,
     )
-    step = (
-        "Ask whether this is the right number of components: fit several numbers and compare them"
-        " (ppl-models select pmf --usage)."
-    )
+    step = say("factorization.ask_whether_right")
     return verdict_of(
         [
             what_was_fitted(words),
@@ -88,28 +82,15 @@ def _(structure: FactorAnalysisStructure, subject: Subject) -> Verdict:
     params, size = subject.fit.params, structure.about.num_components
     common = params["signatures"].double().square().sum(0)
     share = float(common.sum() / (common + params["scales"].double().square()).sum())
-    words = (
-        f"{counted(subject.fit.num_rows, 'row')} of {structure.about.num_items} columns, as"
-        f" {counted(size, 'factor')} that all columns share, and noise of each column's own. "
+    words = say(
+        "factorization.columns_all",
+        rows=counted(subject.fit.num_rows, "row"),
+        num_items=structure.about.num_items,
+        factors=counted(size, "factor"),
     )
     words += f"The factors account for {100 * share:.0f} % of the variance of the columns."
-    turned = (
-        None
-        if size == 1
-        else Finding(
-            "care",
-            "Are the factors determined?",
-            (
-                "Not one by one: any rotation of them fits as well. What is "
-                "determined is the space that they span together."
-            ),
-            "Read no single factor before you have rotated them to a simple shape.",
-        )
-    )
-    step = (
-        "Ask whether this is the right number of factors: fit several numbers and compare them"
-        " (inference.selection.select_dimension)."
-    )
+    turned = None if size == 1 else finding("factorization.verdict.one_one")
+    step = say("factorization.ask_whether_right_number")
     determined = on_determination(subject) if size == 1 else turned
     return verdict_of(
         [what_was_fitted(words), on_convergence(subject), determined, on_prediction(subject)], step
@@ -118,13 +99,15 @@ def _(structure: FactorAnalysisStructure, subject: Subject) -> Verdict:
 
 def _on_parts(structure: FactorizationStructure, subject: Subject) -> Finding | None:
     fit, about = subject.fit, structure.about
-    words = (
-        f"{counted(fit.num_rows, 'row')} of {counted(about.num_items, 'column')}, each row as a sum"
-        f" of {counted(about.num_components, 'component')} (signatures) in amounts of its own."
+    words = say(
+        "factorization.each_row",
+        rows=counted(fit.num_rows, "row"),
+        columns=counted(about.num_items, "column"),
+        components=counted(about.num_components, "component"),
     )
     means = _means(subject)
     if means is None:
-        return Finding("", "What was fitted?", words)
+        return finding("factorization.parts.all", words=words)
     values, fitted_means = means
     left, all_of_it = (
         _deviance(values, part, about.counts)
@@ -133,7 +116,7 @@ def _on_parts(structure: FactorizationStructure, subject: Subject) -> Finding | 
     of = "deviance from rows that are all made alike" if about.counts else "variance of the columns"
     if all_of_it > 0:
         words += f" They account for {100 * (1 - left / all_of_it):.0f} % of the {of}."
-    return Finding("", "What was fitted?", words)
+    return finding("factorization.parts.all", words=words)
 
 
 def _means(subject: Subject) -> tuple[np.ndarray, np.ndarray] | None:
@@ -172,36 +155,17 @@ def _without_components(values: np.ndarray, counts: bool) -> np.ndarray:
 
 
 def _on_starts(structure: FactorizationStructure, subject: Subject) -> Finding | None:
-    fit, question = subject.fit, "Did the fit converge?"
+    fit = subject.fit
     ends = fit.restarts.objective.double()
     if not fit.converged:
-        return Finding(
-            "bad",
-            question,
-            f"No, it stopped after {fit.num_iterations:,} iterations.",
-            "Let the fit run on before anything is read from it: Factorize(max_sweeps=...), or more"
-            " starts.",
-        )
+        return finding("factorization.starts.stopped_after", num_iterations=fit.num_iterations)
     if not _is_bounded(structure):
-        return Finding(
-            "good",
-            question,
-            "Yes: the best fit of this kind is known in one step (a singular value decomposition).",
-        )
+        return finding("factorization.starts.yes_best")
     near = int((ends >= ends.max() - CLOSE).sum())
-    words = (
-        f"{near} of {len(ends)} starts ended within {CLOSE:.0f} nat of the best; those that fell"
-        " behind early were given up."
-    )
+    words = say("factorization.starts_ended", near=near, num=len(ends), CLOSE=CLOSE)
     if near > 1:
-        return Finding("good", question, f"Yes. {words}")
-    return Finding(
-        "care",
-        question,
-        f"Yes, but only one start ended there. {words}",
-        "Fit again with more starts (--restarts 30, or num_restarts=30), and see whether the best"
-        " comes again.",
-    )
+        return finding("factorization.starts.fine", words=words)
+    return finding("factorization.starts.yes_but", words=words)
 
 
 def _is_bounded(structure: FactorizationStructure) -> bool:
@@ -209,22 +173,13 @@ def _is_bounded(structure: FactorizationStructure) -> bool:
 
 
 def _on_uniqueness(structure: FactorizationStructure, subject: Subject) -> Finding | None:
-    fit, question = subject.fit, "Are the signatures determined?"
+    fit = subject.fit
     size = structure.about.num_components
     if not _is_bounded(structure):
         if size == 1:
-            return Finding("good", question, "Yes, but for the sign.")
-        words = (
-            "Not one by one: any rotation of them fits the rows as well. What is determined is the"
-            " space that they span together, and what it says of every row."
-        )
-        return Finding(
-            "care",
-            question,
-            words,
-            "Read no single signature; rotate them to a simple shape first, or fit with --law"
-            " normal-nonnegative where the data are not negative.",
-        )
+            return finding("factorization.uniqueness.yes_but")
+        words = say("factorization.one_one")
+        return finding("factorization.uniqueness.read_single", words=words)
     ends, signatures = (
         fit.restarts.objective.double(),
         fit.restarts.params["signatures"].detach().cpu().double().numpy(),
@@ -239,22 +194,9 @@ def _on_uniqueness(structure: FactorizationStructure, subject: Subject) -> Findi
     labels = _labels(subject, size)
     off = [f"component {labels[k]}" for k in np.argsort(alike) if alike[k] < LEAST_ALIKE]
     if not off:
-        return Finding(
-            "good",
-            question,
-            f"Starts that fit equally well agree on every signature (cosine {alike.min():.2f} or"
-            " more). That is no proof that no others would fit.",
-        )
-    words = (
-        f"Not all: starts that fit equally well disagree on {listed(off)} (cosine down to"
-        f" {alike.min():.2f})."
-    )
-    return Finding(
-        "care",
-        question,
-        words,
-        f"Do not interpret {listed(off)}; fewer components, or more rows, would settle them.",
-    )
+        return finding("factorization.uniqueness.starts_fit", alike=alike.min())
+    words = say("factorization.all_starts", off=listed(off), alike=alike.min())
+    return finding("factorization.uniqueness.do_interpret", words=words, off=listed(off))
 
 
 def _alike(one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -269,11 +211,7 @@ def _alike(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def _on_law(structure: FactorizationStructure, subject: Subject) -> Finding | None:
-    about, means, question = (
-        structure.about,
-        _means(subject),
-        "Do the counts vary as Poisson counts do?",
-    )
+    about, means = structure.about, _means(subject)
     if not about.counts or about.dispersed or means is None:
         return None
     values, expected = means
@@ -286,23 +224,9 @@ def _on_law(structure: FactorizationStructure, subject: Subject) -> Finding | No
         return None
     excess = float((((values - expected) ** 2)[used] / expected[used]).sum() / (used.sum() - free))
     if excess < CLEAR_EXCESS:
-        return Finding(
-            "good",
-            question,
-            f"Yes: about the fitted means they vary {excess:.1f} times as much as Poisson counts"
-            " would (1 is exact).",
-        )
-    words = (
-        f"No: about the fitted means they vary {excess:.1f} times as much as Poisson counts would,"
-        " so that small components may be noise."
-    )
-    return Finding(
-        "care",
-        question,
-        words,
-        "Fit with --law nb-linear (NegativeBinomialFactorization), whose counts vary more, and"
-        " compare; or look for components that are still missing.",
-    )
+        return finding("factorization.law.yes_about", excess=excess)
+    words = say("factorization.about_fitted", excess=excess)
+    return finding("factorization.law.fit_law", words=words)
 
 
 # -------------------------------------------------------------------- the sections
@@ -318,9 +242,8 @@ def _(structure: FactorizationStructure, subject: Subject) -> list[Part]:
         if about.counts
         else "Normal, mean"
     )
-    words = (
-        f"Each of the {about.num_items} items of a row is a sum over {about.num_components}"
-        " components: their signatures s, in amounts z of the row's own."
+    words = say(
+        "factorization.each_items", num_items=about.num_items, num_components=about.num_components
     )
     return [
         Paragraph(words),
@@ -331,10 +254,7 @@ def _(structure: FactorizationStructure, subject: Subject) -> list[Part]:
 
 @fitted.register
 def _(structure: UsageStructure, subject: Subject) -> list[Part]:
-    words = (
-        f"Each of {structure.about.num_components} components is absent or present in a row (b),"
-        " and if present, in an amount z of the row's own."
-    )
+    words = say("factorization.each_components", num_components=structure.about.num_components)
     lines = (
         "b_{ik} ~ Bernoulli(π_{k})",
         "z_{ik} ~ Gamma, mean m_{k}",
@@ -345,10 +265,7 @@ def _(structure: UsageStructure, subject: Subject) -> list[Part]:
 
 @fitted.register
 def _(structure: FactorAnalysisStructure, subject: Subject) -> list[Part]:
-    words = (
-        "Rows are sums of factors z with a standard normal law, integrated out, and noise with a"
-        " scale of its own for every item."
-    )
+    words = say("factorization.rows_sums")
     lines = ("z_{i} ~ Normal(0, I)", "x_{ij} ~ Normal(μ_{j} + Σ_{k} z_{ik} s_{kj}, σ_{j})")
     return [Paragraph(words), Equations(lines), sizes(subject)]
 
@@ -378,10 +295,7 @@ def _signatures(subject: Subject) -> Iterator[Part]:
             [names[k], number(float(shares[k]), 3), number(float(in_use[k]), 3)]
             for k in range(len(shares))
         ]
-        yield Paragraph(
-            "Components are in the order of falling total amount; their names 0, 1, ... are those"
-            " of all files and pictures."
-        )
+        yield Paragraph(say("factorization.components_order"))
         yield Table(
             ("component", "share of all amounts", "share of rows that it makes more than 1 % of"),
             rows,
@@ -394,11 +308,7 @@ def _(structure: FactorAnalysisStructure, subject: Subject) -> list[Section]:
         lambda: plot_loadings(subject.fit, "signatures", names=subject.names),
         "heat map of the factors' signatures",
     )
-    words = Paragraph(
-        "Red raises, blue lowers an item as the factor grows: by so much, in the unit of the item's"
-        " column, where the factor is larger by one standard deviation. Factors are determined up"
-        " to a rotation."
-    )
+    words = Paragraph(say("factorization.red_raises"))
     return [Section("signatures", "Factors", [drawn, words]), estimates(subject)]
 
 

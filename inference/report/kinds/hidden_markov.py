@@ -1,6 +1,4 @@
-"""Hidden Markov models: the model in equations, the states and how they follow each other, the
-decoded path, residuals.
-"""
+"""Hidden Markov models: equations, states, decoded path, residuals."""
 
 from __future__ import annotations
 
@@ -49,7 +47,7 @@ from inference.report.verdicts import (
     verdict,
     what_was_fitted,
 )
-from inference.report.words import verdict_of
+from inference.report.words import finding, say, verdict_of
 from inference.structures.hidden_markov.structure import HiddenMarkovStructure
 from ppl_models.parts.repr import counted
 
@@ -69,7 +67,7 @@ FAR_BY_CHANCE = 0.000465  # share of residuals of a right model beyond 3.5
 
 @dataclass(frozen=True)
 class Residuals:
-    """Of one item: mean and spread, correlation with the step before, and how many are far out."""
+    """Mean, spread, correlation with the step before, and outliers of an item's residuals."""
 
     item: str
     mean: float
@@ -130,14 +128,13 @@ def residuals_of(subject: Subject) -> list[Residuals] | str:
 @verdict.register
 def _(structure: HiddenMarkovStructure, subject: Subject) -> Verdict:
     about, fit = structure.about, subject.fit
-    words = (
-        f"{rows_in_words(fit)}; {counted(about.emission.num_items, 'item')}, as {about.num_states}"
-        " hidden states that follow one another."
+    words = say(
+        "hidden_markov.hidden_states",
+        rows=rows_in_words(fit),
+        items=counted(about.emission.num_items, "item"),
+        num_states=about.num_states,
     )
-    step = (
-        "Ask whether this is the right number of states: fit one less and one more, and compare"
-        " (fit.bic, smaller is better; inference.compare for what they predict)."
-    )
+    step = say("hidden_markov.ask_whether")
     asked = (on_convergence, on_determination, on_latents, _on_residuals, on_prediction)
     return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
 
@@ -146,17 +143,11 @@ def _on_residuals(subject: Subject) -> Finding | None:
     found = "" if subject.data is None else subject.once(residuals_of)
     if isinstance(found, str):
         return None
-    question = "Are steps predicted from those before as well as the model says?"
     off = [f"{own.item}: {', '.join(own.faults)}" for own in found if own.faults]
     if not off:
-        return Finding(
-            "good", question, "Yes: the residuals of every item are as those of a right model."
-        )
-    step = (
-        "Try another law of the items, or more states; look at steps that are far from all that was"
-        " expected before anything else."
-    )
-    return Finding("care", question, f"Not all. {'; '.join(off[:MOST_NAMED])}.", step)
+        return finding("hidden_markov.residuals.yes_residuals")
+    step = say("hidden_markov.try_another")
+    return finding("hidden_markov.residuals.all", off="; ".join(off[:MOST_NAMED]), step=step)
 
 
 @fitted.register
@@ -164,11 +155,13 @@ def _(structure: HiddenMarkovStructure, subject: Subject) -> Iterator[Part]:
     about = structure.about
     first = FIRST.get(str(about.initial), "is estimated" if about.initial == "free" else "is given")
     yield Paragraph(
-        f"At every step of a sequence a hidden state s, one of {about.num_states}, is on; it moves"
-        " from step to step by the transitions and decides the law of the"
-        f" {about.emission.num_items} item{'s' if about.emission.num_items > 1 else ''} x. The"
-        f" first state {first}. States are numbered in the order of falling share of time, and"
-        " their numbers carry no meaning: name them by what is typical of them."
+        say(
+            "hidden_markov.every_step",
+            num_states=about.num_states,
+            num_items=about.emission.num_items,
+            word="s" if about.emission.num_items > 1 else "",
+            first=first,
+        )
     )
     law = structure.law.equation.replace("component", "state")
     yield Equations(
@@ -207,16 +200,9 @@ def _states(subject: Subject) -> Iterator[Part]:
     yield picture(
         lambda: plot_transitions(fit, subject.names), "chance of every next state from every state"
     )
-    yield Paragraph(
-        "A row is a state, and its entries the chances of the next one; they add up to one. A dash"
-        " is a move that cannot be."
-    )
+    yield Paragraph(say("hidden_markov.row_state"))
     yield picture(lambda: plot_dwell_times(fit, subject.names), "how long visits last")
-    yield Paragraph(
-        "In this model visits last for geometric times: the chance to leave does not depend on how"
-        " long a visit has lasted. Where that is not so in your field, compare the lengths of"
-        " decoded visits with these curves."
-    )
+    yield Paragraph(say("hidden_markov.model_visits"))
 
 
 def _visits(path: torch.Tensor, state: int) -> int:
@@ -233,12 +219,7 @@ def _path(subject: Subject) -> Iterator[Part]:
         lambda: plot_decoded_path(subject.fit, subject.data, names=subject.names),
         "the first sequence and its decoded states",
     )
-    yield Paragraph(
-        "The first sequence (its first 500 steps and four items, where it has more); the colours"
-        " behind it are the most probable path of states, and the panel below shows how sure each"
-        " state is at each step, given the whole sequence. Where two colours share the height, the"
-        " data do not decide."
-    )
+    yield Paragraph(say("hidden_markov.first_sequence"))
 
 
 @predictive.register
@@ -250,10 +231,7 @@ def _(structure: HiddenMarkovStructure, subject: Subject) -> Iterator[Part]:
     if isinstance(found, str):
         yield Note(f"No pseudo-residuals: {found}.")
         return
-    yield Paragraph(
-        "Pseudo-residuals, each step judged from the steps before it: standard normal and without"
-        " memory where the model is right."
-    )
+    yield Paragraph(say("hidden_markov.pseudo_residuals"))
     rows = [
         [
             own.item,
@@ -274,7 +252,4 @@ def _(structure: HiddenMarkovStructure, subject: Subject) -> Iterator[Part]:
     )
     off = [f"{own.item}: {', '.join(own.faults)}" for own in found if own.faults]
     if off:
-        yield Paragraph(
-            f"Not as a right model has them: {'; '.join(off)}. Another response, or more states,"
-            " may describe it better; look at steps that are far out first."
-        )
+        yield Paragraph(say("hidden_markov.right_model", off="; ".join(off)))

@@ -46,7 +46,7 @@ from inference.report.verdicts import (
     verdict,
     what_was_fitted,
 )
-from inference.report.words import listed, verdict_of
+from inference.report.words import finding, listed, say, verdict_of
 from inference.structures.layers.structure import LayeredStructure
 from ppl_models.descriptions.layers import GeneralizedLinearLayer
 from ppl_models.parts.categorical import Categorical, Ordinal
@@ -75,14 +75,10 @@ def _(structure: LayeredStructure, subject: Subject) -> Verdict:
             f" depends on {listed(list(structure.covariates.names))}."
         )
     if fit.choice is not None:
-        words += (
-            " Which items depend on which latents was found in this fit:"
-            f" {sum(int(graph.sum()) for graph in fit.graphs.values())} edges."
+        words += say(
+            "layers.items_depend", sum=sum(int(graph.sum()) for graph in fit.graphs.values())
         )
-    step = (
-        "Ask whether this is the right number of latents: fit several numbers and compare them"
-        " (ppl-models select dde, or inference.selection.select_dimension)."
-    )
+    step = say("layers.ask_whether")
     asked = (on_convergence, on_determination, on_latents, _on_edges, on_prediction)
     return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
 
@@ -96,18 +92,11 @@ def _on_edges(subject: Subject) -> Finding | None:
     if not loose:
         return None
     words = f"No: {listed(loose)} {'is' if len(loose) == 1 else 'are'} tied to nothing below."
-    return Finding(
-        "care",
-        "Does each latent bear on an item?",
-        words,
-        "Fit fewer latents: one that bears on nothing is only noise.",
-    )
+    return finding("layers.edges.fit_fewer", words=words)
 
 
 def _loose(subject: Subject, layer: GeneralizedLinearLayer) -> tuple[list[str], float]:
-    """Latents of a layer without an edge to anything below, and the size of a loading that counts
-    as one.
-    """
+    """Return latents without an edge below, and the loading that counts as an edge."""
     fit = subject.fit
     present, cut = present_edges(
         layer,
@@ -148,10 +137,7 @@ def _(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
                 "β",
                 name,
                 shape_text(shape),
-                (
-                    f"log-odds: {terms}; N(0, {structure.covariates.scale:g}²), covariates in"
-                    " standard deviations"
-                ),
+                (say("layers.log_odds", terms=terms, scale=structure.covariates.scale)),
             ]
             for name, shape in own.items()
         ]
@@ -199,15 +185,18 @@ def _(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
             )
     numbers = " and ".join(str(layer.num_parents) for layer in layers)
     yield Paragraph(
-        f"{layers[0].num_items} items x rest on {depth} layer{'s' if depth > 1 else ''} of binary"
-        f" latents a, with {numbers} latents from the bottom up; σ is the logistic function."
+        say(
+            "layers.items_rest",
+            num_items=layers[0].num_items,
+            depth=depth,
+            word="s" if depth > 1 else "",
+            numbers=numbers,
+        )
     )
     yield Equations(lines)
     if structure.covariates is not None:
         yield Paragraph(
-            "The deepest latents depend on the covariates z:"
-            f" {listed(list(structure.covariates.names))}. Given the latents, the items do not"
-            " depend on them."
+            say("layers.deepest_latents", list=listed(list(structure.covariates.names)))
         )
     yield Table(("symbol", "name", "size", "prior or range"), rows)
 
@@ -287,7 +276,7 @@ def _responses(layer: Any, eta: str) -> list[str]:
 
 
 def _law(family: ResponseFamily) -> str:
-    """Of an item, with ETA for its predictor, or ETA_h for that of each category but the first."""
+    """Return an item's distribution, with ETA for its predictor, ETA_h for a category's."""
     if isinstance(family, Ordinal) and family.link == "cumulative":
         return "Ordinal(P(x_{j} ≥ h) = σ(ETA - τ_{jh}), τ_{j1} = 0 < τ_{j2} < ...)"
     if isinstance(family, Ordinal) and family.link == "adjacent":
@@ -324,12 +313,7 @@ def _(structure: LayeredStructure, subject: Subject) -> list[Section]:
 
 
 def _covariates(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
-    yield Paragraph(
-        "How many times larger the odds are that a latent is 1 where a covariate is larger by one"
-        " and all others are the same: an odds ratio of 1 says that the covariate makes no"
-        " difference. What 1 means, the loadings say: a latent with positive loadings raises what"
-        " depends on it."
-    )
+    yield Paragraph(say("layers.how_many"))
     yield odds_ratios(subject, lambda latent: f"{structure.layers[-1].parent}[{latent}]")
 
 
@@ -373,10 +357,7 @@ def _units(structure: LayeredStructure, subject: Subject) -> str:
         for words, own in found.items()
     ]
     deeper = " Those of deeper layers are in log-odds." if len(structure.layers) > 1 else ""
-    return (
-        "A loading of layer 1 is what a latent adds that is 1 in the place of 0:"
-        f" {'; '.join(said)}.{deeper}"
-    )
+    return say("layers.loading_layer", said="; ".join(said), deeper=deeper)
 
 
 def _graph(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
@@ -388,8 +369,7 @@ def _graph(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
         loose, cut = _loose(subject, layer)
         if loose:
             yield Paragraph(
-                f"In {layer.parent}, tied to nothing below (no loading over {cut:.3g}):"
-                f" {', '.join(loose)}."
+                say("layers.tied_nothing", parent=layer.parent, cut=cut, loose=", ".join(loose))
             )
 
 
@@ -399,13 +379,7 @@ def _choice(fit: Fit) -> Iterator[Part]:
     if choice is None:
         return
     edges = sum(int(graph.sum()) for graph in fit.graphs.values())
-    yield Paragraph(
-        "The graph was found in this fit. Under each penalty below a graph was read off the"
-        " loadings, and the model was fitted again on it without shrinkage; the smallest EBIC"
-        " (log-likelihood against number of parameters) was kept. From there edges were added and"
-        f" taken away as long as EBIC fell; {edges} are left. Standard errors and intervals on this"
-        " page take the graph as given: that it was chosen with the same rows is not in them."
-    )
+    yield Paragraph(say("layers.graph_was", edges=edges))
     rows = [
         [
             settings(choice.penalties[which]),
@@ -433,9 +407,6 @@ def _choice(fit: Fit) -> Iterator[Part]:
 
 
 def _edges(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
-    """Each layer's graph as a table of zeros and ones, where it says something and fits on a
-    page.
-    """
     fit = subject.fit
     for layer in structure.layers:
         graph = fit.graphs[layer.loadings]
@@ -457,10 +428,7 @@ def _edges(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
             [str(child), *("1" if edge else "0" for edge in line)]
             for child, line in zip(children, graph.tolist(), strict=True)
         ]
-        yield Paragraph(
-            f"Edges of {layer.loadings}: 1 where what stands on the left depends on the latent"
-            " above."
-        )
+        yield Paragraph(say("layers.edges_what", loadings=layer.loadings))
         yield Table(("", *map(str, parents)), rows)
 
 
@@ -468,17 +436,7 @@ def _edges(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
 def _(structure: LayeredStructure, subject: Subject) -> list[Part]:
     if "layers" not in record_of(subject):
         return []
-    return [
-        Note(
-            "An item is exclusive to a latent if it depends on no other one. Condition A asks for"
-            " two exclusive items for every latent. B asks that the items beside these tell any two"
-            " configurations of the latents apart. C, weaker than A, asks for three items for every"
-            " latent that depend on it, two of which stand for no other latent. With A and B every"
-            " parameter is determined (strict), with C every one but for special values (generic);"
-            " without either nothing is known. Which latent is which, and which of its values is"
-            " called 1, is never determined."
-        )
-    ]
+    return [Note(say("layers.item_exclusive"))]
 
 
 @predictive.register

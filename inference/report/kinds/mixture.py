@@ -24,7 +24,7 @@ from inference.report.page import picture
 from inference.report.parts import Equations, Finding, Paragraph, Part, Section, Table, Verdict
 from inference.report.sections import Subject, estimates, fitted, middle, parameters, predictive
 from inference.report.verdicts import on_convergence, on_determination, on_prediction, verdict
-from inference.report.words import listed, verdict_of
+from inference.report.words import finding, listed, say, verdict_of
 from inference.structures.mixture.structure import MixtureStructure
 from ppl_models.parts.repr import counted, few_digits
 from ppl_models.parts.responses import ResponseFamily
@@ -50,10 +50,7 @@ def _(structure: MixtureStructure, subject: Subject) -> Verdict:
     groups = subject.once(groups_of)
     if groups is not None:
         asked += [_on_rows(subject, groups), _on_items(groups), _on_independence(structure, groups)]
-    number_step = (
-        "Ask whether this is the right number of groups: fit several numbers and compare them"
-        " (ppl-models fit mixture --choose 1..6, or inference.selection)."
-    )
+    number_step = say("mixture.ask_whether")
     return verdict_of(asked, number_step)
 
 
@@ -61,21 +58,16 @@ def _on_groups(structure: MixtureStructure, subject: Subject) -> Finding | None:
     about, shares = structure.about, shares_of(subject)
     many = f"{counted(subject.fit.num_rows, 'row')} of {counted(about.num_items, 'column')}"
     if about.num_components == 1:
-        return Finding(
-            "",
-            "What was fitted?",
-            f"{many}, as one group: what other numbers of groups are compared with.",
-        )
+        return finding("mixture.groups.one_group", many=many)
     if shares is None:
-        return Finding(
-            "",
-            "What was fitted?",
-            f"{many}, as {about.num_components} groups (components) whose shares depend on"
-            " covariates.",
+        return finding(
+            "mixture.groups.groups_components", many=many, num_components=about.num_components
         )
-    words = (
-        f"{many}, as {about.num_components} groups (components) that hold"
-        f" {_percents(shares.tolist())} of the rows."
+    words = say(
+        "mixture.groups_components",
+        many=many,
+        num_components=about.num_components,
+        shares=_percents(shares.tolist()),
     )
     if structure.regresses:
         words += (
@@ -83,18 +75,14 @@ def _on_groups(structure: MixtureStructure, subject: Subject) -> Finding | None:
         )
     small = int((shares * subject.fit.num_rows < about.num_items + 2).sum())
     if not small:
-        return Finding("", "What was fitted?", words)
-    words += (
-        f" {small} of them {'holds' if small == 1 else 'hold'} fewer rows than it takes to describe"
-        f" {'it' if small == 1 else 'each'}."
+        return finding("mixture.groups.all", words=words)
+    words += say(
+        "mixture.them_fewer",
+        small=small,
+        word="holds" if small == 1 else "hold",
+        word_2="it" if small == 1 else "each",
     )
-    return Finding(
-        "care",
-        "What was fitted?",
-        words,
-        "Fit fewer groups, or look at the rows of the smallest one by one: it may be a handful of"
-        " odd rows.",
-    )
+    return finding("mixture.groups.fit_fewer", words=words)
 
 
 def _percents(shares: list[float]) -> str:
@@ -108,43 +96,24 @@ def _percents(shares: list[float]) -> str:
 
 
 def _on_rows(subject: Subject, groups: Groups) -> Finding | None:
-    question = "How surely are rows classified?"
     if groups.chances.shape[1] == 1:
         return None
     labels, found = _labels(subject, len(groups.means)), subject.once(certainty)
     if found is None:
         right, overall = groups.right, float(groups.chances.max(-1).mean())
-        words = (
-            f"{100 * overall:.0f} % of the rows are expected to be classified correctly, if the"
-            " estimates are the truth."
-        )
+        words = say("mixture.rows_expected", overall=100 * overall)
     else:
         right, words = found.by_class, classified_in_words(found, "row")
     if found is not None and found.worthless:
-        return Finding(
-            "bad",
-            question,
-            words,
-            "Report no single row, and doubt the groups: compare with one group, or take more rows"
-            " or items that differ more.",
-        )
+        return finding("mixture.rows.report_single", words=words)
     doubtful = [
         labels[k] for k in range(len(right)) if np.isnan(right[k]) or right[k] < LEAST_RIGHT
     ]
     if not doubtful:
-        return Finding("good", question, f"{words} That supposes that the model is right.")
+        return finding("mixture.rows.supposes_model", words=words)
     of = f"group {doubtful[0]}" if len(doubtful) == 1 else f"groups {listed(doubtful)}"
-    step = (
-        f"Do not report single rows of {of}; work with the chances of all groups instead (the"
-        " columns P(...) of posterior.csv, or fit.predict_proba(data))."
-    )
-    return Finding(
-        "care",
-        question,
-        f"{words} Fewer than four in five of the rows put into it belong there, or no row is put"
-        f" there, in {of}.",
-        step,
-    )
+    step = say("mixture.do_report", of=of)
+    return finding("mixture.rows.fewer_four", words=words, of=of, step=step)
 
 
 def _on_items(groups: Groups) -> Finding | None:
@@ -164,39 +133,23 @@ def _on_items(groups: Groups) -> Finding | None:
             f" {listed(faint)} {'says' if len(faint) == 1 else 'say'} next to nothing of the"
             " groups."
         )
-    step = (
-        "Doubt the groups: they may only be a way to write a law of one group that has heavy tails"
-        " or leans to one side."
-        if not clear
-        else ""
-    )
-    return Finding("good" if clear else "care", "What tells the groups apart?", words, step)
+    step = say("mixture.doubt_groups") if not clear else ""
+    return finding("mixture.items.all", mark="good" if clear else "care", words=words, step=step)
 
 
 def _on_independence(structure: MixtureStructure, groups: Groups) -> Finding | None:
     if not isinstance(structure.about.component, ResponseFamily):
         return None  # laws of whole rows have correlations of their own
-    found, question = (
-        dependent_items(groups),
-        "Are columns independent inside the groups, as the model says?",
-    )
+    found = dependent_items(groups)
     if found is None:
         return None
     if not found:
-        return Finding(
-            "good",
-            question,
-            "As far as these rows can tell: no two columns clearly go together inside the groups.",
-        )
+        return finding("mixture.independence.far_these")
     shown = listed(
         [f"{pair.one} and {pair.other} (correlation {pair.correlation:.2f})" for pair in found]
     )
-    step = (
-        "Columns that go together inside groups make up groups of their own: try more groups, a law"
-        " with correlations (MultivariateNormal()) where columns are measurements, or leave one of"
-        " the two out."
-    )
-    return Finding("care", question, f"No: {shown}.", step)
+    step = say("mixture.columns_go")
+    return finding("mixture.independence.doubt", shown=shown, step=step)
 
 
 # -------------------------------------------------------------------- the sections
@@ -206,9 +159,7 @@ def _on_independence(structure: MixtureStructure, groups: Groups) -> Finding | N
 def _(structure: MixtureStructure, subject: Subject) -> Iterator[Part]:
     about = structure.about
     yield Paragraph(
-        f"Every row belongs to one of {about.num_components} components (groups) c, and nobody has"
-        f" seen which; given its component its {about.num_items} items x follow the component's"
-        " law."
+        say("mixture.every_row", num_components=about.num_components, num_items=about.num_items)
     )
     before = (
         "log P(c = k | z) / P(c = 0 | z) = coefficients[k, intercept] + coefficients[k] . z"
@@ -248,10 +199,7 @@ def _(structure: MixtureStructure, subject: Subject) -> list[Section]:
 def _(structure: MixtureStructure, subject: Subject) -> Iterator[Part]:
     yield from predictive.dispatch(Structure)(structure, subject)
     if subject.data is not None and subject.fit.category_names:
-        yield Paragraph(
-            "Every category of an item but its first is a column of its own here, 1 in the rows"
-            " that have it; its mean is the share of these rows."
-        )
+        yield Paragraph(say("mixture.every_category"))
 
 
 def _answers(subject: Subject) -> Iterator[Part]:
@@ -259,20 +207,11 @@ def _answers(subject: Subject) -> Iterator[Part]:
         lambda: plot_categories(subject.fit, subject.names),
         "probability of every answer in every class, one panel an item",
     )
-    yield Paragraph(
-        "Each bar is one class (component), cut into the probabilities of the answers; it fills up"
-        " to one. An item whose bars look alike tells the classes apart badly; one whose bars"
-        " differ tells them apart well. The names 0, 1, ... of the classes carry no meaning of"
-        " their own: name them by the answers that are typical of them."
-    )
+    yield Paragraph(say("mixture.each_bar"))
 
 
 def _covariates(subject: Subject) -> Iterator[Part]:
-    yield Paragraph(
-        "How many times larger the odds of a group against group 0 are where a covariate is larger"
-        " by one and all others are the same: an odds ratio of 1 says that the covariate makes no"
-        " difference. Group 0 is the most probable one where all covariates are at their means."
-    )
+    yield Paragraph(say("mixture.how_many"))
     yield odds_ratios(subject, lambda group: f"group {group} against 0")
 
 
@@ -310,12 +249,7 @@ def _profiles(subject: Subject, groups: Groups) -> Iterator[Part]:
                 f"{100 * groups.between[j]:.0f} %",
             ]
         )
-    yield Paragraph(
-        "The mean of every column in every group, each row counted by its chance to be in the group"
-        " (of a column of 0 and 1, and of a category, that is a share), and the share of the"
-        " column's variance that lies between the groups. The names 0, 1, ... of the groups are"
-        " those of all files and pictures."
-    )
+    yield Paragraph(say("mixture.mean_every"))
     yield Table(head, rows)
     found = subject.once(certainty) if len(labels) > 1 else None
     if found is not None:
@@ -329,8 +263,7 @@ def _profiles(subject: Subject, groups: Groups) -> Iterator[Part]:
         )
     if len(groups.names) > MOST_ITEMS or len(labels) > MOST_GROUPS:
         yield Paragraph(
-            f"The first {MOST_ITEMS} columns and {MOST_GROUPS} groups are shown; summary.json and"
-            " fit.frames have all."
+            say("mixture.first_columns", MOST_ITEMS=MOST_ITEMS, MOST_GROUPS=MOST_GROUPS)
         )
     if len(labels) > 1:
         yield picture(

@@ -17,7 +17,7 @@ from inference.report.verdicts import (
     verdict,
     what_was_fitted,
 )
-from inference.report.words import listed, verdict_of
+from inference.report.words import finding, listed, say, verdict_of
 from inference.structures.noisy_or.structure import NoisyOrStructure
 from ppl_models.descriptions.noisy_or import IndependentCauses
 from ppl_models.parts.repr import counted
@@ -33,6 +33,7 @@ def _causes(subject: Subject) -> IndependentCauses:
 
 
 def filtered(subject: Subject) -> LatentFilter:
+    """Return which latents the filter keeps."""
     about, params = _causes(subject), subject.fit.params
     return filter_latents({"prior": params[about.prior], "failure": params[about.failure]})
 
@@ -40,43 +41,34 @@ def filtered(subject: Subject) -> LatentFilter:
 @verdict.register
 def _(structure: NoisyOrStructure, subject: Subject) -> Verdict:
     about = structure.causes
-    words = (
-        f"{counted(subject.fit.num_rows, 'row')} of {about.num_items} yes-no items, by"
-        f" {counted(about.num_causes, 'latent')}, each of which may switch items on."
+    words = say(
+        "noisy_or.yes_items",
+        rows=counted(subject.fit.num_rows, "row"),
+        num_items=about.num_items,
+        latents=counted(about.num_causes, "latent"),
     )
-    step = (
-        "Ask whether this is the right number of latents: fit several numbers and compare them"
-        " (inference.selection.select_dimension)."
-    )
+    step = say("noisy_or.ask_whether")
     asked = (on_convergence, on_determination, _on_filter, on_latents, on_prediction)
     return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
 
 
 def _on_filter(subject: Subject) -> Finding:
-    found, question = subject.once(filtered), "Does each latent switch something on?"
+    found = subject.once(filtered)
     lost = [str(i) for i in found.discarded]
     doubles = [f"{i} (as {other})" for i, other in found.doubles.items()]
     words = f"{len(found.kept)} of {_causes(subject).num_causes} do."
     words += f" On in hardly any row, or switching nothing on: {listed(lost)}." if lost else ""
     words += f" Switching on what another does: {listed(doubles)}." if doubles else ""
     if not lost and not doubles:
-        return Finding("good", question, words)
-    return Finding(
-        "care",
-        question,
-        words,
-        "Leave out the latents that say nothing, or the same, and fit again"
-        " (inference.inspection.filter_merge_refit).",
-    )
+        return finding("noisy_or.filter.fine", words=words)
+    return finding("noisy_or.filter.leave_out", words=words)
 
 
 @fitted.register
 def _(structure: NoisyOrStructure, subject: Subject) -> Iterator[Part]:
     about, fit = structure.causes, subject.fit
     yield Paragraph(
-        f"{about.num_items} yes-no items x rest on {about.num_causes} binary latents a, each of"
-        " which may switch every item on; an item stays off only if its leak and every latent that"
-        " is on fail to switch it on."
+        say("noisy_or.yes_items_rest", num_items=about.num_items, num_causes=about.num_causes)
     )
     yield Equations(
         ("a_{k} ~ Bernoulli(π_{k})", "P(x_{j} = 0 | a) = (1 - l_{j}) Π_{k: a_{k} = 1} f_{kj}")
@@ -139,11 +131,7 @@ def _switches(structure: NoisyOrStructure, subject: Subject) -> Iterator[Part]:
             ]
         )
     yield Paragraph("Black: the latent, being on, always switches the item on; white: never.")
-    yield Paragraph(
-        "The prior is how often a latent is on. The filter discards a latent that is on in less"
-        " than 2 % of the rows or switches no item on with a chance above 0.2, and calls one a"
-        " double that switches on what a latent above it does."
-    )
+    yield Paragraph(say("noisy_or.prior_how"))
     yield Table(
         ("latent", "prior", "items with failure below 0.5", "the surest first", "by the filter"),
         rows[:MOST_LATENTS],

@@ -22,7 +22,7 @@ from inference.report.verdicts import (
     verdict,
     what_was_fitted,
 )
-from inference.report.words import verdict_of
+from inference.report.words import finding, say, verdict_of
 from inference.structures.options.continuous import ContinuousOptionsStructure
 from inference.structures.options.structure import OptionsStructure
 from ppl_models.parts.repr import counted
@@ -59,15 +59,13 @@ SHORT = 2.0  # steps: options that last less long are hardly options
 @verdict.register(ContinuousOptionsStructure)
 def _(structure: OptionsStructure | ContinuousOptionsStructure, subject: Subject) -> Verdict:
     about, fit = structure.about, subject.fit
-    words = (
-        f"{rows_in_words(fit)}; {counted(about.num_actions, 'action')}, taken by"
-        f" {counted(about.num_options, 'hidden option')}, each a way to act that is kept for a"
-        " while."
+    words = say(
+        "options.taken_each",
+        rows=rows_in_words(fit),
+        actions=counted(about.num_actions, "action"),
+        options=counted(about.num_options, "hidden option"),
     )
-    step = (
-        "Ask whether this is the right number of options: fit several numbers and compare them"
-        " (inference.selection.select_dimension)."
-    )
+    step = say("options.ask_whether")
     asked = (on_convergence, _on_theorem, _on_names, on_latents, _on_length, on_prediction)
     return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
 
@@ -76,21 +74,16 @@ def _on_theorem(subject: Subject) -> Finding:
     record = record_of(subject)
     if "identified" not in record:
         return on_determination(subject)
-    question = "Do the data determine the options?"
     if record["identified"]:
-        words = (
-            "Yes: the law of three successive steps, which a large sample tells, determines them up"
-            " to their names."
-        )
+        words = say("options.yes_law")
         return beside_rows(
-            subject, Finding("good", question, words), "The law of three successive steps would."
+            subject,
+            finding("options.theorem.fine", words=words),
+            "The law of three successive steps would.",
         )
-    words = (
-        f"That is not shown: {record['reason']}. The argument looks at three successive steps;"
-        " longer stretches may determine the options."
-    )
+    words = say("options.shown_argument", record=record["reason"])
     step = "Compare the options of several starts before you interpret them."
-    return beside_rows(subject, Finding("care", question, words, step), words)
+    return beside_rows(subject, finding("options.theorem.all", words=words, step=step), words)
 
 
 def _on_names(subject: Subject) -> Finding | None:
@@ -104,13 +97,7 @@ def _on_names(subject: Subject) -> Finding | None:
     )
     if not words:
         return None
-    return Finding(
-        "care",
-        "Do the options mean the same in all states?",
-        f"The data cannot tell: {words}. They are named so that they last longest.",
-        "Compare an option between these groups of states with care, or say by stickiness= that"
-        " options are kept, where you know that.",
-    )
+    return finding("options.names.data_cannot", words=words)
 
 
 def _on_length(subject: Subject) -> Finding | None:
@@ -120,19 +107,10 @@ def _on_length(subject: Subject) -> Finding | None:
     (use,) = subject.once(latent_use)
     most = use.on.argmax(-1)
     length = len(most) / (1 + int((most[1:] != most[:-1]).sum()))
-    words = (
-        f"An option is kept for {length:.3g} steps on average (the end of a sequence counts as a"
-        " change where the next one begins with another)."
-    )
+    words = say("options.option_kept", length=length)
     if length >= SHORT:
-        return Finding("good", "Are the options kept for a while?", words)
-    return Finding(
-        "care",
-        "Are the options kept for a while?",
-        words,
-        "Options that change at nearly every step are only a mixture of ways to act: try fewer, or"
-        " look at what they do in each state.",
-    )
+        return finding("options.length.fine", words=words)
+    return finding("options.length.options_change", words=words)
 
 
 @fitted.register(OptionsStructure)
