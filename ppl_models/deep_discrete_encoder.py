@@ -295,22 +295,19 @@ class DeepDiscreteEncoder:
         """Normal prior of the predictors; None for a flat prior on an interval."""
         if self.bound is not None:
             return None
-        return (
-            PredictorPrior.of(Bernoulli(), self.latent_sizes[d - 1])
-            if d
-            else PredictorPrior.of(self.response, self.num_items)
-        )
+        if d:
+            return PredictorPrior.of(Bernoulli(), self.latent_sizes[d - 1])
+        return PredictorPrior.of(self.response, self.num_items)
 
     def layers(self) -> tuple[GeneralizedLinearLayer, ...]:
         """The layers, bottom-up, as engines see them."""
         out, products = [], self._layout()
         for d in range(len(self.latent_sizes)):
             num_children, num_parents = self._child_parent(d)
-            graph = (
-                None
-                if self.graphs is None or self.graphs[d] is None
-                else torch.tensor(self.graphs[d]).bool()
-            )
+            if self.graphs is None or self.graphs[d] is None:
+                graph = None
+            else:
+                graph = torch.tensor(self.graphs[d]).bool()
             terms = disjunctive = None
             if d == 0 and products is not None:
                 terms, graph, disjunctive = products
@@ -344,11 +341,9 @@ class DeepDiscreteEncoder:
     def root_law(self) -> RootLayer | CovariateRoot:
         """The deepest layer."""
         latent, size = f"latents_{len(self.latent_sizes)}", self.latent_sizes[-1]
-        return (
-            RootLayer("proportions", latent, size)
-            if self._given is None
-            else CovariateRoot("coefficients", latent, size, self._given)
-        )
+        if self._given is None:
+            return RootLayer("proportions", latent, size)
+        return CovariateRoot("coefficients", latent, size, self._given)
 
     @property
     def site_dims(self) -> dict[str, tuple[str, ...]]:
@@ -543,11 +538,9 @@ def loadings_prior(layer: GeneralizedLinearLayer, zero: Tensor) -> TorchDistribu
     Event shape (children, parents).
     """
     prior = _anywhere(layer, zero)
-    return (
-        MonotoneLoadings(prior, layer.graph.to(zero.device), layer.rising)
-        if layer.rising and layer.graph is not None
-        else prior
-    )
+    if layer.rising and layer.graph is not None:
+        return MonotoneLoadings(prior, layer.graph.to(zero.device), layer.rising)
+    return prior
 
 
 def _anywhere(layer: GeneralizedLinearLayer, zero: Tensor) -> Any:
@@ -584,11 +577,9 @@ def dispersion_prior(
     """
     ends = zero + DISPERSION_RANGE[0], zero + DISPERSION_RANGE[1]
     is_size = sizes(response, num_items)
-    return (
-        Dispersions(is_size.to(zero.device), *ends)
-        if bool(is_size.any())
-        else Flat(*ends).expand([len(is_size)]).to_event(1)
-    )
+    if bool(is_size.any()):
+        return Dispersions(is_size.to(zero.device), *ends)
+    return Flat(*ends).expand([len(is_size)]).to_event(1)
 
 
 def thresholds_prior(

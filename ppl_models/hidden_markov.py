@@ -318,7 +318,6 @@ class HiddenMarkov:
             return (zero + 1.0 / self.num_states).expand(self.num_states)
         if isinstance(self.initial, tuple):
             return zero + torch.tensor(self.initial, dtype=zero.dtype, device=zero.device)
-        free: Tensor = pyro.sample(
+        return pyro.sample(
             "initial", dist.Dirichlet((zero + self.concentration).expand(self.num_states))
         )
-        return free

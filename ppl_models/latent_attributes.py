@@ -321,11 +321,10 @@ class LatentAttributeModel:
                 object.__setattr__(self, name, own)
 
     def _check_response(self) -> None:
-        families = (
-            [family for family, _ in self.response.parts]
-            if isinstance(self.response, Blocks)
-            else [self.response]
-        )
+        if isinstance(self.response, Blocks):
+            families = [family for family, _ in self.response.parts]
+        else:
+            families = [self.response]
         for family in families:
             if not isinstance(family, FAMILIES):
                 known = ", ".join(f"{kind.__name__}()" for kind in FAMILIES)
@@ -540,11 +539,10 @@ class LatentAttributeModel:
         names = {"attribute": attributes, **self.root_law().entry_names(attributes)}
         layout = self._layout()
         if layout is not None:
-            kinds = (
-                [False] * len(layout.terms)
-                if layout.disjunctive is None
-                else layout.disjunctive.tolist()
-            )
+            if layout.disjunctive is None:
+                kinds = [False] * len(layout.terms)
+            else:
+                kinds = layout.disjunctive.tolist()
             members = [
                 [attributes[k] for k in row.nonzero().ravel().tolist()] for row in layout.terms
             ]
@@ -746,11 +744,10 @@ class LatentAttributeModel:
             )
         batch = len(data) if data is not None else num_rows
         with pyro.plate("units", num_rows or batch, subsample_size=batch):
-            each = (
-                root.distribution(law)
-                if given is None or data is None
-                else BinaryVector(given.odds(data[..., num_items:], law["coefficients"]))
-            )
+            if given is None or data is None:
+                each = root.distribution(law)
+            else:
+                each = BinaryVector(given.odds(data[..., num_items:], law["coefficients"]))
             attributes = pyro.sample(layer.parent, each, infer={"enumerate": "parallel"})
             predictor = LinearPredictor(layer.features(attributes), made_of, floors)
             eta = self.response.whole(predictor.tensor(), thresholds) if layer.tabled else predictor

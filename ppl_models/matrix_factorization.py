@@ -61,9 +61,8 @@ def _check_rows(owner: str, table: Tensor, num_components: int) -> None:
 
 def check_counts(model: Any, data: Any, for_fit: bool) -> tuple[Tensor, tuple[str, ...]]:
     """A table of counts for a factorization; see :meth:`PoissonFactorization.check_data`."""
-    table, names = as_items(
-        data, model.num_items, Poisson(), for_fit=False
-    )  # constant columns are no trouble here
+    # constant columns are no trouble here
+    table, names = as_items(data, model.num_items, Poisson(), for_fit=False)
     if for_fit:
         unseen = table.isnan().all(0).nonzero().ravel().tolist()
         if unseen:
@@ -275,11 +274,10 @@ class NegativeBinomialFactorization:
             )
             rates = (activities.unsqueeze(-2) @ signatures).squeeze(-2).clamp(min=RATE_FLOOR)
             size = dispersion.reciprocal().expand(rates.shape)
-            law = (
-                dist.GammaPoisson(size, size / rates)
-                if self.variance == "quadratic"
-                else dist.GammaPoisson(rates * size, size)
-            )
+            if self.variance == "quadratic":
+                law = dist.GammaPoisson(size, size / rates)
+            else:
+                law = dist.GammaPoisson(rates * size, size)
             if data is None:
                 return pyro.sample("items", law.to_event(1))
             return pyro.sample("items", law.mask(~data.isnan()).to_event(1), obs=data.nan_to_num())

@@ -71,12 +71,10 @@ def draw_components(about: MixtureComponents, zero: Tensor) -> dict[str, Tensor]
         )
     thresholds, limits = None, threshold_limits(family, about.num_items)
     if limits:
-        thresholds = pyro.sample("thresholds", Flat(*_ends(limits, zero)).to_event(1)).unsqueeze(
-            -2
-        )  # all components share them
-    own = {
-        "predictor": joined(family, about.num_items, predictors, probabilities, thresholds)
-    }  # (..., K, P)
+        # all components share them
+        thresholds = pyro.sample("thresholds", Flat(*_ends(limits, zero)).to_event(1)).unsqueeze(-2)
+    # (..., K, P)
+    own = {"predictor": joined(family, about.num_items, predictors, probabilities, thresholds)}
     is_size = sizes(family, about.num_items).to(zero.device)
     if len(is_size):
         ends = _ends(about.variance_limits, zero)

@@ -152,11 +152,10 @@ class Covariates:
         for name in frame.columns:
             if holds_texts(frame[name]):
                 check_texts(frame[name], f"Covariates: column {str(name)!r}")
-            own = (
-                levels_of_frame("Covariates", frame[[name]], max_levels)[0]
-                if holds_texts(frame[name])
-                else ()
-            )
+            if holds_texts(frame[name]):
+                own = levels_of_frame("Covariates", frame[[name]], max_levels)[0]
+            else:
+                own = ()
             if len(own) == 1:
                 raise ValueError(
                     f"Covariates: column {str(name)!r} holds {own[0]!r} alone, so that nothing can"
@@ -367,11 +366,10 @@ class Covariates:
         for q, name in enumerate(terms[1:], 1):
             if bool((design[:, q] == design[0, q]).all()):
                 is_empty = "=" in name and name not in self.names
-                what = (
-                    f"no row has {name}"
-                    if is_empty and float(design[0, q]) == 0
-                    else f"{name} is the same in all rows"
-                )
+                if is_empty and float(design[0, q]) == 0:
+                    what = f"no row has {name}"
+                else:
+                    what = f"{name} is the same in all rows"
                 raise ValueError(
                     f"data: covariates: {what}, so that nothing can depend on it: leave it out"
                 )

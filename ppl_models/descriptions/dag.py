@@ -115,9 +115,8 @@ class NetworkRoot:
         return torch.stack([out[k] for k in range(self.num_latents)], -1)
 
     def draw(self, params: Params, uniform: Tensor) -> Tensor:
-        law = BinaryNetwork(
-            params[self.chances].unsqueeze(-2), self.parents, self.order
-        )  # (R, 1, S)
+        # (R, 1, S)
+        law = BinaryNetwork(params[self.chances].unsqueeze(-2), self.parents, self.order)
         bits = torch.zeros_like(uniform.mT)  # (R, N, K)
         for k in self.order:
             bits[..., k] = (uniform[:, k] < law.chance(k, bits)).to(bits)

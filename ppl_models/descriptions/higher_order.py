@@ -130,9 +130,8 @@ class TraitRoot:
         return (numbers < chances.mT).to(uniform.dtype)
 
     def log_odds(self, params: Params, k: int, latents: Tensor) -> Tensor:
-        law = self._law(
-            params[self.slopes].unsqueeze(-2), params[self.intercepts].unsqueeze(-2)
-        )  # batch (R, 1)
+        # batch (R, 1)
+        law = self._law(params[self.slopes].unsqueeze(-2), params[self.intercepts].unsqueeze(-2))
         sides = []
         for bit in (1.0, 0.0):
             bits = latents.mT.clone()

@@ -244,11 +244,10 @@ class GeneralizedLinearLayer:
                 level=tuple(prior.level[i] for i in rows),
                 effect=tuple(prior.effect[i] for i in rows),
             )
-        response = (
-            parts[0].family
-            if len(parts) == 1
-            else Blocks(*((part.family, part.num_items) for part in parts))
-        )
+        if len(parts) == 1:
+            response = parts[0].family
+        else:
+            response = Blocks(*((part.family, part.num_items) for part in parts))
         own = replace(
             self,
             num_children=len(rows),
@@ -269,11 +268,10 @@ class GeneralizedLinearLayer:
         out = []
         for part in self.parts():
             for j in range(part.num_items):
-                rows = (
-                    1
-                    if part.rows.stop - part.rows.start == part.num_items
-                    else part.family.item(j).num_linear(1)
-                )
+                if part.rows.stop - part.rows.start == part.num_items:
+                    rows = 1
+                else:
+                    rows = part.family.item(j).num_linear(1)
                 out += [part.items.start + j] * rows
         return out
 
@@ -291,11 +289,9 @@ class GeneralizedLinearLayer:
 
     def by_child(self, values: Tensor) -> Tensor:
         """Values of each child (num_children, ...) from values of the items (items, ...)."""
-        return (
-            values
-            if self.items is None
-            else values[torch.tensor(self.item_of(), device=values.device)]
-        )
+        if self.items is None:
+            return values
+        return values[torch.tensor(self.item_of(), device=values.device)]
 
     @property
     def num_features(self) -> int:
@@ -344,9 +340,8 @@ class GeneralizedLinearLayer:
         """Average effect of each parent on the predictor, (..., children, parents)."""
         if self.terms is None:
             return loadings
-        share = self.terms.to(loadings) * 0.5 ** (self.terms.sum(-1, keepdim=True) - 1).to(
-            loadings
-        )  # of either kind
+        # of either kind
+        share = self.terms.to(loadings) * 0.5 ** (self.terms.sum(-1, keepdim=True) - 1).to(loadings)
         return loadings @ share
 
     def centre(self, like: Tensor) -> Tensor:
@@ -354,11 +349,9 @@ class GeneralizedLinearLayer:
         if self.terms is None:
             return like.new_full((self.num_features,), 0.5)
         chance = 0.5 ** self.terms.sum(-1).to(like)
-        return (
-            chance
-            if self.disjunctive is None
-            else torch.where(self.disjunctive.to(like.device), 1 - chance, chance)
-        )
+        if self.disjunctive is None:
+            return chance
+        return torch.where(self.disjunctive.to(like.device), 1 - chance, chance)
 
     def spread(self, like: Tensor) -> Tensor:
         """Covariance of the features times four, (num_features, num_features).
@@ -369,9 +362,8 @@ class GeneralizedLinearLayer:
             return torch.eye(self.num_features, dtype=like.dtype, device=like.device)
         members = self.terms.to(like)
         sizes, shared = members.sum(-1), members @ members.mT
-        apart = 0.5 ** (
-            sizes[:, None] + sizes
-        )  # the product of the chances that all members are 1, or that all are 0
+        # the product of the chances that all members are 1, or that all are 0
+        apart = 0.5 ** (sizes[:, None] + sizes)
         alike = 0.5 ** (sizes[:, None] + sizes - shared) - apart
         if self.disjunctive is None:
             return 4 * alike
@@ -566,9 +558,8 @@ class RootLayer:
         return params[self.proportions]
 
     def draw(self, params: Params, uniform: Tensor) -> Tensor:
-        chances = torch.sigmoid(torch.logit(params[self.proportions])).unsqueeze(
-            -1
-        )  # as a sweep would have them
+        # as a sweep would have them
+        chances = torch.sigmoid(torch.logit(params[self.proportions])).unsqueeze(-1)
         return (uniform < chances).to(chances.dtype)
 
     def log_odds(self, params: Params, k: int, latents: Tensor) -> Tensor:

@@ -104,13 +104,11 @@ class RowLaw(ABC):
     def _precisions(self, num_components: int, widths: Tensor) -> Tensor:
         inverse_scale = torch.diag(self.regularization * widths.square())
         wishart = Precision(widths.new_tensor(len(widths) + 1.0), precision_matrix=inverse_scale)
-        draw: Tensor = pyro.sample("precisions", wishart.expand([num_components]).to_event(1))
-        return draw
+        return pyro.sample("precisions", wishart.expand([num_components]).to_event(1))
 
 
 def _flat(name: str, num_components: int, ends: tuple[Tensor, Tensor]) -> Tensor:
-    draw: Tensor = pyro.sample(name, Flat(*ends).expand([num_components, len(ends[0])]).to_event(2))
-    return draw
+    return pyro.sample(name, Flat(*ends).expand([num_components, len(ends[0])]).to_event(2))
 
 
 @dataclass(frozen=True)

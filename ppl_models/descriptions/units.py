@@ -58,11 +58,9 @@ def column_variances(x: Tensor, weights: Tensor | None = None) -> Tensor:
         x, weights: as :func:`column_means`.
     """
     parts = _columns_at_once(x)
-    return (
-        _variances(x, weights)
-        if len(parts) == 1
-        else torch.cat([_variances(part, weights) for part in parts])
-    )
+    if len(parts) == 1:
+        return _variances(x, weights)
+    return torch.cat([_variances(part, weights) for part in parts])
 
 
 def _columns_at_once(x: Tensor) -> tuple[Tensor, ...]:

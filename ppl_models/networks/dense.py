@@ -87,23 +87,19 @@ class Dense:
         sizes, out = [math.prod(shape) for shape in shapes], {}
         for name, shape in self.sites(shapes, num_outputs, num_networks).items():
             if name.endswith("_weights"):
-                fan_in = (
-                    torch.full((num_networks,), shape[2])
-                    if shape[2] != max(sizes) or num_networks == 1
-                    else torch.tensor(sizes)
-                )
-                variance = (
-                    2.0 / (shape[1] + shape[2])
-                    if name == f"layer_{len(self.hidden) + 1}_weights"
-                    else 2.0 / fan_in[:, None, None]
-                )
+                if shape[2] != max(sizes) or num_networks == 1:
+                    fan_in = torch.full((num_networks,), shape[2])
+                else:
+                    fan_in = torch.tensor(sizes)
+                variance: Tensor | float = 2.0 / fan_in[:, None, None]
+                if name == f"layer_{len(self.hidden) + 1}_weights":
+                    variance = 2.0 / (shape[1] + shape[2])
                 draw = torch.randn((num_starts, *shape), generator=generator, dtype=torch.float64)
                 out[name] = draw * torch.as_tensor(variance, dtype=torch.float64).sqrt()
             else:
-                own = torch.rand((num_starts, *shape), generator=generator, dtype=torch.float64)
-                out[name] = (2 * own - 1) * (
-                    1.0 if name == "layer_1_intercepts" and self.hidden else 0.0
-                )
+                draw = torch.rand((num_starts, *shape), generator=generator, dtype=torch.float64)
+                bent = name == "layer_1_intercepts" and self.hidden
+                out[name] = (2 * draw - 1) * (1.0 if bent else 0.0)
         if num_networks > 1:
             for v, size in enumerate(sizes):
                 out["layer_1_weights"][:, v, :, size:] = 0.0

@@ -79,11 +79,10 @@ class Lookup:
                 f" Lookup({self.num_values}), got {float(codes[wrong][0]):g}"
             )
         table = weights["table"]
-        variate = (
-            torch.arange(len(index), device=index.device)[:, None]
-            if table.shape[1] > 1
-            else torch.zeros_like(index[:, :1])
-        )
+        if table.shape[1] > 1:
+            variate = torch.arange(len(index), device=index.device)[:, None]
+        else:
+            variate = torch.zeros_like(index[:, :1])
         return table[:, variate, index]
 
     def features(self, inputs: Sequence[Tensor], weights: Mapping[str, Tensor]) -> Tensor:
@@ -168,9 +167,8 @@ class KnownDensities:
     def logits(self, inputs: Sequence[Tensor], weights: Mapping[str, Tensor]) -> Tensor:
         scales = weights["log_scales"]
         with torch.no_grad():
-            known = torch.stack([torch.as_tensor(self.log_density(x)) for x in inputs]).to(
-                scales
-            )  # (V, n, C)
+            # (V, n, C)
+            known = torch.stack([torch.as_tensor(self.log_density(x)) for x in inputs]).to(scales)
         wanted = (len(inputs), len(inputs[0]), scales.shape[-1])
         if known.shape != wanted:
             raise ValueError(

@@ -41,9 +41,8 @@ class FromModule:
             raise ValueError(
                 "FromModule: a torch module with parameters to train was expected, got one without"
             )
-        object.__setattr__(
-            self, "module", copy.deepcopy(self.module).eval()
-        )  # the caller's keeps its mode and its weights
+        # the caller's keeps its mode and its weights
+        object.__setattr__(self, "module", copy.deepcopy(self.module).eval())
 
     @property
     def scales_inputs(self) -> bool:

@@ -20,9 +20,8 @@ from ppl_models.parts.validation import check_number, plain_fields
 FAR = 1e9  # a threshold no loading reaches
 
 
-Constant = (
-    float | Tensor
-)  # a number, or one a point of a grid, (G,), along the leading dim of what is penalised
+# a number, or one a point of a grid, (G,), along the leading dim of what is penalised
+Constant = float | Tensor
 
 
 class Penalty(Hashable, Protocol):
@@ -83,11 +82,9 @@ def _positive(owner: str, name: str, value: Constant) -> None:
 
 def _along(constant: Constant, value: Tensor) -> Constant:
     """A constant that broadcasts along the leading dim of ``value``."""
-    return (
-        constant.reshape(-1, *(1,) * (value.dim() - 1))
-        if isinstance(constant, Tensor)
-        else constant
-    )
+    if isinstance(constant, Tensor):
+        return constant.reshape(-1, *(1,) * (value.dim() - 1))
+    return constant
 
 
 def stacked(penalties: Sequence[Penalty], like: Tensor) -> Penalty:
@@ -408,11 +405,9 @@ class PenaltyPrior(TorchDistribution):
 
     @property
     def support(self) -> constraints.Constraint:
-        return (
-            constraints.real
-            if self.bound is None
-            else constraints.interval(-self.bound, self.bound)
-        )
+        if self.bound is None:
+            return constraints.real
+        return constraints.interval(-self.bound, self.bound)
 
     def log_prob(self, value: Tensor) -> Tensor:
         log_density = -self.penalty(value) - self.log_normalizer

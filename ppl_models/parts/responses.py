@@ -320,11 +320,9 @@ class Bernoulli(ResponseFamily):
 
     def problem(self, x: Tensor) -> str | None:
         bad = x[(x != 0) & (x != 1)]
-        return (
-            f"Bernoulli items take the values 0 and 1, found {bad[0].item():g}"
-            if len(bad)
-            else None
-        )
+        if len(bad):
+            return f"Bernoulli items take the values 0 and 1, found {bad[0].item():g}"
+        return None
 
 
 @dataclass(frozen=True)
@@ -542,11 +540,9 @@ def _no_counts(name: str, x: Tensor) -> str | None:
             f" numbers are one, found {x.max().item():g}"
         )
     fractional = x[x != x.round()]
-    return (
-        f"{name} items are whole counts, found {fractional[0].item():g}"
-        if len(fractional)
-        else None
-    )
+    if len(fractional):
+        return f"{name} items are whole counts, found {fractional[0].item():g}"
+    return None
 
 
 def _weighted(

@@ -64,9 +64,8 @@ def log_policies(
     num_options = low.shape[-2]
     if num_options == 1:
         return low, torch.zeros_like(low[..., :1])
-    switch = _logits(
-        params["high_weights"], params["high_intercepts"], features
-    )  # stay, then the others
+    # stay, then the others
+    switch = _logits(params["high_weights"], params["high_intercepts"], features)
     place = switch_order(num_options).argsort(-1).to(switch.device)
     return low, switch.gather(-1, place.expand(switch.shape))
 

@@ -128,9 +128,8 @@ def _ranges(sizes: list[int], most: int) -> Iterator[tuple[int, int, int]]:
     begin, used, width = 0, 0, 0
     for i, size in enumerate(sizes):
         if i == begin:
-            step = 2 ** max(
-                0, size.bit_length() - 4
-            )  # so that halves are even until they are small
+            # so that halves are even until they are small
+            step = 2 ** max(0, size.bit_length() - 4)
             used, width = 0, -(-size // step) * step
         padded = (i + 1 - begin) * width
         used += size

@@ -137,12 +137,10 @@ class WordPieces:
             return ones, ones
         found = columns.new_empty(restarts, num, size, size)
         for some, block in self._blocks(restarts, size):
-            product = _product(
-                self._matrices(columns[some], self.words[:, block].long(), size)
-            )  # (K, K, r, q)
-            product = torch.where(
-                self.is_first[block], product.sum(0, keepdim=True), product
-            )  # nothing is carried over from what is before
+            # (K, K, r, q)
+            product = _product(self._matrices(columns[some], self.words[:, block].long(), size))
+            # nothing is carried over from what is before
+            product = torch.where(self.is_first[block], product.sum(0, keepdim=True), product)
             found[some, block] = product.permute(2, 3, 0, 1)
         starts, ends = tied(found)
         return torch.where(self.is_first, 1.0, starts), ends

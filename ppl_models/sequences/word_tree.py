@@ -335,9 +335,8 @@ class _Walk(torch.autograd.Function):
             words = tree.spelt(piece, depth)
             order = np.argsort(words, kind="stable")
             cuts = np.flatnonzero(np.diff(words[order].astype(np.int64), prepend=-1))
-            after = np.empty(
-                (len(words), len(ones)), dtype=matrices.dtype
-            )  # what comes after each word, by option there
+            # what comes after each word, by option there
+            after = np.empty((len(words), len(ones)), dtype=matrices.dtype)
             for r, own in enumerate(matrices):
                 vectors, totals, _ = _walked(own, words, before[r])
                 safe = np.where(totals > 0, totals, np.inf)
