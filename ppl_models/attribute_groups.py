@@ -279,14 +279,7 @@ class AttributeGroups:
         return self.of_versions().expected_responses(params, profiles)
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
-        """The generative program.
-
-        Args:
-            data: (N, J + 1), the number of the group last, NaN where an answer is missing; None to
-                draw data, of each group in turn.
-            num_rows: rows to draw when there is no data; with data, the size of the whole data set
-                of which ``data`` is a mini-batch.
-        """
+        """The generative program; ``data`` (N, J + 1), or None to draw of each group in turn."""
         zero = torch.tensor(0.0, **numbers_like(OWNER, data, num_rows))
         own = self.of_versions()
         root, layer = own.root_law(), own.layers()[0]

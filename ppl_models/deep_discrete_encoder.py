@@ -447,17 +447,10 @@ class DeepDiscreteEncoder:
         return replace(self, penalty=None, graphs=tuple(graphs), graphs_estimated=True)
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """Data as a tensor (N, J), and the item names.
-
-        See :func:`ppl_models.parts.validation.as_items`.
-
-        With covariates (N, J + P), those last.
-        """
+        """Data as a tensor (N, J), with covariates (N, J + P), and the column names."""
         if self._given is None:
             return self._check_items(data, for_fit)
-        return self._given.check_beside(
-            data, self.num_items, lambda items: self._check_items(items, for_fit), for_fit
-        )
+        return self._given.check_beside(data, self.num_items, self._check_items, for_fit)
 
     def _check_items(self, data: Any, for_fit: bool) -> tuple[Tensor, tuple[str, ...]]:
         table, names = as_items(data, self.num_items, self.response, for_fit)
@@ -466,15 +459,10 @@ class DeepDiscreteEncoder:
         return table, names
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
-        """The generative program.
+        """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some.
 
-        Args:
-            data: (N, J), NaN where missing; None to draw data. With covariates (N, J + P).
-            num_rows: rows to draw when there is no data; with data, the size of the whole data set
-                of which ``data`` is a mini-batch (its log-density is scaled up accordingly).
-
-        Raises:
-            ValueError: with covariates, where there is no data, for nothing says what they are.
+        With covariates data are (N, J + P), and needed. Of a mini-batch ``num_rows`` is the size of
+        the whole data set, to which its log-density is scaled.
         """
         kind = numbers_like("DeepDiscreteEncoder", data, num_rows)
         zero = torch.tensor(0.0, **kind)
@@ -519,15 +507,10 @@ class DeepDiscreteEncoder:
                 "proportions", dist.Beta(zero + 1, zero + 1).expand([top]).to_event(1)
             )
             return lambda: proportions.log() - (-proportions).log1p()
-        if data is None:
-            raise ValueError(
-                "DeepDiscreteEncoder: rows depend on their covariates, which nothing draws:"
-                " simulate rows beside given ones, as fit.structure.simulate_like(fit.params, data,"
-                " seed)"
-            )
-        known, columns = self._given, data[..., self.num_items :]
-        coefficients = pyro.sample("coefficients", LatentCoefficients(known, top, zero))
-        return lambda: known.odds(columns, coefficients)
+        covariates = self._given
+        columns = covariates.columns("DeepDiscreteEncoder", data, self.num_items)
+        coefficients = pyro.sample("coefficients", LatentCoefficients(covariates, top, zero))
+        return lambda: covariates.odds(columns, coefficients)
 
 
 def loadings_prior(layer: GeneralizedLinearLayer, zero: Tensor) -> TorchDistributionMixin:

@@ -30,6 +30,8 @@ RATE_FLOOR = 1e-12  # of an expected count
 SCALE_RANGE = (1e-6, 1e6)
 DISPERSION_RANGE = (1e-6, 1e3)
 Variance = Literal["linear", "quadratic"]
+Dims = dict[str, tuple[str, ...]]
+SITE_DIMS = Dims(signatures=("component", "item"), activities=("component",), items=("item",))
 VARIANCES: tuple[Variance, ...] = ("linear", "quadratic")
 
 
@@ -112,6 +114,7 @@ class PoissonFactorization:
     concentration: float = 1.0
     activity_prior: tuple[float, float] | None = None
     bound: float = 1e9
+    site_dims = SITE_DIMS
 
     def __post_init__(self) -> None:
         check_sizes("PoissonFactorization", self)
@@ -141,15 +144,6 @@ class PoissonFactorization:
         if self.concentration != 1 or self.activity_prior is not None:
             return (self,)
         return laws_of_counts(self.num_items, self.num_components, self.bound)
-
-    @property
-    def site_dims(self) -> dict[str, tuple[str, ...]]:
-        """Named dims of every site, without the rows."""
-        return {
-            "signatures": ("component", "item"),
-            "activities": ("component",),
-            "items": ("item",),
-        }
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """Data as a tensor (N, J) of counts, NaN where missing, and the item names.
@@ -221,6 +215,7 @@ class NegativeBinomialFactorization:
     num_components: int
     bound: float = 1e9
     variance: Variance = "quadratic"
+    site_dims = SITE_DIMS | Dims(dispersion=("one",))
 
     def __post_init__(self) -> None:
         check_sizes("NegativeBinomialFactorization", self)
@@ -239,16 +234,6 @@ class NegativeBinomialFactorization:
     def laws(self) -> tuple[Any, ...]:
         """The laws among which the number of components is chosen."""
         return laws_of_counts(self.num_items, self.num_components, self.bound)
-
-    @property
-    def site_dims(self) -> dict[str, tuple[str, ...]]:
-        """Named dims of every site, without the rows."""
-        dims = {
-            "signatures": ("component", "item"),
-            "activities": ("component",),
-            "items": ("item",),
-        }
-        return dims | {"dispersion": ("one",)}
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """As :meth:`PoissonFactorization.check_data`."""
@@ -312,6 +297,7 @@ class GaussianFactorization:
     num_components: int
     nonnegative: bool = False
     bound: float = 1e9
+    site_dims = SITE_DIMS | Dims(scales=("scale",))
 
     def __post_init__(self) -> None:
         check_sizes("GaussianFactorization", self)
@@ -322,16 +308,6 @@ class GaussianFactorization:
         return FactorizationDescription(
             self.num_items, self.num_components, False, self.nonnegative, 1.0, None, self.bound
         )
-
-    @property
-    def site_dims(self) -> dict[str, tuple[str, ...]]:
-        """Named dims of every site, without the rows."""
-        dims = {
-            "signatures": ("component", "item"),
-            "activities": ("component",),
-            "items": ("item",),
-        }
-        return dims | {"scales": ("scale",)}
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """Data as a complete tensor (N, J), and the item names.

@@ -14,11 +14,28 @@ from torch import Tensor
 
 from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.row_laws import RowLaw
+from ppl_models.descriptions.units import check_units
 from ppl_models.parts.categorical import joined, table_concentrations, threshold_limits
 from ppl_models.parts.distributions import Dispersions, Flat
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.probability_tables import DirichletTables
 from ppl_models.parts.responses import ResponseFamily, sizes
+from ppl_models.parts.validation import check_number
+
+
+def check_settings(owner: str, model: Any, component: ResponseFamily | RowLaw) -> None:
+    """Check the prior settings of a model's components; fill in ``num_items`` where it is open."""
+    if isinstance(component, ResponseFamily):
+        if model.num_items == 1 and component.own_items is not None:
+            object.__setattr__(model, "num_items", component.own_items)
+        component.blocks(model.num_items)
+    must = "be at least 1 and finite"
+    check_number(owner, "concentration", model.concentration, must, least=1)
+    if model.bound is not None:
+        check_number(owner, "bound", model.bound, "be positive and finite, or None", above=0)
+    share = model.variance_floor
+    check_number(owner, "variance_floor", share, "lie in [0, 1)", least=0, below=1)
+    check_units(owner, model.units, model.num_items)
 
 
 def component_dims(about: MixtureComponents, of: str = "component") -> dict[str, tuple[str, ...]]:

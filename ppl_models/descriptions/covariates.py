@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import torch
 from pyro.distributions import TorchDistribution
@@ -266,7 +266,7 @@ class Covariates:
         self,
         data: Any,
         num_items: int,
-        check_items: Callable[[Any], tuple[Tensor, tuple[str, ...]]],
+        check_items: Callable[[Any, bool], tuple[Tensor, tuple[str, ...]]],
         for_fit: bool = True,
     ) -> tuple[Tensor, tuple[str, ...]]:
         """Items and covariates as a tensor (N, J + P), covariates last, and column names.
@@ -278,11 +278,18 @@ class Covariates:
             for_fit: as in :meth:`check`.
         """
         items, given = self._apart(data, num_items)
-        answers, names = check_items(items)
-        return torch.cat([answers, self.check(given, for_fit).to(answers)], -1), (
-            *names,
-            *self.names,
-        )
+        answers, names = check_items(items, for_fit)
+        table = torch.cat([answers, self.check(given, for_fit).to(answers)], -1)
+        return table, (*names, *self.names)
+
+    def columns(self, owner: str, data: Tensor | None, num_items: int) -> Tensor:
+        """Covariates (N, P) of the data of a program; without data nothing says what they are."""
+        if data is None:
+            raise ValueError(
+                f"{owner}: rows depend on their covariates, which nothing draws: simulate rows"
+                " beside given ones, as fit.structure.simulate_like(fit.params, data, seed)"
+            )
+        return data[..., num_items:]
 
     def _apart(self, data: Any, num_items: int) -> tuple[Any, Any]:
         """Items and covariates, (N, J) and (N, P), of a frame or array."""
@@ -388,7 +395,29 @@ class Covariates:
                 )
 
 
-class LatentCoefficients(TorchDistribution):
+class _Coefficients(TorchDistribution):
+    """Prior of coefficients, a row for each of ``num`` but for ``num_reference`` of them."""
+
+    arg_constraints = {}  # noqa: RUF012
+    support = constraints.independent(constraints.real, 2)
+    has_rsample = True
+    num_reference = 0
+
+    def __init__(
+        self, covariates: Covariates, num: int, zero: Tensor, batch_shape: Sequence[int] = ()
+    ) -> None:
+        self.covariates, self.num, self.zero = covariates, num, zero
+        shape = Size((num - self.num_reference, len(covariates.terms)))
+        super().__init__(Size(batch_shape), shape, validate_args=False)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
+        return type(self)(self.covariates, self.num, self.zero, batch_shape)
+
+    def _log_volume(self) -> float:
+        return sum(math.log(width) for _, width in self.covariates.term_units) * self.event_shape[0]
+
+
+class LatentCoefficients(_Coefficients):
     r"""Normal prior of the coefficients of K binary latents, (K, Q).
 
     Those of :meth:`Covariates.standardised_design` are N(0, s^2), all independent.
@@ -397,43 +426,19 @@ class LatentCoefficients(TorchDistribution):
     negative.
 
     Args:
-        covariates: their scale s and units; num_latents: K.
+        covariates: their scale s and units; num: of latents, K.
         zero: of the program's dtype and device.
     """
 
-    arg_constraints = {}  # noqa: RUF012
-    support = constraints.independent(constraints.real, 2)
-    has_rsample = True
-
-    def __init__(
-        self,
-        covariates: Covariates,
-        num_latents: int,
-        zero: Tensor,
-        batch_shape: Sequence[int] = (),
-    ) -> None:
-        self.covariates, self.num_latents, self.zero = covariates, num_latents, zero
-        super().__init__(
-            Size(batch_shape), Size((num_latents, len(covariates.terms))), validate_args=False
-        )
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> LatentCoefficients:
-        return LatentCoefficients(self.covariates, self.num_latents, self.zero, batch_shape)
-
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         shape = (*sample_shape, *self.batch_shape, *self.event_shape)
-        return self.covariates.plain(
-            torch.randn(shape, dtype=self.zero.dtype, device=self.zero.device)
-            * self.covariates.scale
-        )
+        noise = torch.randn(shape, dtype=self.zero.dtype, device=self.zero.device)
+        return self.covariates.plain(noise * self.covariates.scale)
 
     def log_prob(self, value: Tensor) -> Tensor:
         own, scale = self.covariates.standardised(value), self.covariates.scale
-        log_volume = (
-            sum(math.log(width) for _, width in self.covariates.term_units) * self.num_latents
-        )
         return (
-            log_volume
+            self._log_volume()
             - self.event_shape.numel() * math.log(2 * math.pi * scale**2) / 2
             - own.square().sum((-2, -1)) / (2 * scale**2)
         )
@@ -460,7 +465,7 @@ def covariates_given(owner: str, value: Any) -> Covariates | None:
         ) from error
 
 
-class ClassCoefficients(TorchDistribution):
+class ClassCoefficients(_Coefficients):
     r"""Normal prior of coefficients (K - 1, Q), invariant to the reference component.
 
     Coefficients of :meth:`Covariates.standardised_design` are differences :math:`u_k - u_0` of K
@@ -469,33 +474,14 @@ class ClassCoefficients(TorchDistribution):
     1^\top / K)`, and its determinant :math:`(s^2 / 2)^{K - 1} K`.
 
     Args:
-        covariates: their scale s and units; zero: of the program's dtype and device.
-        num_components: K.
+        covariates: their scale s and units; num: of components, K.
+        zero: of the program's dtype and device.
     """
 
-    arg_constraints = {}  # noqa: RUF012
-    support = constraints.independent(constraints.real, 2)
-    has_rsample = True
-
-    def __init__(
-        self,
-        covariates: Covariates,
-        num_components: int,
-        zero: Tensor,
-        batch_shape: Sequence[int] = (),
-    ) -> None:
-        self.covariates, self.num_components, self.zero = covariates, num_components, zero
-        super().__init__(
-            Size(batch_shape),
-            Size((num_components - 1, len(covariates.terms))),
-            validate_args=False,
-        )
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> ClassCoefficients:
-        return ClassCoefficients(self.covariates, self.num_components, self.zero, batch_shape)
+    num_reference = 1
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
-        shape = (*sample_shape, *self.batch_shape, self.num_components, self.event_shape[1])
+        shape = (*sample_shape, *self.batch_shape, self.num, self.event_shape[1])
         each = torch.randn(shape, dtype=self.zero.dtype, device=self.zero.device) * (
             self.covariates.scale / math.sqrt(2)
         )
@@ -504,9 +490,6 @@ class ClassCoefficients(TorchDistribution):
     def log_prob(self, value: Tensor) -> Tensor:
         own, scale = self.covariates.standardised(value), self.covariates.scale
         num, num_terms = self.event_shape
-        squares = own.square().sum((-2, -1)) - own.sum(-2).square().sum(-1) / self.num_components
-        log_volume = sum(math.log(width) for _, width in self.covariates.term_units) * num
-        constant = (
-            num_terms * (num * math.log(math.pi * scale**2) + math.log(self.num_components)) / 2
-        )
-        return log_volume - constant - squares / scale**2
+        squares = own.square().sum((-2, -1)) - own.sum(-2).square().sum(-1) / self.num
+        constant = num_terms * (num * math.log(math.pi * scale**2) + math.log(self.num)) / 2
+        return self._log_volume() - constant - squares / scale**2

@@ -46,14 +46,11 @@ class NetworkRoot:
     renamable = False
     flippable = True
     profiles = None
+    law = "the product of P(attribute | its parents) along the given graph"
 
     @property
     def num_free(self) -> int:
         return sum(2 ** len(own) for own in self.parents)
-
-    @property
-    def law(self) -> str:
-        return "the product of P(attribute | its parents) along the given graph"
 
     def sites(self) -> dict[str, tuple[int, ...]]:
         return {self.chances: (self.num_free,)}

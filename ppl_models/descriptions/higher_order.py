@@ -61,14 +61,11 @@ class TraitRoot:
     renamable = True
     flippable = True
     profiles = None
+    law = "Bernoulli(σ(d_k + λ_k θ)), θ ~ N(0, 1) summed out"
 
     @property
     def num_free(self) -> int:
         return 2 * self.num_latents
-
-    @property
-    def law(self) -> str:
-        return "Bernoulli(σ(d_k + λ_k θ)), θ ~ N(0, 1) summed out"
 
     def sites(self) -> dict[str, tuple[int, ...]]:
         return {self.slopes: (self.num_latents,), self.intercepts: (self.num_latents,)}

@@ -521,26 +521,14 @@ class RootLayer:
     proportions: str
     latent: str
     num_latents: int
+    renamable = True
+    flippable = True
+    profiles = None
+    law = "Bernoulli(π_k)"
 
     @property
     def num_free(self) -> int:
         return self.num_latents
-
-    @property
-    def renamable(self) -> bool:
-        return True
-
-    @property
-    def flippable(self) -> bool:
-        return True
-
-    @property
-    def profiles(self) -> Tensor | None:
-        return None
-
-    @property
-    def law(self) -> str:
-        return "Bernoulli(π_k)"
 
     def sites(self) -> dict[str, tuple[int, ...]]:
         return {self.proportions: (self.num_latents,)}

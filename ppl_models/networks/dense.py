@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from ppl_models.networks.network import Shape
+from ppl_models.networks.network import ClassifierNetwork, Shape
 from ppl_models.parts.validation import check_size, plain_fields
 
 
 @dataclass(frozen=True)
-class Dense:
+class Dense(ClassifierNetwork):
     r"""Dense layers with rectified linear units between them.
 
     .. math::
@@ -48,9 +48,7 @@ class Dense:
         for width in self.hidden:
             check_size("Dense", "each width of hidden", width)
 
-    @property
-    def scales_inputs(self) -> bool:
-        return True
+    scales_inputs = True
 
     def widths(self, shapes: Sequence[Shape], num_outputs: int) -> tuple[int, ...]:
         """Units of every layer, from the columns to the logits."""
@@ -109,9 +107,6 @@ class Dense:
         last = len(self.hidden) + 1
         return {f"layer_{last}_weights": -2, f"layer_{last}_intercepts": -1}
 
-    def probes(self, values: Tensor) -> Tensor:
-        return values
-
     def logits(self, inputs: Sequence[Tensor], weights: Mapping[str, Tensor]) -> Tensor:
         last = len(self.hidden) + 1
         hidden = self._hidden(inputs, weights)
@@ -148,10 +143,8 @@ class Dense:
         self, weights: Mapping[str, Tensor], slopes: Tensor, intercepts: Tensor
     ) -> dict[str, Tensor]:
         last = len(self.hidden) + 1
-        return dict(weights) | {
-            f"layer_{last}_weights": slopes,
-            f"layer_{last}_intercepts": intercepts,
-        }
+        outputs = {f"layer_{last}_weights": slopes, f"layer_{last}_intercepts": intercepts}
+        return dict(weights) | outputs
 
 
 def side_by_side(inputs: Sequence[Tensor], width: int) -> Tensor:

@@ -378,9 +378,7 @@ class NegativeBinomial(ResponseFamily):
     than Poisson ones (use :class:`Poisson` for those).
     """
 
-    @property
-    def is_canonical(self) -> bool:
-        return False
+    is_canonical = False
 
     def num_dispersed(self, num_items: int) -> int:
         return num_items
@@ -453,17 +451,10 @@ class Normal(ResponseFamily):
     :math:`A = \eta^2 / 2`, scale :math:`1/\gamma`.
     """
 
-    @property
-    def bound(self) -> float:
-        return 1000.0
-
-    @property
-    def prior_scales(self) -> tuple[float, float]:
-        return 1e4, 2e4  # in units of the item, which nobody knows here: wide enough to say nothing
-
-    @property
-    def is_continuous(self) -> bool:
-        return True
+    bound = 1000.0
+    prior_scales = (1e4, 2e4)  # in unknown units of the item: wide enough to say nothing
+    is_continuous = True
+    is_linear = True
 
     def num_dispersed(self, num_items: int) -> int:
         return num_items
@@ -493,10 +484,6 @@ class Normal(ResponseFamily):
         assert dispersion is not None
         return eta + dispersion.sqrt() * torch.randn_like(eta + dispersion)
 
-    @property
-    def is_linear(self) -> bool:
-        return True
-
 
 @dataclass(frozen=True)
 class LogNormal(Normal):
@@ -518,9 +505,7 @@ class LogNormal(Normal):
     def draw(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:
         return super().draw(eta, dispersion).exp()
 
-    @property
-    def fill(self) -> float:
-        return 1.0
+    fill = 1.0
 
     def problem(self, x: Tensor) -> str | None:
         return f"LogNormal items are positive, found {x.min().item():g}" if (x <= 0).any() else None
