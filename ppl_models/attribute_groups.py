@@ -272,10 +272,7 @@ class AttributeGroups:
         return self.groups[int(value)] if value in range(len(self.groups)) else f"{value:g}"
 
     def expected_responses(self, params: Mapping[str, Tensor], profiles: Tensor) -> Tensor:
-        """Expected responses E[x_v | profile] of every item version, (..., C, V).
-
-        See :meth:`LatentAttributeModel.expected_responses`.
-        """
+        """Expected responses E[x_v | profile] of every item version, (..., C, V)."""
         return self.of_versions().expected_responses(params, profiles)
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:

@@ -440,10 +440,7 @@ class DeepDiscreteEncoder:
         return torch.cat(out, -1)
 
     def restricted(self, graphs: Sequence[Any]) -> DeepDiscreteEncoder:
-        """Model without a penalty, its loadings free on the given graphs only.
-
-        Graphs estimated from data, bottom-up, (K_{d-1}, K_d).
-        """
+        """Model without a penalty, loadings free on estimated graphs (K_{d-1}, K_d) only."""
         return replace(self, penalty=None, graphs=tuple(graphs), graphs_estimated=True)
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:

@@ -382,10 +382,6 @@ class InClassNet:
         Args:
             data: rows as :meth:`check_data` returns them.
             num_rows: the size of the whole data set of which ``data`` is a mini-batch.
-
-        Raises:
-            ValueError: without data: there is no prior draw of rows, for the components are defined
-                by reweighting rows that are there.
         """
         if data is None:
             raise ValueError(

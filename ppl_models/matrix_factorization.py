@@ -146,10 +146,7 @@ class PoissonFactorization:
         return laws_of_counts(self.num_items, self.num_components, self.bound)
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """Data as a tensor (N, J) of counts, NaN where missing, and the item names.
-
-        Rows without any count are refused.
-        """
+        """Data as a tensor (N, J) of counts without empty rows, and the item names."""
         return check_counts(self, data, for_fit)
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:

@@ -39,11 +39,7 @@ def check_settings(owner: str, model: Any, component: ResponseFamily | RowLaw) -
 
 
 def component_dims(about: MixtureComponents, of: str = "component") -> dict[str, tuple[str, ...]]:
-    """Named dims of every parameter.
-
-    Args:
-        about: the components; of: what one of them is called.
-    """
+    """Named dims of every parameter."""
     if isinstance(about.component, RowLaw):
         return {name: (of, *dims[1:]) for name, dims in about.component.site_dims.items()}
     num_tables = len(about.component.num_categories_of(about.num_items))
@@ -61,11 +57,7 @@ def component_dims(about: MixtureComponents, of: str = "component") -> dict[str,
 
 
 def draw_components(about: MixtureComponents, zero: Tensor) -> dict[str, Tensor]:
-    r"""Sample sites of the parameters; what :func:`law_given` takes of them, (\*batch, K, ...).
-
-    Args:
-        about: the components; zero: of the program's dtype and device.
-    """
+    r"""Sample sites of the parameters; what :func:`law_given` takes of them, (\*batch, K, ...)."""
     if isinstance(about.component, RowLaw):
         return about.component.draw(
             about.num_components, _ends(about.limits, zero), zero + zero.new_tensor(about.widths)
@@ -116,12 +108,7 @@ def num_own_dims(about: MixtureComponents, name: str) -> int:
 def item_law(
     about: MixtureComponents, predictor: Tensor, dispersion: Tensor | None
 ) -> ItemResponse:
-    r"""The law of independent items, which are measured from the centres of their units.
-
-    Args:
-        about: the components.
-        predictor: (\*batch, P); dispersion: (\*batch, D), or None.
-    """
+    r"""The law of independent items, which are measured from the centres of their units."""
     assert isinstance(about.component, ResponseFamily)
     centres = [centre for centre, _ in about.item_units]
     return ItemResponse(

@@ -197,18 +197,12 @@ class Covariates:
         )
 
     def logits(self, given: Tensor, coefficients: Tensor) -> Tensor:
-        """Logits of all components (..., K), the reference 0, from columns (..., P).
-
-        coefficients: (..., K - 1, Q).
-        """
+        """Logits (..., K), the reference 0, of columns (..., P), coefficients (..., K - 1, Q)."""
         own = (coefficients @ self.design(given).unsqueeze(-1)).squeeze(-1)
         return torch.cat([torch.zeros_like(own[..., :1]), own], -1)
 
     def odds(self, given: Tensor, coefficients: Tensor) -> Tensor:
-        """Log-odds of binary latents (..., K), from columns (..., P).
-
-        coefficients: (..., K, Q).
-        """
+        """Log-odds (..., K) of binary latents, from columns (..., P), coefficients (..., K, Q)."""
         return (
             self.standardised(coefficients) @ self.standardised_design(given).unsqueeze(-1)
         ).squeeze(-1)
@@ -247,11 +241,7 @@ class Covariates:
         return replace(self, units=tuple(zip(centre.tolist(), width.tolist(), strict=True)))
 
     def split(self, data: Any) -> tuple[Any, Any]:
-        """A data frame without the covariates, and the covariates alone, in their order.
-
-        Raises:
-            ValueError: naming covariates that the frame lacks.
-        """
+        """A data frame without the covariates, and the covariates alone, in their order."""
         names = column_names(data)
         missing = [name for name in self.names if name not in names]
         if missing:
@@ -445,11 +435,7 @@ class LatentCoefficients(_Coefficients):
 
 
 def covariates_given(owner: str, value: Any) -> Covariates | None:
-    """Covariates argument of a model: names of columns, or a record.
-
-    Raises:
-        ValueError: for anything else, naming the model.
-    """
+    """Covariates argument of a model: names of columns, or a record."""
     if value is None or isinstance(value, Covariates):
         return value
     if not isinstance(value, tuple | str):

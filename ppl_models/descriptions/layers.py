@@ -227,10 +227,7 @@ class GeneralizedLinearLayer:
     def without_categories(
         self,
     ) -> tuple[GeneralizedLinearLayer, list[int], list[int], list[int]] | None:
-        """Layer of the non-categorical items; also their children, statistics and items.
-
-        The three are numbers; None where there are none.
-        """
+        """Layer of the items without tables; numbers of their children, statistics, items."""
         parts = [part for part in self.parts() if not part.tabled]
         if not parts:
             return None
@@ -303,10 +300,7 @@ class GeneralizedLinearLayer:
         return parents if self.terms is None else products(parents, self.terms, self.disjunctive)
 
     def coefficients(self, intercepts: Tensor, loadings: Tensor) -> tuple[Tensor, Tensor]:
-        """Predictor coefficients (..., num_children) and (..., num_children, num_features).
-
-        The sites' values, but for items on the scale of the chance.
-        """
+        """Predictor coefficients (..., num_children) and (..., num_children, num_features)."""
         if not self.curved:
             return intercepts, loadings
         intercepts, loadings = intercepts.clone(), loadings.clone()
@@ -354,10 +348,7 @@ class GeneralizedLinearLayer:
         return torch.where(self.disjunctive.to(like.device), 1 - chance, chance)
 
     def spread(self, like: Tensor) -> Tensor:
-        """Covariance of the features times four, (num_features, num_features).
-
-        The identity where features are parents.
-        """
+        """Covariance of the features times four, the identity where features are parents."""
         if self.terms is None:
             return torch.eye(self.num_features, dtype=like.dtype, device=like.device)
         members = self.terms.to(like)
@@ -371,10 +362,7 @@ class GeneralizedLinearLayer:
         return 4 * torch.where(either[:, None] == either, alike, apart * (shared > 0))
 
     def precision(self, columns: slice, like: Tensor) -> Tensor | None:
-        """Prior precision of (intercept, loadings), (1 + num_features,) twice.
-
-        The same for consecutive children of one family.
-        """
+        """Prior precision of (intercept, loadings) of children of one family."""
         if self.prior is None:
             return None
         centre = torch.cat([like.new_ones(1), self.centre(like)])
@@ -460,10 +448,7 @@ class Root(Protocol):
         ...
 
     def log_odds(self, params: Params, k: int, latents: Tensor) -> Tensor:
-        """Log-odds of latent k given the other latents (R, K, N), (R, N).
-
-        (R, 1) where the others do not matter.
-        """
+        """Log-odds (R, N) of latent k given the others (R, K, N), (R, 1) if these do not matter."""
         ...
 
     def expected(self, configurations: Tensor, counts: Tensor, params: Params) -> Tensor:

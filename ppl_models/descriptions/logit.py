@@ -102,10 +102,7 @@ def _objective(
 def _curve(
     known: Covariates, cross: Tensor, design: Tensor, often: Tensor, beta: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Objective Q (R,), its gradient (R, K - 1, Q), and minus its Hessian.
-
-    The Hessian has shape (R, (K - 1) Q, (K - 1) Q).
-    """
+    """Q (R,), its gradient (R, K - 1, Q), and minus its Hessian (R, (K - 1) Q, (K - 1) Q)."""
     num, num_terms = beta.shape[1:]
     gradient, information = data_curve(cross, design, often, beta)
     prior = (2 / known.scale**2) * (torch.eye(num).to(beta) - 1 / (num + 1))

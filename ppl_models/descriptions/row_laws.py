@@ -228,10 +228,7 @@ class SkewNormal(RowLaw):
 def wider_laws(
     component: ResponseFamily | RowLaw, num_items: int
 ) -> tuple[ResponseFamily | RowLaw, ...]:
-    """Candidate distributions that contain this one, the narrowest first.
-
-    This one alone where there are no wider ones.
-    """
+    """Candidate distributions that contain this one, the narrowest first."""
     if isinstance(component, RowLaw):
         kinds = (MultivariateNormal, MultivariateT, SkewNormal)
         return tuple(kind(component.regularization) for kind in kinds)

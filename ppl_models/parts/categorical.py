@@ -176,10 +176,7 @@ class Categorical(ResponseFamily):
         return law.gather(-1, code.long().expand(law.shape[:-1]).unsqueeze(-1)).squeeze(-1)
 
     def of_chances(self, chances: Tensor) -> tuple[Tensor, Tensor]:
-        """Linear predictors and thresholds of positive probabilities (..., P).
-
-        (..., :meth:`num_linear`) and (..., :meth:`num_thresholds`).
-        """
+        """Linear predictors and thresholds of positive probabilities (..., P)."""
         own = self._of(chances)
         log = chances.log()
         return (log - own.spread(log[..., own.code == 0]))[..., own.code > 0], chances[..., :0]
@@ -463,10 +460,7 @@ class Ordinal(Categorical):
         return torch.cat(parts, -1)
 
     def boundaries(self, locations: Tensor, thresholds: Tensor) -> Tensor:
-        """Boundaries less the locations, (..., sum of C_j - 1).
-
-        locations (..., J), gaps or steps (..., sum of C_j - 2).
-        """
+        """Boundaries less the locations (..., J), (..., sum of C_j - 1)."""
         out, place = [], 0
         for j, size in enumerate(self.sizes(locations.shape[-1])):
             own = thresholds[..., place : place + size - 2]
@@ -476,10 +470,7 @@ class Ordinal(Categorical):
         return torch.cat(out, -1)
 
     def log_chances_of_item(self, location: Tensor, own: Tensor) -> Tensor:
-        """Log-probabilities of items of one size, (..., C).
-
-        location (...), gaps or steps (..., C - 2).
-        """
+        """Log-probabilities (..., C) of items of location (...) and gaps or steps (..., C - 2)."""
         pad, eta = torch.nn.functional.pad, location.unsqueeze(-1)
         if self.link == "adjacent":
             code = torch.arange(own.shape[-1] + 2, dtype=own.dtype, device=own.device)

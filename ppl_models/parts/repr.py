@@ -77,12 +77,7 @@ def html_table(title: str, pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def told(headline: str, sentences: Iterable[str], table: pd.DataFrame | None = None) -> str:
-    """A choice and its table as text.
-
-    Args:
-        headline: what was chosen, and by what.
-        sentences: what to believe of it; table: with one line a candidate; None where it is long.
-    """
+    """A choice and its table as text; a long table is left out, None."""
     words = [
         textwrap.fill(sentence, MOST_WORDS, initial_indent="  ", subsequent_indent="  ")
         for sentence in sentences

@@ -223,10 +223,7 @@ class ResponseFamily:
         return None
 
     def base_measure(self, x: Tensor, mask: Tensor, dispersion: Tensor | None) -> Tensor:
-        """Base measure: the sum over observed items of h(x, dispersion), shape of the rows.
-
-        ``x`` is filled where ``mask`` is 0.
-        """
+        """Base measure: the sum over observed items of h(x, dispersion), shape of the rows."""
         return x.new_zeros(x.shape[:-1])
 
     def draw(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:

@@ -50,20 +50,14 @@ MOST_SUMS = 2**16
 
 
 def stationary_law(transitions: Tensor) -> Tensor:
-    r"""Stationary distribution (\*batch, K), :math:`\delta A = \delta`; differentiable.
-
-    Of irreducible chains (\*batch, K, K).
-    """
+    r"""Stationary distribution (\*batch, K), :math:`\delta A = \delta`; differentiable."""
     size = transitions.shape[-1]
     eye = torch.eye(size, dtype=transitions.dtype, device=transitions.device)
     return torch.linalg.solve((eye - transitions + 1.0).mT, torch.ones_like(transitions[..., 0]))
 
 
 def limit_law(transitions: Tensor) -> Tensor:
-    r"""Long-run share of time in each state (\*batch, K), of any chain.
-
-    The first state is drawn evenly.
-    """
+    r"""Long-run share of time in each state (\*batch, K), of any chain begun evenly."""
     size = transitions.shape[-1]
     eye = torch.eye(size, dtype=transitions.dtype, device=transitions.device)
     power = (transitions + eye) / 2  # has no period, and the same stationary laws

@@ -190,10 +190,7 @@ class OptionChain(TorchDistribution):
 
 
 def draw_paths(flat: list[Tensor], num_rows: int, num_steps: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Draw states, options and actions of sequences, each (num_rows, num_steps).
-
-    Parameters (num_rows or 1, ...).
-    """
+    """Draw states, options and actions (num_rows, num_steps); parameters (num_rows or 1, ...)."""
     initial, low, high, environment = flat
     if len(initial) > 1:
         row = torch.arange(num_rows, device=initial.device)

@@ -148,10 +148,7 @@ def rows_of(words: Tensor, restarts: int, count: int) -> Tensor:
 
 
 def gathered(table: Tensor, rows: Tensor) -> Tensor:
-    """Gather matrices (rows, K, K) from a matrix of rows.
-
-    The derivative adds up rows of a matrix some ten times faster.
-    """
+    """Gather matrices (rows, K, K); the derivative of a matrix of rows is ten times faster."""
     size = table.shape[-1]
     return table.reshape(-1, size * size).index_select(0, rows).reshape(-1, size, size)
 

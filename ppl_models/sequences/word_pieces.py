@@ -82,10 +82,7 @@ class WordPieces:
     def build(
         cls, words: np.ndarray, lengths: np.ndarray, identity: int, size: int, device: Any = None
     ) -> WordPieces:
-        """Build pieces of consecutive sequences (n,) of lengths (B,).
-
-        The matrices have ``size`` values.
-        """
+        """Build pieces of consecutive sequences (n,) of lengths (B,), ``size`` values each."""
         length = _piece_length(lengths, size)
         num = -(-lengths // length)
         row = np.repeat(np.arange(len(lengths)), num)

@@ -196,11 +196,7 @@ class WordTree:
         return table[:, self.top], log_scale[:, self.top]
 
     def log_sum(self, matrices: Tensor) -> Tensor:
-        """Log-sum of all entries of the product of every sequence, (R, B); -inf if zero.
-
-        Args:
-            matrices: (R, num_words, K, K), not negative.
-        """
+        """Log-sum of all entries of the product of every sequence, (R, B); -inf if zero."""
         size = matrices.shape[-1]
         if size <= LARGE:
             product, log_scale = self.log_product(matrices)
