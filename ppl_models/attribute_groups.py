@@ -93,21 +93,19 @@ class AttributeGroups:
                 f"{OWNER}: items that are no categories were expected, got"
                 f" response={self.model.response!r}"
             )
-        labels = (
-            tuple(str(label) for label in self.groups)
-            if isinstance(self.groups, Iterable) and not isinstance(self.groups, str)
-            else ()
-        )
+        if isinstance(self.groups, Iterable) and not isinstance(self.groups, str):
+            labels = tuple(str(label) for label in self.groups)
+        else:
+            labels = ()
         if len(labels) < 2 or len(set(labels)) < len(labels):
             raise ValueError(
                 f"{OWNER}: groups must be two or more different labels, got {self.groups!r}"
             )
         object.__setattr__(self, "groups", labels)
-        given = (
-            tuple(self.free_items)
-            if isinstance(self.free_items, Iterable) and not isinstance(self.free_items, str)
-            else (self.free_items,)
-        )
+        if isinstance(self.free_items, Iterable) and not isinstance(self.free_items, str):
+            given = tuple(self.free_items)
+        else:
+            given = (self.free_items,)
         places = tuple(self._place(item) for item in given)
         if len(set(places)) < len(places):
             raise ValueError(f"{OWNER}: free_items names an item twice: {given!r}")
@@ -122,11 +120,10 @@ class AttributeGroups:
         names = self.model.item_names
         if isinstance(item, str):
             if names is None or item not in names:
-                known = (
-                    "which have no names"
-                    if names is None
-                    else f"which are called {', '.join(names)}"
-                )
+                if names is None:
+                    known = "which have no names"
+                else:
+                    known = f"which are called {', '.join(names)}"
                 raise ValueError(
                     f"{OWNER}: free_items: {item!r} is not among the {self.num_items} items,"
                     f" {known}"
@@ -275,21 +272,11 @@ class AttributeGroups:
         return self.groups[int(value)] if value in range(len(self.groups)) else f"{value:g}"
 
     def expected_responses(self, params: Mapping[str, Tensor], profiles: Tensor) -> Tensor:
-        """Expected responses E[x_v | profile] of every item version, (..., C, V).
-
-        See :meth:`LatentAttributeModel.expected_responses`.
-        """
+        """Expected responses E[x_v | profile] of every item version, (..., C, V)."""
         return self.of_versions().expected_responses(params, profiles)
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
-        """The generative program.
-
-        Args:
-            data: (N, J + 1), the number of the group last, NaN where an answer is missing; None to
-                draw data, of each group in turn.
-            num_rows: rows to draw when there is no data; with data, the size of the whole data set
-                of which ``data`` is a mini-batch.
-        """
+        """The generative program; ``data`` (N, J + 1), or None to draw of each group in turn."""
         zero = torch.tensor(0.0, **numbers_like(OWNER, data, num_rows))
         own = self.of_versions()
         root, layer = own.root_law(), own.layers()[0]
@@ -305,11 +292,10 @@ class AttributeGroups:
             dispersion = pyro.sample(
                 layer.dispersion, dispersion_prior(own.response, layer.num_children, zero)
             )
-        items, group = (
-            (None, torch.arange(num_rows or 0) % len(self.groups))
-            if data is None
-            else self.split(data)
-        )
+        if data is None:
+            items, group = (None, torch.arange(num_rows or 0) % len(self.groups))
+        else:
+            items, group = self.split(data)
         batch = len(group)
         with pyro.plate("units", num_rows or batch, subsample_size=batch):
             of_rows = {name: Vindex(value)[..., group, :] for name, value in law.items()}

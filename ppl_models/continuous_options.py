@@ -143,19 +143,14 @@ class ContinuousOptionsHMM:
         }
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """Pack the data; also the names of its columns.
-
-        See :func:`ppl_models.data.sequences.as_feature_trajectories`.
-        """
+        """Pack the data, (B, T, D + 1); also the names of its columns."""
         return as_feature_trajectories(data, self.num_features, self.num_actions, for_fit)
 
     def __call__(self, data: Any = None, num_rows: int | None = None) -> Tensor:
         """The generative program.
 
-        Args:
-            data: sequences, packed or in any form that ``check_data`` takes; None to draw data.
-            num_rows: sequences to draw when there is no data; with data, the number in the whole
-                data set of which ``data`` is a mini-batch.
+        ``data`` are sequences, packed or in any form that ``check_data`` takes; None draws
+        ``num_rows`` of them. Of a mini-batch ``num_rows`` is the number in the whole data set.
         """
         if data is None and num_rows is None:
             raise ValueError("ContinuousOptionsHMM: give data, or num_rows to draw some")

@@ -296,11 +296,9 @@ class DeepDiscreteEncoder:
         """Normal prior of the predictors; None for a flat prior on an interval."""
         if self.bound is not None:
             return None
-        return (
-            PredictorPrior.of(Bernoulli(), self.latent_sizes[d - 1])
-            if d
-            else PredictorPrior.of(self.response, self.num_items)
-        )
+        if d:
+            return PredictorPrior.of(Bernoulli(), self.latent_sizes[d - 1])
+        return PredictorPrior.of(self.response, self.num_items)
 
     def layers(self) -> tuple[GeneralizedLinearLayer, ...]:
         """The layers, bottom-up, as engines see them."""
@@ -311,11 +309,10 @@ class DeepDiscreteEncoder:
         out, products = [], self._layout()
         for d in range(len(self.latent_sizes)):
             num_children, num_parents = self._child_parent(d)
-            graph = (
-                None
-                if self.graphs is None or self.graphs[d] is None
-                else torch.tensor(self.graphs[d]).bool()
-            )
+            if self.graphs is None or self.graphs[d] is None:
+                graph = None
+            else:
+                graph = torch.tensor(self.graphs[d]).bool()
             terms = disjunctive = None
             if d == 0 and products is not None:
                 terms, graph, disjunctive = products
@@ -349,11 +346,9 @@ class DeepDiscreteEncoder:
     def root_law(self) -> RootLayer | CovariateRoot:
         """The deepest layer."""
         latent, size = f"latents_{len(self.latent_sizes)}", self.latent_sizes[-1]
-        return (
-            RootLayer("proportions", latent, size)
-            if self._given is None
-            else CovariateRoot("coefficients", latent, size, self._given)
-        )
+        if self._given is None:
+            return RootLayer("proportions", latent, size)
+        return CovariateRoot("coefficients", latent, size, self._given)
 
     @property
     def site_dims(self) -> dict[str, tuple[str, ...]]:
@@ -450,24 +445,14 @@ class DeepDiscreteEncoder:
         return torch.cat(out, -1)
 
     def restricted(self, graphs: Sequence[Any]) -> DeepDiscreteEncoder:
-        """Model without a penalty, its loadings free on the given graphs only.
-
-        Graphs estimated from data, bottom-up, (K_{d-1}, K_d).
-        """
+        """Model without a penalty, loadings free on estimated graphs (K_{d-1}, K_d) only."""
         return replace(self, penalty=None, graphs=tuple(graphs), graphs_estimated=True)
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """Data as a tensor (N, J), and the item names.
-
-        See :func:`ppl_models.parts.validation.as_items`.
-
-        With covariates (N, J + P), those last.
-        """
+        """Data as a tensor (N, J), with covariates (N, J + P), and the column names."""
         if self._given is None:
             return self._check_items(data, for_fit)
-        return self._given.check_beside(
-            data, self.num_items, lambda items: self._check_items(items, for_fit), for_fit
-        )
+        return self._given.check_beside(data, self.num_items, self._check_items, for_fit)
 
     def _check_items(self, data: Any, for_fit: bool) -> tuple[Tensor, tuple[str, ...]]:
         table, names = as_items(data, self.num_items, self.response, for_fit)
@@ -476,15 +461,10 @@ class DeepDiscreteEncoder:
         return table, names
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
-        """The generative program.
+        """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some.
 
-        Args:
-            data: (N, J), NaN where missing; None to draw data. With covariates (N, J + P).
-            num_rows: rows to draw when there is no data; with data, the size of the whole data set
-                of which ``data`` is a mini-batch (its log-density is scaled up accordingly).
-
-        Raises:
-            ValueError: with covariates, where there is no data, for nothing says what they are.
+        With covariates data are (N, J + P), and needed. Of a mini-batch ``num_rows`` is the size of
+        the whole data set, to which its log-density is scaled.
         """
         kind = numbers_like("DeepDiscreteEncoder", data, num_rows)
         zero = torch.tensor(0.0, **kind)
@@ -529,15 +509,10 @@ class DeepDiscreteEncoder:
                 "proportions", dist.Beta(zero + 1, zero + 1).expand([top]).to_event(1)
             )
             return lambda: proportions.log() - (-proportions).log1p()
-        if data is None:
-            raise ValueError(
-                "DeepDiscreteEncoder: rows depend on their covariates, which nothing draws:"
-                " simulate rows beside given ones, as fit.structure.simulate_like(fit.params, data,"
-                " seed)"
-            )
-        known, columns = self._given, data[..., self.num_items :]
-        coefficients = pyro.sample("coefficients", LatentCoefficients(known, top, zero))
-        return lambda: known.odds(columns, coefficients)
+        covariates = self._given
+        columns = covariates.columns("DeepDiscreteEncoder", data, self.num_items)
+        coefficients = pyro.sample("coefficients", LatentCoefficients(covariates, top, zero))
+        return lambda: covariates.odds(columns, coefficients)
 
 
 def loadings_prior(layer: GeneralizedLinearLayer, zero: Tensor) -> TorchDistributionMixin:
@@ -548,11 +523,9 @@ def loadings_prior(layer: GeneralizedLinearLayer, zero: Tensor) -> TorchDistribu
     Event shape (children, parents).
     """
     prior = _anywhere(layer, zero)
-    return (
-        MonotoneLoadings(prior, layer.graph.to(zero.device), layer.rising)
-        if layer.rising and layer.graph is not None
-        else prior
-    )
+    if layer.rising and layer.graph is not None:
+        return MonotoneLoadings(prior, layer.graph.to(zero.device), layer.rising)
+    return prior
 
 
 def _anywhere(layer: GeneralizedLinearLayer, zero: Tensor) -> Any:
@@ -589,11 +562,9 @@ def dispersion_prior(
     """
     ends = zero + DISPERSION_RANGE[0], zero + DISPERSION_RANGE[1]
     is_size = sizes(response, num_items)
-    return (
-        Dispersions(is_size.to(zero.device), *ends)
-        if bool(is_size.any())
-        else Flat(*ends).expand([len(is_size)]).to_event(1)
-    )
+    if bool(is_size.any()):
+        return Dispersions(is_size.to(zero.device), *ends)
+    return Flat(*ends).expand([len(is_size)]).to_event(1)
 
 
 def thresholds_prior(

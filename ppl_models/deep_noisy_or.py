@@ -92,10 +92,7 @@ class DeepNoisyOr:
         return dims
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """Data as a tensor (N, J) of 0, 1 and NaN, and the item names.
-
-        See :func:`ppl_models.parts.validation.as_items`.
-        """
+        """Data as a tensor (N, J) of 0, 1 and NaN, and the item names."""
         return as_items(data, self.num_items, Bernoulli(), for_fit)
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:

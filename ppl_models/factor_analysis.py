@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ppl_models.descriptions.components import FactorDescription
+from ppl_models.matrix_factorization import SITE_DIMS, Dims
 from ppl_models.parts.distributions import Flat
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.responses import Normal
@@ -66,6 +67,7 @@ class FactorAnalysis:
     num_components: int
     noise_shares: tuple[float, ...] | None = None
     bound: float = 1e6
+    site_dims = SITE_DIMS | Dims(intercepts=("item",), scales=("item",))
 
     def __post_init__(self) -> None:
         plain_fields(self)
@@ -103,15 +105,6 @@ class FactorAnalysis:
         return FactorDescription(
             self.num_items, self.num_components, self.noise_shares or equal, self.bound
         )
-
-    @property
-    def site_dims(self) -> dict[str, tuple[str, ...]]:
-        """Named dims of every site, without the rows."""
-        dims: dict[str, tuple[str, ...]] = {
-            "signatures": ("component", "item"),
-            "activities": ("component",),
-        }
-        return dims | dict.fromkeys(("intercepts", "scales", "items"), ("item",))
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """``data`` as a tensor (N, J), NaN where missing, and the item names."""

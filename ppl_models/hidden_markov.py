@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ppl_models.data.sequences import as_item_sequences, inside_of
 from ppl_models.descriptions.component_sites import (
+    check_settings,
     component_dims,
     draw_components,
     law_given,
@@ -20,7 +21,7 @@ from ppl_models.descriptions.component_sites import (
 from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
 from ppl_models.descriptions.row_laws import RowLaw, wider_laws
-from ppl_models.descriptions.units import OWN_BOUND, Units, check_units
+from ppl_models.descriptions.units import OWN_BOUND, Units
 from ppl_models.parts.responses import Normal, ResponseFamily
 from ppl_models.parts.validation import (
     check_number,
@@ -112,25 +113,13 @@ class HiddenMarkov:
                 f"{owner}: emission must be a response family or a law of whole rows such as"
                 f" MultivariateNormal(), got {self.emission!r}{hint}"
             )
-        if isinstance(self.emission, ResponseFamily):
-            if self.num_items == 1 and self.emission.own_items is not None:
-                object.__setattr__(self, "num_items", self.emission.own_items)
-            self.emission.blocks(self.num_items)
-            if self.emission.num_thresholds(self.num_items):
-                raise ValueError(
-                    f"{owner}: emission must not have thresholds that states share; take"
-                    " Ordinal(...) without a link, which has a table a state"
-                )
+        check_settings(owner, self, self.emission)
+        if self._family.num_thresholds(self.num_items):
+            raise ValueError(
+                f"{owner}: emission must not have thresholds that states share; take Ordinal(...)"
+                " without a link, which has a table a state"
+            )
         check_number(owner, "stickiness", self.stickiness, "be at least 0 and finite", least=0)
-        check_number(
-            owner, "concentration", self.concentration, "be at least 1 and finite", least=1
-        )
-        if self.bound is not None:
-            check_number(owner, "bound", self.bound, "be positive and finite, or None", above=0)
-        check_number(
-            owner, "variance_floor", self.variance_floor, "lie in [0, 1)", least=0, below=1
-        )
-        check_units(owner, self.units, self.num_items)
         self._check_initial(owner)
         if self.allowed is not None:
             self._check_allowed(owner)
@@ -218,10 +207,7 @@ class HiddenMarkov:
         return self.num_states
 
     def laws(self) -> tuple[HiddenMarkov, ...]:
-        """Candidate distributions of a row for order selection, each nested in the next.
-
-        This one alone where it has no wider ones.
-        """
+        """Candidate distributions of a row for order selection, each nested in the next."""
         return tuple(
             replace(self, emission=emission)
             for emission in wider_laws(self.emission, self.num_items)
@@ -239,10 +225,7 @@ class HiddenMarkov:
         return dims | component_dims(self.hidden_chain().emission, "state")
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """Pack the data, (B, T, J); also the item names.
-
-        See :func:`ppl_models.data.sequences.as_item_sequences`.
-        """
+        """Pack the data, (B, T, J); also the item names."""
         packed, names = as_item_sequences(data, self.num_items, self._family, for_fit)
         seen = ~packed.isnan() & inside_of(packed).unsqueeze(-1)
         if for_fit and self.bound is not None:
@@ -273,11 +256,9 @@ class HiddenMarkov:
     def __call__(self, data: Any = None, num_rows: int | None = None) -> Tensor:
         """The generative program.
 
-        Args:
-            data: sequences, packed (B, T, J) or in any form that ``check_data`` takes; None to draw
-                data.
-            num_rows: sequences to draw when there is no data, of ``num_steps`` steps; with data,
-                the number in the whole data set of which ``data`` is a mini-batch.
+        ``data`` are sequences, packed (B, T, J) or in any form that ``check_data`` takes; None
+        draws ``num_rows`` of ``num_steps`` steps. Of a mini-batch ``num_rows`` is the number in the
+        whole data set.
         """
         if data is not None and not (
             isinstance(data, Tensor) and data.dim() == 3 and data.is_floating_point()
@@ -318,7 +299,6 @@ class HiddenMarkov:
             return (zero + 1.0 / self.num_states).expand(self.num_states)
         if isinstance(self.initial, tuple):
             return zero + torch.tensor(self.initial, dtype=zero.dtype, device=zero.device)
-        free: Tensor = pyro.sample(
+        return pyro.sample(
             "initial", dist.Dirichlet((zero + self.concentration).expand(self.num_states))
         )
-        return free

@@ -151,11 +151,10 @@ class InClassNet:
         given = self.networks
         if isinstance(given, list | tuple):
             if len(given) != num_variates or self.shared:
-                wanted = (
-                    "one network, for it is shared,"
-                    if self.shared
-                    else f"one network a variate, {num_variates} of them,"
-                )
+                if self.shared:
+                    wanted = "one network, for it is shared,"
+                else:
+                    wanted = f"one network a variate, {num_variates} of them,"
                 raise ValueError(f"InClassNet: networks must be {wanted} got {len(given)}")
             return tuple(_network(one) for one in given)
         return _network(given)
@@ -383,10 +382,6 @@ class InClassNet:
         Args:
             data: rows as :meth:`check_data` returns them.
             num_rows: the size of the whole data set of which ``data`` is a mini-batch.
-
-        Raises:
-            ValueError: without data: there is no prior draw of rows, for the components are defined
-                by reweighting rows that are there.
         """
         if data is None:
             raise ValueError(
@@ -412,11 +407,10 @@ class InClassNet:
         ):
             params[name] = pyro.sample(name, Statistic(value, support))
         known = even[0] if isinstance(self.weights, str) else torch.tensor(self.weights, **kind)
-        law = (
-            dist.Dirichlet(torch.ones_like(even[0]))
-            if self.weights == "free"
-            else Statistic(known, constraints.simplex)
-        )
+        if self.weights == "free":
+            law = dist.Dirichlet(torch.ones_like(even[0]))
+        else:
+            law = Statistic(known, constraints.simplex)
         weights = pyro.sample("weights", law)
         for group in about.groups:
             for site, shape in group.shapes.items():

@@ -322,11 +322,10 @@ class LatentAttributeModel:
                 object.__setattr__(self, name, own)
 
     def _check_response(self) -> None:
-        families = (
-            [family for family, _ in self.response.parts]
-            if isinstance(self.response, Blocks)
-            else [self.response]
-        )
+        if isinstance(self.response, Blocks):
+            families = [family for family, _ in self.response.parts]
+        else:
+            families = [self.response]
         for family in families:
             if not isinstance(family, FAMILIES):
                 known = ", ".join(f"{kind.__name__}()" for kind in FAMILIES)
@@ -545,11 +544,10 @@ class LatentAttributeModel:
         names = {"attribute": attributes, **self.root_law().entry_names(attributes)}
         layout = self._layout()
         if layout is not None:
-            kinds = (
-                [False] * len(layout.terms)
-                if layout.disjunctive is None
-                else layout.disjunctive.tolist()
-            )
+            if layout.disjunctive is None:
+                kinds = [False] * len(layout.terms)
+            else:
+                kinds = layout.disjunctive.tolist()
             members = [
                 [attributes[k] for k in row.nonzero().ravel().tolist()] for row in layout.terms
             ]
@@ -667,8 +665,6 @@ class LatentAttributeModel:
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """Data as a tensor (N, J), and the item names.
 
-        See :func:`ppl_models.parts.validation.as_items`.
-
         Where the Q-matrix names its items, the columns of a frame are found by these names, in
         whatever order they stand.
 
@@ -682,9 +678,7 @@ class LatentAttributeModel:
         if self.item_names is not None and hasattr(data, "columns"):
             data = self._items_of(data)
         if self._given is not None:
-            return self._given.check_beside(
-                data, self._sizes[0], lambda items: self._check_items(items, for_fit), for_fit
-            )
+            return self._given.check_beside(data, self._sizes[0], self._check_items, for_fit)
         return self._check_items(data, for_fit)
 
     def _check_items(self, data: Any, for_fit: bool) -> tuple[Tensor, tuple[str, ...]]:
@@ -718,22 +712,13 @@ class LatentAttributeModel:
         )
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
-        """The generative program.
+        """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some.
 
-        Args:
-            data: (N, J), NaN where missing; None to draw data. With covariates (N, J + P).
-            num_rows: rows to draw when there is no data; with data, the size of the whole data set
-                of which ``data`` is a mini-batch (its log-density is scaled up accordingly).
-
-        Raises:
-            ValueError: with covariates, where there is no data, for nothing says what they are.
+        With covariates data are (N, J + P), and needed. Of a mini-batch ``num_rows`` is the size of
+        the whole data set, to which its log-density is scaled.
         """
         given, num_items = self._given, self._sizes[0]
-        if given is not None and data is None:
-            raise ValueError(
-                f"{OWNER}: rows depend on their covariates, which nothing draws;"
-                " fit.structure.simulate_like(fit.params, data, seed) draws beside those of rows"
-            )
+        columns = None if given is None else given.columns(OWNER, data, num_items)
         zero = torch.tensor(0.0, **numbers_like(OWNER, data, num_rows))
         root, (layer,) = self.root_law(), self.layers()
         law = {name: pyro.sample(name, prior) for name, prior in root.priors(zero).items()}
@@ -751,11 +736,10 @@ class LatentAttributeModel:
             )
         batch = len(data) if data is not None else num_rows
         with pyro.plate("units", num_rows or batch, subsample_size=batch):
-            each = (
-                root.distribution(law)
-                if given is None or data is None
-                else BinaryVector(given.odds(data[..., num_items:], law["coefficients"]))
-            )
+            if given is None or columns is None:
+                each = root.distribution(law)
+            else:
+                each = BinaryVector(given.odds(columns, law["coefficients"]))
             attributes = pyro.sample(layer.parent, each, infer={"enumerate": "parallel"})
             predictor = LinearPredictor(layer.features(attributes), made_of, floors)
             eta = self.response.whole(predictor.tensor(), thresholds) if layer.tabled else predictor

@@ -30,6 +30,8 @@ RATE_FLOOR = 1e-12  # of an expected count
 SCALE_RANGE = (1e-6, 1e6)
 DISPERSION_RANGE = (1e-6, 1e3)
 Variance = Literal["linear", "quadratic"]
+Dims = dict[str, tuple[str, ...]]
+SITE_DIMS = Dims(signatures=("component", "item"), activities=("component",), items=("item",))
 VARIANCES: tuple[Variance, ...] = ("linear", "quadratic")
 
 
@@ -61,9 +63,8 @@ def _check_rows(owner: str, table: Tensor, num_components: int) -> None:
 
 def check_counts(model: Any, data: Any, for_fit: bool) -> tuple[Tensor, tuple[str, ...]]:
     """A table of counts for a factorization; see :meth:`PoissonFactorization.check_data`."""
-    table, names = as_items(
-        data, model.num_items, Poisson(), for_fit=False
-    )  # constant columns are no trouble here
+    # constant columns are no trouble here
+    table, names = as_items(data, model.num_items, Poisson(), for_fit=False)
     if for_fit:
         unseen = table.isnan().all(0).nonzero().ravel().tolist()
         if unseen:
@@ -113,6 +114,7 @@ class PoissonFactorization:
     concentration: float = 1.0
     activity_prior: tuple[float, float] | None = None
     bound: float = 1e9
+    site_dims = SITE_DIMS
 
     def __post_init__(self) -> None:
         check_sizes("PoissonFactorization", self)
@@ -143,20 +145,8 @@ class PoissonFactorization:
             return (self,)
         return laws_of_counts(self.num_items, self.num_components, self.bound)
 
-    @property
-    def site_dims(self) -> dict[str, tuple[str, ...]]:
-        """Named dims of every site, without the rows."""
-        return {
-            "signatures": ("component", "item"),
-            "activities": ("component",),
-            "items": ("item",),
-        }
-
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """Data as a tensor (N, J) of counts, NaN where missing, and the item names.
-
-        Rows without any count are refused.
-        """
+        """Data as a tensor (N, J) of counts without empty rows, and the item names."""
         return check_counts(self, data, for_fit)
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
@@ -222,6 +212,7 @@ class NegativeBinomialFactorization:
     num_components: int
     bound: float = 1e9
     variance: Variance = "quadratic"
+    site_dims = SITE_DIMS | Dims(dispersion=("one",))
 
     def __post_init__(self) -> None:
         check_sizes("NegativeBinomialFactorization", self)
@@ -240,16 +231,6 @@ class NegativeBinomialFactorization:
     def laws(self) -> tuple[Any, ...]:
         """The laws among which the number of components is chosen."""
         return laws_of_counts(self.num_items, self.num_components, self.bound)
-
-    @property
-    def site_dims(self) -> dict[str, tuple[str, ...]]:
-        """Named dims of every site, without the rows."""
-        dims = {
-            "signatures": ("component", "item"),
-            "activities": ("component",),
-            "items": ("item",),
-        }
-        return dims | {"dispersion": ("one",)}
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """As :meth:`PoissonFactorization.check_data`."""
@@ -275,11 +256,10 @@ class NegativeBinomialFactorization:
             )
             rates = (activities.unsqueeze(-2) @ signatures).squeeze(-2).clamp(min=RATE_FLOOR)
             size = dispersion.reciprocal().expand(rates.shape)
-            law = (
-                dist.GammaPoisson(size, size / rates)
-                if self.variance == "quadratic"
-                else dist.GammaPoisson(rates * size, size)
-            )
+            if self.variance == "quadratic":
+                law = dist.GammaPoisson(size, size / rates)
+            else:
+                law = dist.GammaPoisson(rates * size, size)
             if data is None:
                 return pyro.sample("items", law.to_event(1))
             return pyro.sample("items", law.mask(~data.isnan()).to_event(1), obs=data.nan_to_num())
@@ -314,6 +294,7 @@ class GaussianFactorization:
     num_components: int
     nonnegative: bool = False
     bound: float = 1e9
+    site_dims = SITE_DIMS | Dims(scales=("scale",))
 
     def __post_init__(self) -> None:
         check_sizes("GaussianFactorization", self)
@@ -324,16 +305,6 @@ class GaussianFactorization:
         return FactorizationDescription(
             self.num_items, self.num_components, False, self.nonnegative, 1.0, None, self.bound
         )
-
-    @property
-    def site_dims(self) -> dict[str, tuple[str, ...]]:
-        """Named dims of every site, without the rows."""
-        dims = {
-            "signatures": ("component", "item"),
-            "activities": ("component",),
-            "items": ("item",),
-        }
-        return dims | {"scales": ("scale",)}
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """Data as a complete tensor (N, J), and the item names.

@@ -16,6 +16,7 @@ from pyro.ops.indexing import Vindex
 from torch import Tensor
 
 from ppl_models.descriptions.component_sites import (
+    check_settings,
     component_dims,
     draw_components,
     law_given,
@@ -24,12 +25,11 @@ from ppl_models.descriptions.component_sites import (
 from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.covariates import ClassCoefficients, Covariates, covariates_given
 from ppl_models.descriptions.row_laws import MultivariateNormal, RowLaw, wider_laws
-from ppl_models.descriptions.units import OWN_BOUND, Units, check_units
+from ppl_models.descriptions.units import OWN_BOUND, Units
 from ppl_models.parts.frames import row_of
 from ppl_models.parts.responses import Normal, ResponseFamily
 from ppl_models.parts.validation import (
     as_items,
-    check_number,
     check_reach,
     check_size,
     numbers_like,
@@ -128,19 +128,7 @@ class Mixture:
                 " Bernoulli() or Categorical.from_frame(data), MultivariateNormal(),"
                 f" MultivariateT() or SkewNormal(), got {self.component!r}"
             )
-        if isinstance(self.component, ResponseFamily):
-            if self.num_items == 1 and self.component.own_items is not None:
-                object.__setattr__(self, "num_items", self.component.own_items)
-            self.component.blocks(self.num_items)
-        check_number(
-            "Mixture", "concentration", self.concentration, "be at least 1 and finite", least=1
-        )
-        if self.bound is not None:
-            check_number("Mixture", "bound", self.bound, "be positive and finite, or None", above=0)
-        check_number(
-            "Mixture", "variance_floor", self.variance_floor, "lie in [0, 1)", least=0, below=1
-        )
-        check_units("Mixture", self.units, self.num_items)
+        check_settings("Mixture", self, self.component)
         object.__setattr__(self, "covariates", covariates_given("Mixture", self.covariates))
 
     @property
@@ -169,10 +157,7 @@ class Mixture:
         )
 
     def laws(self) -> tuple[Mixture, ...]:
-        """Candidate distributions for order selection, each nested in the next.
-
-        This one alone where it has no wider ones.
-        """
+        """Candidate distributions for order selection, each nested in the next."""
         return tuple(
             replace(self, component=component)
             for component in wider_laws(self.component, self.num_items)
@@ -201,17 +186,10 @@ class Mixture:
         }
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """Data as a tensor (N, J), and the item names.
-
-        See :func:`ppl_models.parts.validation.as_items`.
-
-        With covariates (N, J + P), those last.
-        """
+        """Data as a tensor (N, J), with covariates (N, J + P), and the column names."""
         if self._given is None:
             return self._check_items(data, for_fit)
-        return self._given.check_beside(
-            data, self.num_items, lambda items: self._check_items(items, for_fit), for_fit
-        )
+        return self._given.check_beside(data, self.num_items, self._check_items, for_fit)
 
     def _check_items(self, data: Any, for_fit: bool) -> tuple[Tensor, tuple[str, ...]]:
         table, names = as_items(data, self.num_items, self._family, for_fit)
@@ -237,15 +215,10 @@ class Mixture:
         return table, names
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
-        """The generative program.
+        """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some.
 
-        Args:
-            data: (N, J), NaN where missing; None to draw data. With covariates (N, J + P).
-            num_rows: rows to draw when there is no data; with data, the size of the whole data set
-                of which ``data`` is a mini-batch.
-
-        Raises:
-            ValueError: with covariates, where there is no data, for nothing says what they are.
+        With covariates data are (N, J + P), and needed. Of a mini-batch ``num_rows`` is the size of
+        the whole data set, to which its log-density is scaled.
         """
         kind = numbers_like("Mixture", data, num_rows)
         zero = torch.zeros((), **kind)
@@ -272,17 +245,10 @@ class Mixture:
                     "weights", dist.Dirichlet(zero.expand(self.num_components) + self.concentration)
                 )
             )
-        if data is None:
-            raise ValueError(
-                "Mixture: rows depend on their covariates, which nothing draws: simulate rows"
-                " beside given ones, as fit.structure.simulate_like(fit.params, data, seed)"
-            )
-        coefficients = pyro.sample(
-            "coefficients", ClassCoefficients(self._given, self.num_components, zero)
-        )
-        return dist.Categorical(
-            logits=self._given.logits(data[..., self.num_items :], coefficients)
-        )
+        columns = self._given.columns("Mixture", data, self.num_items)
+        prior = ClassCoefficients(self._given, self.num_components, zero)
+        coefficients = pyro.sample("coefficients", prior)
+        return dist.Categorical(logits=self._given.logits(columns, coefficients))
 
 
 def _check_pairs(table: Tensor, names: tuple[str, ...]) -> None:

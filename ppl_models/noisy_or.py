@@ -111,20 +111,11 @@ class NoisyOr:
         }
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """Data as a tensor (N, J) of 0, 1 and NaN, and the item names.
-
-        See :func:`ppl_models.parts.validation.as_items`.
-        """
+        """Data as a tensor (N, J) of 0, 1 and NaN, and the item names."""
         return as_items(data, self.num_items, Bernoulli(), for_fit)
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
-        """The generative program.
-
-        Args:
-            data: (N, J), NaN where missing; None to draw data.
-            num_rows: rows to draw when there is no data; with data, the size of the whole data set
-                of which ``data`` is a mini-batch (its log-density is scaled up accordingly).
-        """
+        """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
         kind = numbers_like("NoisyOr", data, num_rows)
         one = torch.tensor(1.0, **kind)
 

@@ -145,10 +145,7 @@ class OptionsHMM:
         }
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """Pack the data, (B, T, 2); also the names of its columns.
-
-        See :func:`ppl_models.data.sequences.as_trajectories`.
-        """
+        """Pack the data, (B, T, 2); also the names of its columns."""
         return as_trajectories(data, self.num_states, self.num_actions, for_fit), (
             "state",
             "action",
@@ -157,11 +154,8 @@ class OptionsHMM:
     def __call__(self, data: Any = None, num_rows: int | None = None) -> Tensor:
         """The generative program.
 
-        Args:
-            data: sequences, packed (B, T, 2) or in any form that ``check_data`` takes (packing once
-                and for all is faster); None to draw data.
-            num_rows: sequences to draw when there is no data; with data, the number in the whole
-                data set of which ``data`` is a mini-batch.
+        ``data`` are sequences, packed (B, T, 2) or, slower, in any form that ``check_data`` takes;
+        None draws ``num_rows``. Of a mini-batch ``num_rows`` is the number in the whole data set.
         """
         if data is None and num_rows is None:
             raise ValueError("OptionsHMM: give data, or num_rows to draw some")

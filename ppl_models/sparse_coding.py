@@ -144,9 +144,8 @@ class SparseCoding:
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """``data`` as a complete tensor (N, J), and the item names."""
-        table, names = as_items(
-            data, self.num_items, Normal(), for_fit=False
-        )  # constant columns are no trouble here
+        # constant columns are no trouble here
+        table, names = as_items(data, self.num_items, Normal(), for_fit=False)
         check_complete("SparseCoding", table, names, data)
         if for_fit:
             if len(table) < self.num_columns:

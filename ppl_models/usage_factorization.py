@@ -13,6 +13,7 @@ from torch import Tensor
 from ppl_models.descriptions.components import UsageDescription
 from ppl_models.matrix_factorization import (
     RATE_FLOOR,
+    SITE_DIMS,
     check_concentration,
     check_counts,
     check_sizes,
@@ -71,6 +72,7 @@ class UsageFactorization:
     shape: float = 1.0
     concentration: float = 1.0
     bound: float = 1e9
+    site_dims = SITE_DIMS | dict.fromkeys(("proportions", "amounts", "usage"), ("component",))
 
     def __post_init__(self) -> None:
         check_sizes("UsageFactorization", self)
@@ -83,14 +85,6 @@ class UsageFactorization:
         """The factorization, as engines see it."""
         return UsageDescription(
             self.num_items, self.num_components, self.concentration, self.shape, self.bound
-        )
-
-    @property
-    def site_dims(self) -> dict[str, tuple[str, ...]]:
-        """Named dims of every site, without the rows."""
-        dims: dict[str, tuple[str, ...]] = {"signatures": ("component", "item"), "items": ("item",)}
-        return dims | dict.fromkeys(
-            ("proportions", "amounts", "usage", "activities"), ("component",)
         )
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:

@@ -108,11 +108,7 @@ def pairs_of(owner: str, argument: str, pairs: Any) -> tuple[Pair, ...]:
 
 
 def place_of(owner: str, member: Any, num_attributes: int, names: Sequence[str] | None) -> int:
-    """The number of an attribute given by number or name.
-
-    Raises:
-        ValueError: for a number or a name that no attribute has.
-    """
+    """The number of an attribute given by number or name."""
     if isinstance(member, str):
         if names is None or member not in names:
             known = (
@@ -131,11 +127,7 @@ def place_of(owner: str, member: Any, num_attributes: int, names: Sequence[str] 
 
 
 def ordered(owner: str, edges: Sequence[tuple[int, int]], num_attributes: int) -> tuple[int, ...]:
-    """The attributes, each after those that point to it.
-
-    Raises:
-        ValueError: naming a cycle.
-    """
+    """The attributes, each after those that point to it; a cycle is refused by its name."""
     before: dict[int, list[int]] = {k: [] for k in range(num_attributes)}
     for parent, child in edges:
         before[child].append(parent)
@@ -156,11 +148,7 @@ def ordered(owner: str, edges: Sequence[tuple[int, int]], num_attributes: int) -
 
 
 def cycle_of(before: Mapping[int, Sequence[int]]) -> list[int]:
-    """Cycle of a cyclic graph, along its edges, its smallest member first and last.
-
-    Args:
-        before: for each node those that point to it.
-    """
+    """Cycle of a cyclic graph, along its edges, its smallest member first and last."""
     left = set(before)
     while free := {k for k in left if not left.intersection(before[k])}:
         left -= free

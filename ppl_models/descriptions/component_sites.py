@@ -14,19 +14,32 @@ from torch import Tensor
 
 from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.row_laws import RowLaw
+from ppl_models.descriptions.units import check_units
 from ppl_models.parts.categorical import joined, table_concentrations, threshold_limits
 from ppl_models.parts.distributions import Dispersions, Flat
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.probability_tables import DirichletTables
 from ppl_models.parts.responses import ResponseFamily, sizes
+from ppl_models.parts.validation import check_number
+
+
+def check_settings(owner: str, model: Any, component: ResponseFamily | RowLaw) -> None:
+    """Check the prior settings of a model's components; fill in ``num_items`` where it is open."""
+    if isinstance(component, ResponseFamily):
+        if model.num_items == 1 and component.own_items is not None:
+            object.__setattr__(model, "num_items", component.own_items)
+        component.blocks(model.num_items)
+    must = "be at least 1 and finite"
+    check_number(owner, "concentration", model.concentration, must, least=1)
+    if model.bound is not None:
+        check_number(owner, "bound", model.bound, "be positive and finite, or None", above=0)
+    share = model.variance_floor
+    check_number(owner, "variance_floor", share, "lie in [0, 1)", least=0, below=1)
+    check_units(owner, model.units, model.num_items)
 
 
 def component_dims(about: MixtureComponents, of: str = "component") -> dict[str, tuple[str, ...]]:
-    """Named dims of every parameter.
-
-    Args:
-        about: the components; of: what one of them is called.
-    """
+    """Named dims of every parameter."""
     if isinstance(about.component, RowLaw):
         return {name: (of, *dims[1:]) for name, dims in about.component.site_dims.items()}
     num_tables = len(about.component.num_categories_of(about.num_items))
@@ -44,11 +57,7 @@ def component_dims(about: MixtureComponents, of: str = "component") -> dict[str,
 
 
 def draw_components(about: MixtureComponents, zero: Tensor) -> dict[str, Tensor]:
-    r"""Sample sites of the parameters; what :func:`law_given` takes of them, (\*batch, K, ...).
-
-    Args:
-        about: the components; zero: of the program's dtype and device.
-    """
+    r"""Sample sites of the parameters; what :func:`law_given` takes of them, (\*batch, K, ...)."""
     if isinstance(about.component, RowLaw):
         return about.component.draw(
             about.num_components, _ends(about.limits, zero), zero + zero.new_tensor(about.widths)
@@ -71,12 +80,10 @@ def draw_components(about: MixtureComponents, zero: Tensor) -> dict[str, Tensor]
         )
     thresholds, limits = None, threshold_limits(family, about.num_items)
     if limits:
-        thresholds = pyro.sample("thresholds", Flat(*_ends(limits, zero)).to_event(1)).unsqueeze(
-            -2
-        )  # all components share them
-    own = {
-        "predictor": joined(family, about.num_items, predictors, probabilities, thresholds)
-    }  # (..., K, P)
+        # all components share them
+        thresholds = pyro.sample("thresholds", Flat(*_ends(limits, zero)).to_event(1)).unsqueeze(-2)
+    # (..., K, P)
+    own = {"predictor": joined(family, about.num_items, predictors, probabilities, thresholds)}
     is_size = sizes(family, about.num_items).to(zero.device)
     if len(is_size):
         ends = _ends(about.variance_limits, zero)
@@ -101,12 +108,7 @@ def num_own_dims(about: MixtureComponents, name: str) -> int:
 def item_law(
     about: MixtureComponents, predictor: Tensor, dispersion: Tensor | None
 ) -> ItemResponse:
-    r"""The law of independent items, which are measured from the centres of their units.
-
-    Args:
-        about: the components.
-        predictor: (\*batch, P); dispersion: (\*batch, D), or None.
-    """
+    r"""The law of independent items, which are measured from the centres of their units."""
     assert isinstance(about.component, ResponseFamily)
     centres = [centre for centre, _ in about.item_units]
     return ItemResponse(

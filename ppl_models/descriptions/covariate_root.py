@@ -54,6 +54,10 @@ class CovariateRoot:
     covariates: Covariates
     columns: Tensor | None = None
     distinct: tuple[Tensor, Tensor] | None = None
+    renamable = True
+    flippable = True
+    profiles = None
+    law = "Bernoulli(σ(β_k · (1, z)))"
 
     def of_rows(self, columns: Tensor, weights: Tensor | None = None) -> CovariateRoot:
         """The law of these rows, which are all that a fit has.
@@ -82,22 +86,6 @@ class CovariateRoot:
     @property
     def num_free(self) -> int:
         return self.num_latents * len(self.covariates.terms)
-
-    @property
-    def renamable(self) -> bool:
-        return True
-
-    @property
-    def flippable(self) -> bool:
-        return True
-
-    @property
-    def profiles(self) -> Tensor | None:
-        return None
-
-    @property
-    def law(self) -> str:
-        return "Bernoulli(σ(β_k · (1, z)))"
 
     def sites(self) -> dict[str, tuple[int, ...]]:
         return {self.coefficients: (self.num_latents, len(self.covariates.terms))}

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import torch
 from pyro.distributions import TorchDistribution
@@ -152,11 +152,10 @@ class Covariates:
         for name in frame.columns:
             if holds_texts(frame[name]):
                 check_texts(frame[name], f"Covariates: column {str(name)!r}")
-            own = (
-                levels_of_frame("Covariates", frame[[name]], max_levels)[0]
-                if holds_texts(frame[name])
-                else ()
-            )
+            if holds_texts(frame[name]):
+                own = levels_of_frame("Covariates", frame[[name]], max_levels)[0]
+            else:
+                own = ()
             if len(own) == 1:
                 raise ValueError(
                     f"Covariates: column {str(name)!r} holds {own[0]!r} alone, so that nothing can"
@@ -198,18 +197,12 @@ class Covariates:
         )
 
     def logits(self, given: Tensor, coefficients: Tensor) -> Tensor:
-        """Logits of all components (..., K), the reference 0, from columns (..., P).
-
-        coefficients: (..., K - 1, Q).
-        """
+        """Logits (..., K), the reference 0, of columns (..., P), coefficients (..., K - 1, Q)."""
         own = (coefficients @ self.design(given).unsqueeze(-1)).squeeze(-1)
         return torch.cat([torch.zeros_like(own[..., :1]), own], -1)
 
     def odds(self, given: Tensor, coefficients: Tensor) -> Tensor:
-        """Log-odds of binary latents (..., K), from columns (..., P).
-
-        coefficients: (..., K, Q).
-        """
+        """Log-odds (..., K) of binary latents, from columns (..., P), coefficients (..., K, Q)."""
         return (
             self.standardised(coefficients) @ self.standardised_design(given).unsqueeze(-1)
         ).squeeze(-1)
@@ -248,11 +241,7 @@ class Covariates:
         return replace(self, units=tuple(zip(centre.tolist(), width.tolist(), strict=True)))
 
     def split(self, data: Any) -> tuple[Any, Any]:
-        """A data frame without the covariates, and the covariates alone, in their order.
-
-        Raises:
-            ValueError: naming covariates that the frame lacks.
-        """
+        """A data frame without the covariates, and the covariates alone, in their order."""
         names = column_names(data)
         missing = [name for name in self.names if name not in names]
         if missing:
@@ -267,7 +256,7 @@ class Covariates:
         self,
         data: Any,
         num_items: int,
-        check_items: Callable[[Any], tuple[Tensor, tuple[str, ...]]],
+        check_items: Callable[[Any, bool], tuple[Tensor, tuple[str, ...]]],
         for_fit: bool = True,
     ) -> tuple[Tensor, tuple[str, ...]]:
         """Items and covariates as a tensor (N, J + P), covariates last, and column names.
@@ -279,11 +268,18 @@ class Covariates:
             for_fit: as in :meth:`check`.
         """
         items, given = self._apart(data, num_items)
-        answers, names = check_items(items)
-        return torch.cat([answers, self.check(given, for_fit).to(answers)], -1), (
-            *names,
-            *self.names,
-        )
+        answers, names = check_items(items, for_fit)
+        table = torch.cat([answers, self.check(given, for_fit).to(answers)], -1)
+        return table, (*names, *self.names)
+
+    def columns(self, owner: str, data: Tensor | None, num_items: int) -> Tensor:
+        """Covariates (N, P) of the data of a program; without data nothing says what they are."""
+        if data is None:
+            raise ValueError(
+                f"{owner}: rows depend on their covariates, which nothing draws: simulate rows"
+                " beside given ones, as fit.structure.simulate_like(fit.params, data, seed)"
+            )
+        return data[..., num_items:]
 
     def _apart(self, data: Any, num_items: int) -> tuple[Any, Any]:
         """Items and covariates, (N, J) and (N, P), of a frame or array."""
@@ -367,11 +363,10 @@ class Covariates:
         for q, name in enumerate(terms[1:], 1):
             if bool((design[:, q] == design[0, q]).all()):
                 is_empty = "=" in name and name not in self.names
-                what = (
-                    f"no row has {name}"
-                    if is_empty and float(design[0, q]) == 0
-                    else f"{name} is the same in all rows"
-                )
+                if is_empty and float(design[0, q]) == 0:
+                    what = f"no row has {name}"
+                else:
+                    what = f"{name} is the same in all rows"
                 raise ValueError(
                     f"data: covariates: {what}, so that nothing can depend on it: leave it out"
                 )
@@ -390,7 +385,29 @@ class Covariates:
                 )
 
 
-class LatentCoefficients(TorchDistribution):
+class _Coefficients(TorchDistribution):
+    """Prior of coefficients, a row for each of ``num`` but for ``num_reference`` of them."""
+
+    arg_constraints = {}  # noqa: RUF012
+    support = constraints.independent(constraints.real, 2)
+    has_rsample = True
+    num_reference = 0
+
+    def __init__(
+        self, covariates: Covariates, num: int, zero: Tensor, batch_shape: Sequence[int] = ()
+    ) -> None:
+        self.covariates, self.num, self.zero = covariates, num, zero
+        shape = Size((num - self.num_reference, len(covariates.terms)))
+        super().__init__(Size(batch_shape), shape, validate_args=False)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
+        return type(self)(self.covariates, self.num, self.zero, batch_shape)
+
+    def _log_volume(self) -> float:
+        return sum(math.log(width) for _, width in self.covariates.term_units) * self.event_shape[0]
+
+
+class LatentCoefficients(_Coefficients):
     r"""Normal prior of the coefficients of K binary latents, (K, Q).
 
     Those of :meth:`Covariates.standardised_design` are N(0, s^2), all independent.
@@ -399,54 +416,26 @@ class LatentCoefficients(TorchDistribution):
     negative.
 
     Args:
-        covariates: their scale s and units; num_latents: K.
+        covariates: their scale s and units; num: of latents, K.
         zero: of the program's dtype and device.
     """
 
-    arg_constraints = {}  # noqa: RUF012
-    support = constraints.independent(constraints.real, 2)
-    has_rsample = True
-
-    def __init__(
-        self,
-        covariates: Covariates,
-        num_latents: int,
-        zero: Tensor,
-        batch_shape: Sequence[int] = (),
-    ) -> None:
-        self.covariates, self.num_latents, self.zero = covariates, num_latents, zero
-        super().__init__(
-            Size(batch_shape), Size((num_latents, len(covariates.terms))), validate_args=False
-        )
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> LatentCoefficients:
-        return LatentCoefficients(self.covariates, self.num_latents, self.zero, batch_shape)
-
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         shape = (*sample_shape, *self.batch_shape, *self.event_shape)
-        return self.covariates.plain(
-            torch.randn(shape, dtype=self.zero.dtype, device=self.zero.device)
-            * self.covariates.scale
-        )
+        noise = torch.randn(shape, dtype=self.zero.dtype, device=self.zero.device)
+        return self.covariates.plain(noise * self.covariates.scale)
 
     def log_prob(self, value: Tensor) -> Tensor:
         own, scale = self.covariates.standardised(value), self.covariates.scale
-        log_volume = (
-            sum(math.log(width) for _, width in self.covariates.term_units) * self.num_latents
-        )
         return (
-            log_volume
+            self._log_volume()
             - self.event_shape.numel() * math.log(2 * math.pi * scale**2) / 2
             - own.square().sum((-2, -1)) / (2 * scale**2)
         )
 
 
 def covariates_given(owner: str, value: Any) -> Covariates | None:
-    """Covariates argument of a model: names of columns, or a record.
-
-    Raises:
-        ValueError: for anything else, naming the model.
-    """
+    """Covariates argument of a model: names of columns, or a record."""
     if value is None or isinstance(value, Covariates):
         return value
     if not isinstance(value, tuple | str):
@@ -462,7 +451,7 @@ def covariates_given(owner: str, value: Any) -> Covariates | None:
         ) from error
 
 
-class ClassCoefficients(TorchDistribution):
+class ClassCoefficients(_Coefficients):
     r"""Normal prior of coefficients (K - 1, Q), invariant to the reference component.
 
     Coefficients of :meth:`Covariates.standardised_design` are differences :math:`u_k - u_0` of K
@@ -471,33 +460,14 @@ class ClassCoefficients(TorchDistribution):
     1^\top / K)`, and its determinant :math:`(s^2 / 2)^{K - 1} K`.
 
     Args:
-        covariates: their scale s and units; zero: of the program's dtype and device.
-        num_components: K.
+        covariates: their scale s and units; num: of components, K.
+        zero: of the program's dtype and device.
     """
 
-    arg_constraints = {}  # noqa: RUF012
-    support = constraints.independent(constraints.real, 2)
-    has_rsample = True
-
-    def __init__(
-        self,
-        covariates: Covariates,
-        num_components: int,
-        zero: Tensor,
-        batch_shape: Sequence[int] = (),
-    ) -> None:
-        self.covariates, self.num_components, self.zero = covariates, num_components, zero
-        super().__init__(
-            Size(batch_shape),
-            Size((num_components - 1, len(covariates.terms))),
-            validate_args=False,
-        )
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> ClassCoefficients:
-        return ClassCoefficients(self.covariates, self.num_components, self.zero, batch_shape)
+    num_reference = 1
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
-        shape = (*sample_shape, *self.batch_shape, self.num_components, self.event_shape[1])
+        shape = (*sample_shape, *self.batch_shape, self.num, self.event_shape[1])
         each = torch.randn(shape, dtype=self.zero.dtype, device=self.zero.device) * (
             self.covariates.scale / math.sqrt(2)
         )
@@ -506,9 +476,6 @@ class ClassCoefficients(TorchDistribution):
     def log_prob(self, value: Tensor) -> Tensor:
         own, scale = self.covariates.standardised(value), self.covariates.scale
         num, num_terms = self.event_shape
-        squares = own.square().sum((-2, -1)) - own.sum(-2).square().sum(-1) / self.num_components
-        log_volume = sum(math.log(width) for _, width in self.covariates.term_units) * num
-        constant = (
-            num_terms * (num * math.log(math.pi * scale**2) + math.log(self.num_components)) / 2
-        )
-        return log_volume - constant - squares / scale**2
+        squares = own.square().sum((-2, -1)) - own.sum(-2).square().sum(-1) / self.num
+        constant = num_terms * (num * math.log(math.pi * scale**2) + math.log(self.num)) / 2
+        return self._log_volume() - constant - squares / scale**2

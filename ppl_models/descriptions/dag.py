@@ -46,14 +46,11 @@ class NetworkRoot:
     renamable = False
     flippable = True
     profiles = None
+    law = "the product of P(attribute | its parents) along the given graph"
 
     @property
     def num_free(self) -> int:
         return sum(2 ** len(own) for own in self.parents)
-
-    @property
-    def law(self) -> str:
-        return "the product of P(attribute | its parents) along the given graph"
 
     def sites(self) -> dict[str, tuple[int, ...]]:
         return {self.chances: (self.num_free,)}
@@ -115,9 +112,8 @@ class NetworkRoot:
         return torch.stack([out[k] for k in range(self.num_latents)], -1)
 
     def draw(self, params: Params, uniform: Tensor) -> Tensor:
-        law = BinaryNetwork(
-            params[self.chances].unsqueeze(-2), self.parents, self.order
-        )  # (R, 1, S)
+        # (R, 1, S)
+        law = BinaryNetwork(params[self.chances].unsqueeze(-2), self.parents, self.order)
         bits = torch.zeros_like(uniform.mT)  # (R, N, K)
         for k in self.order:
             bits[..., k] = (uniform[:, k] < law.chance(k, bits)).to(bits)

@@ -61,14 +61,11 @@ class TraitRoot:
     renamable = True
     flippable = True
     profiles = None
+    law = "Bernoulli(σ(d_k + λ_k θ)), θ ~ N(0, 1) summed out"
 
     @property
     def num_free(self) -> int:
         return 2 * self.num_latents
-
-    @property
-    def law(self) -> str:
-        return "Bernoulli(σ(d_k + λ_k θ)), θ ~ N(0, 1) summed out"
 
     def sites(self) -> dict[str, tuple[int, ...]]:
         return {self.slopes: (self.num_latents,), self.intercepts: (self.num_latents,)}
@@ -130,9 +127,8 @@ class TraitRoot:
         return (numbers < chances.mT).to(uniform.dtype)
 
     def log_odds(self, params: Params, k: int, latents: Tensor) -> Tensor:
-        law = self._law(
-            params[self.slopes].unsqueeze(-2), params[self.intercepts].unsqueeze(-2)
-        )  # batch (R, 1)
+        # batch (R, 1)
+        law = self._law(params[self.slopes].unsqueeze(-2), params[self.intercepts].unsqueeze(-2))
         sides = []
         for bit in (1.0, 0.0):
             bits = latents.mT.clone()

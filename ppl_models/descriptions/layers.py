@@ -220,10 +220,7 @@ class GeneralizedLinearLayer:
     def without_categories(
         self,
     ) -> tuple[GeneralizedLinearLayer, list[int], list[int], list[int]] | None:
-        """Layer of the non-categorical items; also their children, statistics and items.
-
-        The three are numbers; None where there are none.
-        """
+        """Layer of the items without tables; numbers of their children, statistics, items."""
         parts = [part for part in self.parts() if not part.tabled]
         if not parts:
             return None
@@ -237,11 +234,10 @@ class GeneralizedLinearLayer:
                 level=tuple(prior.level[i] for i in rows),
                 effect=tuple(prior.effect[i] for i in rows),
             )
-        response = (
-            parts[0].family
-            if len(parts) == 1
-            else Blocks(*((part.family, part.num_items) for part in parts))
-        )
+        if len(parts) == 1:
+            response = parts[0].family
+        else:
+            response = Blocks(*((part.family, part.num_items) for part in parts))
         own = replace(
             self,
             num_children=len(rows),
@@ -262,11 +258,10 @@ class GeneralizedLinearLayer:
         out = []
         for part in self.parts():
             for j in range(part.num_items):
-                rows = (
-                    1
-                    if part.rows.stop - part.rows.start == part.num_items
-                    else part.family.item(j).num_linear(1)
-                )
+                if part.rows.stop - part.rows.start == part.num_items:
+                    rows = 1
+                else:
+                    rows = part.family.item(j).num_linear(1)
                 out += [part.items.start + j] * rows
         return out
 
@@ -284,11 +279,9 @@ class GeneralizedLinearLayer:
 
     def by_child(self, values: Tensor) -> Tensor:
         """Values of each child (num_children, ...) from values of the items (items, ...)."""
-        return (
-            values
-            if self.items is None
-            else values[torch.tensor(self.item_of(), device=values.device)]
-        )
+        if self.items is None:
+            return values
+        return values[torch.tensor(self.item_of(), device=values.device)]
 
     @cached_property
     def num_features(self) -> int:
@@ -300,10 +293,7 @@ class GeneralizedLinearLayer:
         return parents if self.terms is None else products(parents, self.terms, self.disjunctive)
 
     def coefficients(self, intercepts: Tensor, loadings: Tensor) -> tuple[Tensor, Tensor]:
-        """Predictor coefficients (..., num_children) and (..., num_children, num_features).
-
-        The sites' values, but for items on the scale of the chance.
-        """
+        """Predictor coefficients (..., num_children) and (..., num_children, num_features)."""
         if not self.curved:
             return intercepts, loadings
         intercepts, loadings = intercepts.clone(), loadings.clone()
@@ -337,9 +327,8 @@ class GeneralizedLinearLayer:
         """Average effect of each parent on the predictor, (..., children, parents)."""
         if self.terms is None:
             return loadings
-        share = self.terms.to(loadings) * 0.5 ** (self.terms.sum(-1, keepdim=True) - 1).to(
-            loadings
-        )  # of either kind
+        # of either kind
+        share = self.terms.to(loadings) * 0.5 ** (self.terms.sum(-1, keepdim=True) - 1).to(loadings)
         return loadings @ share
 
     def centre(self, like: Tensor) -> Tensor:
@@ -347,24 +336,18 @@ class GeneralizedLinearLayer:
         if self.terms is None:
             return like.new_full((self.num_features,), 0.5)
         chance = 0.5 ** self.terms.sum(-1).to(like)
-        return (
-            chance
-            if self.disjunctive is None
-            else torch.where(self.disjunctive.to(like.device), 1 - chance, chance)
-        )
+        if self.disjunctive is None:
+            return chance
+        return torch.where(self.disjunctive.to(like.device), 1 - chance, chance)
 
     def spread(self, like: Tensor) -> Tensor:
-        """Covariance of the features times four, (num_features, num_features).
-
-        The identity where features are parents.
-        """
+        """Covariance of the features times four, the identity where features are parents."""
         if self.terms is None:
             return torch.eye(self.num_features, dtype=like.dtype, device=like.device)
         members = self.terms.to(like)
         sizes, shared = members.sum(-1), members @ members.mT
-        apart = 0.5 ** (
-            sizes[:, None] + sizes
-        )  # the product of the chances that all members are 1, or that all are 0
+        # the product of the chances that all members are 1, or that all are 0
+        apart = 0.5 ** (sizes[:, None] + sizes)
         alike = 0.5 ** (sizes[:, None] + sizes - shared) - apart
         if self.disjunctive is None:
             return 4 * alike
@@ -372,10 +355,7 @@ class GeneralizedLinearLayer:
         return 4 * torch.where(either[:, None] == either, alike, apart * (shared > 0))
 
     def precision(self, columns: slice, like: Tensor) -> Tensor | None:
-        """Prior precision of (intercept, loadings), (1 + num_features,) twice.
-
-        The same for consecutive children of one family.
-        """
+        """Prior precision of (intercept, loadings) of children of one family."""
         if self.prior is None:
             return None
         centre = torch.cat([like.new_ones(1), self.centre(like)])
@@ -461,10 +441,7 @@ class Root(Protocol):
         ...
 
     def log_odds(self, params: Params, k: int, latents: Tensor) -> Tensor:
-        """Log-odds of latent k given the other latents (R, K, N), (R, N).
-
-        (R, 1) where the others do not matter.
-        """
+        """Log-odds (R, N) of latent k given the others (R, K, N), (R, 1) if these do not matter."""
         ...
 
     def expected(self, configurations: Tensor, counts: Tensor, params: Params) -> Tensor:
@@ -522,26 +499,14 @@ class RootLayer:
     proportions: str
     latent: str
     num_latents: int
+    renamable = True
+    flippable = True
+    profiles = None
+    law = "Bernoulli(π_k)"
 
     @property
     def num_free(self) -> int:
         return self.num_latents
-
-    @property
-    def renamable(self) -> bool:
-        return True
-
-    @property
-    def flippable(self) -> bool:
-        return True
-
-    @property
-    def profiles(self) -> Tensor | None:
-        return None
-
-    @property
-    def law(self) -> str:
-        return "Bernoulli(π_k)"
 
     def sites(self) -> dict[str, tuple[int, ...]]:
         return {self.proportions: (self.num_latents,)}
@@ -559,9 +524,8 @@ class RootLayer:
         return params[self.proportions]
 
     def draw(self, params: Params, uniform: Tensor) -> Tensor:
-        chances = torch.sigmoid(torch.logit(params[self.proportions])).unsqueeze(
-            -1
-        )  # as a sweep would have them
+        # as a sweep would have them
+        chances = torch.sigmoid(torch.logit(params[self.proportions])).unsqueeze(-1)
         return (uniform < chances).to(chances.dtype)
 
     def log_odds(self, params: Params, k: int, latents: Tensor) -> Tensor:

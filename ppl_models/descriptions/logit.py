@@ -44,11 +44,10 @@ def distinct_rows(rows: Tensor, weights: Tensor | None = None) -> tuple[Tensor, 
     """Rows that differ, (G, P), NaN like NaN, and how often each is there, (G,)."""
     codes = rows.nan_to_num(nan=torch.inf)  # NaN differs from itself; no entry is infinite
     found, index, counts = torch.unique(codes, dim=0, return_inverse=True, return_counts=True)
-    often = (
-        counts.to(rows)
-        if weights is None
-        else weights.new_zeros(len(found)).index_add(0, index, weights)
-    )
+    if weights is None:
+        often = counts.to(rows)
+    else:
+        often = weights.new_zeros(len(found)).index_add(0, index, weights)
     return found.masked_fill(found.isinf(), torch.nan), often
 
 
@@ -103,10 +102,7 @@ def _objective(
 def _curve(
     known: Covariates, cross: Tensor, design: Tensor, often: Tensor, beta: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Objective Q (R,), its gradient (R, K - 1, Q), and minus its Hessian.
-
-    The Hessian has shape (R, (K - 1) Q, (K - 1) Q).
-    """
+    """Q (R,), its gradient (R, K - 1, Q), and minus its Hessian (R, (K - 1) Q, (K - 1) Q)."""
     num, num_terms = beta.shape[1:]
     gradient, information = data_curve(cross, design, often, beta)
     prior = (2 / known.scale**2) * (torch.eye(num).to(beta) - 1 / (num + 1))
@@ -121,9 +117,8 @@ def data_curve(cross: Tensor, design: Tensor, often: Tensor, beta: Tensor) -> tu
     gradient, information = cross.clone(), beta.new_zeros(restarts, num, num_terms, num, num_terms)
     step = max(1, CHUNK_ELEMENTS // (restarts * num * num_terms))
     for u, w in zip(design.split(step), often.split(step), strict=True):
-        q = (
-            (u @ beta.mT).sigmoid() if num == 1 else chances_of_design(u, beta).exp()[..., 1:]
-        )  # (R, g, K - 1)
+        # (R, g, K - 1)
+        q = (u @ beta.mT).sigmoid() if num == 1 else chances_of_design(u, beta).exp()[..., 1:]
         p = q * w.unsqueeze(-1)
         gradient = gradient - p.mT @ u
         for k in range(num):

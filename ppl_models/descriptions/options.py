@@ -40,10 +40,7 @@ class ChainDescription:
 
 
 def high_of_termination(termination: Tensor, choice: Tensor) -> Tensor:
-    r"""High-level policy (\*batch, S, O, O): the option is kept, or ended and chosen anew.
-
-    termination, choice: (\*batch, S, O).
-    """
+    r"""High-level policy (\*batch, S, O, O) of termination and choice, each (\*batch, S, O)."""
     return torch.diag_embed(1 - termination) + termination[..., None] * choice[..., None, :]
 
 

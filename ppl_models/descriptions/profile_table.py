@@ -55,9 +55,7 @@ class TableRoot:
     def renamable(self) -> bool:
         return self.profiles is None
 
-    @property
-    def flippable(self) -> bool:
-        return self.profiles is None
+    flippable = renamable
 
     @property
     def law(self) -> str:

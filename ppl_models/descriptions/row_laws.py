@@ -18,6 +18,7 @@ from ppl_models.parts.responses import NegativeBinomial, Normal, Poisson, Respon
 from ppl_models.parts.skewed import SkewedRows
 from ppl_models.parts.validation import check_number, plain_fields
 
+Dims = dict[str, tuple[str, ...]]
 LEAST_WIDTH = 1e-3  # of the data's variance in some direction: a covariance below it has collapsed
 FREEDOM = (2.05, 200.0)  # degrees of freedom: a variance below, a normal law above
 
@@ -57,7 +58,7 @@ class RowLaw(ABC):
 
     @property
     @abstractmethod
-    def site_dims(self) -> dict[str, tuple[str, ...]]:
+    def site_dims(self) -> Dims:
         """Named dims of every parameter."""
 
     @abstractmethod
@@ -104,13 +105,11 @@ class RowLaw(ABC):
     def _precisions(self, num_components: int, widths: Tensor) -> Tensor:
         inverse_scale = torch.diag(self.regularization * widths.square())
         wishart = Precision(widths.new_tensor(len(widths) + 1.0), precision_matrix=inverse_scale)
-        draw: Tensor = pyro.sample("precisions", wishart.expand([num_components]).to_event(1))
-        return draw
+        return pyro.sample("precisions", wishart.expand([num_components]).to_event(1))
 
 
 def _flat(name: str, num_components: int, ends: tuple[Tensor, Tensor]) -> Tensor:
-    draw: Tensor = pyro.sample(name, Flat(*ends).expand([num_components, len(ends[0])]).to_event(2))
-    return draw
+    return pyro.sample(name, Flat(*ends).expand([num_components, len(ends[0])]).to_event(2))
 
 
 @dataclass(frozen=True)
@@ -134,9 +133,7 @@ class MultivariateNormal(RowLaw):
         ValueError: if it is not positive.
     """
 
-    @property
-    def site_dims(self) -> dict[str, tuple[str, ...]]:
-        return {"means": ("component", "item"), "precisions": ("component", "item", "item_2")}
+    site_dims = Dims(means=("component", "item"), precisions=("component", "item", "item_2"))
 
     def draw(
         self, num_components: int, ends: tuple[Tensor, Tensor], widths: Tensor
@@ -172,22 +169,15 @@ class MultivariateT(RowLaw):
         ValueError: if it is not positive.
     """
 
-    @property
-    def site_dims(self) -> dict[str, tuple[str, ...]]:
-        return {
-            "means": ("component", "item"),
-            "precisions": ("component", "item", "item_2"),
-            "freedom": ("component",),
-        }
+    site_dims = MultivariateNormal.site_dims | Dims(freedom=("component",))
 
     def draw(
         self, num_components: int, ends: tuple[Tensor, Tensor], widths: Tensor
     ) -> dict[str, Tensor]:
         means = _flat("means", num_components, ends)
         precisions = self._precisions(num_components, widths)
-        freedom = pyro.sample(
-            "freedom", Flat(*widths.new_tensor(FREEDOM)).expand([num_components]).to_event(1)
-        )
+        flat = Flat(*widths.new_tensor(FREEDOM)).expand([num_components])
+        freedom = pyro.sample("freedom", flat.to_event(1))
         return {"means": means, "precisions": precisions, "freedom": freedom}
 
     def given(self, picked: Mapping[str, Tensor]) -> dist.TorchDistribution:
@@ -215,41 +205,33 @@ class SkewNormal(RowLaw):
         ValueError: if it is not positive.
     """
 
-    @property
-    def site_dims(self) -> dict[str, tuple[str, ...]]:
-        own = ("component", "item")
-        return {"locations": own, "skews": own, "precisions": ("component", "item", "item_2")}
+    site_dims = Dims(
+        locations=("component", "item"),
+        skews=("component", "item"),
+        precisions=("component", "item", "item_2"),
+    )
 
     def draw(
         self, num_components: int, ends: tuple[Tensor, Tensor], widths: Tensor
     ) -> dict[str, Tensor]:
-        locations = _flat("locations", num_components, ends)
         half = (ends[1] - ends[0]) / 2
+        locations = _flat("locations", num_components, ends)
         skews = _flat("skews", num_components, (-half, half))
-        return {
-            "locations": locations,
-            "skews": skews,
-            "precisions": self._precisions(num_components, widths),
-        }
+        precisions = self._precisions(num_components, widths)
+        return {"locations": locations, "skews": skews, "precisions": precisions}
 
     def given(self, picked: Mapping[str, Tensor]) -> dist.TorchDistribution:
-        return SkewedRows(
-            picked["locations"], picked["skews"], torch.linalg.cholesky(picked["precisions"])
-        )
+        lower = torch.linalg.cholesky(picked["precisions"])
+        return SkewedRows(picked["locations"], picked["skews"], lower)
 
 
 def wider_laws(
     component: ResponseFamily | RowLaw, num_items: int
 ) -> tuple[ResponseFamily | RowLaw, ...]:
-    """Candidate distributions that contain this one, the narrowest first.
-
-    This one alone where there are no wider ones.
-    """
+    """Candidate distributions that contain this one, the narrowest first."""
     if isinstance(component, RowLaw):
-        return tuple(
-            kind(component.regularization)
-            for kind in (MultivariateNormal, MultivariateT, SkewNormal)
-        )
+        kinds = (MultivariateNormal, MultivariateT, SkewNormal)
+        return tuple(kind(component.regularization) for kind in kinds)
     if type(component) is Normal:
         whole = (MultivariateT(), SkewNormal())
         return (component, *whole) if num_items == 1 else (component, MultivariateNormal(), *whole)

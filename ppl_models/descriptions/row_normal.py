@@ -31,8 +31,7 @@ class RowNormal(dist.MultivariateNormal):
         if missing.dim() != 2 or not bool(
             missing.any()
         ):  # steps of sequences are complete, or hidden by their chain
-            own: Tensor = super().log_prob(value)
-            return own
+            return super().log_prob(value)
         lower = self._unbroadcasted_scale_tril
         covariance = lower @ lower.mT
         is_shared = covariance.dim() == 2 or covariance.shape[-3] == 1  # by all rows

@@ -37,11 +37,7 @@ def check_units(owner: str, units: Any, num_items: int) -> None:
 
 
 def column_means(x: Tensor, weights: Tensor | None = None) -> Tensor:
-    """The mean of every column, (J,); NaN is missing.
-
-    Args:
-        x: (N, J); weights: how often each row counts, (N,); None for once.
-    """
+    """The mean of every column (N, J), NaN missing; rows count as often as weights (N,) say."""
     if weights is None:
         return x.nanmean(0)
     seen = (~x.isnan()) * weights.unsqueeze(-1)
@@ -53,16 +49,11 @@ def column_variances(x: Tensor, weights: Tensor | None = None) -> Tensor:
 
     The variance, or that of a normal distribution with the column's quartiles where this is smaller
     and not zero.
-
-    Args:
-        x, weights: as :func:`column_means`.
     """
     parts = _columns_at_once(x)
-    return (
-        _variances(x, weights)
-        if len(parts) == 1
-        else torch.cat([_variances(part, weights) for part in parts])
-    )
+    if len(parts) == 1:
+        return _variances(x, weights)
+    return torch.cat([_variances(part, weights) for part in parts])
 
 
 def _columns_at_once(x: Tensor) -> tuple[Tensor, ...]:
@@ -95,9 +86,6 @@ def column_units(x: Tensor, weights: Tensor | None = None) -> Units:
     The latter as :func:`column_variances` has it, and large enough for the farthest value.
 
     A column of one value has width 1. NaN is missing.
-
-    Args:
-        x, weights: as :func:`column_means`.
     """
     return tuple(
         unit

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from ppl_models.networks.network import Shape
+from ppl_models.networks.network import ClassifierNetwork, Shape
 from ppl_models.parts.validation import check_size, plain_fields
 
 
 @dataclass(frozen=True)
-class Dense:
+class Dense(ClassifierNetwork):
     r"""Dense layers with rectified linear units between them.
 
     .. math::
@@ -48,9 +48,7 @@ class Dense:
         for width in self.hidden:
             check_size("Dense", "each width of hidden", width)
 
-    @property
-    def scales_inputs(self) -> bool:
-        return True
+    scales_inputs = True
 
     def widths(self, shapes: Sequence[Shape], num_outputs: int) -> tuple[int, ...]:
         """Units of every layer, from the columns to the logits."""
@@ -87,23 +85,19 @@ class Dense:
         sizes, out = [math.prod(shape) for shape in shapes], {}
         for name, shape in self.sites(shapes, num_outputs, num_networks).items():
             if name.endswith("_weights"):
-                fan_in = (
-                    torch.full((num_networks,), shape[2])
-                    if shape[2] != max(sizes) or num_networks == 1
-                    else torch.tensor(sizes)
-                )
-                variance = (
-                    2.0 / (shape[1] + shape[2])
-                    if name == f"layer_{len(self.hidden) + 1}_weights"
-                    else 2.0 / fan_in[:, None, None]
-                )
+                if shape[2] != max(sizes) or num_networks == 1:
+                    fan_in = torch.full((num_networks,), shape[2])
+                else:
+                    fan_in = torch.tensor(sizes)
+                variance: Tensor | float = 2.0 / fan_in[:, None, None]
+                if name == f"layer_{len(self.hidden) + 1}_weights":
+                    variance = 2.0 / (shape[1] + shape[2])
                 draw = torch.randn((num_starts, *shape), generator=generator, dtype=torch.float64)
                 out[name] = draw * torch.as_tensor(variance, dtype=torch.float64).sqrt()
             else:
-                own = torch.rand((num_starts, *shape), generator=generator, dtype=torch.float64)
-                out[name] = (2 * own - 1) * (
-                    1.0 if name == "layer_1_intercepts" and self.hidden else 0.0
-                )
+                draw = torch.rand((num_starts, *shape), generator=generator, dtype=torch.float64)
+                bent = name == "layer_1_intercepts" and self.hidden
+                out[name] = (2 * draw - 1) * (1.0 if bent else 0.0)
         if num_networks > 1:
             for v, size in enumerate(sizes):
                 out["layer_1_weights"][:, v, :, size:] = 0.0
@@ -112,9 +106,6 @@ class Dense:
     def output_dims(self) -> dict[str, int]:
         last = len(self.hidden) + 1
         return {f"layer_{last}_weights": -2, f"layer_{last}_intercepts": -1}
-
-    def probes(self, values: Tensor) -> Tensor:
-        return values
 
     def logits(self, inputs: Sequence[Tensor], weights: Mapping[str, Tensor]) -> Tensor:
         last = len(self.hidden) + 1
@@ -152,10 +143,8 @@ class Dense:
         self, weights: Mapping[str, Tensor], slopes: Tensor, intercepts: Tensor
     ) -> dict[str, Tensor]:
         last = len(self.hidden) + 1
-        return dict(weights) | {
-            f"layer_{last}_weights": slopes,
-            f"layer_{last}_intercepts": intercepts,
-        }
+        outputs = {f"layer_{last}_weights": slopes, f"layer_{last}_intercepts": intercepts}
+        return dict(weights) | outputs
 
 
 def side_by_side(inputs: Sequence[Tensor], width: int) -> Tensor:

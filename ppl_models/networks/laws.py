@@ -101,5 +101,4 @@ class RelativeToMarginal(TorchDistribution):
         )
 
     def log_prob(self, value: Tensor) -> Tensor:
-        density: Tensor = Vindex(self.log_ratio)[..., self.component]
-        return density
+        return Vindex(self.log_ratio)[..., self.component]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from ppl_models.networks.network import Shape
+from ppl_models.networks.network import ClassifierNetwork, Shape
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_size, plain_fields
 
@@ -16,7 +16,7 @@ START_SCALE = 1.0  # of the logits of a random table
 
 
 @dataclass(frozen=True)
-class Lookup:
+class Lookup(ClassifierNetwork):
     r"""Table of logits for a variate of codes 0, ..., M - 1: any function of the code.
 
     Site ``table`` (G, M, C), one for each of G variates. With tables for all variates the model is
@@ -35,10 +35,6 @@ class Lookup:
         plain_fields(self)
         check_size("Lookup", "num_values", self.num_values)
 
-    @property
-    def scales_inputs(self) -> bool:
-        return False
-
     def sites(
         self, shapes: Sequence[Shape], num_outputs: int, num_networks: int
     ) -> dict[str, Shape]:
@@ -48,9 +44,6 @@ class Lookup:
                 f" shape {list(shapes)}"
             )
         return {"table": (num_networks, self.num_values, num_outputs)}
-
-    def num_unused(self, shapes: Sequence[Shape], num_outputs: int, num_networks: int) -> int:
-        return 0
 
     def start(
         self,
@@ -79,21 +72,17 @@ class Lookup:
                 f" Lookup({self.num_values}), got {float(codes[wrong][0]):g}"
             )
         table = weights["table"]
-        variate = (
-            torch.arange(len(index), device=index.device)[:, None]
-            if table.shape[1] > 1
-            else torch.zeros_like(index[:, :1])
-        )
+        if table.shape[1] > 1:
+            variate = torch.arange(len(index), device=index.device)[:, None]
+        else:
+            variate = torch.zeros_like(index[:, :1])
         return table[:, variate, index]
 
     def features(self, inputs: Sequence[Tensor], weights: Mapping[str, Tensor]) -> Tensor:
         table = weights["table"]
         codes = torch.stack([x[:, 0] for x in inputs]).nan_to_num().long()
-        return (
-            torch.nn.functional.one_hot(codes, self.num_values)
-            .to(table)
-            .expand(len(table), *codes.shape, -1)
-        )
+        shown = torch.nn.functional.one_hot(codes, self.num_values).to(table)
+        return shown.expand(len(table), *codes.shape, -1)
 
     def outputs(self, weights: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         slopes = weights["table"].mT
@@ -107,7 +96,7 @@ class Lookup:
 
 @shows_briefly
 @dataclass(frozen=True, eq=False)
-class KnownDensities:
+class KnownDensities(ClassifierNetwork):
     r"""Components whose densities in a variate are known up to their weights.
 
     :math:`\beta^{(i)}(x) \propto a_i f^{(i)}(x)`.
@@ -129,10 +118,6 @@ class KnownDensities:
                 f" {self.log_density!r}"
             )
 
-    @property
-    def scales_inputs(self) -> bool:
-        return False
-
     def sites(
         self, shapes: Sequence[Shape], num_outputs: int, num_networks: int
     ) -> dict[str, Shape]:
@@ -143,9 +128,6 @@ class KnownDensities:
             )
         return {"log_scales": (num_networks, num_outputs)}
 
-    def num_unused(self, shapes: Sequence[Shape], num_outputs: int, num_networks: int) -> int:
-        return 0
-
     def start(
         self,
         shapes: Sequence[Shape],
@@ -154,23 +136,14 @@ class KnownDensities:
         num_starts: int,
         generator: Generator,
     ) -> dict[str, Tensor]:
-        return {
-            "log_scales": torch.zeros((num_starts, num_networks, num_outputs), dtype=torch.float64)
-        }
-
-    def output_dims(self) -> None:
-        """Components are named by their densities."""
-        return
-
-    def probes(self, values: Tensor) -> Tensor:
-        return values
+        shape = (num_starts, num_networks, num_outputs)
+        return {"log_scales": torch.zeros(shape, dtype=torch.float64)}
 
     def logits(self, inputs: Sequence[Tensor], weights: Mapping[str, Tensor]) -> Tensor:
         scales = weights["log_scales"]
         with torch.no_grad():
-            known = torch.stack([torch.as_tensor(self.log_density(x)) for x in inputs]).to(
-                scales
-            )  # (V, n, C)
+            # (V, n, C)
+            known = torch.stack([torch.as_tensor(self.log_density(x)) for x in inputs]).to(scales)
         wanted = (len(inputs), len(inputs[0]), scales.shape[-1])
         if known.shape != wanted:
             raise ValueError(
@@ -178,16 +151,3 @@ class KnownDensities:
                 f" {wanted[1:]}, got {tuple(known.shape[1:])}"
             )
         return known + scales[..., None, :]
-
-    def features(self, inputs: Sequence[Tensor], weights: Mapping[str, Tensor]) -> None:
-        """Its logits are known but for their intercepts."""
-        return
-
-    def outputs(self, weights: Mapping[str, Tensor]) -> None:
-        """Its scales have no slopes."""
-        return
-
-    def with_outputs(
-        self, weights: Mapping[str, Tensor], slopes: Tensor, intercepts: Tensor
-    ) -> dict[str, Tensor]:
-        raise NotImplementedError("KnownDensities: its outputs are known")

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from ppl_models.networks.network import Shape
+from ppl_models.networks.network import ClassifierNetwork, Shape
 from ppl_models.parts.repr import shows_briefly
 
 
 @shows_briefly
 @dataclass(frozen=True, eq=False)
-class FromModule:
+class FromModule(ClassifierNetwork):
     r"""Torch module with one logit a component in its last layer, for rows of any shape.
 
     Its parameters become sites named after them (``conv1.weight`` is ``conv1_weight``), with the
@@ -41,13 +41,8 @@ class FromModule:
             raise ValueError(
                 "FromModule: a torch module with parameters to train was expected, got one without"
             )
-        object.__setattr__(
-            self, "module", copy.deepcopy(self.module).eval()
-        )  # the caller's keeps its mode and its weights
-
-    @property
-    def scales_inputs(self) -> bool:
-        return False
+        # the caller's keeps its mode and its weights
+        object.__setattr__(self, "module", copy.deepcopy(self.module).eval())
 
     @property
     def _names(self) -> dict[str, str]:
@@ -58,9 +53,6 @@ class FromModule:
     ) -> dict[str, Shape]:
         own = dict(self.module.named_parameters())
         return {site: (num_networks, *own[name].shape) for site, name in self._names.items()}
-
-    def num_unused(self, shapes: Sequence[Shape], num_outputs: int, num_networks: int) -> int:
-        return 0
 
     def start(
         self,
@@ -91,13 +83,6 @@ class FromModule:
             if callable(reset):
                 reset()
 
-    def output_dims(self) -> None:
-        """None: the parameters that make the outputs are unknown."""
-        return
-
-    def probes(self, values: Tensor) -> Tensor:
-        return values
-
     def logits(self, inputs: Sequence[Tensor], weights: Mapping[str, Tensor]) -> Tensor:
         first = next(iter(weights.values()))
         num_starts, num_networks = first.shape[:2]
@@ -114,16 +99,3 @@ class FromModule:
                 f" {tuple(out[0].shape)}"
             )
         return logits.reshape(num_starts, len(inputs), len(inputs[0]), logits.shape[-1])
-
-    def features(self, inputs: Sequence[Tensor], weights: Mapping[str, Tensor]) -> None:
-        """None: the features before the last layer are unknown."""
-        return
-
-    def outputs(self, weights: Mapping[str, Tensor]) -> None:
-        """None: the parameters that make the outputs are unknown."""
-        return
-
-    def with_outputs(
-        self, weights: Mapping[str, Tensor], slopes: Tensor, intercepts: Tensor
-    ) -> dict[str, Tensor]:
-        raise NotImplementedError("FromModule: its outputs are not known")

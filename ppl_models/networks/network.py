@@ -13,13 +13,14 @@ Shape = tuple[int, ...]
 class ClassifierNetwork(Protocol):
     """Networks of one architecture, a frozen record without weights.
 
-    One for each of several variates, or one that all of them share.
+    One for each of several variates, or one that all of them share. The defaults are those of a
+    network whose logits are not known to be linear in any features.
     """
 
     @property
     def scales_inputs(self) -> bool:
         """Scaling of the variates' columns before the network sees them."""
-        ...
+        return False
 
     def sites(
         self, shapes: Sequence[Shape], num_outputs: int, num_networks: int
@@ -34,7 +35,7 @@ class ClassifierNetwork(Protocol):
 
     def num_unused(self, shapes: Sequence[Shape], num_outputs: int, num_networks: int) -> int:
         """Number of weights that no output depends on; arguments as of :meth:`sites`."""
-        ...
+        return 0
 
     def start(
         self,
@@ -56,19 +57,19 @@ class ClassifierNetwork(Protocol):
 
         None where these cannot exchange names.
         """
-        ...
+        return None
 
     def probes(self, values: Tensor) -> Tensor:
         r"""Evaluation points (n, \*shape) from standard normal values on the scale of the data."""
-        ...
+        return values
 
     def features(self, inputs: Sequence[Tensor], weights: Mapping[str, Tensor]) -> Tensor | None:
         """Features (R, V, n, F) in which the logits are linear; None where unknown."""
-        ...
+        return None
 
     def outputs(self, weights: Mapping[str, Tensor]) -> tuple[Tensor, Tensor] | None:
         """Slopes (R, G, C, F) and intercepts (R, G, C) of the logits; None without features."""
-        ...
+        return None
 
     def with_outputs(
         self, weights: Mapping[str, Tensor], slopes: Tensor, intercepts: Tensor
@@ -78,4 +79,5 @@ class ClassifierNetwork(Protocol):
         Args:
             weights: (R, \\*shape); slopes: (R, G, C, F); intercepts: (R, G, C).
         """
-        ...
+        owner = type(self).__name__
+        raise NotImplementedError(f"{owner}: its outputs are not known")

@@ -109,11 +109,10 @@ def as_variates(
     ):
         table = _separate(data, shapes)
         if all(len(shape) == 1 for shape in shapes) and not any(_is_lazy(x) for x in _arrays(data)):
-            dtype = (
-                torch.float32
-                if all(x.dtype == torch.float32 for x in table.values())
-                else torch.float64
-            )
+            if all(x.dtype == torch.float32 for x in table.values()):
+                dtype = torch.float32
+            else:
+                dtype = torch.float64
             table = torch.cat([x.to(dtype) for x in table.values()], 1)
             names = named_columns(variates) or tuple(str(j) for j in range(table.shape[1]))
     elif any(len(shape) > 1 for shape in shapes):

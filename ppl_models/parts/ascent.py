@@ -9,10 +9,8 @@ from torch import Tensor
 
 LEAST_DAMPING = 1e-9
 MAX_MOVE = 3.0  # of a parameter in one step
-TOLERANCE, STEP_ROUNDINGS = (
-    1e-11,
-    64,
-)  # of a step, where the ascent stops; and in roundings of the dtype, where these are more
+# of a step, where the ascent stops; and in roundings of the dtype, where these are more
+TOLERANCE, STEP_ROUNDINGS = (1e-11, 64)
 ROUNDING = 1e-14  # relative, below which a fall of the objective is none
 MAX_LOG_STEP = 1.5
 HALVINGS = 12

@@ -49,9 +49,8 @@ class Blocks(ResponseFamily):
                 raise ValueError(f"Blocks: num_columns must be a positive integer, got {part[1]!r}")
         if not parts:
             raise ValueError("Blocks: at least one (family, num_columns) pair is needed, got none")
-        object.__setattr__(
-            self, "parts", tuple((family, int(columns)) for family, columns in parts)
-        )
+        pairs = tuple((family, int(columns)) for family, columns in parts)
+        object.__setattr__(self, "parts", pairs)
 
     @classmethod
     def from_frame(cls, data: Any, families: Mapping[str, ResponseFamily] | None = None) -> Blocks:
@@ -84,21 +83,13 @@ class Blocks(ResponseFamily):
                     f"Blocks.from_frame: {name!r} is no column of the frame, which has"
                     f" {', '.join(map(repr, names))}"
                 )
-        kinds: dict[str, ResponseFamily] = {
-            "bernoulli": Bernoulli(),
-            "poisson": Poisson(),
-            "normal": Normal(),
-        }
+        kinds = {"bernoulli": Bernoulli(), "poisson": Poisson(), "normal": Normal()}
         parts: list[tuple[ResponseFamily, int]] = []
         for name, column in zip(names, frame.columns, strict=True):
             kind = "" if name in given else kind_of_column(frame[column])
-            family = (
-                given[name]
-                if name in given
-                else kinds[kind]
-                if kind in kinds
-                else Categorical.from_frame(frame[[column]])
-            )
+            family: ResponseFamily | None = given.get(name, kinds.get(kind))
+            if family is None:
+                family = Categorical.from_frame(frame[[column]])
             if parts and parts[-1][0] == family and not family.num_categories_of(1):
                 parts[-1] = family, parts[-1][1] + 1
             else:
@@ -135,9 +126,7 @@ class Blocks(ResponseFamily):
         return sum(columns for _, columns in self.parts)  # whatever they are predicted by
 
     def num_categories_of(self, num_items: int) -> tuple[int, ...]:
-        return tuple(
-            size for family, columns in self.parts for size in family.num_categories_of(columns)
-        )
+        return tuple(size for f, columns in self.parts for size in f.num_categories_of(columns))
 
     def num_thresholds(self, num_items: int) -> int:
         return sum(family.num_thresholds(columns) for family, columns in self.parts)
@@ -181,19 +170,13 @@ class Blocks(ResponseFamily):
         """Every family with its predictors and its part of the dispersion."""
         num_items = self.num_items(eta.shape[-1])
         parts = zip(self.blocks(num_items), self.predictors(num_items), strict=True)
-        return [
-            (family, eta[..., own], _part(dispersion, part)) for (family, _, part), own in parts
-        ]
+        return [(f, eta[..., own], _part(dispersion, part)) for (f, _, part), own in parts]
 
     def natural(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:
-        return torch.cat(
-            [f.natural(own, part) for f, own, part in self._along(eta, dispersion)], -1
-        )
+        return torch.cat([f.natural(x, part) for f, x, part in self._along(eta, dispersion)], -1)
 
     def partition(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:
-        return torch.cat(
-            [f.partition(own, part) for f, own, part in self._along(eta, dispersion)], -1
-        )
+        return torch.cat([f.partition(x, part) for f, x, part in self._along(eta, dispersion)], -1)
 
     def expansion(
         self, eta: Tensor, statistic: Tensor, dispersion: Tensor | None
@@ -202,23 +185,18 @@ class Blocks(ResponseFamily):
             f.expansion(eta[..., c], statistic[..., c], _part(dispersion, d))
             for f, c, d in self.blocks(eta.shape[-1])
         ]
-        return torch.cat([mean for mean, _ in parts], -1), torch.cat(
-            [weight for _, weight in parts], -1
-        )
+        residuals, weights = zip(*parts, strict=True)
+        return torch.cat(residuals, -1), torch.cat(weights, -1)
 
     def _map(self, method: str, x: Tensor) -> Tensor:
         parts = self.blocks(x.shape[-1])
-        return torch.cat(
-            [getattr(family, method)(x[..., columns]) for family, columns, _ in parts], -1
-        )
+        return torch.cat([getattr(f, method)(x[..., columns]) for f, columns, _ in parts], -1)
 
     def statistic(self, x: Tensor) -> Tensor:
         return self._map("statistic", x)
 
     def log_partition(self, eta: Tensor) -> Tensor:
-        return torch.cat(
-            [family.log_partition(own) for family, own, _ in self._along(eta, None)], -1
-        )
+        return torch.cat([f.log_partition(x) for f, x, _ in self._along(eta, None)], -1)
 
     def mean(self, eta: Tensor) -> Tensor:
         return torch.cat([family.mean(own) for family, own, _ in self._along(eta, None)], -1)
@@ -227,9 +205,8 @@ class Blocks(ResponseFamily):
         return self._map("curvature", eta)
 
     def expected_response(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:
-        return torch.cat(
-            [f.expected_response(own, part) for f, own, part in self._along(eta, dispersion)], -1
-        )
+        parts = self._along(eta, dispersion)
+        return torch.cat([family.expected_response(x, part) for family, x, part in parts], -1)
 
     def scale(self, dispersion: Tensor | None, num_items: int) -> Tensor | None:
         if dispersion is None or not dispersion.shape[-1]:
@@ -243,19 +220,16 @@ class Blocks(ResponseFamily):
 
     def base_measure(self, x: Tensor, mask: Tensor, dispersion: Tensor | None) -> Tensor:
         total = x.new_zeros(())
-        for family, columns, part in self.blocks(x.shape[-1]):
-            total = total + family.base_measure(
-                x[..., columns], mask[..., columns], _part(dispersion, part)
-            )
+        for family, items, part in self.blocks(x.shape[-1]):
+            own = _part(dispersion, part)
+            total = total + family.base_measure(x[..., items], mask[..., items], own)
         return total
 
     def draw(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:
         return torch.cat([f.draw(own, part) for f, own, part in self._along(eta, dispersion)], -1)
 
     def linearise(self, mean: Tensor, epsilon: float) -> Tensor:
-        return torch.cat(
-            [family.linearise(own, epsilon) for family, own, _ in self._along(mean, None)], -1
-        )
+        return torch.cat([f.linearise(x, epsilon) for f, x, _ in self._along(mean, None)], -1)
 
 
 def _part(dispersion: Tensor | None, part: slice) -> Tensor | None:

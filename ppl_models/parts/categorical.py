@@ -96,16 +96,14 @@ class Categorical(ResponseFamily):
         """Categories of each item, (J,)."""
         if isinstance(self.num_categories, int):
             return (self.num_categories,) * num_items
-        own: tuple[int, ...] = self.num_categories
-        return own
+        return self.num_categories
 
     def names(self, num_items: int) -> tuple[tuple[str, ...], ...]:
         """Names of the categories of each item: the levels, or the codes."""
         if self.levels is None:
             return tuple(tuple(map(str, range(size))) for size in self.sizes(num_items))
-        return (
-            self.levels if isinstance(self.levels[0], tuple) else (self.levels,) * num_items
-        )  # one tuple an item, or one for all
+        # one tuple an item, or one for all
+        return self.levels if isinstance(self.levels[0], tuple) else (self.levels,) * num_items
 
     def segments(self, num_items: int, device: torch.device) -> Segments:
         """Segments of the predictor vector, one an item."""
@@ -129,11 +127,9 @@ class Categorical(ResponseFamily):
         return sum(self.sizes(num_items))
 
     def num_items(self, num_predictors: int) -> int:
-        return (
-            num_predictors // self.num_categories
-            if isinstance(self.num_categories, int)
-            else len(self.num_categories)
-        )
+        if isinstance(self.num_categories, int):
+            return num_predictors // self.num_categories
+        return len(self.num_categories)
 
     def num_categories_of(self, num_items: int) -> tuple[int, ...]:
         return self.sizes(num_items)
@@ -146,11 +142,10 @@ class Categorical(ResponseFamily):
 
     def whole(self, linear: Tensor, thresholds: Tensor | None) -> Tensor:
         """Log-odds of all categories against the first, the first's zeros among them."""
-        items = (
-            linear.shape[-1] // (self.num_categories - 1)
-            if isinstance(self.num_categories, int)
-            else len(self.num_categories)
-        )
+        if isinstance(self.num_categories, int):
+            items = linear.shape[-1] // (self.num_categories - 1)
+        else:
+            items = len(self.num_categories)
         own = self.segments(items, linear.device)
         eta = linear.new_zeros(*linear.shape[:-1], own.num_entries)
         eta[..., own.code > 0] = linear
@@ -181,10 +176,7 @@ class Categorical(ResponseFamily):
         return law.gather(-1, code.long().expand(law.shape[:-1]).unsqueeze(-1)).squeeze(-1)
 
     def of_chances(self, chances: Tensor) -> tuple[Tensor, Tensor]:
-        """Linear predictors and thresholds of positive probabilities (..., P).
-
-        (..., :meth:`num_linear`) and (..., :meth:`num_thresholds`).
-        """
+        """Linear predictors and thresholds of positive probabilities (..., P)."""
         own = self._of(chances)
         log = chances.log()
         return (log - own.spread(log[..., own.code == 0]))[..., own.code > 0], chances[..., :0]
@@ -242,9 +234,8 @@ class Categorical(ResponseFamily):
         rows, columns = ([d for d in range(ndim - 1) if shape[d] > 1] for shape in (left, right))
         if places is None or set(rows) & set(columns):
             return super().inner(x, mask, natural)
-        table = natural.reshape(
-            -1, natural.shape[-1]
-        ).mT.contiguous()  # (P, C), C of the batch dims: neighbours in memory are looked up quickly
+        # (P, C), C of the batch dims: neighbours in memory are looked up quickly
+        table = natural.reshape(-1, natural.shape[-1]).mT.contiguous()
         seen = None if mask is None else mask.reshape(-1, x.shape[-1])  # (N, J)
         total: Tensor | float = 0.0
         for j, place in enumerate(places.reshape(-1, x.shape[-1]).unbind(-1)):
@@ -385,18 +376,14 @@ class Ordinal(Categorical):
         return self.log_chances(linear, linear.new_zeros(0) if thresholds is None else thresholds)
 
     def law_of_item(self, linear: Tensor, thresholds: Tensor) -> Tensor:
-        return (
-            super().law_of_item(linear, thresholds)
-            if self.link is None
-            else self.log_chances_of_item(linear.squeeze(-1), thresholds)
-        )
+        if self.link is None:
+            return super().law_of_item(linear, thresholds)
+        return self.log_chances_of_item(linear.squeeze(-1), thresholds)
 
     def slopes_of_law(self, linear: Tensor, thresholds: Tensor) -> Tensor:
-        return (
-            super().slopes_of_law(linear, thresholds)
-            if self.link is None
-            else self.slopes_of_item(linear.squeeze(-1), thresholds)
-        )
+        if self.link is None:
+            return super().slopes_of_law(linear, thresholds)
+        return self.slopes_of_item(linear.squeeze(-1), thresholds)
 
     def log_chance_of(self, code: Tensor, linear: Tensor, thresholds: Tensor) -> Tensor:
         if self.link != "cumulative":
@@ -473,10 +460,7 @@ class Ordinal(Categorical):
         return torch.cat(parts, -1)
 
     def boundaries(self, locations: Tensor, thresholds: Tensor) -> Tensor:
-        """Boundaries less the locations, (..., sum of C_j - 1).
-
-        locations (..., J), gaps or steps (..., sum of C_j - 2).
-        """
+        """Boundaries less the locations (..., J), (..., sum of C_j - 1)."""
         out, place = [], 0
         for j, size in enumerate(self.sizes(locations.shape[-1])):
             own = thresholds[..., place : place + size - 2]
@@ -486,17 +470,13 @@ class Ordinal(Categorical):
         return torch.cat(out, -1)
 
     def log_chances_of_item(self, location: Tensor, own: Tensor) -> Tensor:
-        """Log-probabilities of items of one size, (..., C).
-
-        location (...), gaps or steps (..., C - 2).
-        """
+        """Log-probabilities (..., C) of items of location (...) and gaps or steps (..., C - 2)."""
         pad, eta = torch.nn.functional.pad, location.unsqueeze(-1)
         if self.link == "adjacent":
             code = torch.arange(own.shape[-1] + 2, dtype=own.dtype, device=own.device)
             return (code * eta - pad(own.cumsum(-1), (2, 0))).log_softmax(-1)
-        below = (
-            pad(own.cumsum(-1), (1, 0)) - eta
-        )  # log-odds of a category of at most h, (..., C - 1)
+        # log-odds of a category of at most h, (..., C - 1)
+        below = pad(own.cumsum(-1), (1, 0)) - eta
         between = pad((-torch.expm1(-own)).log().expand(*below.shape[:-1], own.shape[-1]), (1, 1))
         sigma = torch.nn.functional.logsigmoid
         return pad(sigma(below), (0, 1)) + pad(sigma(-below), (1, 0)) + between
@@ -513,13 +493,10 @@ class Ordinal(Categorical):
             return reached - chances.unsqueeze(-2) @ reached
         pad = torch.nn.functional.pad
         below = pad(own.cumsum(-1), (1, 0)) - eta  # (..., C - 1)
-        upper, lower = (
-            pad(torch.sigmoid(-below), (0, 1)),
-            pad(-torch.sigmoid(below), (1, 0)),
-        )  # by the two ends of a category
-        past = (code.unsqueeze(-1) >= code[1:-1]).to(
-            own
-        )  # (C, C - 2): the upper end lies past the gap
+        # by the two ends of a category
+        upper, lower = (pad(torch.sigmoid(-below), (0, 1)), pad(-torch.sigmoid(below), (1, 0)))
+        # (C, C - 2): the upper end lies past the gap
+        past = (code.unsqueeze(-1) >= code[1:-1]).to(own)
         before = pad(past, (0, 0, 1, 0))[:-1]  # the lower end
         by_gap = upper.unsqueeze(-1) * past + lower.unsqueeze(-1) * before
         inside = torch.diag_embed(torch.expm1(own).reciprocal())
@@ -606,11 +583,10 @@ def joined(
             assert predictors is not None
             own = predictors[..., place : place + size]
             if isinstance(block, Ordinal):
-                none = (
-                    own.new_zeros(0)
-                    if thresholds is None
-                    else thresholds[..., first : first + gaps]
-                )
+                if thresholds is None:
+                    none = own.new_zeros(0)
+                else:
+                    none = thresholds[..., first : first + gaps]
                 own = block.log_chances(own, none)
             parts.append(own)
         place, entry, first = place + (0 if width else size), entry + width, first + gaps

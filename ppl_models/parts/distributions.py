@@ -177,11 +177,9 @@ class BinaryVector(TorchDistribution):
     def enumerate_support(self, expand: bool = True) -> Tensor:
         values = binary_configurations(self.event_shape[0], self.logits.dtype, self.logits.device)
         values = values.reshape(values.shape[:1] + (1,) * len(self.batch_shape) + self.event_shape)
-        return (
-            values.expand(values.shape[:1] + self.batch_shape + self.event_shape)
-            if expand
-            else values
-        )
+        if expand:
+            return values.expand(values.shape[:1] + self.batch_shape + self.event_shape)
+        return values
 
 
 class Flat(Uniform):

@@ -123,10 +123,7 @@ class CurvedItems:
         return torch.nn.functional.pad(inside, (1, 0), value=1.0)
 
     def own(self, intercepts: Tensor, loadings: Tensor) -> Tensor:
-        """Parameters (b, W) of the items, (..., n, 1 + q).
-
-        intercepts (..., J) and loadings (..., J, T).
-        """
+        """Parameters (b, W) of the items, (..., n, 1 + q), of (..., J) and (..., J, T)."""
         return torch.cat(
             [
                 intercepts[..., self.items, None],

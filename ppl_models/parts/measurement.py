@@ -65,10 +65,7 @@ class Bottom(Protocol):
 
     @property
     def curve(self) -> str | None:
-        """Constraint on the products' coefficients; None where each is free.
-
-        See :mod:`ppl_models.parts.item_curves`.
-        """
+        """Constraint on the products' coefficients; None where each is free."""
         ...
 
     def subsets(self, attributes: Subset) -> list[Subset] | None:

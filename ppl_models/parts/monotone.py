@@ -121,11 +121,10 @@ def monotone_items(
         columns = torch.tensor(row).nonzero().ravel()
         own = terms[columns]
         asked = own.any(0)
-        either = (
-            torch.zeros(len(columns), dtype=torch.bool)
-            if disjunctive is None
-            else disjunctive[columns]
-        )
+        if disjunctive is None:
+            either = torch.zeros(len(columns), dtype=torch.bool)
+        else:
+            either = disjunctive[columns]
         members = own[:, asked].double()
         profiles = binary_configurations(int(asked.sum()))
         needed = torch.where(either, 1.0, members.sum(-1))
@@ -143,9 +142,8 @@ def monotone_items(
                     f"{owner}item {items[0]} has some interactions of its attributes and not all; "
                     "'additive', 'dina', 'dino' or 'gdm' was expected"
                 )
-            design = (
-                members @ members.mT == members.sum(-1)
-            ).double()  # of each subset the subsets inside it
+            # of each subset the subsets inside it
+            design = (members @ members.mT == members.sum(-1)).double()
             less = design - torch.eye(len(design), dtype=torch.float64)
             below = tuple(
                 tuple(row.nonzero().ravel().tolist()) for row in (less > 0) & (less @ less == 0)

@@ -20,9 +20,8 @@ from ppl_models.parts.validation import check_number, plain_fields
 FAR = 1e9  # a threshold no loading reaches
 
 
-Constant = (
-    float | Tensor
-)  # a number, or one a point of a grid, (G,), along the leading dim of what is penalised
+# a number, or one a point of a grid, (G,), along the leading dim of what is penalised
+Constant = float | Tensor
 
 
 class Penalty(Hashable, Protocol):
@@ -54,11 +53,7 @@ class Penalty(Hashable, Protocol):
 
 
 def check_penalty(owner: str, name: str, value: Any) -> None:
-    """``value`` must be a penalty, or None.
-
-    Raises:
-        ValueError: for anything else, a class of penalties included.
-    """
+    """``value`` must be a penalty, or None."""
     is_penalty = callable(getattr(value, "prox", None)) or type(value).__module__ == __name__
     if value is not None and (isinstance(value, type) or not is_penalty):
         raise ValueError(
@@ -83,20 +78,13 @@ def _positive(owner: str, name: str, value: Constant) -> None:
 
 def _along(constant: Constant, value: Tensor) -> Constant:
     """A constant that broadcasts along the leading dim of ``value``."""
-    return (
-        constant.reshape(-1, *(1,) * (value.dim() - 1))
-        if isinstance(constant, Tensor)
-        else constant
-    )
+    if isinstance(constant, Tensor):
+        return constant.reshape(-1, *(1,) * (value.dim() - 1))
+    return constant
 
 
 def stacked(penalties: Sequence[Penalty], like: Tensor) -> Penalty:
-    """Stack penalties of one kind: value g of a batch is penalised by penalty g.
-
-    Args:
-        penalties: G of them.
-        like: the constants get its dtype and device.
-    """
+    """Stack penalties of one kind: value g of a batch is penalised by penalty g."""
     kind: Any = type(penalties[0])
     names = [field.name for field in fields(kind)]
     return kind(**{n: like.new_tensor([getattr(p, n) for p in penalties]) for n in names})
@@ -408,11 +396,9 @@ class PenaltyPrior(TorchDistribution):
 
     @property
     def support(self) -> constraints.Constraint:
-        return (
-            constraints.real
-            if self.bound is None
-            else constraints.interval(-self.bound, self.bound)
-        )
+        if self.bound is None:
+            return constraints.real
+        return constraints.interval(-self.bound, self.bound)
 
     def log_prob(self, value: Tensor) -> Tensor:
         log_density = -self.penalty(value) - self.log_normalizer
@@ -463,10 +449,7 @@ def _pieces(penalty: Penalty, width: float, normal: bool) -> list[float]:
 
 @lru_cache(maxsize=256)
 def _log_mass(penalty: Penalty, width: float, normal: bool = False) -> float:
-    """Log of the density's normalising integral.
-
-    ``width`` is the bound, or the scale of the normal factor.
-    """
+    """Log of the normalising integral; ``width`` is the bound, or the normal factor's scale."""
     nodes, weights = (torch.from_numpy(v) for v in np.polynomial.legendre.leggauss(64))
     edges, scale = _pieces(penalty, width, normal), width if normal else None
     total = 0.0

@@ -28,10 +28,7 @@ class Policy(Protocol):
         ...
 
     def features(self, states: Tensor, params: Mapping[str, Tensor]) -> Tensor:
-        r"""Features (R, N, F) of states (N, D) and parameters (R, \*shape).
-
-        (1, N, F) where they have no parameters.
-        """
+        r"""Features (R, N, F) of states (N, D) and parameters (R, \*shape); R = 1 without any."""
         ...
 
 

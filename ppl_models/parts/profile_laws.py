@@ -81,11 +81,9 @@ class _ProfileLaw(TorchDistribution):
     def enumerate_support(self, expand: bool = True) -> Tensor:
         values = self._profiles()
         values = values.reshape(values.shape[:1] + (1,) * len(self.batch_shape) + self.event_shape)
-        return (
-            values.expand(values.shape[:1] + self.batch_shape + self.event_shape)
-            if expand
-            else values
-        )
+        if expand:
+            return values.expand(values.shape[:1] + self.batch_shape + self.event_shape)
+        return values
 
     def _log_density(self, value: Tensor) -> Tensor:
         raise NotImplementedError

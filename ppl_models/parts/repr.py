@@ -77,12 +77,7 @@ def html_table(title: str, pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def told(headline: str, sentences: Iterable[str], table: pd.DataFrame | None = None) -> str:
-    """A choice and its table as text.
-
-    Args:
-        headline: what was chosen, and by what.
-        sentences: what to believe of it; table: with one line a candidate; None where it is long.
-    """
+    """A choice and its table as text; a long table is left out, None."""
     words = [
         textwrap.fill(sentence, MOST_WORDS, initial_indent="  ", subsequent_indent="  ")
         for sentence in sentences
@@ -161,11 +156,9 @@ def few_digits(values: np.ndarray, errors: np.ndarray | None = None) -> list[str
 
 def _decimals(size: float, digits: int) -> int:
     """Decimals that show so many digits of a number of this size."""
-    return (
-        min(max(digits - 1 - math.floor(math.log10(size)), 0), MOST_DECIMALS)
-        if size > 0 and math.isfinite(size)
-        else 0
-    )
+    if size > 0 and math.isfinite(size):
+        return min(max(digits - 1 - math.floor(math.log10(size)), 0), MOST_DECIMALS)
+    return 0
 
 
 def _fixed(value: float, place: int) -> str:
@@ -228,11 +221,10 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 
 
 def _mapping(value: Mapping[Any, Any]) -> str:
-    whole = (
-        "{" + ", ".join(f"{key!r}: {shown(part)}" for key, part in value.items()) + "}"
-        if len(value) <= MOST_NAMES
-        else ""
-    )
+    if len(value) <= MOST_NAMES:
+        whole = "{" + ", ".join(f"{key!r}: {shown(part)}" for key, part in value.items()) + "}"
+    else:
+        whole = ""
     if whole and len(whole) <= MOST_WIDTH:
         return whole
     names = ", ".join(str(key) for key in list(value)[:MOST_NAMES]) + (
@@ -247,11 +239,10 @@ def _sequence(value: tuple[Any, ...] | list[Any]) -> str:
         return f"{len(value)} x {widths.pop()} table"
     if len(value) <= MOST_NUMBERS:
         parts = ", ".join(map(shown, value))
-        whole = (
-            f"({parts}{',' if len(value) == 1 else ''})"
-            if isinstance(value, tuple)
-            else f"[{parts}]"
-        )
+        if isinstance(value, tuple):
+            whole = f"({parts}{',' if len(value) == 1 else ''})"
+        else:
+            whole = f"[{parts}]"
         if len(whole) <= MOST_WIDTH:
             return whole
     kinds = sorted({type(part).__name__ for part in value})

@@ -223,10 +223,7 @@ class ResponseFamily:
         return None
 
     def base_measure(self, x: Tensor, mask: Tensor, dispersion: Tensor | None) -> Tensor:
-        """Base measure: the sum over observed items of h(x, dispersion), shape of the rows.
-
-        ``x`` is filled where ``mask`` is 0.
-        """
+        """Base measure: the sum over observed items of h(x, dispersion), shape of the rows."""
         return x.new_zeros(x.shape[:-1])
 
     def draw(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:
@@ -320,11 +317,9 @@ class Bernoulli(ResponseFamily):
 
     def problem(self, x: Tensor) -> str | None:
         bad = x[(x != 0) & (x != 1)]
-        return (
-            f"Bernoulli items take the values 0 and 1, found {bad[0].item():g}"
-            if len(bad)
-            else None
-        )
+        if len(bad):
+            return f"Bernoulli items take the values 0 and 1, found {bad[0].item():g}"
+        return None
 
 
 @dataclass(frozen=True)
@@ -380,9 +375,7 @@ class NegativeBinomial(ResponseFamily):
     than Poisson ones (use :class:`Poisson` for those).
     """
 
-    @property
-    def is_canonical(self) -> bool:
-        return False
+    is_canonical = False
 
     def num_dispersed(self, num_items: int) -> int:
         return num_items
@@ -455,17 +448,10 @@ class Normal(ResponseFamily):
     :math:`A = \eta^2 / 2`, scale :math:`1/\gamma`.
     """
 
-    @property
-    def bound(self) -> float:
-        return 1000.0
-
-    @property
-    def prior_scales(self) -> tuple[float, float]:
-        return 1e4, 2e4  # in units of the item, which nobody knows here: wide enough to say nothing
-
-    @property
-    def is_continuous(self) -> bool:
-        return True
+    bound = 1000.0
+    prior_scales = (1e4, 2e4)  # in unknown units of the item: wide enough to say nothing
+    is_continuous = True
+    is_linear = True
 
     def num_dispersed(self, num_items: int) -> int:
         return num_items
@@ -495,10 +481,6 @@ class Normal(ResponseFamily):
         assert dispersion is not None
         return eta + dispersion.sqrt() * torch.randn_like(eta + dispersion)
 
-    @property
-    def is_linear(self) -> bool:
-        return True
-
 
 @dataclass(frozen=True)
 class LogNormal(Normal):
@@ -520,9 +502,7 @@ class LogNormal(Normal):
     def draw(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:
         return super().draw(eta, dispersion).exp()
 
-    @property
-    def fill(self) -> float:
-        return 1.0
+    fill = 1.0
 
     def problem(self, x: Tensor) -> str | None:
         return f"LogNormal items are positive, found {x.min().item():g}" if (x <= 0).any() else None
@@ -542,11 +522,9 @@ def _no_counts(name: str, x: Tensor) -> str | None:
             f" numbers are one, found {x.max().item():g}"
         )
     fractional = x[x != x.round()]
-    return (
-        f"{name} items are whole counts, found {fractional[0].item():g}"
-        if len(fractional)
-        else None
-    )
+    if len(fractional):
+        return f"{name} items are whole counts, found {fractional[0].item():g}"
+    return None
 
 
 def _weighted(

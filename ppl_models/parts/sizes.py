@@ -73,10 +73,7 @@ def maximise_sizes(
 
 
 def tally(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Distinct values of each item and their counts, (J, V) or (R, J, V).
-
-    values: (J, N) or (R, J, N), -1 where missing.
-    """
+    """Distinct values and counts, ([R], J, V), of items ([R], J, N), -1 where missing."""
     flat = values.reshape(-1, values.shape[-1])
     tables = [row[row != MISSING].unique(return_counts=True) for row in flat]
     width = max(len(own) for own, _ in tables)
@@ -89,11 +86,7 @@ def tally(values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def weighted_tally(values: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
-    """Distinct values of one item (V,), and expected rows with each, (R, K, V).
-
-    Args:
-        values: (N,), -1 where missing; shares: (R, K, N).
-    """
+    """Distinct values (V,) of an item (N,), -1 missing, and shares of each, (R, K, V)."""
     seen = values != MISSING
     found, place = values[seen].unique(return_inverse=True)
     return found, shares.new_zeros(*shares.shape[:-1], len(found)).index_add_(

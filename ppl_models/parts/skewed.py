@@ -43,11 +43,8 @@ class SkewedRows(TorchDistribution):
 
     def expand(self, batch_shape: torch.Size, _instance: Distribution | None = None) -> SkewedRows:
         new = self._get_checked_instance(SkewedRows, _instance)
-        new.location, new.skew, new.factor = (
-            self.location,
-            self.skew,
-            self.factor,
-        )  # kept unexpanded: log_prob broadcasts
+        # kept unexpanded: log_prob broadcasts
+        new.location, new.skew, new.factor = (self.location, self.skew, self.factor)
         super(SkewedRows, new).__init__(
             torch.Size(batch_shape), self.event_shape, validate_args=False
         )

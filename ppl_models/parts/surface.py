@@ -11,11 +11,7 @@ from types import ModuleType
 
 
 def promised(module: str) -> Callable[[], list[str]]:
-    """Return the ``__dir__`` of a public module: ``__all__``, or else what its face imports.
-
-    Args:
-        module: name of the module, ``__name__`` in it.
-    """
+    """Return the ``__dir__`` of a public module: ``__all__``, or else what its face imports."""
 
     def names() -> list[str]:
         found = vars(sys.modules[module])

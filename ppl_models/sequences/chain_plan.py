@@ -115,9 +115,8 @@ class ChainPlan:
 
         The next state where the action is missing; ones where nothing was seen.
         """
-        seen = low[:, self.emission_state, :, self.emission_action].movedim(
-            0, 1
-        )  # indices apart go first: (E, R, O)
+        # indices apart go first: (E, R, O)
+        seen = low[:, self.emission_state, :, self.emission_action].movedim(0, 1)
         gap = environment[:, :, self.gap_state, self.gap_next]  # (R, A, G)
         unseen = (low[:, self.gap_state] * gap.mT[:, :, None, :]).sum(-1)  # (R, G, O)
         return torch.cat([seen, unseen, torch.ones_like(low[:, :1, :, 0])], 1)
@@ -207,8 +206,7 @@ class _Coded:
 
     def lengths(self) -> np.ndarray:
         """(B,)."""
-        lengths: np.ndarray = (self.table[..., 0] >= 0).sum(-1)
-        return lengths
+        return (self.table[..., 0] >= 0).sum(-1)
 
     def _steps(self, part: slice) -> tuple[np.ndarray, ...]:
         """Sequence, state, action, next state (-1 at the end) and first-step mask of a slice."""
@@ -262,9 +260,8 @@ def log_products(tree: WordTree, leaves: Tensor, log_leaves: Callable[[], Tensor
     lost = out.isneginf()
     if not lost.any():
         return out
-    rows = (
-        lost.any(0).nonzero().ravel()
-    )  # numbers too small for products of probabilities: take logs
+    # numbers too small for products of probabilities: take logs
+    rows = lost.any(0).nonzero().ravel()
     return out.index_copy(
         1, rows, log_recursion(log_leaves(), tree.steps(), tree.num_steps, rows.cpu().numpy())
     )
@@ -302,8 +299,7 @@ def remember(data: Tensor, sort: Hashable, build: Callable[[Tensor], Plan]) -> P
     key = id(data)
     held = _PLANS.get(key)
     if held is not None and held[0]() is data and held[1:3] == (data._version, sort):
-        kept: Plan = held[3]
-        return kept
+        return held[3]
     plan = build(data.detach())
 
     def forget(_: Any) -> None:

@@ -46,10 +46,7 @@ class Codes:
 
     def places(self, codes: np.ndarray) -> np.ndarray:
         """The place of each integer."""
-        out: np.ndarray = (
-            np.searchsorted(self.distinct, codes) if self.table is None else self.table[codes]
-        )
-        return out
+        return np.searchsorted(self.distinct, codes) if self.table is None else self.table[codes]
 
 
 def small_integers(largest: int) -> Any:

@@ -35,13 +35,10 @@ SHORTEST = 128  # steps of a piece
 FEW_STATES = 7  # of which a tree of products is taken, where there are more steps than sequences
 MANY = 64  # sequences side by side, from which on none is cut
 RESCALE = 4  # steps of a product of matrices between two scalings
-LEAST = {
-    torch.float64: 1e-60,
-    torch.float32: 1e-7,
-}  # of the chance of a move, for products that are scaled
-NEVER = (
-    -1e30
-)  # the logarithm of what is impossible: sums of it stay finite, in single precision too
+# of the chance of a move, for products that are scaled
+LEAST = {torch.float64: 1e-60, torch.float32: 1e-7}
+# the logarithm of what is impossible: sums of it stay finite, in single precision too
+NEVER = -1e30
 MOST_EXPONENT = {torch.float64: 600.0, torch.float32: 70.0}
 DOUBLINGS = 60
 # terms of all products of pieces at one step, beyond which adding logarithms takes longer than
@@ -53,23 +50,14 @@ MOST_SUMS = 2**16
 
 
 def stationary_law(transitions: Tensor) -> Tensor:
-    r"""Stationary distribution (\*batch, K), :math:`\delta A = \delta`; differentiable.
-
-    Of irreducible chains (\*batch, K, K).
-    """
+    r"""Stationary distribution (\*batch, K), :math:`\delta A = \delta`; differentiable."""
     size = transitions.shape[-1]
     eye = torch.eye(size, dtype=transitions.dtype, device=transitions.device)
-    found: Tensor = torch.linalg.solve(
-        (eye - transitions + 1.0).mT, torch.ones_like(transitions[..., 0])
-    )
-    return found
+    return torch.linalg.solve((eye - transitions + 1.0).mT, torch.ones_like(transitions[..., 0]))
 
 
 def limit_law(transitions: Tensor) -> Tensor:
-    r"""Long-run share of time in each state (\*batch, K), of any chain.
-
-    The first state is drawn evenly.
-    """
+    r"""Long-run share of time in each state (\*batch, K), of any chain begun evenly."""
     size = transitions.shape[-1]
     eye = torch.eye(size, dtype=transitions.dtype, device=transitions.device)
     power = (transitions + eye) / 2  # has no period, and the same stationary laws
@@ -125,9 +113,8 @@ class _Rows(transforms.Transform):
         return [(k, part) for k, part in enumerate(x.split(self.sizes, -1)) if self.sizes[k]]
 
     def _call(self, x: Tensor) -> Tensor:
-        out = (
-            self.graph.to(x).expand(x.shape[:-1] + self.graph.shape).clone()
-        )  # a row of one entry is certain
+        # a row of one entry is certain
+        out = self.graph.to(x).expand(x.shape[:-1] + self.graph.shape).clone()
         for k, part in self._parts(x):
             out[..., k, self.graph[k]] = transforms.StickBreakingTransform()(part)
         return out
@@ -290,9 +277,8 @@ def _scaled_tree(initial: Tensor, transitions: Tensor, log_densities: Tensor) ->
     )
     weights = (log_densities - peak).clamp(max=MOST_EXPONENT.get(log_densities.dtype, 70.0)).exp()
     total, least = peak.double().sum((2, 3)), torch.finfo(weights.dtype).tiny
-    product = transitions[:, None, None] * weights[:, :, 1:].unsqueeze(
-        -2
-    )  # (R, B, T - 1, K, K), rows: the state before
+    # (R, B, T - 1, K, K), rows: the state before
+    product = transitions[:, None, None] * weights[:, :, 1:].unsqueeze(-2)
     while product.shape[2] > 1:
         even = product.shape[2] // 2 * 2
         pairs = product[:, :, :even].unflatten(2, (-1, 2))
@@ -310,12 +296,10 @@ def _scaled_products(initial: Tensor, transitions: Tensor, cut: Tensor) -> Tenso
     peak = _finite(cut.amax(-1, keepdim=True).detach())
     first = first_offset(initial, cut[0, :, :, 0])
     peak = torch.cat([torch.cat([first.unsqueeze(2), peak[0, :, :, 1:]], 2).unsqueeze(0), peak[1:]])
-    weights = (
-        (cut - peak).clamp(max=MOST_EXPONENT.get(cut.dtype, 70.0)).exp().unbind(0)
-    )  # each (R, B, P, K)
-    total = peak.double().sum((0, 3, 4)) + 0.0 * transitions.double().sum((-2, -1)).unsqueeze(
-        -1
-    )  # (R, B); of one step, too, there is a slope
+    # each (R, B, P, K)
+    weights = (cut - peak).clamp(max=MOST_EXPONENT.get(cut.dtype, 70.0)).exp().unbind(0)
+    # (R, B); of one step, too, there is a slope
+    total = peak.double().sum((0, 3, 4)) + 0.0 * transitions.double().sum((-2, -1)).unsqueeze(-1)
     least = torch.finfo(cut.dtype).tiny
     if num == 1:
         alpha, logs = initial.unsqueeze(1) * weights[0].squeeze(2), []
@@ -325,10 +309,8 @@ def _scaled_products(initial: Tensor, transitions: Tensor, cut: Tensor) -> Tenso
             alpha = (alpha / scale) @ transitions * weight.squeeze(2)
         logs.append(alpha.sum(-1, keepdim=True).log())
         return (total + torch.stack(logs).double().sum((0, -1))).to(cut.dtype)
-    product, scales = (
-        torch.diag_embed(weights[0]),
-        [],
-    )  # (R, B, P, K, K), rows: the first state of a piece
+    # (R, B, P, K, K), rows: the first state of a piece
+    product, scales = (torch.diag_embed(weights[0]), [])
     move = transitions[:, None, None]
     for t, weight in enumerate(weights[1:], 1):
         product = product @ move * weight.unsqueeze(-2)
@@ -406,9 +388,8 @@ def emission_densities(emission: TorchDistribution, value: Tensor) -> Tensor:
             + emission.batch_shape[-1:]
         )
         return value.new_zeros(shape)
-    filler = value[~empty][
-        0
-    ]  # any row that was seen, where a law of whole rows would not know what to say
+    # any row that was seen, where a law of whole rows would not know what to say
+    filler = value[~empty][0]
     found: Tensor = emission.log_prob(torch.where(empty.unsqueeze(-1), filler, value).unsqueeze(-2))
     return torch.where(empty.unsqueeze(-1), 0.0, found)
 
@@ -488,11 +469,9 @@ class HiddenChain(TorchDistribution):
             found = log_chain(
                 initial.reshape(-1, size), transitions.reshape(-1, size, size), densities
             )  # (R, B)
-            return (
-                found.reshape(own + found.shape[-1:]).expand(shape)
-                if len(shape)
-                else found.reshape(())
-            )
+            if len(shape):
+                return found.reshape(own + found.shape[-1:]).expand(shape)
+            return found.reshape(())
         value = value.expand(shape + value.shape[-2:])
         densities = emission_densities(self.emission, value).expand(shape + (value.shape[-2], size))
         initial, transitions = (
@@ -523,8 +502,7 @@ class HiddenChain(TorchDistribution):
                 state = draw_categorical(row)
                 states.append(state)
             path = torch.stack(states, -1)
-            each = self.emission.expand(
-                shape + (self.num_steps, size)
-            ).sample()  # one row for every state
+            # one row for every state
+            each = self.emission.expand(shape + (self.num_steps, size)).sample()
             index = path[..., None, None].expand(path.shape + (1, each.shape[-1]))
             return path, each.gather(-2, index).squeeze(-2)

@@ -190,16 +190,12 @@ class OptionChain(TorchDistribution):
 
 
 def draw_paths(flat: list[Tensor], num_rows: int, num_steps: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Draw states, options and actions of sequences, each (num_rows, num_steps).
-
-    Parameters (num_rows or 1, ...).
-    """
+    """Draw states, options and actions (num_rows, num_steps); parameters (num_rows or 1, ...)."""
     initial, low, high, environment = flat
-    row = (
-        torch.arange(num_rows, device=initial.device)
-        if len(initial) > 1
-        else torch.zeros(num_rows, dtype=torch.long)
-    )
+    if len(initial) > 1:
+        row = torch.arange(num_rows, device=initial.device)
+    else:
+        row = torch.zeros(num_rows, dtype=torch.long)
     num_options = initial.shape[-1]
     start = draw_categorical(initial.flatten(-2)[row])
     state, option = start // num_options, start % num_options

@@ -27,10 +27,7 @@ PERSISTENCE = 0.9  # of the stand-in states of a draw without data
 
 
 def switch_order(num_options: int) -> Tensor:
-    """Classes of the high-level policy of every option: itself first, (O, O).
-
-    The others follow in rising order.
-    """
+    """Classes of every option's high-level policy, itself first, then rising, (O, O)."""
     options = range(num_options)
     return torch.tensor([[o, *(other for other in options if other != o)] for o in options])
 
@@ -64,9 +61,8 @@ def log_policies(
     num_options = low.shape[-2]
     if num_options == 1:
         return low, torch.zeros_like(low[..., :1])
-    switch = _logits(
-        params["high_weights"], params["high_intercepts"], features
-    )  # stay, then the others
+    # stay, then the others
+    switch = _logits(params["high_weights"], params["high_intercepts"], features)
     place = switch_order(num_options).argsort(-1).to(switch.device)
     return low, switch.gather(-1, place.expand(switch.shape))
 
@@ -127,11 +123,7 @@ class PolicyPlan:
         return torch.where(self.first[:, None, None], begin, high) + emission[:, :, None, :]
 
     def log_actions(self, params: Mapping[str, Tensor], policy: Policy) -> Tensor:
-        r"""Log-probability of the actions, (R, B), options summed out.
-
-        :math:`\log \sum_{options} P(o_1) \prod_t P(a_t \mid s_t, o_t) P(o_{t+1} \mid s_{t+1},
-        o_t)`.
-        """
+        r"""Log-probability of the actions, (R, B), options summed out."""
         return self.log_sum(self.log_leaves(params, policy))
 
     def log_sum(self, log_leaves: Tensor) -> Tensor:

@@ -128,9 +128,8 @@ def _ranges(sizes: list[int], most: int) -> Iterator[tuple[int, int, int]]:
     begin, used, width = 0, 0, 0
     for i, size in enumerate(sizes):
         if i == begin:
-            step = 2 ** max(
-                0, size.bit_length() - 4
-            )  # so that halves are even until they are small
+            # so that halves are even until they are small
+            step = 2 ** max(0, size.bit_length() - 4)
             used, width = 0, -(-size // step) * step
         padded = (i + 1 - begin) * width
         used += size
@@ -149,10 +148,7 @@ def rows_of(words: Tensor, restarts: int, count: int) -> Tensor:
 
 
 def gathered(table: Tensor, rows: Tensor) -> Tensor:
-    """Gather matrices (rows, K, K) from a matrix of rows.
-
-    The derivative adds up rows of a matrix some ten times faster.
-    """
+    """Gather matrices (rows, K, K); the derivative of a matrix of rows is ten times faster."""
     size = table.shape[-1]
     return table.reshape(-1, size * size).index_select(0, rows).reshape(-1, size, size)
 

@@ -82,10 +82,7 @@ class WordPieces:
     def build(
         cls, words: np.ndarray, lengths: np.ndarray, identity: int, size: int, device: Any = None
     ) -> WordPieces:
-        """Build pieces of consecutive sequences (n,) of lengths (B,).
-
-        The matrices have ``size`` values.
-        """
+        """Build pieces of consecutive sequences (n,) of lengths (B,), ``size`` values each."""
         length = _piece_length(lengths, size)
         num = -(-lengths // length)
         row = np.repeat(np.arange(len(lengths)), num)
@@ -137,12 +134,10 @@ class WordPieces:
             return ones, ones
         found = columns.new_empty(restarts, num, size, size)
         for some, block in self._blocks(restarts, size):
-            product = _product(
-                self._matrices(columns[some], self.words[:, block].long(), size)
-            )  # (K, K, r, q)
-            product = torch.where(
-                self.is_first[block], product.sum(0, keepdim=True), product
-            )  # nothing is carried over from what is before
+            # (K, K, r, q)
+            product = _product(self._matrices(columns[some], self.words[:, block].long(), size))
+            # nothing is carried over from what is before
+            product = torch.where(self.is_first[block], product.sum(0, keepdim=True), product)
             found[some, block] = product.permute(2, 3, 0, 1)
         starts, ends = tied(found)
         return torch.where(self.is_first, 1.0, starts), ends

@@ -197,11 +197,7 @@ class WordTree:
         return table[:, self.top], log_scale[:, self.top]
 
     def log_sum(self, matrices: Tensor) -> Tensor:
-        """Log-sum of all entries of the product of every sequence, (R, B); -inf if zero.
-
-        Args:
-            matrices: (R, num_words, K, K), not negative.
-        """
+        """Log-sum of all entries of the product of every sequence, (R, B); -inf if zero."""
         size = matrices.shape[-1]
         if size <= LARGE:
             product, log_scale = self.log_product(matrices)
@@ -336,9 +332,8 @@ class _Walk(torch.autograd.Function):
             words = tree.spelt(piece, depth)
             order = np.argsort(words, kind="stable")
             cuts = np.flatnonzero(np.diff(words[order].astype(np.int64), prepend=-1))
-            after = np.empty(
-                (len(words), len(ones)), dtype=matrices.dtype
-            )  # what comes after each word, by option there
+            # what comes after each word, by option there
+            after = np.empty((len(words), len(ones)), dtype=matrices.dtype)
             for r, own in enumerate(matrices):
                 vectors, totals, _ = _walked(own, words, before[r])
                 safe = np.where(totals > 0, totals, np.inf)
