@@ -208,10 +208,8 @@ class HiddenMarkov:
 
     def laws(self) -> tuple[HiddenMarkov, ...]:
         """Candidate distributions of a row for order selection, each nested in the next."""
-        return tuple(
-            replace(self, emission=emission)
-            for emission in wider_laws(self.emission, self.num_items)
-        )
+        candidates = wider_laws(self.emission, self.num_items)
+        return tuple(replace(self, emission=emission) for emission in candidates)
 
     @property
     def site_dims(self) -> dict[str, tuple[str, ...]]:

@@ -584,9 +584,8 @@ class LatentAttributeModel:
         """Predictors of every profile, (..., C, P): an entry an item, or one a category."""
         layer = self.layers()[0]
         intercepts, loadings = layer.coefficients(params["intercepts"], params["loadings"])
-        eta = layer.features(
-            torch.as_tensor(profiles).to(loadings)
-        ) @ loadings.mT + intercepts.unsqueeze(-2)
+        features = layer.features(torch.as_tensor(profiles).to(loadings))
+        eta = features @ loadings.mT + intercepts.unsqueeze(-2)
         thresholds = params.get("thresholds")
         return (
             self.response.whole(eta, None if thresholds is None else thresholds.unsqueeze(-2))
@@ -637,11 +636,8 @@ class LatentAttributeModel:
         Raises:
             ValueError: without Bernoulli items.
         """
-        columns = [
-            c
-            for family, c, _ in self.response.blocks(self._sizes[0])
-            if isinstance(family, Bernoulli)
-        ]
+        blocks = self.response.blocks(self._sizes[0])
+        columns = [c for family, c, _ in blocks if isinstance(family, Bernoulli)]
         if not columns:
             raise ValueError(f"guess_slip: Bernoulli items were expected, got {self.response!r}")
         ends = torch.tensor([[0.0], [1.0]]).expand(2, self._sizes[1])

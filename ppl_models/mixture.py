@@ -158,10 +158,8 @@ class Mixture:
 
     def laws(self) -> tuple[Mixture, ...]:
         """Candidate distributions for order selection, each nested in the next."""
-        return tuple(
-            replace(self, component=component)
-            for component in wider_laws(self.component, self.num_items)
-        )
+        candidates = wider_laws(self.component, self.num_items)
+        return tuple(replace(self, component=component) for component in candidates)
 
     @property
     def site_dims(self) -> dict[str, tuple[str, ...]]:

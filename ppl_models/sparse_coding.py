@@ -108,6 +108,9 @@ class SparseCoding:
     sparsity: int
     noise: float | None = 1e-3
     bound: float = 1e9
+    site_dims = dict[str, tuple[str, ...]](
+        dictionary=("item", "column"), noise=("scale",), codes=("column",), items=("item",)
+    )
 
     def __post_init__(self) -> None:
         plain_fields(self)
@@ -131,16 +134,6 @@ class SparseCoding:
         return DictionaryDescription(
             self.num_items, self.num_columns, self.sparsity, self.noise, NOISE_RANGE, self.bound
         )
-
-    @property
-    def site_dims(self) -> dict[str, tuple[str, ...]]:
-        """Named dims of every site, without the rows."""
-        return {
-            "dictionary": ("item", "column"),
-            "noise": ("scale",),
-            "codes": ("column",),
-            "items": ("item",),
-        }
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """``data`` as a complete tensor (N, J), and the item names."""

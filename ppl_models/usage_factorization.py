@@ -97,15 +97,12 @@ class UsageFactorization:
         zero = torch.zeros((), **kind)
         num = [self.num_components]
         concentration = zero.expand(self.num_items) + self.concentration
-        signatures = pyro.sample(
-            "signatures", dist.Dirichlet(concentration).expand(num).to_event(1)
-        )
-        proportions = pyro.sample(
-            "proportions", dist.Beta(zero + 1, zero + 1).expand(num).to_event(1)
-        )
-        amounts = pyro.sample(
-            "amounts", Flat(zero + SMALLEST_AMOUNT, zero + self.bound).expand(num).to_event(1)
-        )
+        even = dist.Dirichlet(concentration).expand(num).to_event(1)
+        signatures = pyro.sample("signatures", even)
+        flat = dist.Beta(zero + 1, zero + 1).expand(num).to_event(1)
+        proportions = pyro.sample("proportions", flat)
+        sizes = Flat(zero + SMALLEST_AMOUNT, zero + self.bound).expand(num).to_event(1)
+        amounts = pyro.sample("amounts", sizes)
         batch = len(data) if data is not None else num_rows
         with pyro.plate("units", num_rows or batch, subsample_size=batch):
             usage = pyro.sample(
@@ -113,7 +110,6 @@ class UsageFactorization:
             )
             law = dist.Gamma((zero + self.shape).expand(amounts.shape), self.shape / amounts)
             activities = pyro.sample("activities", law.to_event(1))
-            rates = (
-                ((usage * activities).unsqueeze(-2) @ signatures).squeeze(-2).clamp(min=RATE_FLOOR)
-            )
+            rates = ((usage * activities).unsqueeze(-2) @ signatures).squeeze(-2)
+            rates = rates.clamp(min=RATE_FLOOR)
             return pyro.sample("items", ItemResponse(Poisson(), rates.log()), obs=data)

@@ -172,11 +172,8 @@ class AttributesGivenCovariates(CovariateRoot):
     """:class:`CovariateRoot` for programs whose latents are attributes with names."""
 
     def priors(self, like: Tensor) -> dict[str, TorchDistribution]:
-        return {
-            self.coefficients: LatentCoefficients(
-                self.covariates, self.num_latents, like.new_zeros(())
-            )
-        }
+        zero = like.new_zeros(())
+        return {self.coefficients: LatentCoefficients(self.covariates, self.num_latents, zero)}
 
     @property
     def dims(self) -> dict[str, tuple[str, ...]]:

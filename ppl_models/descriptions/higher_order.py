@@ -247,9 +247,8 @@ class TraitRoot:
 def _nodes(num_nodes: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """Nodes and log-weights of the quadrature for a standard normal trait."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(num_nodes)
-    return torch.as_tensor(nodes).to(like), torch.as_tensor(np.log(weights / weights.sum())).to(
-        like
-    )
+    log_weights = torch.as_tensor(np.log(weights / weights.sum()))
+    return torch.as_tensor(nodes).to(like), log_weights.to(like)
 
 
 def _signed(params: Params, slopes: str, intercepts: str) -> Params:

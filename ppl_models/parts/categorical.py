@@ -242,11 +242,8 @@ class Categorical(ResponseFamily):
             own = table.index_select(0, place)  # (N, C)
             total = total + (own if seen is None else own * seen[:, j : j + 1])
         assert isinstance(total, Tensor)
-        order = [
-            *rows,
-            *columns,
-            *(d for d in range(ndim - 1) if d not in rows and d not in columns),
-        ]
+        others = [d for d in range(ndim - 1) if d not in rows and d not in columns]
+        order = [*rows, *columns, *others]
         shape = [max(left[d], right[d]) for d in order]
         return total.reshape(shape).permute([order.index(d) for d in range(ndim - 1)])
 
@@ -451,11 +448,8 @@ class Ordinal(Categorical):
                 locations, thresholds.unflatten(-1, (-1, sizes[0] - 2))
             ).flatten(-2)
         for j, size in enumerate(sizes):
-            parts.append(
-                self.log_chances_of_item(
-                    locations[..., j], thresholds[..., place : place + size - 2]
-                )
-            )
+            gaps = thresholds[..., place : place + size - 2]
+            parts.append(self.log_chances_of_item(locations[..., j], gaps))
             place += size - 2
         return torch.cat(parts, -1)
 

@@ -86,12 +86,8 @@ class ItemResponse(TorchDistribution):
         origin: Tensor | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        self.family, self.predictor, self.dispersion, self.origin = (
-            family,
-            predictor,
-            dispersion,
-            origin,
-        )
+        self.family, self.predictor = family, predictor
+        self.dispersion, self.origin = dispersion, origin
         self.eta = predictor.tensor() if isinstance(predictor, LinearPredictor) else predictor
         self._log_partition: Tensor | None = None
         batch_shape = self.eta.shape[:-1]
