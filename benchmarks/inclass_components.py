@@ -28,8 +28,6 @@ from inference.selection import saturation
 from inference.selection.saturation import choose_components
 from ppl_models import Bernoulli, Blocks, Dense, InClassNet, Mixture, Normal
 from ppl_models.datasets import (
-    IndependentSample,
-    MixedTable,
     image_pairs,
     load_diabetes_table,
     load_timss_table,
@@ -37,6 +35,8 @@ from ppl_models.datasets import (
     simulate_trivariate,
     simulate_two_gaussians,
 )
+from ppl_models.datasets.independent_classifiers import IndependentSample
+from ppl_models.datasets.mixed_tables import MixedTable
 
 SIMULATED = {
     "two_gaussians": (simulate_two_gaussians, 2),

@@ -35,7 +35,7 @@ from ppl_models.parts.repr import few_digits, shows_briefly
 from ppl_models.parts.surface import promised as _promised
 from ppl_models.parts.validation import is_number
 
-__all__ = ["Estimate", "EstimateTable", "Summary", "estimates_of", "summary_of"]
+__all__ = ["EstimateTable", "estimates_of", "summary_of"]
 __dir__ = _promised(__name__)
 
 NUMBERS = ("estimate", "error", "low", "high")

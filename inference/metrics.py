@@ -22,16 +22,7 @@ from ppl_models.parts.surface import promised as _promised
 if TYPE_CHECKING:
     from ppl_models.descriptions.layers import GeneralizedLinearLayer
 
-__all__ = [
-    "empty_graph_accuracy",
-    "graph_accuracy",
-    "mean_squared_error",
-    "rmse",
-    "trimmed_rmse",
-    "f_measure",
-    "match_components",
-    "soft_adjusted_rand_index",
-]
+__all__ = ["graph_accuracy", "match_components", "mean_squared_error", "rmse"]
 __dir__ = _promised(__name__)
 
 MAD_SCALE = 1.4826  # makes the median absolute deviation a standard deviation under normality

@@ -34,7 +34,7 @@ from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.surface import promised as _promised
 from ppl_models.parts.validation import check_size
 
-__all__ = ["Departure", "PredictiveCheck", "predictive_check", "predictive_checks"]
+__all__ = ["PredictiveCheck", "predictive_check", "predictive_checks"]
 __dir__ = _promised(__name__)
 
 LEVEL = 0.01  # chance that a right model has any column, or pair, called outstanding

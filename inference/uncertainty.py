@@ -60,7 +60,6 @@ from inference.identifiability.scores import (
 from inference.programs.coordinates import Coordinates, NormalScales
 from inference.programs.curvature import (
     Undetermined,
-    data_chunks,
     generalised_inverse,
     inverse_information,
     involved,
@@ -74,18 +73,10 @@ from ppl_models.parts.surface import promised as _promised
 from ppl_models.parts.validation import check_size
 
 __all__ = [
-    "Information",
-    "ToOptimum",
     "Uncertainty",
     "check_information",
-    "data_chunks",
     "distance_to_optimum",
-    "inverse_information",
-    "minus_hessian",
     "observed_information",
-    "row_scores",
-    "simulated_data",
-    "some_names",
     "standard_errors",
 ]
 __dir__ = _promised(__name__)

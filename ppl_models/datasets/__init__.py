@@ -9,8 +9,6 @@ from ppl_models.datasets.fraction_subtraction import (
     load_fraction_subtraction as load_fraction_subtraction,
 )
 from ppl_models.datasets.independent_classifiers import (
-    ImagePairs as ImagePairs,
-    IndependentSample as IndependentSample,
     image_pairs as image_pairs,
     simulate_checkerboard as simulate_checkerboard,
     simulate_trivariate as simulate_trivariate,
@@ -23,7 +21,6 @@ from ppl_models.datasets.latent_attributes import (
 )
 from ppl_models.datasets.long_files import stream_sequences as stream_sequences
 from ppl_models.datasets.mixed_tables import (
-    MixedTable as MixedTable,
     load_diabetes_table as load_diabetes_table,
     load_timss_table as load_timss_table,
 )

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 import pytest
 
 import inference.report
-from inference.report import Verdict
 from inference.report.page import html_of, write_page
 from inference.report.parts import (
     Details,
@@ -23,6 +22,7 @@ from inference.report.parts import (
     Section,
     Table,
     Verbatim,
+    Verdict,
     Warned,
 )
 

@@ -13,10 +13,9 @@ from support.fitted_examples import bernoulli_table, encoder_fit
 from inference import EM, Fit, fit
 from inference.identifiability import identifiability_of
 from inference.inspection.classification import ClassAccuracy
-from inference.report import Verdict
 from inference.report.kinds.hidden_markov import Residuals
 from inference.report.latent_use import LatentUse, certainty, latent_use
-from inference.report.parts import Finding
+from inference.report.parts import Finding, Verdict
 from inference.report.sections import Subject, determined
 from inference.report.verdicts import (
     on_convergence,

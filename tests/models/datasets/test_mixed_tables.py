@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ppl_models.datasets import MixedTable, load_diabetes_table, load_timss, load_timss_table
+from ppl_models.datasets import load_diabetes_table, load_timss, load_timss_table
+from ppl_models.datasets.mixed_tables import MixedTable
 
 
 def check(table: MixedTable, num_rows: int, num_columns: int) -> None:
