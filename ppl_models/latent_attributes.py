@@ -440,7 +440,7 @@ class LatentAttributeModel:
         return layout_of_items(self.rules, self.q_matrix, f"{OWNER}: q_matrix", profiles)
 
     def layers(self) -> tuple[GeneralizedLinearLayer, ...]:
-        """The one layer, as engines see it."""
+        """Description of the one layer."""
         return self._layers
 
     @cached_property

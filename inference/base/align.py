@@ -158,7 +158,7 @@ def _renamed(
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class Matching:
-    """Which column of an estimate belongs to which column of a reference.
+    """Matching of an estimate's columns to those of a reference.
 
     Args:
         permutation: (num_reference_columns,) long; ``estimate[:, permutation]`` is in the

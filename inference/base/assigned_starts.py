@@ -42,7 +42,7 @@ def _squares(x: Tensor, centre: Tensor) -> Tensor:
 
 
 def nearest(x: Tensor, picked: Tensor) -> Tensor:
-    """Which of K centres each row is nearest to, (N,)."""
+    """Index of the nearest of K centres to each row, (N,)."""
     return torch.cat([torch.cdist(rows, picked).argmin(-1) for rows in _some_rows(x)])
 
 

@@ -1,4 +1,4 @@
-r"""Posterior draws of a component's noise: what ACDC compares with the law that the model assumes.
+r"""Posterior draws of a component's noise, which ACDC compares with its distribution.
 
 A component acts on a row through noise of a known law. Given the data, draws of that noise from its
 posterior, pooled over the rows that use the component, follow that same law if the model is right.
@@ -55,12 +55,12 @@ class NoiseDraws:
 
     @property
     def is_partial(self) -> bool:
-        """Whether columns have different numbers of noises to one use."""
+        """Columns have different numbers of noises to one use."""
         return self.visits is not None or bool(np.isnan(self.scores[self.used]).any())
 
     @property
     def uses(self) -> np.ndarray:
-        """How often each component came into use, (M, K)."""
+        """Number of uses of each component, (M, K)."""
         uses: np.ndarray = self.used.sum(1) if self.visits is None else self.visits
         return uses
 

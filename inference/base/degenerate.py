@@ -29,7 +29,7 @@ def shared_values(
 
 
 def value_sums(probabilities: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Sums over rows from which :func:`shared_words` knows: n_k, and of r_nk log r_nl, (K, 1 + K).
+    """Sums over rows for :func:`shared_words`: n_k, and r_nk log r_nl, (K, 1 + K).
 
     Args:
         probabilities, weights: as :func:`shared_values`.

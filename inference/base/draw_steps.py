@@ -16,7 +16,7 @@ Averages = dict[str, Tensor]
 
 
 class DrawSteps(Protocol):
-    """What the SAEM loop asks of a model.
+    """Steps of SAEM for a model: draws, statistics, and the M-step.
 
     Parameters and latents carry a leading dim of R restarts.
     """

@@ -88,7 +88,7 @@ class _Digest:
         self.kept: list[Any] = []  # an id is only one as long as its object lives
 
     def by_name(self, module: str | None) -> bool:
-        """Whether what a module defines counts by its name."""
+        """Definitions of a module count by name, not by code."""
         top = (module or "builtins").partition(".")[0]
         return _is_installed(top) and (top != self.home or top in KNOWN)
 
@@ -361,7 +361,7 @@ def plain_bytes(value: Tensor) -> memoryview:
 
 @functools.cache
 def _is_installed(top: str) -> bool:
-    """Whether a package is Python's, this library or below it, or otherwise installed."""
+    """Package of Python, this library or below it, or otherwise installed."""
     if (
         top == "__main__"
     ):  # a user's code, though an installed program (pytest, a kernel) may have started it
@@ -399,7 +399,7 @@ def _all_names(code: types.CodeType) -> Iterator[str]:
 
 
 def _holds(kind: type) -> bool:
-    """Whether objects of a class keep their contents in attributes that Python shows."""
+    """Class whose objects keep their contents in attributes that Python shows."""
     return kind.__dictoffset__ != 0 or any("__slots__" in base.__dict__ for base in kind.__mro__)
 
 

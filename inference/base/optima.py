@@ -1,4 +1,4 @@
-r"""Which of several restarts reached the same optimum, and which ended in a solution that is none.
+r"""Optima of restarts: which agree, and which are degenerate.
 
 Two restarts have reached the same optimum when their objectives agree, and either their parameters
 do, under the same names of the latents, or the objective half-way between them lies no lower than
@@ -33,7 +33,7 @@ MOST_MIDPOINTS = (
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """What the restarts of a fit reached.
+    """Ranking of the restarts of a fit.
 
     Args:
         best: index of the best restart; degenerate solutions rank behind all others, whatever their
@@ -200,7 +200,7 @@ def objective_of(problem: Problem, params: Params) -> tuple[Tensor, Tensor] | No
 
 
 def _on_one_hill(problem: Problem, params: Params, r: int, head: int) -> bool:
-    """Whether the objective half-way between two restarts is no lower than at both of them."""
+    """Objective half-way between two restarts is no lower than at both of them."""
     pair = _like(problem, params, r, head)
     assert pair is not None
     own, other = pair

@@ -1,4 +1,4 @@
-"""What every engine hands back, and the warnings that come with it."""
+"""Outcome of an engine, and the warnings that come with it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class PenaltyChoice:
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What an engine hands back, for R restarts.
+    """Outcome of an engine for R restarts.
 
     Args:
         params: estimates by site name, (R, ...).
@@ -104,7 +104,7 @@ class Outcome:
     objective_left: Tensor | None = None
 
     def left_in_words(self) -> str:
-        """What the best restart would still gain, where it did not converge and its steps tell."""
+        """Gain that is left for the best restart, in words, where it did not converge."""
         best = int(self.objective.nan_to_num(-math.inf).argmax())
         left = math.nan if self.objective_left is None else float(self.objective_left[best])
         if bool(self.converged[best]) or not math.isfinite(left):

@@ -1,6 +1,4 @@
-"""Files of a folder that register themselves: what kinds of description say better, found without a
-list of them.
-"""
+"""Modules of a folder that register themselves by kind of description."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ def load_modules(package: str) -> None:
 
 
 def load_kind(package: str, kind: type) -> None:
-    """Import the modules of a package that are named like parts of a class's or a base's module.
+    """Import the modules named like parts of a class's or a base's module.
 
     For a class of ``inference.structures.layers.attributes`` these are ``layers`` and
     ``attributes``, where the package has them.

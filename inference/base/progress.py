@@ -17,7 +17,7 @@ LEAST_REMEMBERED = 5
 
 
 class Progress(Protocol):
-    """What engines tell while they run.
+    """Progress of an engine: its protocol.
 
     ``gap`` is how far the slowest restart is from stopping by the engine's own rule: its change
     over the change at which it stops, so that it stops below 1; None where a rule cannot be said

@@ -1,4 +1,4 @@
-"""How many starts a fit tries where its user leaves that open."""
+"""Number of starts of a fit where its user leaves that open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What inference can do with a model's description of itself; one subclass a kind of description.
+"""Structure of a model for inference; one subclass a kind of description.
 
 A family describes itself in small frozen records (its layers, its chain, its components). A
 structure is what engines make of such a description: starts, accelerated steps, a convention for
@@ -56,7 +56,7 @@ ONE_BY_ONE = StartSearch(
 
 @dataclass(frozen=True)
 class Recommendation:
-    """What ``fit`` does where the user leaves it open.
+    """Recommended settings of ``fit`` where the user leaves them open.
 
     Args:
         method: the engine; exact EM if None.
@@ -72,7 +72,7 @@ class Recommendation:
 
 
 def num_counted(weights: Tensor) -> float:
-    """How many rows these weights stand for: an int where it is whole."""
+    """Number of rows that weights stand for; an int where it is whole."""
     total = float(weights.double().sum())
     return int(total) if total.is_integer() else total
 
@@ -194,7 +194,7 @@ class Structure:
         return None
 
     def degenerate(self, problem: Problem, params: Params) -> tuple[str, ...]:
-        """What makes a solution no proper optimum, in words; () where nothing does.
+        """Reasons, in words, why a solution is no proper optimum; () if none.
 
         Such restarts rank behind all others.
 
@@ -386,7 +386,7 @@ class Method(Protocol):
 
 
 def is_method(value: Any) -> bool:
-    """Whether ``value`` is an engine, and not the class of one."""
+    """Engine instance, and not the class of one."""
     return not isinstance(value, type) and callable(getattr(value, "run", None))
 
 
@@ -455,7 +455,7 @@ class Problem:
         )
 
     def supports(self) -> dict[str, Constraint]:
-        """Of the parameters, by site."""
+        """Supports of the parameters, by site."""
         program = self.program_of_one_row()
         return {name: program.site(name).support for name in program.names("parameter")}
 
@@ -475,7 +475,7 @@ class Problem:
         )
 
     def every_weight(self) -> Tensor | None:
-        """How often each of all rows counts, (N,); None for once."""
+        """Weights of all rows, (N,); None for once."""
         return self.weights if self.rows is None else self.rows.weights
 
     def with_data(
@@ -602,7 +602,7 @@ def check_start(structure: Structure, params: Params) -> None:
 
 @functools.singledispatch
 def can_sum_out(structure: Structure, program: Program) -> bool:
-    """Whether the latents of a row can be summed over: no site has too many values."""
+    """Latents of a row can be summed over: no site has too many values."""
     return not is_large(program.sites)
 
 

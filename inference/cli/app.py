@@ -275,7 +275,7 @@ class _OnStandardError(logging.Handler):
 
 
 def _objective(result: Fit) -> str:
-    """What was maximised, and BIC where there is one; a number a row has more digits."""
+    """Maximised objective, and BIC where there is one; per row with more digits."""
     if result.why_no_criteria is None:
         return f"{result.objective_name} {result.objective:.2f}, BIC {result.bic:.2f}"
     return f"{result.objective_name} {result.objective:.5f}"
@@ -283,7 +283,7 @@ def _objective(result: Fit) -> str:
 
 @contextmanager
 def _telling(verbose: bool) -> Iterator[None]:
-    """What the library logs, on standard error, if that is wanted."""
+    """Log the library's messages on standard error, if wanted."""
     loggers = [logging.getLogger(name) for name in LOGGERS] if verbose else []
     before = [one.level for one in loggers]
     handler = _OnStandardError()
@@ -363,7 +363,7 @@ def _how_saved(out: Path) -> str:
 def _how_to_go_on(
     checkpoint: Path | None, can_resume: bool, out: Path | None, overwrite: bool
 ) -> str:
-    """What an interrupt leaves, where no fit was saved."""
+    """Advice after an interrupt that left no fit."""
     if checkpoint is not None and (checkpoint.exists() or _stages(checkpoint)):
         return f"the fit so far is in {checkpoint}: the same command resumes from there"
     if checkpoint is not None:

@@ -209,7 +209,7 @@ def _finish(folder: Path, data: str, image_shape: str | None) -> None:
 
 
 def _saved(folder: Path) -> Path:
-    """Where the fit of a folder of results lies; the folder itself where it is a saved fit."""
+    """Folder of the saved fit within a folder of results."""
     from inference.report.results_folder import FIT
 
     return folder if (folder / "fit.safetensors").is_file() else folder / FIT

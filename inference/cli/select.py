@@ -220,7 +220,7 @@ def select_pmf(call: Call) -> None:
 
 
 def _for_halves(sizes: list[int], num_rows: int, halves: int) -> tuple[list[int], int, str]:
-    """Numbers that half of the rows can hold, pairs of halves, and in a sentence what is left out.
+    """Numbers that half of the rows can hold, pairs of halves, and a sentence on the rest.
 
     Where halves hold fewer than two of the numbers all numbers stay, and the halves are left out.
     """

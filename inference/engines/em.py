@@ -476,7 +476,7 @@ class EMState:
         }
 
     def running(self, params: Params) -> Params:
-        """Those of the running restarts, (A, ...), of parameters of all, (R, ...)."""
+        """Parameters of the running restarts, (A, ...), of all (R, ...)."""
         if len(self.active) == len(self.objective):
             return params
         there = self.active.to(next(iter(params.values())).device)

@@ -60,7 +60,7 @@ ROUNDING = 1e-9  # of a coordinate that was not to be moved
 
 @dataclass(frozen=True)
 class Course:
-    """What the next point of every running restart depends on; all (A, ...).
+    """Course of the extrapolation of running restarts, (A, ...).
 
     Args:
         kind: of the point that is evaluated next.
@@ -112,7 +112,7 @@ class Course:
         )
 
     def without_trials(self) -> Course:
-        """Where the images of the last accepted points are evaluated next."""
+        """Course without trial points: images of the last accepted points come next."""
         return replace(
             self,
             kind=torch.zeros_like(self.kind),
@@ -185,7 +185,7 @@ class Extrapolation:
         )
 
     def accepts(self, course: Course, objective: Tensor) -> Tensor:
-        """Which points are kept, given their objective, bool (A,)."""
+        """Accepted points, given their objective, bool (A,)."""
         needed = course.value + torch.where(
             course.kind == MIXED, SHARE * course.gain * _squared(course.image - course.at), 0.0
         )
@@ -208,7 +208,7 @@ class Extrapolation:
         image: Params,
         safe: Params,
     ) -> tuple[Course, Params, Params]:
-        """What to evaluate next.
+        """Advance to the next points to evaluate.
 
         Args:
             course: so far; accepted: by :meth:`accepts` and :meth:`within`.

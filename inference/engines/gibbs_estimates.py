@@ -1,4 +1,4 @@
-"""What Gibbs sweeps say of rows whose latents have too many configurations to sum over."""
+"""Gibbs estimates of rows whose latents have too many configurations to sum over."""
 
 from __future__ import annotations
 

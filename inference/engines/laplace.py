@@ -67,7 +67,7 @@ class Laplace:
 
     @property
     def max_iterations(self) -> int:
-        """Of the optimum."""
+        """Iteration limit of the optimum."""
         return self.optimum.max_iterations
 
     def run(

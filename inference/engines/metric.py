@@ -80,7 +80,7 @@ def _geometric_mean(one: Array, other: Array) -> Array:
 
 
 def _power(matrix: Array, exponent: float, most: float = np.inf) -> Array:
-    """Of a positive definite matrix, its eigenvalues held within a factor of ``most`` of one."""
+    """Power of a positive definite matrix, its eigenvalues bounded by ``most``."""
     values, vectors = np.linalg.eigh(matrix)
     values = np.clip(values, max(1 / most, np.finfo(float).tiny), most)
     out: Array = (vectors * values**exponent) @ vectors.T

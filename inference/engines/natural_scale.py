@@ -34,7 +34,7 @@ HALVINGS = 4  # of the way from the image, to stay inside a support that no coor
 
 
 class Coordinates(Protocol):
-    """Of one site: all values (A, ...), all coordinates (A, p)."""
+    """Coordinates of one site: all values (A, ...), all coordinates (A, p)."""
 
     far: float  # how far a coordinate may lie from the image of the M-step
     limit: float  # beyond which, on either side, only M-steps bring a coordinate
@@ -279,7 +279,7 @@ class NaturalScale:
         return torch.cat([own.weight(z[:, part]) for own, part in self.sites.values()], 1)
 
     def zeros(self, params: Params) -> Tensor:
-        """Which entries of numbers as they are are exactly zero, (A, entries)."""
+        """Mask of entries that are exactly zero, (A, entries)."""
         found = [
             _flat(params[name] == 0)
             for name, (own, _) in self.sites.items()

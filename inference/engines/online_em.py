@@ -126,7 +126,7 @@ class OnlineEM:
         progress: Progress,
         store: Checkpoint | None,
     ) -> Params:
-        """Where the passes end, (R, ...).
+        """Parameters at the end of the passes, (R, ...).
 
         Args:
             problem: model and data.
@@ -292,7 +292,7 @@ def _finite(new: Params, old: Params) -> Params:
 
 
 def beside(path: Path) -> Path:
-    """Where the state of the passes lies, beside a checkpoint."""
+    """File of the passes' state, beside a checkpoint."""
     return path.with_name(f"{path.name}.online")
 
 

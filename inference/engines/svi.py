@@ -142,7 +142,7 @@ class SVI:
     def _first(
         self, problem: Problem, program: Program, start: Params, progress: Progress
     ) -> Params:
-        """Where the guide starts, (1, ...)."""
+        """Initial values of the guide, (1, ...)."""
         is_open = bool(open_sites(problem.structure, program))
         if (
             self.warm_start is not None
@@ -274,7 +274,7 @@ class _Run:
 
     @staticmethod
     def arguments(problem: Problem, rows: Tensor | None) -> tuple[Any, ...]:
-        """What model and guide are called with."""
+        """Arguments of model and guide."""
         return (problem.data,) if rows is None else (problem.data[rows], problem.num_rows)
 
     def optimise(self, progress: Progress, store: Checkpoint | None) -> Tensor:

@@ -1,6 +1,4 @@
-"""New rows under the columns of a fit: those of a data frame are found by their names, in whatever
-order they stand.
-"""
+"""Columns of new rows under those of a fit, matched by name."""
 
 from __future__ import annotations
 
@@ -18,8 +16,9 @@ if TYPE_CHECKING:
 
 
 def as_fitted(fit: FitRecord, data: Any) -> Any:
-    """Data with the columns of the fit, in its order; whatever is no data frame (or list of them),
-    or was fitted without names, as it is.
+    """Data with the columns of the fit, in its order.
+
+    Whatever is no data frame (or list of them), or was fitted without names, is returned as it is.
 
     Args:
         fit: which columns, and in what order.
@@ -66,8 +65,9 @@ def as_fitted(fit: FitRecord, data: Any) -> Any:
 
 
 def sample_of(fit: FitRecord, blocks: RowBlocks) -> Any:
-    """Some rows of a fit from blocks, for what wants rows in memory: of a table a frame under the
-    columns of the fit, its index the numbers of the rows.
+    """Sample of a fit's rows from blocks, for methods that want rows in memory.
+
+    Of a table, a frame under the columns of the fit; its index holds the numbers of the rows.
     """
     rows = blocks.sample(SAMPLE_ROWS, fit.seed)
     if (
@@ -89,21 +89,20 @@ def sample_of(fit: FitRecord, blocks: RowBlocks) -> Any:
 def checked_as_fitted(
     fit: FitRecord, data: Any, for_fit: bool = False
 ) -> tuple[Any, tuple[str, ...]]:
-    """Data under the columns of the fit as tensors, and their names; see :func:`as_fitted` and
-    :func:`inference.programs.data.checked`.
+    """Data under the columns of the fit as tensors, and their names.
+
+    See :func:`as_fitted` and :func:`inference.programs.data.checked`.
     """
     return checked(fit.model, as_fitted(fit, data), for_fit)
 
 
 def _by_place(fit: FitRecord, frame: Any) -> bool:
-    """Whether every column counts: a program that reads some by name leaves the others alone by
-    itself.
-    """
+    """Every column counts: the program does not read columns by name."""
     return checks_data(fit.model) or not isinstance(checked(fit.model, frame)[0], Columns)
 
 
 def _are_numbers(wanted: tuple[str, ...]) -> bool:
-    """Whether the fit was made of an array, whose columns the library has numbered."""
+    """Columns numbered by the library: the fit was made of an array."""
     of_sequences = (*(f"feature_{i}" for i in range(len(wanted) - 1)), "action")
     return wanted in (tuple(map(str, range(len(wanted)))), of_sequences)
 

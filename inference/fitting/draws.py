@@ -1,4 +1,4 @@
-"""What draws of parameters say of rows: log-likelihoods and latents, many draws as one batch."""
+"""Log-likelihoods and latents of rows at parameter draws, many draws as one batch."""
 
 from __future__ import annotations
 

@@ -595,7 +595,7 @@ def _warn_starts(restarts: Restarts, method: Method, is_plain: bool) -> None:
 
 
 def in_units_of_the_data(outcome: Outcome, problem: Problem, standard: Standard) -> Outcome:
-    """What an engine found for the standardised problem, as of the problem that the user gave."""
+    """Outcome of the standardised problem in the units of the user's data."""
     params = standard.outward(outcome.params)
     of_rows = -standard.log_volume
     of_priors = of_rows + _log_prior(problem, params) - _log_prior(standard.problem, outcome.params)

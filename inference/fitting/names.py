@@ -56,9 +56,11 @@ def dims_of(fit: FitRecord, site: str, shape: Sequence[int]) -> tuple[str, ...]:
 def labels_of(
     fit: FitRecord, dim: str, size: int, names: Names | None = None
 ) -> list[str] | list[int]:
-    """Names of the entries along a dim: the user's, the model's own (``entry_names``), the item
-    names, or 0, 1, ...; of a subset those of its members, as in 0*2; of the categories of all
-    items, item after item, those of both, as in smoker=yes.
+    """Labels of the entries along a dim.
+
+    The user's names, the model's own (``entry_names``), the item names, or 0, 1, ...; of a subset
+    those of its members, as in 0*2; of the categories of all items, item after item, those of both,
+    as in smoker=yes.
 
     Args:
         fit: the fit.
@@ -98,9 +100,7 @@ def labels_of(
 
 
 def with_names(fit: FitRecord, text: str, names: Names | None = None) -> str:
-    """A text in which entries of parameters by number, such as ``predictors[1,0]``, have their
-    names, ``predictors[1, age]``.
-    """
+    """Replace entry numbers in a text, ``predictors[1,0]``, by names, ``predictors[1, age]``."""
 
     def named(found: re.Match[str]) -> str:
         site, places = found[1], [int(place) for place in found[2].split(",")]

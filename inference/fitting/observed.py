@@ -1,6 +1,4 @@
-"""What a fitted program observes: the names of its sites, the data as it takes them, and whether it
-can draw rows.
-"""
+"""Observed sites of a fitted program: names, data, and simulation of rows."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ def as_matrix(fit: FitRecord, data: Any) -> np.ndarray:
 
 
 def observed_sites(fit: FitRecord, data: Any = None) -> tuple[str, ...]:
-    """Names of the observed sites: those that the model describes, else what the program observes
-    given ``data``.
-    """
+    """Names of the observed sites, described by the model or found given ``data``."""
     described = fit.structure.observed_sites()
     if described or data is None:
         return described
@@ -44,8 +40,9 @@ def observed_sites(fit: FitRecord, data: Any = None) -> tuple[str, ...]:
 
 
 def can_simulate(fit: FitRecord, data: Any = None) -> bool:
-    """Whether the program can be called as ``model(None, num_rows)``, to draw rows; of one that
-    draws rows like others, whether these are given.
+    """Simulation test: the program can be called as ``model(None, num_rows)``.
+
+    Of a program that draws rows like others, these must be given.
     """
     if fit.structure.stand_in() is not None:
         return data is not None
@@ -56,8 +53,7 @@ def can_simulate(fit: FitRecord, data: Any = None) -> bool:
 def replicated_tables(
     fit: FitRecord, data: Any, num_simulations: int, seed: int
 ) -> tuple[dict[str, np.ndarray], list[dict[str, np.ndarray]]]:
-    """What the program observes as tables with one row a unit, by name; and the same of data sets
-    drawn from the fit.
+    """Observed tables by name, one row a unit, and those of data sets drawn from the fit.
 
     Args:
         fit: the fit; data: as it takes it.

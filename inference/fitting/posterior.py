@@ -322,7 +322,7 @@ def simulate_rows(fit: FitRecord, num_rows: int, seed: int = 0) -> dict[str, Ten
 
 
 def num_rows_of(data: Any) -> int:
-    """How many rows ``data`` are.
+    """Number of rows of ``data``.
 
     Raises:
         ValueError: for what has no length.

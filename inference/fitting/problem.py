@@ -181,7 +181,7 @@ def in_blocks(model: Callable[..., Any], data: Any, method: Method | None = None
 
 
 def _solves(structure: Structure, method: Method | None) -> bool:
-    """Whether rows are solved block by block by an engine that is made for it."""
+    """Rows are solved block by block by an engine made for it."""
     return Capability.LOCAL_BLOCKS in structure.capabilities and (
         method is None or getattr(method, "solves_blocks", False)
     )

@@ -1,4 +1,4 @@
-"""What a fit holds: the estimate, how it was reached, and of what; nothing is asked of it here."""
+"""Record of a fit: the estimate, how it was reached, and from what data."""
 
 from __future__ import annotations
 
@@ -83,21 +83,21 @@ class Restarts:
 
     @property
     def next_best(self) -> float | None:
-        """How much lower the objective of the next best optimum is; None where there is none."""
+        """Gap between the objectives of the best and next best optimum; None if one."""
         if self.optimum is None or self.num_optima < 2:
             return None
         return float(self.objective[self.best]) - float(self.objective[self.optimum == 1].max())
 
     @property
     def is_ambiguous(self) -> bool:
-        """Whether another optimum, of other estimates, fits as well as the best."""
+        """Another optimum, of other estimates, fits as well as the best."""
         return self.next_best is not None and self.next_best <= SAME_VALUE * max(
             1.0, abs(float(self.objective[self.best]))
         )
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """What makes the reported solution no proper optimum; () where nothing does."""
+        """Reasons why the reported solution is no proper optimum; () if none."""
         return self.degenerate[self.best] if self.degenerate else ()
 
     def text(self) -> str:
@@ -213,7 +213,7 @@ class FitRecord:
 
     @property
     def structure(self) -> Structure:
-        """What the model says of itself, and all that follows from it."""
+        """Structure of the model."""
         return structure_of(self.model)
 
     @functools.cached_property
@@ -277,7 +277,7 @@ class FitRecord:
 
     @property
     def likelihood_name(self) -> str:
-        """What ``log_likelihood`` is, in words."""
+        """Name of ``log_likelihood`` in words."""
         relative = self.structure.relative_to
         return "log-likelihood" if relative is None else f"log-likelihood ratio to {relative}"
 

@@ -1,4 +1,4 @@
-"""What a fit shows of itself at a prompt and in a notebook: a few lines, and no tensors."""
+"""Short representation of a fit at a prompt and in a notebook."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_SITES = 4
 
 
 def facts_of(fit: FitRecord) -> list[tuple[str, str]]:
-    """What somebody who meets a fit wants to know first, by name."""
+    """Main facts of a fit, by name."""
     facts = [
         ("model", shown_settings(fit.model)),
         ("data", _data(fit)),
@@ -50,7 +50,7 @@ def _size(fit: FitRecord) -> tuple[str, str]:
 
 
 def rows_in_words(fit: FitRecord) -> str:
-    """How many rows a fit is of, or sequences of how many time points."""
+    """Number of rows, or of sequences and time points, in words."""
     if not has_sequences(fit):
         return f"{counted(fit.num_rows, 'row')}{_weights(fit)}"
     points = counted(int(fit.num_observations or fit.num_rows), "time point")
@@ -62,7 +62,7 @@ def rows_in_words(fit: FitRecord) -> str:
 
 
 def has_sequences(fit: FitRecord) -> bool:
-    """Whether a row is a sequence of steps."""
+    """Rows that are sequences of steps."""
     return bool(fit.structure.row_columns)
 
 
@@ -98,7 +98,7 @@ def _values(count: int, num_values: int) -> str:
 
 
 def course_of(fit: FitRecord) -> str:
-    """How far a fit came, in words: iterations, or chains and draws."""
+    """Course of a fit in words: iterations, or chains and draws."""
     if fit.draws is not None:
         chains, draws = next(iter(fit.draws.values())).shape[:2]
         return (

@@ -87,7 +87,7 @@ def _frame(site: str, value: xr.DataArray) -> pd.Series | pd.DataFrame:
 
 
 def posterior_frame(fit: FitRecord, data: Any, names: Names | None = None) -> pd.DataFrame:
-    """What the fit says of each row, as a frame with the index of ``data``.
+    """Posterior of each row as a frame with the index of ``data``.
 
     Of a latent of several values, ``P(group=0)``, ``P(group=1)``, ... and in ``group`` the most
     probable one; of bits ``P(skills[add])`` and in ``skills[add]`` 0 or 1, most probable jointly

@@ -175,7 +175,7 @@ def _check_sites(fields: Mapping[str, Any], num_restarts: int) -> None:
 
 
 def _inside(support: constraints.Constraint, value: Tensor) -> bool:
-    """Whether values lie in a support or, for the rounding of an estimate, on its edge."""
+    """Values lie in a support or, for the rounding of an estimate, on its edge."""
     while isinstance(support, constraints.independent):
         support = support.base_constraint
     if support is constraints.simplex:

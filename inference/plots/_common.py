@@ -1,4 +1,4 @@
-"""What pictures share: cut names, ticks, colour ranges, edges."""
+"""Helpers of pictures: cut names, ticks, colour ranges, edges."""
 
 from __future__ import annotations
 

@@ -53,18 +53,18 @@ NEAR = 1e-9  # absolutely and relatively, in double precision
 
 
 class _Differs(Exception):
-    """What was tried is no chain."""
+    """Failure of a chain test."""
 
 
 class _ShapesOfData(TorchFunctionMode):
-    """Pyro asks ``value.data`` for its shape, which vmap forbids: a detached value has the same."""
+    """Shape of ``value.data`` under vmap, which Pyro asks for: the detached value's."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return args[0].detach() if func == DATA_OF else func(*args, **(kwargs or {}))
 
 
 def _of_all(ask: Callable[[Params], T], params: Params) -> T:
-    """What is asked of one restart, of all of them in one run, with a leading dim."""
+    """Batch a question about one restart over all of them, with a leading dim."""
     with _ShapesOfData():
         found: T = torch.func.vmap(ask)(params)
         return found
@@ -251,7 +251,7 @@ class Chain:
         )
 
     def log_prior(self, params: Params, is_batch: bool) -> Tensor:
-        """Of the parameters, (R,) or ()."""
+        """Log-prior of the parameters, (R,) or ()."""
 
         def one(own: Params) -> Tensor:
             return cast(Tensor, self.first.local_terms(own).log_prior)
@@ -346,7 +346,7 @@ def find_chain(program: Any) -> Chain | None:
 
 
 def _as_double(x: Tensor) -> Tensor:
-    """What differs between steps must not pass for rounding."""
+    """Double precision, so that differences between steps do not pass for rounding."""
     return x.double() if x.is_floating_point() else x
 
 

@@ -222,7 +222,7 @@ LEAST_EIGENVALUE = 1e-9  # of a matrix scaled to unit diagonal
 
 @dataclass(frozen=True, eq=False)
 class Colouring:
-    """Which second derivatives there are, and coordinates of one colour that share no row of them.
+    """Sparsity of second derivatives, and coordinates of one colour that share no row.
 
     Args:
         pattern: (P, P) bool, symmetric.
@@ -326,7 +326,7 @@ def _step(inverse: Tensor, slope: Tensor, reach: Tensor) -> tuple[Tensor, Tensor
 
 
 def _inverse(curvature: Tensor) -> Tensor:
-    """Of minus the second derivatives, negative eigenvalues by their size, (R, P, P)."""
+    """Inverse of minus the Hessian, negative eigenvalues by their size, (R, P, P)."""
     scale = curvature.diagonal(dim1=-2, dim2=-1).abs()
     scale = torch.where((scale > 0) & scale.isfinite(), scale, 1.0).rsqrt()
     scale = scale.unsqueeze(-1) * scale.unsqueeze(-2)

@@ -22,8 +22,9 @@ from ppl_models.parts.frames import as_frame, column_names
 def checked(
     model: Callable[..., Any], data: Any, for_fit: bool = False
 ) -> tuple[Any, tuple[str, ...]]:
-    """Data as tensors, by the model's own rules where it has them, and the names of its items, ()
-    where it is no table.
+    """Data as tensors, by the model's own rules where it has them, and the item names.
+
+    The names are () where it is no table.
 
     A data frame given to a program without rules is a tensor where the program takes one, and a
     table of named columns where it reads them by name: which of the two is found out by a run.
@@ -71,8 +72,9 @@ class _Watched(Columns):
 
 
 def _frame_as_taken(model: Callable[..., Any], frame: Any) -> tuple[Any, tuple[str, ...]]:
-    """A tensor where the program runs with one, else columns by name, else the frame itself; and
-    the names of the columns that it reads.
+    """Data frame as the program takes it, and the names of the columns that it reads.
+
+    A tensor where the program runs with one, else columns by name, else the frame itself.
 
     Raises:
         Exception: what the program raised, where it runs with none of them.

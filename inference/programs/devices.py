@@ -1,4 +1,4 @@
-"""What depends on the device that holds the data."""
+"""Settings that depend on the device that holds the data."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class Expectation:
     # ---------------------------------------------------------------- restarts
 
     def _parts(self, params: Params) -> list[Params]:
-        """What runs at once: everything, or restart by restart, each with a leading dim of one."""
+        """Batches of restarts: all at once, or one by one with a leading dim of one."""
         count = len(next(iter(params.values())))
         if count == 1 or self.program.broadcasts():
             return [params]
@@ -154,7 +154,7 @@ class Expectation:
         derivatives: Derivatives | None,
         num_steps: int,
     ) -> Params:
-        """Where the objective is largest, by its derivatives at any point (R, P)."""
+        """Maximiser of the objective, by its derivatives at any point (R, P)."""
         end, is_done = start, False
         if derivatives is not None:
             assert self._colouring is not None
@@ -248,7 +248,7 @@ class SummedExpectation(Expectation):
         self.summed, self.num_rows, self.agreed = summed, num_rows, agreed
 
     def log_likelihood(self, params: Params) -> Tensor:
-        """Of all rows, at parameters (R, ...), (R,)."""
+        """Log-likelihood of all rows, at parameters (R, ...), (R,)."""
 
         def of_rows(data: Any) -> dict[str, Tensor]:
             with torch.no_grad():
@@ -257,7 +257,7 @@ class SummedExpectation(Expectation):
         return self.summed(of_rows)["value"]
 
     def improve(self, params: Params, num_steps: int) -> Params:
-        """What :meth:`maximise` makes of the posteriors at these parameters, (R, ...)."""
+        """Parameters (R, ...) after an EM step by :meth:`maximise`."""
         new = [self._improved(part, num_steps) for part in self._parts(params)]
         return {name: torch.cat([part[name] for part in new]) for name in params}
 

@@ -112,7 +112,7 @@ class Program:
         return new
 
     def is_of(self, model: Callable[..., Any], *args: Any) -> bool:
-        """Whether it is the program of this very model with these very data."""
+        """Identity test: this very model with these very data."""
         return (
             self._given is model
             and len(args) == len(self.args)
@@ -196,7 +196,7 @@ class Program:
 
     @property
     def is_chain(self) -> bool:
-        """Whether its latents are hidden chains that one scan sums out."""
+        """Latents are hidden chains that one scan sums out."""
         return self.chain is not None
 
     @property
@@ -214,7 +214,7 @@ class Program:
         return None
 
     def broadcasts(self) -> bool:
-        """Whether restarts can run as one batch: two together must give what each gives alone.
+        """Broadcast test: two restarts together must give what each gives alone.
 
         Found out once, on a few rows of a table.
         """
@@ -318,7 +318,7 @@ class Program:
 
     @cached_property
     def latent_prior(self) -> SummedPrior:
-        """Which sites the density of the parameters is summed over, as a run shows.
+        """Sites over which the density of the parameters is summed, as a run shows.
 
         Raises:
             ValueError: see :func:`inference.programs.sites.check_dependent`.
@@ -409,7 +409,7 @@ class Program:
                 yield scale_and_mask(self._log_prob(node), node["scale"], node["mask"])
 
     def _log_prior(self, trace: Any, restarts: int | None) -> Tensor:
-        """Of parameters that depend on no latent, and factors of them."""
+        """Log-prior of parameters that depend on no latent, and factors of them."""
         free = self._log_probs(trace, "parameter", "factor", but=self.latent_prior.dependent)
         return _total(free, restarts)
 
@@ -617,7 +617,7 @@ class Program:
         return {name: biject_to(self.site(name).support)(value) for name, value in free.items()}
 
     def inside(self, params: Params) -> Tensor:
-        """Which parameters (D, ...) the supports of their sites hold, (D,)."""
+        """Mask of parameters (D, ...) inside the supports of their sites, (D,)."""
         held = [self.site(name).support.check(value) for name, value in params.items()]
         return torch.stack([own.reshape(len(own), -1).all(-1) for own in held]).all(0)
 

@@ -69,7 +69,7 @@ SAME_IN_TORCH = (  # operations that torch offers with the same arguments and ha
 
 
 class _ControlFlow(Exception):
-    """What comes next depends on a value that is no answer of yes or no."""
+    """Control flow that depends on a value that is no boolean."""
 
 
 class _Elsewhere(Exception):
@@ -314,7 +314,7 @@ class _Recorder(TorchDispatchMode):
 
 
 def _has_open_size(func: Any, args: tuple[Any, ...]) -> bool:
-    """Whether the size of the result depends on values: entries chosen by yes and no, for one."""
+    """Result size that depends on values, as of entries chosen by a mask."""
     if torch.Tag.dynamic_output_shape not in func.tags:
         return False
     return func is not aten.index.Tensor or any(
@@ -323,7 +323,7 @@ def _has_open_size(func: Any, args: tuple[Any, ...]) -> bool:
 
 
 def _key(leaf: Any) -> Any:
-    """What an argument is, to be compared: tensors by identity, numbers with their type."""
+    """Key of an argument for comparison: tensors by identity, numbers with type."""
     return (
         ("tensor", id(leaf))
         if isinstance(leaf, Tensor)

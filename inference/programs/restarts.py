@@ -33,7 +33,7 @@ def in_restarts(model: Callable[..., Any], restarts: int, nesting: int) -> Calla
 
 
 def at(value: Any, restart: int) -> Any:
-    """What belongs to one restart, without the leading dim."""
+    """Values of one restart, without the leading dim."""
     if isinstance(value, Tensor):
         return value[restart]
     if isinstance(value, dict):
@@ -107,7 +107,7 @@ def inner_points(program: Any) -> dict[str, Tensor]:
 
 
 def _answers(program: Any, points: dict[str, Tensor]) -> list[Tensor]:
-    """What engines ask of a program, at two points."""
+    """Answers of a program to the questions of engines, at two points."""
     sizes = [site.num_values for site in program.sites if site.kind == "latent"]
     if None not in sizes and all(size <= TRIAL_VALUES for size in sizes if size):
         posteriors = program.factor_posteriors(points)

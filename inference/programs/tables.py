@@ -95,14 +95,12 @@ class Columns:
 
 
 def is_frame(data: Any) -> bool:
-    """Whether something is a data frame: named columns of equal length."""
+    """Data frame test: named columns of equal length."""
     return hasattr(data, "columns") and hasattr(data, "to_numpy")
 
 
 def as_columns(frame: Any) -> Columns:
-    """A data frame as tensors, column by column; columns of text are left out, and refused when
-    they are read.
-    """
+    """Columns of a data frame as tensors; columns of text are refused when they are read."""
     columns: dict[str, Tensor] = {}
     left_out: dict[str, str] = {}
     for name in frame.columns:
@@ -145,8 +143,9 @@ def _is_missing(value: Any) -> bool:
 
 
 def as_tensors(data: Any) -> Any:
-    """Arrays, series and data frames, alone or in a dict, as tensors of one floating dtype; for
-    programs that do not check their data.
+    """Tensors of one floating dtype from arrays, series and data frames.
+
+    Alone or in a dict; for programs that do not check their data.
 
     Raises:
         ValueError: for text where numbers were expected.
@@ -164,8 +163,9 @@ def as_tensors(data: Any) -> Any:
 
 
 def map_tensors(change: Callable[[Tensor], Tensor], data: Any) -> Any:
-    """``change`` applied to a tensor, or to every tensor of a dict or table; what is no tensor
-    stays.
+    """Apply ``change`` to a tensor, or to every tensor of a dict or table.
+
+    What is no tensor stays.
     """
     if isinstance(data, Columns):
         return data.map(change)
@@ -175,8 +175,9 @@ def map_tensors(change: Callable[[Tensor], Tensor], data: Any) -> Any:
 
 
 def first_tensor(data: Any) -> Any:
-    """The table, or the first tensor of a dict that is no single number: its length is the number
-    of rows.
+    """First tensor of a table or dict that is no single number.
+
+    Its length is the number of rows.
     """
     if not isinstance(data, Mapping | Columns):
         return data
@@ -186,14 +187,12 @@ def first_tensor(data: Any) -> Any:
 
 
 def _parts(data: Mapping[str, Any] | Columns) -> Iterable[Any]:
-    """What stands under the names; a look of the library's own, which no program counts as
-    reading.
-    """
+    """Entries by name, without being counted as read by the program."""
     return data._columns.values() if isinstance(data, Columns) else data.values()
 
 
 def row_data(data: Any) -> bool:
-    """Whether every tensor of the data has one entry a row: a table, or tensors of one length."""
+    """Row-wise data: a table, or tensors of one length."""
     if isinstance(data, Tensor):
         return data.dim() > 0
     if isinstance(data, Columns):
@@ -207,9 +206,7 @@ def row_data(data: Any) -> bool:
 
 
 def floating_dtype(data: Any) -> torch.dtype:
-    """The widest floating dtype among tensors, alone, in dicts, tables or tuples; double where
-    there is none.
-    """
+    """Widest floating dtype among tensors, alone or nested; double if there is none."""
     found: list[torch.dtype] = []
 
     def look(value: Any) -> None:
@@ -227,5 +224,5 @@ def floating_dtype(data: Any) -> torch.dtype:
 
 
 def checks_data(model: Callable[..., Any]) -> bool:
-    """Whether a model checks its data itself, row by row; others take whatever they take."""
+    """Model with a check of its own data, row by row."""
     return callable(getattr(model, "check_data", None))

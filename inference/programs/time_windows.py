@@ -14,7 +14,7 @@ from inference.programs.tables import Columns, map_tensors
 
 @dataclass(frozen=True)
 class Layout:
-    """Where sequences and time stand in the data of a program.
+    """Layout of sequences and time in the data of a program.
 
     Tensors of both axes are sequences; those of one value a sequence, or one a step for all
     sequences, stand beside them; all others are constants.

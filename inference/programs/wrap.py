@@ -163,7 +163,7 @@ class Prepared:
 
 
 class SourceLines(Messenger):
-    """Where in the user's file each site stands."""
+    """Lines of the user's file at which sites stand."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -203,7 +203,7 @@ def _place(line: int, file: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, without the shapes that Pyro lists below."""
+    """First line of an error, without the shapes that Pyro lists below."""
     return str(error).partition("\n")[0].rstrip(". :")
 
 

@@ -100,7 +100,7 @@ def absolute(subject: Subject) -> LimitedInformationFit | Refused:
 
 
 def _asked(subject: Subject, name: str, ask: Callable[[Any, Any], T]) -> T | Refused:
-    """What a question about fit and rows says, where it is quick."""
+    """Answer to a question about fit and rows, where it is quick."""
     if (without := without_rows(subject)) is not None:
         return without
     if size_of_work(subject) > MOST_CELLS:

@@ -25,7 +25,7 @@ UNSURE = 0.1  # a chance farther than this from 0 and from 1 is unsure
 
 @dataclass(frozen=True, eq=False)
 class LatentUse:
-    """How one latent of the program is used.
+    """Use of one latent of the program.
 
     Args:
         site: its name.
@@ -43,7 +43,7 @@ class LatentUse:
 
     @property
     def shares(self) -> np.ndarray:
-        """Of rows in which each is on, (K,)."""
+        """Shares of rows in which each entry is on, (K,)."""
         return np.asarray(self.on.mean(0))
 
     @property
@@ -52,7 +52,7 @@ class LatentUse:
         return np.asarray(((self.on > UNSURE) & (self.on < 1 - UNSURE)).mean(0))
 
     def lines(self) -> list[list[str]]:
-        """Of a table, one an entry or a value."""
+        """Lines of a table, one an entry or a value."""
         if not self.is_choice:
             off = 1.0 - self.on
             entropy = -(
@@ -102,7 +102,7 @@ def _outside(subject: Subject) -> list[str]:
 
 
 def _of_parameters(subject: Subject) -> Iterator[Part]:
-    """What latents outside the plates over rows are, such as those that switch parameters on."""
+    """Latents outside the plates over rows, such as those that switch parameters on."""
     means, lines = subject.once(_means), []
     for site in _outside(subject):
         chances = means[site].detach().cpu().double()

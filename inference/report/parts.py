@@ -25,7 +25,7 @@ class Part:
 
     @property
     def macro(self) -> str:
-        """Of the template, that lays it out."""
+        """Template macro that lays out the part."""
         return type(self).__name__.lower()
 
 
@@ -154,12 +154,12 @@ class Table(Part):
 
     @property
     def is_long(self) -> bool:
-        """Whether it has more lines than are read at once, so that it is scrolled in its box."""
+        """Long table, which is scrolled in its box."""
         return len(self.rows) > LONG
 
     @property
     def is_stacked(self) -> bool:
-        """Whether lines become cards on a narrow screen, where columns do not fit."""
+        """Table whose lines become cards on a narrow screen."""
         width = (
             len(self.head) if self.head else 1 + max(map(len, self.rows), default=0)
         )  # without a head a card reads well sooner
@@ -185,7 +185,7 @@ class Picture(Part):
 
     @property
     def is_broad(self) -> bool:
-        """Whether it is illegible on a narrow screen unless it may be scrolled."""
+        """Broad picture, which is scrolled on a narrow screen."""
         return self.width > BROAD
 
 

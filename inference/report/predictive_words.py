@@ -52,7 +52,7 @@ def column_names(fit: FitRecord, check: PredictiveCheck) -> list[str]:
 
 
 def departures_in_words(check: PredictiveCheck, names: Sequence[str]) -> str:
-    """What stands out, with numbers, and what it points to.
+    """Departures in words, with numbers and likely causes.
 
     Args:
         check: of data and simulations.
@@ -79,7 +79,7 @@ def departures_in_words(check: PredictiveCheck, names: Sequence[str]) -> str:
 
 
 def remedy_of(found: Sequence[Departure]) -> str:
-    """What to try first; "" where nothing stands out."""
+    """First remedy to try; "" without departures."""
     return next(
         (
             remedy

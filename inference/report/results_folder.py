@@ -194,7 +194,7 @@ def _move(new: Path, folder: Path, names: Sequence[str]) -> None:
 def read_results(
     path: str | Path, model: Callable[..., Any] | None = None
 ) -> tuple[Fit, Any, dict[str, Any]]:
-    """What :func:`write_results` wrote.
+    """Read the results that :func:`write_results` wrote.
 
     Args:
         path: the folder.

@@ -64,7 +64,7 @@ class HasRecord(Protocol):
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """What a page is about.
+    """Subject of a page: the fit, its data and names.
 
     Args:
         fit: the fit.
@@ -128,7 +128,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Local:
-    """What is known of the free numbers of a fit near the estimate.
+    """Local information on the free numbers near the estimate.
 
     Args:
         num_written: free parameters, as the fit counts them.
@@ -156,7 +156,7 @@ class Local:
         return 0 if self.rank is None else self.num_judged - self.rank
 
     def text(self) -> str:
-        """What it says, in sentences."""
+        """Local information in sentences."""
         size = counted(self.num_judged, "free number")
         held = (
             f" Beside them {counted(self.num_held, 'number')} on the end of the range"
@@ -291,7 +291,7 @@ def identified(structure: Structure, subject: Subject) -> str | HasText | None:
 
 @functools.singledispatch
 def explained(structure: Structure, subject: Subject) -> Iterable[Part]:
-    """What the words of the section on identifiability mean, where it names conditions."""
+    """Glossary of the conditions named in the section on identifiability."""
     return ()
 
 

@@ -43,7 +43,7 @@ FAINT = 1e-6
 
 @functools.singledispatch
 def verdict(structure: Structure, subject: Subject) -> Verdict:
-    """What to make of the fit, before anything else; a kind of description says it better."""
+    """Verdict on the fit; refined by kinds of description."""
     fit, asked = subject.fit, (on_convergence, on_determination, on_latents, on_prediction)
     words = (
         f"{rows_in_words(fit)}, by the program {fit.model_name} with"
@@ -245,7 +245,7 @@ def _named(subject: Subject, entries: Iterable[str]) -> str:
 
 
 def on_latents(subject: Subject) -> Finding | None:
-    """Is each latent of use, and how surely do the data tell its values?"""
+    """Use of each latent, and how well the data determine its values."""
     uses = subject.once(latent_use) if subject.data is not None else []
     if not uses:
         return None

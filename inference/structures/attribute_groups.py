@@ -75,12 +75,12 @@ class GroupedSteps(Steps[GroupedStatistics]):
 
     @property
     def layer(self) -> GeneralizedLinearLayer:
-        """Of the versions of the items."""
+        """Layer of the item versions."""
         return self.one.layers[0]
 
     @property
     def root(self) -> Root:
-        """Of one group."""
+        """Root of one group."""
         return self.one.root
 
     def on(self, data: Tensor, weights: Tensor | None = None) -> GroupedSteps:

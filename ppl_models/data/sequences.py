@@ -145,7 +145,7 @@ def _whole(name: str, value: Any) -> Tensor:
 
 
 def _inside(length: Any, num_rows: int, num_steps: int, device: torch.device) -> Tensor:
-    """Which steps lie before the end of their sequence, (B, T) bool."""
+    """Mask of the steps before the end of their sequence, (B, T)."""
     steps = torch.arange(num_steps, device=device)
     if length is None:
         return (steps >= 0).expand(num_rows, num_steps)
@@ -169,7 +169,7 @@ def _inside(length: Any, num_rows: int, num_steps: int, device: torch.device) ->
 
 
 def inside_of(packed: Tensor) -> Tensor:
-    """Which steps of packed sequences are steps, (B, T) bool: those before the end."""
+    """Mask of the steps of packed sequences before the end, (B, T)."""
     return packed[..., 0] != torch.inf
 
 

@@ -1,4 +1,4 @@
-"""Where data come from: a folder the user names, else a checked download kept in a cache."""
+"""Sources of data: a folder the user names, else a checked download in a cache."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ def read_texts(
 
 
 def inexact_entry(entry: str) -> str:
-    """What is wrong with the text of a whole number beyond double precision; "" for others."""
+    """Fault of a whole number beyond double precision, as text; "" for others."""
     digits = entry.strip().lstrip("+-").lstrip("0")
     if not digits.isdecimal() or len(digits) < len(str(EXACT)):
         return ""
@@ -201,7 +201,7 @@ def inexact_entry(entry: str) -> str:
 
 
 def is_number(entry: str) -> bool:
-    """Whether an entry of a text file would be read as a number."""
+    """Number test of an entry of a text file."""
     try:
         _float(entry)
     except ValueError:
@@ -270,7 +270,7 @@ def _check_file(file: Path) -> None:
 
 
 def _in_one_line(file: Path, error: Exception) -> ValueError:
-    """What a reader said of a file, by its name; readers of damaged files raise all there is."""
+    """Reader's error on a file in one line, with the file's name."""
     text = " ".join(str(error).split())
     if isinstance(error, ValueError) and str(error).startswith(f"{file}: "):
         return type(error)(text) if isinstance(error, EntryError) else ValueError(text)
@@ -287,7 +287,7 @@ def _split_key(path: str) -> tuple[Path, str | None]:
 
 
 def _places(file: Path, names: Sequence[str], columns: Sequence[str]) -> list[int]:
-    """Where the columns that are asked for stand."""
+    """Positions of the columns that are asked for."""
     shown = ", ".join(map(repr, names[:MOST_NAMED])) + (", ..." if len(names) > MOST_NAMED else "")
     for j, name in enumerate(columns):
         if name not in names:
@@ -574,7 +574,7 @@ def _without_pickle(error: Exception) -> str:
 
 
 def holds_parquet(file: Path) -> bool:
-    """Whether a path is a folder of parquet files, which together are one table."""
+    """Folder of parquet files, which together are one table."""
     try:
         return (
             file.is_dir()

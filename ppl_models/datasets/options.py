@@ -156,7 +156,7 @@ def simulate_options(
 
 
 def _draw(sums: np.ndarray, uniform: np.ndarray) -> np.ndarray:
-    """Which entry of a row of cumulative sums a uniform number falls to."""
+    """Draw entries from cumulative sums (rows) by uniform numbers."""
     return np.minimum((uniform[..., None] * sums[..., -1:] >= sums).sum(-1), sums.shape[-1] - 1)
 
 

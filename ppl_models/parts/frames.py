@@ -1,6 +1,4 @@
-"""Data frames of any library (pandas, polars, PyArrow, modin, ...) as one kind, through narwhals;
-names of categories in their columns.
-"""
+"""Data frames of any library (pandas, polars, PyArrow, ...), through narwhals."""
 
 from __future__ import annotations
 
@@ -75,9 +73,7 @@ def column_names(frame: Any) -> tuple[str, ...]:
 
 
 def row_of(data: Any, row: int) -> str:
-    """The name of a row in a message: its number, counted from 0, and its label where a frame's
-    index has others than these numbers.
-    """
+    """Row name for a message: its number from 0, and its index label if different."""
     label = row
     if hasattr(data, "columns") and hasattr(data, "index"):
         label = data.index[row]
@@ -85,7 +81,7 @@ def row_of(data: Any, row: int) -> str:
 
 
 def holds_texts(column: Any) -> bool:
-    """Whether a pandas column holds names; objects that are all numbers, or missing, are none."""
+    """Text column test; objects that are all numbers, or missing, are none."""
     import pandas as pd
 
     if pd.api.types.is_object_dtype(column):
@@ -94,7 +90,7 @@ def holds_texts(column: Any) -> bool:
 
 
 def misread_numbers(texts: Iterable[Any]) -> str:
-    """What texts are that stand for numbers, with one of them and what to do; "" for names.
+    """Diagnosis of texts that stand for numbers, with a remedy; "" for names.
 
     Args:
         texts: the different entries of a column; some may be plain numbers, and all others must be
@@ -139,7 +135,7 @@ def alike_levels(name: str, levels: Iterable[str]) -> list[str]:
 
 
 def kind_of_column(column: Any) -> str:
-    """What a pandas column looks like: "categorical", "bernoulli", "poisson" or "normal".
+    """Kind of a pandas column: "categorical", "bernoulli", "poisson" or "normal".
 
     Texts are categories, 0 and 1 are yes or no; counts have zeros among them and, of a mixture of
     Poisson laws, a variance of at least their mean (ages and ratings do not); all other numbers are
@@ -192,8 +188,9 @@ def _refuse_copies(names: Any) -> None:
 def levels_of_frame(
     owner: str, data: Any, max_levels: int, ordered: bool = False
 ) -> tuple[tuple[str, ...], ...]:
-    """Names of the categories of every column: of a pandas categorical in its own order, of whole
-    numbers in theirs, of text in the alphabet's.
+    """Category names of every column.
+
+    Of a pandas categorical in its own order, of whole numbers in theirs, of text in the alphabet's.
 
     Args:
         owner: who asks, for messages.
@@ -270,8 +267,10 @@ def _levels_of(
 
 
 def coded(data: Any, names: Mapping[int, Sequence[str]], owner: str = "data") -> Any:
-    """A data frame, or an array of text, with categories as codes 0, 1, ...; tensors and arrays of
-    numbers hold codes, and are as they were.
+    """Data with categories as codes 0, 1, ...
+
+    Of a data frame, or an array of text; tensors and arrays of numbers hold codes, and are as they
+    were.
 
     Args:
         data: a table.
@@ -347,8 +346,9 @@ def _factors(column: Any, where: str) -> tuple[np.ndarray, list[Any]]:
 
 
 def _label(value: Any, where: str) -> str:
-    """The name of a level; of whole numbers without a point, for a column with missing entries
-    holds 1.0 for 1.
+    """Level name; of whole numbers without a point.
+
+    A column with missing entries holds 1.0 for 1.
     """
     if isinstance(value, str):
         return value

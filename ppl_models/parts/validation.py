@@ -1,4 +1,4 @@
-"""What a user may pass as data, and what is said when it does not fit."""
+"""Validation of a user's data and arguments, and its messages."""
 
 from __future__ import annotations
 
@@ -36,19 +36,21 @@ class ColumnsWarning(UserWarning):
 
 
 class CodesWarning(UserWarning):
-    """A column looks like codes: of two answers, a missing answer, one category in several ways."""
+    """Warning of a column that looks like codes.
+
+    Of two answers, a missing answer, one category in several ways.
+    """
 
 
 class ConstantColumnWarning(UserWarning):
-    """A column holds one value: it says nothing of the latents, and its intercept may run to its
-    bound.
+    """Warning of a column that holds one value.
+
+    It says nothing of the latents, and its intercept may run to its bound.
     """
 
 
 def is_integer(value: Any, least: int = 1) -> bool:
-    """Whether ``value`` is an integer of at least ``least``, Python's or NumPy's; True and False
-    are none.
-    """
+    """Integer test, Python's or NumPy's, of at least ``least``; True and False are none."""
     return (
         isinstance(value, int | np.integer)
         and not isinstance(value, bool)
@@ -57,7 +59,7 @@ def is_integer(value: Any, least: int = 1) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    """Whether ``value`` is a finite number, Python's or NumPy's; True and False are none."""
+    """Finite number test, Python's or NumPy's; True and False are none."""
     if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool):
         return False
     try:
@@ -69,9 +71,7 @@ def is_number(value: Any) -> bool:
 def check_size(
     owner: str, name: str, value: Any, least: int = 1, wanted: str | None = None
 ) -> None:
-    """``value`` must be an integer of at least ``least``; ``wanted`` says so where a message has
-    words of its own.
-    """
+    """Check an integer of at least ``least``; ``wanted`` replaces the message's words."""
     if not is_integer(value, least):
         own = {0: "a non-negative integer", 1: "a positive integer"}.get(
             least, f"an integer of at least {least}"
@@ -89,8 +89,9 @@ def check_number(
     least: float = -math.inf,
     most: float = math.inf,
 ) -> None:
-    """``value`` must be a finite number inside ``(above, below)`` and ``[least, most]``; ``must``
-    says so in words.
+    """Check a finite number in ``(above, below)`` and ``[least, most]``.
+
+    ``must`` says so in words.
     """
     if not (is_number(value) and above < value < below and least <= value <= most):
         raise ValueError(f"{owner}: {name} must {must}, got {value!r}")
@@ -118,8 +119,9 @@ def check_kind(
 
 
 def plain_fields(record: Any, tensors: bool = True) -> None:
-    """Numbers of NumPy and torch in the fields of a frozen record as Python's, and lists and arrays
-    as tuples.
+    """Convert the fields of a frozen record to Python numbers and tuples.
+
+    Numbers of NumPy and torch, lists and arrays.
 
     Args:
         record: to be changed in place, while it is made.
@@ -152,8 +154,9 @@ def check_flag(owner: str, name: str, value: Any) -> None:
 
 
 def numbers_like(owner: str, data: Tensor | None, num_rows: int | None) -> dict[str, Any]:
-    """dtype and device of the numbers of a program: those of its data; double precision where it
-    draws ``num_rows`` rows.
+    """dtype and device of a program's numbers: those of its data.
+
+    Double precision where it draws ``num_rows`` rows.
     """
     if data is None and num_rows is None:
         raise ValueError(f"{owner}: give data, or num_rows to draw some")
@@ -219,8 +222,9 @@ def as_table(data: Any) -> tuple[Tensor, tuple[str, ...]]:
 
 
 def as_dense(data: Tensor) -> Tensor:
-    """The tensor without its history, in double precision where numpy does not know its floating
-    type; sparse ones and those without numbers are refused.
+    """Tensor without its history, in a dtype that numpy knows.
+
+    Double precision where it does not; sparse ones and those without numbers are refused.
     """
     if data.layout != torch.strided:
         raise ValueError(f"data: a dense tensor was expected, got layout {data.layout}")
@@ -238,8 +242,9 @@ def as_dense(data: Tensor) -> Tensor:
 
 
 def check_complete(owner: str, table: Tensor, names: tuple[str, ...], data: Any = None) -> None:
-    """No entry of a table may be missing; the message names the first that is, as ``data``, of
-    which the table was made, names its rows.
+    """Check that no entry of a table is missing.
+
+    The message names the first that is, as ``data``, of which the table was made, names its rows.
     """
     missing = table.isnan().nonzero().tolist()
     if missing:
@@ -312,7 +317,7 @@ def _check_numeric(array: np.ndarray, where: str, remedy: str = "") -> None:
 
 
 def inexact(values: Any) -> str:
-    """What is wrong with whole numbers beyond double precision; "" where there are none."""
+    """Fault of whole numbers beyond double precision; "" where there are none."""
     large = (values > EXACT) | (values < -EXACT)
     if not large.any():
         return ""
@@ -390,7 +395,7 @@ def as_items(
 def _doubts_of(
     name: str, observed: Tensor, family: ResponseFamily, levels: Sequence[str]
 ) -> list[str]:
-    """What a column looks like instead of that which it is taken for, a sentence each."""
+    """Doubts about the kind of a column, a sentence each."""
     alike = alike_levels(name, levels)
     if isinstance(family, Normal):
         taken_for = "measurements"
@@ -405,7 +410,7 @@ def _doubts_of(
 
 
 def _codes_in(observed: Tensor, taken_for: str) -> list[str]:
-    """What a column holds in the place of what it is taken for, in words without a subject."""
+    """Contents of a column in the place of its kind, in words without a subject."""
     head = observed[:1000]
     if len(head.unique()) > 2 and bool((head != head.floor()).any()):
         return []  # measurements; the others need not be looked at

@@ -80,7 +80,7 @@ class ItemStatistics:
 
 
 class ItemLaw(ComponentLaw):
-    """Of any response family.
+    """Component distributions of items of any response family.
 
     Items with a table of probabilities have one-hot statistics, whose means are these
     probabilities.
@@ -88,7 +88,7 @@ class ItemLaw(ComponentLaw):
 
     @cached_property
     def family(self) -> ResponseFamily:
-        """Of the items."""
+        """Response family of the items."""
         assert isinstance(self.about.component, ResponseFamily)
         return self.about.component
 
@@ -100,7 +100,7 @@ class ItemLaw(ComponentLaw):
 
     @cached_property
     def _tabled(self) -> Tensor:
-        """Which entries of the statistic belong to a table, bool (P,)."""
+        """Mask of the statistic's entries that belong to a table, bool (P,)."""
         return torch.cat(
             [
                 torch.full((own.stop - own.start,), bool(part.num_categories_of(1)))

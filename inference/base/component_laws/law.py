@@ -61,7 +61,7 @@ class ComponentLaw:
 
     @property
     def of_sums(self) -> bool:
-        """Whether the M-step reads sums over rows alone, and not the rows once more."""
+        """M-step from sums over rows alone, without the rows once more."""
         return True
 
     def statistic(self, data: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -90,7 +90,7 @@ class ComponentLaw:
         )
 
     def log_densities(self, params: Params, data: Tensor) -> Tensor:
-        """Of every row under every component, (N, K) or (R, N, K).
+        """Log-density of every row under every component, (N, K) or (R, N, K).
 
         Args:
             data: (N, J), or (R, N, J) where every restart has rows of its own.
@@ -169,7 +169,7 @@ class ComponentLaw:
         return None
 
     def features(self, params: Params) -> Tensor:
-        """What tells components apart, (D, K, F), of parameters (D, K, ...)."""
+        """Features that separate components, (D, K, F), of parameters (D, K, ...)."""
         return params[self.site]
 
     def variances_at_start(self, variances: Tensor) -> Tensor:
@@ -218,7 +218,7 @@ class ComponentLaw:
         return []
 
     def answers(self) -> tuple[int, ...] | None:
-        """How many answers every item has; None where one of them has no such number."""
+        """Number of answers of every item; None where an item has no such number."""
         return None
 
     def category_names(self, items: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -246,7 +246,7 @@ class ComponentLaw:
         return table
 
     def num_densities(self, num_items: int) -> int:
-        """How many items have a density, as against a probability."""
+        """Number of items with a density, as against a probability."""
         return num_items
 
     def scores(self, params: Params, data: Tensor, rng: np.random.Generator) -> np.ndarray:
@@ -267,7 +267,7 @@ class ComponentLaw:
 
     @property
     def knows_noise(self) -> bool:
-        """Whether :meth:`scores` answers."""
+        """Noise scores are known: :meth:`scores` answers."""
         return True
 
     def cells(self, params: Params, data: Tensor, responsibilities: Tensor) -> Cells | None:

@@ -1,4 +1,4 @@
-"""Which law the components of a mixture have: the one file that knows them all."""
+"""Registry of component distributions: the one file that knows them all."""
 
 from __future__ import annotations
 

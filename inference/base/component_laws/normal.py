@@ -86,7 +86,7 @@ class FullLaw(ComponentLaw):
         return new | ({"skews": widths * params["skews"]} if "skews" in params else {})
 
     def means(self, params: Params) -> Tensor:
-        """Of the components, (K, J)."""
+        """Means of the components, (K, J)."""
         return params[self.site]
 
     def expected_rows(self, params: Params, shares: Tensor) -> Tensor:
@@ -161,7 +161,7 @@ class FullLaw(ComponentLaw):
 
 
 class NormalLaw(FullLaw):
-    """Of :class:`ppl_models.MultivariateNormal`."""
+    """Component distributions of :class:`ppl_models.MultivariateNormal`."""
 
     equation = "Normal(μ_{k}, covariance Σ_{k})"
 
@@ -277,7 +277,7 @@ class NormalLaw(FullLaw):
 
 
 def _variances(params: Params) -> Tensor:
-    """Of every column, and of every column given the others, (2, K, J)."""
+    """Variances of every column, marginal and given the others, (2, K, J)."""
     covariances = torch.cholesky_inverse(torch.linalg.cholesky(params["precisions"]))
     return torch.stack([covariances, params["precisions"].reciprocal()]).diagonal(dim1=-2, dim2=-1)
 

@@ -54,7 +54,7 @@ class SkewStatistics:
 
 
 class SkewNormalLaw(FullLaw):
-    """Of :class:`ppl_models.SkewNormal`."""
+    """Component distributions of :class:`ppl_models.SkewNormal`."""
 
     site = "locations"
     equation = "skew-normal(μ_{k}, skew δ_{k}, covariance Σ_{k} about them)"
@@ -199,7 +199,7 @@ class SkewNormalLaw(FullLaw):
         return self.about.num_items + 1
 
     def scores(self, params: Params, data: Tensor, rng: np.random.Generator) -> np.ndarray:
-        """Of |u|, drawn given the row, and of what is left, (N, K, J + 1)."""
+        """Scores of |u|, drawn given the row, and of the residual, (N, K, J + 1)."""
         from scipy.special import log_ndtr, ndtri_exp
 
         mean, sd = self.hidden(params, data)

@@ -53,7 +53,7 @@ class TStatistics:
 
 
 class TLaw(FullLaw):
-    """Of :class:`ppl_models.MultivariateT`."""
+    """Component distributions of :class:`ppl_models.MultivariateT`."""
 
     equation = "Student t(μ_{k}, scale Σ_{k}, ν_{k} degrees of freedom)"
 

@@ -91,7 +91,7 @@ class ProgramRows:
         return Columns(cast) if isinstance(data, Columns) else cast
 
     def agree(self, processes: Processes) -> None:
-        """What all processes found.
+        """Merge the findings of all processes.
 
         Raises:
             ValueError: for processes whose rows give the program other sites.

@@ -28,7 +28,7 @@ class Processes:
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """Number of processes."""
         return 1 if self.group is None else int(torch.distributed.get_world_size(self.group))
 
     @property
@@ -49,7 +49,7 @@ class Processes:
         )
 
     def gathered(self, value: Any) -> list[Any]:
-        """What every process gives, in the order of their numbers."""
+        """Values of all processes, in the order of their numbers."""
         if self.group is None:
             return [value]
         out: list[Any] = [None] * self.size
@@ -57,7 +57,7 @@ class Processes:
         return out
 
     def from_first(self, value: Any) -> Any:
-        """What process 0 gives."""
+        """Value of process 0."""
         if self.group is None:
             return value
         held = [value]

@@ -71,7 +71,7 @@ class CheckedRows:
 
     @property
     def processes(self) -> Processes:
-        """That share the rows."""
+        """Processes that share the rows."""
         return self.blocks.processes
 
     def __iter__(self) -> Iterator[Any]:
@@ -159,7 +159,7 @@ class CheckedRows:
         )
 
     def added(self, layout: S, own_sum: Callable[[], S | None]) -> S:
-        """What processes have, added up over them; an error in one is raised in all.
+        """Sum over processes; an error in one is raised in all.
 
         Args:
             layout: a record of the same form.
@@ -191,7 +191,7 @@ class CheckedRows:
         return total.total()  # a process has rows
 
     def digest(self) -> str:
-        """Of the numbers of all rows in their order, whatever the blocks and processes."""
+        """Digest of all rows in their order, whatever the blocks and processes."""
         if "digest" not in self.known:
             own, row = 0, self.first_row
             for data in self:
@@ -482,7 +482,7 @@ def _read(
 
 
 def _is_plain(block: Any, data: Tensor) -> bool:
-    """Whether the checks left the numbers as they stand."""
+    """Numbers left by the checks as they stand."""
     if not data.is_floating_point():
         return False
     try:

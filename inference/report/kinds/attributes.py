@@ -478,7 +478,7 @@ def _report(share: float, is_open: bool) -> str:
 
 
 def _how_sure(found: Classification) -> str:
-    """Whether the accuracies allow for parameters that were estimated from the same rows."""
+    """Accuracies allow for parameters estimated from the same rows, or do not."""
     if found.note:
         return say("attributes.these_shares_little", note=found.note)
     said = 100 * (found.accuracy + found.overstated)

@@ -70,7 +70,7 @@ def _on_belief(subject: Subject) -> Finding:
 
 
 def _on_agreement(subject: Subject) -> Finding | None:
-    """How far the marginals that the fit implies are those of the data."""
+    """Agreement of the fitted marginals with those of the data."""
     if subject.data is None:
         return None
     sizes = read_classifiers(subject.fit, subject.data).inconsistency

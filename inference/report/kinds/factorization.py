@@ -132,7 +132,7 @@ def _means(subject: Subject) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def _deviance(values: np.ndarray, means: np.ndarray, counts: bool) -> float:
-    """Of Poisson counts, or the sum of squares, over the entries that are there."""
+    """Deviance of Poisson counts, or the sum of squares, over observed entries."""
     if not counts:
         return float(np.nansum((values - means) ** 2))
     means = np.maximum(means, 1e-12)

@@ -78,7 +78,7 @@ class Residuals:
 
     @property
     def faults(self) -> list[str]:
-        """What is not as a right model has it by more than three standard errors, in words."""
+        """Misfits by more than three standard errors, in words."""
         far = FAR_BY_CHANCE * self.num
         out = (
             [f"spread {self.spread:.2f} (1 is right)"]

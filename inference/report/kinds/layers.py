@@ -202,7 +202,7 @@ def _(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
 
 
 def _between(layer: GeneralizedLinearLayer) -> str:
-    """What the thresholds of a layer are."""
+    """Description of a layer's thresholds."""
     kinds = {"cumulative": "gaps between neighbouring thresholds", "adjacent": "steps"}
     own = {
         family.link: family.threshold_range
@@ -215,7 +215,7 @@ def _between(layer: GeneralizedLinearLayer) -> str:
 
 
 def _spreads(layer: GeneralizedLinearLayer) -> str:
-    """What the dispersions of a layer are."""
+    """Description of a layer's dispersions."""
     is_size = sizes(layer.response, layer.num_items)
     words = (["variances"] if not is_size.all() else []) + (
         ["sizes of negative binomial items"] if is_size.any() else []
@@ -224,7 +224,7 @@ def _spreads(layer: GeneralizedLinearLayer) -> str:
 
 
 def _priors(layer: GeneralizedLinearLayer) -> tuple[str, str]:
-    """Those of loadings and intercepts, in words."""
+    """Priors of loadings and intercepts, in words."""
     if layer.prior is None:
         widths = sorted(set(layer.item_bounds or (layer.bound,)))
         interval = " or ".join(f"[-{width:g}, {width:g}]" for width in widths) + (
@@ -374,7 +374,7 @@ def _graph(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
 
 
 def _choice(fit: Fit) -> Iterator[Part]:
-    """How the graph was chosen, where it was."""
+    """Choice of the graph, in words."""
     choice = fit.choice
     if choice is None:
         return

@@ -87,7 +87,7 @@ def _on_theorem(subject: Subject) -> Finding:
 
 
 def _on_names(subject: Subject) -> Finding | None:
-    """Whether an option of one state can be said to be that of another."""
+    """Comparability of options between states."""
     fit, structure = subject.fit, subject.fit.structure
     if subject.data is None or not isinstance(structure, OptionsStructure):
         return None
@@ -101,7 +101,7 @@ def _on_names(subject: Subject) -> Finding | None:
 
 
 def _on_length(subject: Subject) -> Finding | None:
-    """How long options last on the most probable value of every step."""
+    """Duration of options on the most probable value of every step."""
     if subject.data is None:
         return None
     (use,) = subject.once(latent_use)

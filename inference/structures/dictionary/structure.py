@@ -121,7 +121,7 @@ class DictionaryStructure(Structure):
         return [*found, *self._misfit(problem, params)]
 
     def _misfit(self, problem: Problem, params: Params) -> list[str]:
-        r"""Where residuals are larger than the stated noise s lets them be.
+        r"""Misfit: residuals larger than the stated noise s lets them be.
 
         At the truth :math:`\sum (x - A h)^2 / s^2` is chi-square with a degree of freedom an entry,
         and at the best estimate it is no larger.

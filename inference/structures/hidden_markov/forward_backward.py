@@ -110,7 +110,7 @@ class Cut:
 
     @property
     def step_places(self) -> tuple[Tensor, Tensor]:
-        """Which steps sequences have, bool (B, T), and their places among the pieces', (N,)."""
+        """Mask of the sequences' steps, (B, T), and their positions among the pieces, (N,)."""
         step = torch.arange(int(self.lengths.max()), device=self.rows.device)
         inside = step < self.lengths.unsqueeze(-1)
         return inside, (self.begin.unsqueeze(-1) * self.length + step)[inside]

@@ -78,7 +78,7 @@ class HiddenMarkovStructure(Structure):
 
     @cached_property
     def law(self) -> ComponentLaw:
-        """Of a row."""
+        """Distribution of a row."""
         return law_of(self.about.emission)
 
     @property
@@ -290,7 +290,7 @@ class HiddenMarkovStructure(Structure):
         return {"states": most_probable_path(self.about, params, program.args[0]).state}
 
     def expected_rows(self, program: Program, params: Params) -> Tensor:
-        """Of every step, (B, T, J); NaN after the end of a sequence."""
+        """Expected values of every step, (B, T, J); NaN after the end of a sequence."""
         expected = self.law.expected_rows(
             emission_of(params), self.latent_means(program, params)["states"]
         )

@@ -131,7 +131,7 @@ class LayeredStructure(Structure):
 
     @property
     def _num_configurations(self) -> list[float]:
-        """Of the latents of each layer, bottom-up."""
+        """Number of configurations of each layer's latents, bottom-up."""
         allowed = self.root.profiles
         sizes = [2.0**layer.num_parents for layer in self.layers]
         return sizes if allowed is None else [*sizes[:-1], float(len(allowed))]
@@ -141,7 +141,7 @@ class LayeredStructure(Structure):
 
     @property
     def covariates(self) -> Covariates | None:
-        """What the deepest latents depend on."""
+        """Covariates of the deepest latents."""
         root = self.root
         return root.covariates if isinstance(root, CovariateRoot) else None
 
@@ -242,7 +242,7 @@ class LayeredStructure(Structure):
 
     @property
     def _has_named_latents(self) -> bool:
-        """Whether a graph is given and no item depends on products of latents.
+        """Named latents: a graph is given and no item depends on products.
 
         The spectral start may then match directions to the wrong latents, and EM from it with some
         latents flipped ends where EM from it does: of several starts, all but the first are random.

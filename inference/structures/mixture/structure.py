@@ -80,7 +80,7 @@ class MixtureStructure(Structure):
 
     @cached_property
     def law(self) -> ComponentLaw:
-        """Of the components."""
+        """Component distributions."""
         return law_of(self.about)
 
     @classmethod
@@ -234,7 +234,7 @@ class MixtureStructure(Structure):
 
     @property
     def regresses(self) -> bool:
-        """Whether the components depend on covariates."""
+        """Dependence of the components on covariates."""
         return self.about.covariates is not None and self.about.num_components > 1
 
     @property

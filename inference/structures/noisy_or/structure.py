@@ -101,7 +101,7 @@ class NoisyOrStructure(Structure):
         }
 
     def complete_start(self, problem: Problem, params: Params) -> Params:
-        """What came near one on the way to the logit scale and back is no edge again."""
+        """Complete a start; failures near one on the logit scale are no edges again."""
         failure = params[self.causes.failure]
         return {**params, self.causes.failure: torch.where(failure > NO_EDGE, 1.0, failure)}
 

@@ -144,7 +144,7 @@ class OptionsStructure(Structure):
 
     @property
     def _are_names_free(self) -> bool:
-        """Whether neither the model nor its prior tells keeping an option from changing it."""
+        """Free names: neither model nor prior prefers keeping an option to changing it."""
         chain = self.about
         return chain.num_options > 1 and chain.termination is None and chain.stickiness == 0
 
@@ -310,7 +310,7 @@ def _num_gaps(data: Tensor, _: Tensor | None) -> Tensor:
 
 
 def _moves(num_states: int, data: Tensor, _: Tensor | None = None) -> Tensor:
-    """How often each state followed each other one, (S, S)."""
+    """Counts of transitions between states, (S, S)."""
     before, after = data[:, :-1, 0].long(), data[:, 1:, 0].long()
     seen = (before >= 0) & (after >= 0)
     return torch.bincount(before[seen] * num_states + after[seen], minlength=num_states**2).reshape(
