@@ -154,7 +154,7 @@ def check_flag(owner: str, name: str, value: Any) -> None:
 
 
 def numbers_like(owner: str, data: Tensor | None, num_rows: int | None) -> dict[str, Any]:
-    """dtype and device of a program's numbers: those of its data.
+    """Data type and device of a program's numbers: those of its data.
 
     Double precision where it draws ``num_rows`` rows.
     """

@@ -312,9 +312,7 @@ def _(
     generator: Generator,
     num_draws: int,
 ) -> NoiseDraws:
-    """Splits of the residual at posterior draws of the activities, by the shares of the noise;
-    missing entries are drawn.
-    """
+    """Split the residual at posterior draws by the noise shares; missing entries are drawn."""
     phi, scales = params["signatures"], params["scales"]
     data = data.to(phi)
     found = posterior(_one(params), *filled(Normal(), data))

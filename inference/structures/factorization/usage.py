@@ -484,9 +484,7 @@ def _filled(data: Tensor) -> tuple[Tensor, Tensor | None]:
 def _(
     structure: UsageStructure, params: Params, data: Tensor, generator: Generator, num_draws: int
 ) -> NoiseDraws:
-    """Splits of every entry at posterior draws of usage and activities: a row counts where a
-    draw uses the component.
-    """
+    """Split every entry at posterior draws of usage; a row counts where a draw uses it."""
     gibbs, one = (
         UsageGibbs.build(structure.about, data.to(params["signatures"])),
         {n: v.unsqueeze(0) for n, v in params.items()},

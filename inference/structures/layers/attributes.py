@@ -154,7 +154,5 @@ class AttributeStructure(LayeredStructure):
 
 @num_settled.register(AttributeStructure)
 def _(structure: AttributeStructure, params: Params) -> int:
-    """Everything but the loadings: a table of 2^K profiles beside them would make any Q-matrix
-    look sparse.
-    """
+    """Number of parameters but the loadings, which 2^K profiles would make look sparse."""
     return structure.num_free(params) - int((params[structure.layers[0].loadings] != 0).sum())

@@ -201,8 +201,7 @@ class MixtureSteps(Steps[MixtureStatistics]):
 
 @dataclass(frozen=True, eq=False)
 class MixtureSetSteps(Steps[MixtureStatistics]):
-    """The two halves of EM where restarts differ in their data; see
-    :mod:`inference.base.steps`.
+    """EM steps where restarts differ in their data; see :mod:`inference.base.steps`.
 
     Args:
         base: steps on any one of the data sets.

@@ -114,11 +114,11 @@ def policy_error(
 def align_policies(
     params: Mapping[str, Tensor], reference: Mapping[str, Tensor], about: PolicyDescription
 ) -> Alignment:
-    """Rename options of policies along continuous states like a reference's.
+    r"""Rename options of policies along continuous states like a reference's.
 
     As near as possible by the squared differences of all weights and intercepts, or beyond seven
     options of the low-level policies. Hidden units are first matched by the weights that lead to
-    them: those of a network have neither names nor signs, as :math:`w \\tanh(x) = -w \\tanh(-x)`.
+    them: those of a network have neither names nor signs, as :math:`w \tanh(x) = -w \tanh(-x)`.
 
     Raises:
         ValueError: if a site is missing from ``reference`` or has another shape.
