@@ -147,7 +147,11 @@ def mean_squared_error(params: Mapping[str, Tensor], truth: Mapping[str, Tensor]
 
 
 def rmse(params: Mapping[str, Tensor], truth: Mapping[str, Tensor]) -> float:
-    """Square root of :func:`mean_squared_error`."""
+    """Square root of :func:`mean_squared_error`.
+
+    Args:
+        params, truth: as of :func:`mean_squared_error`.
+    """
     return math.sqrt(mean_squared_error(params, truth))
 
 

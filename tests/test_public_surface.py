@@ -8,6 +8,7 @@ import ast
 import importlib
 import inspect
 import json
+import re
 import subprocess
 import sys
 from importlib import metadata
@@ -156,12 +157,37 @@ def test_dir_lists_what_a_module_promises(module: str) -> None:
     assert set(listed) == written - {"__version__"}
 
 
+def _is_warning(value: object) -> bool:
+    return inspect.isclass(value) and issubclass(value, Warning)
+
+
+@pytest.mark.parametrize("module", PUBLIC_MODULES)
+def test_docstrings_name_every_argument(module: str) -> None:
+    """What a public function or class takes stands in its docstring."""
+    silent = {}
+    for name in dir(importlib.import_module(module)):
+        value = getattr(importlib.import_module(module), name)
+        if not callable(value) or value is inference.Fit or _is_warning(value):
+            continue  # a fit is made by fit, and its fields are described where they stand
+        words = set(re.findall(r"\w+", inspect.getdoc(value) or ""))
+        arguments = {
+            argument.name
+            for argument in inspect.signature(value).parameters.values()
+            if argument.kind is not argument.VAR_POSITIONAL
+            and argument.kind is not argument.VAR_KEYWORD
+        }
+        if arguments - words:
+            silent[name] = arguments - words
+    assert silent == {}
+
+
 def test_public_names_are_few() -> None:
     """A user can read the list: each name once, a name of two modules counted once."""
     names = {
         id(getattr(importlib.import_module(module), name))
         for module in PUBLIC_MODULES
         for name in dir(importlib.import_module(module))
+        if not inspect.ismodule(getattr(importlib.import_module(module), name))
     }
     assert len(names) <= 320
 

@@ -195,6 +195,10 @@ def pdag_of(matrix: np.ndarray) -> Pdag:
 def dag_of_edges(num_attributes: int, edges: Sequence[tuple[int, int]]) -> np.ndarray:
     """The boolean matrix (K, K) of a DAG with the given arrows (from, to).
 
+    Args:
+        num_attributes: K.
+        edges: pairs (from, to), numbers from 0.
+
     Raises:
         ValueError: for an arrow to or from what is no attribute, or a circle.
     """
@@ -384,7 +388,12 @@ class GraphComparison:
 
 
 def compare_graphs(found: Any, truth: Any) -> GraphComparison:
-    """Compare two CPDAGs (or two graphs of the same kind), bool (K, K) or :class:`Cpdag`."""
+    """Compare two CPDAGs (or two graphs of the same kind), bool (K, K) or :class:`Cpdag`.
+
+    Args:
+        found: the estimated graph.
+        truth: the reference.
+    """
     one, two = (
         check_graph_matrix("compare_graphs", found, "found"),
         check_graph_matrix("compare_graphs", truth, "truth"),

@@ -138,6 +138,9 @@ class ChainTimes:
 def chain_times(fit: Fit) -> ChainTimes:
     """Dwell times, shares of time and hitting times of the states.
 
+    Args:
+        fit: of a hidden Markov model.
+
     Raises:
         ValueError: if the model is no hidden Markov model.
     """

@@ -273,6 +273,9 @@ def matching_stability(snapshots: Params, truth: Params) -> Tensor:
 def trim(result: Fit) -> Fit:
     """Drop the empty latents of a fit; nothing is fitted again, for none changes the data.
 
+    Args:
+        result: a fit of a noisy-OR network.
+
     Raises:
         ValueError: if every latent is empty.
     """

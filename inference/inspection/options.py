@@ -98,6 +98,12 @@ def viterbi_options(fit: Fit, data: Any) -> MostProbable:
 def sample_options(fit: Fit, data: Any, num_draws: int = 1, seed: int = 0) -> Tensor:
     """Exact joint draws of whole paths of options, (num_draws, B, T); -1 after the end.
 
+    Args:
+        fit: of a model with options.
+        data: sequences, as for the fit.
+        num_draws: paths of each sequence.
+        seed: of the draws.
+
     Raises:
         ValueError: if the model has no options, ``data`` does not fit it, or ``num_draws`` is not
             positive.

@@ -62,7 +62,8 @@ def plot_component_densities(
 ) -> Axes:
     """Plot the density of a variate in every component, as a histogram of reweighted rows.
 
-    Arguments and errors as of :func:`plot_classifiers`.
+    Args:
+        fit, data, variate, ax: as of :func:`plot_classifiers`.
     """
     curves = _curves(fit, data, variate)
     bands = (

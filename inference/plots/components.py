@@ -121,6 +121,11 @@ def plot_discrepancies(
 ) -> Figure:
     """Plot each component's discrepancy beside the band of exact noise (mean, two sd).
 
+    Args:
+        result: of :func:`inference.acdc.acdc`.
+        num_components: K; the chosen one if None.
+        noun, unit: words for a component and a row.
+
     Raises:
         ValueError: for a number of components that was not compared.
     """
@@ -276,7 +281,12 @@ def plot_abundances(
 
 
 def plot_scree(analysis: ParallelAnalysis, num_shown: int = 20) -> Figure:
-    """Eigenvalues with the permuted data's mean and quantile."""
+    """Eigenvalues with the permuted data's mean and quantile.
+
+    Args:
+        analysis: of :func:`inference.selection.parallel_analysis`.
+        num_shown: eigenvalues at most.
+    """
     figure = Figure(figsize=(5, 3.5), layout="constrained")
     axes = figure.subplots()
     shown = slice(0, min(num_shown, len(analysis.eigenvalues)))

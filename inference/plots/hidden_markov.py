@@ -88,7 +88,8 @@ def plot_transitions(fit: Fit, names: Names | None = None, ax: Axes | None = Non
 def plot_dwell_times(fit: Fit, names: Names | None = None, ax: Axes | None = None) -> Axes:
     """Plot the chance that a visit to each state lasts longer than a number of steps.
 
-    Args, Raises: as :func:`plot_transitions`.
+    Args:
+        fit, names, ax: as of :func:`plot_transitions`.
     """
     times = chain_times(fit)
     stay = times.transitions.diagonal().numpy()

@@ -65,6 +65,11 @@ def plot_group_means(
 ) -> Axes:
     """Plot mean latents by group as coloured cells, with twice the standard error.
 
+    Args:
+        table: of :func:`inference.inspection.group_means`.
+        group_names, latent_names: of its rows and columns.
+        ax: where to draw; a new figure if None.
+
     Raises:
         ValueError: if the names do not fit the table.
     """

@@ -122,6 +122,12 @@ def parallel_analysis(
 
     Whole counts: the covariance matrix of their square roots; else the correlation matrix.
 
+    Args:
+        data: (N, J).
+        num_permutations: of every column.
+        quantile: of the permuted eigenvalues that a factor must exceed.
+        seed: of the permutations.
+
     Raises:
         ValueError: for missing or infinite entries, fewer than three rows, constant columns of
             continuous data, or settings out of range.

@@ -285,6 +285,10 @@ def simulate_two_gaussians(num_rows: int = 100_000, seed: int = 0) -> Independen
     Nothing but the far tails is sure of its component, so that a finite sample leaves the weights
     an interval (:func:`inference.identifiability.weight_interval`). C* = 0.05237.
 
+    Args:
+        num_rows: N.
+        seed: of the draws.
+
     Raises:
         ValueError: for no rows.
     """
@@ -299,6 +303,10 @@ def simulate_checkerboard(num_rows: int = 100_000, seed: int = 0) -> Independent
 
     Every value of either variate tells the component; C* = log 2.
 
+    Args:
+        num_rows: N.
+        seed: of the draws.
+
     Raises:
         ValueError: for no rows.
     """
@@ -310,6 +318,10 @@ def simulate_trivariate(num_rows: int = 1_000_000, seed: int = 0) -> Independent
     """Simulate three variates of four overlapping Normal components (section 3.4, table 3).
 
     C* = 0.07318.
+
+    Args:
+        num_rows: N.
+        seed: of the draws.
 
     Raises:
         ValueError: for no rows.

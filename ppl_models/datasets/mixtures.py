@@ -30,6 +30,11 @@ def skew_normal_mixture(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Skew-normal components of scale 1 (Azzalini 1985): data (N, 1) and labels (N,).
 
+    Args:
+        locations, skewness, weights: of the components, (K,) each.
+        num_rows: N.
+        seed: of the draws.
+
     Raises:
         ValueError: for settings of unequal lengths, weights that do not sum to 1, or no rows.
     """
@@ -54,6 +59,10 @@ def negative_binomial_mixture(
     """Three negative binomials, data (N, 1) and labels.
 
     Sizes 55, 75, 100, success chances .5, .3, .5, weights .3, .3, .4.
+
+    Args:
+        num_rows: N.
+        seed: of the draws.
     """
     rng = np.random.default_rng(seed)
     c = component_labels(num_rows, (0.3, 0.3, 0.4), rng)

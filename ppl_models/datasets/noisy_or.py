@@ -179,7 +179,13 @@ def random_design(
 def sample_noisy_or(
     params: dict[str, Tensor], num_rows: int, seed: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """Rows (N, J) and their latents (N, m), float64 of 0 and 1."""
+    """Rows (N, J) and their latents (N, m), float64 of 0 and 1.
+
+    Args:
+        params: ``prior`` (m,), ``failure`` (m, J) and ``leak`` (J,).
+        num_rows: N.
+        seed: of the draws.
+    """
     check_size("sample_noisy_or", "num_rows", num_rows)
     generator = torch.Generator().manual_seed(seed)
     prior = params["prior"].expand(num_rows, -1)
