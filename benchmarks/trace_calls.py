@@ -1,7 +1,7 @@
 """Python calls of two packages during fits and a page: calls, functions, files, modules imported.
 
 ``python benchmarks/trace_calls.py mixture encoder program page`` traces these scenes, each in a
-process of its own, on one thread; ``--json`` prints one JSON object on a line. Calls are those of
+process of its own, on one thread. Calls are those of
 named functions (of a generator each resumption is one); a file is entered by a call or, where it is
 imported meanwhile, by the body of a class.
 """
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -159,32 +159,29 @@ def trace(run: Callable[[], Any]) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Trace the scenes that the command line names."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("scenes", nargs="*", metavar="SCENE", help=f"of {', '.join(SCENES)}")
-    parser.add_argument("--json", action="store_true", help="one JSON object on a line")
-    parser.add_argument("--modules", action="store_true", help="list modules and busiest functions")
-    parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
-    chosen = parser.parse_args()
-    if chosen.alone:
-        _write(json.dumps(trace(SCENES[chosen.scenes[0]]())))
-        return
-    found = {}
-    for scene in chosen.scenes or SCENES:
+def measure(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    for scene in args.scenes or SCENES:
         command = [sys.executable, __file__, scene, "--alone"]
         threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         done = subprocess.run(
             command, env={**os.environ, **threads}, stdout=subprocess.PIPE, text=True, check=True
         )
-        found[scene] = json.loads(done.stdout.splitlines()[-1])
-        details = [(key, found[scene].pop(key)) for key in ("modules", "busiest")]
-        if not chosen.json:
-            _write("  ".join([scene, *(f"{key} {value:,}" for key, value in found[scene].items())]))
-            for key, lines in details if chosen.modules else ():
-                _write("\n    ".join([f"  {key}:", *map(str, lines)]))
-    if chosen.json:
-        _write(json.dumps(found))
+        figures = json.loads(done.stdout.splitlines()[-1])
+        details = {key: figures.pop(key) for key in ("modules", "busiest")}
+        yield {"scene": scene, **figures, **(details if args.modules else {})}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    scene, *rest = [*(sys.argv[1:] if argv is None else argv), ""]
+    if rest == ["--alone", ""]:
+        _write(json.dumps(trace(SCENES[scene]())))
+        return
+    from _bench import command_line, run  # imports what a scene is to import itself
+
+    parser = command_line(__file__, __doc__)
+    parser.add_argument("scenes", nargs="*", metavar="SCENE", help=f"of {', '.join(SCENES)}")
+    parser.add_argument("--modules", action="store_true", help="list modules and busiest functions")
+    run(parser, measure, argv)
 
 
 def _write(text: str) -> None:

@@ -43,7 +43,7 @@ def test_select_mixture_writes_the_page(tmp_path):
     page = (out / "report.html").read_text()
     for words in (
         "How sure is the number?",
-        "Laws and numbers",
+        "Distributions and numbers",
         "Groups and overlap",
         "Noise of each component",
         "Two components that overlap",

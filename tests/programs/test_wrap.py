@@ -177,7 +177,7 @@ def test_the_default_dtype_comes_back_when_a_program_raises() -> None:
     def broken(data: Tensor) -> None:
         raise RuntimeError("mine")
 
-    with pytest.raises(ValueError, match="line .* of test_prepared.py: mine"):
+    with pytest.raises(ValueError, match="line .* of test_wrap.py: mine"):
         fit(broken, torch.zeros(3, dtype=F64))
     assert torch.get_default_dtype() is torch.float32
 
@@ -526,14 +526,14 @@ REFUSED = {
     "no plate": (
         _no_plate,
         (
-            r"site 'x' \(line \d+ of test_prepared.py\) has 4 values.*no plate.*with"
+            r"site 'x' \(line \d+ of test_wrap.py\) has 4 values.*no plate.*with"
             r" pyro.plate\('rows', 4\)"
         ),
     ),
-    "outside": (_outside, r"observed site 'x' \(line \d+ of test_prepared.py\).*got -1"),
+    "outside": (_outside, r"observed site 'x' \(line \d+ of test_wrap.py\).*got -1"),
     "covariate": (
         _covariate,
-        r"at line \d+ of test_prepared.py: .*Normal.*a covariate that is missing",
+        r"at line \d+ of test_wrap.py: .*Normal.*a covariate that is missing",
     ),
     "infinite": (
         _infinite,
@@ -542,13 +542,13 @@ REFUSED = {
     "first entry": (
         _first_entry,
         (
-            r"site 'x' \(line \d+ of test_prepared.py\) has another density when 'which' take all"
+            r"site 'x' \(line \d+ of test_wrap.py\) has another density when 'which' take all"
             r" their values at once"
         ),
     ),
     "control flow": (
         _control_flow,
-        r"all values of 'which' at once, at line \d+ of test_prepared.py.*a\[z\]",
+        r"all values of 'which' at once, at line \d+ of test_wrap.py.*a\[z\]",
     ),
 }
 

@@ -13,12 +13,12 @@ from support.counts import counts
 
 from inference import EM
 from inference.acdc import acdc
-from inference.base.progress import NoProgress
 from inference.report.answers import answer_of
 from inference.report.components import selection_verdict, why, write_selection_report
 from inference.report.how_many import _how_sure
 from inference.selection import HeldOut, Selection, compare_criteria, fit_grid
-from inference.selection.order_selection import groups_rule, options_rule, rule
+from inference.selection.order_selection.counting import Grid
+from inference.selection.order_selection.kinds import factorization, mixture, options
 from inference.structures.factorization.factorize import Factorize
 from inference.structures.registry import structure_of
 from ppl_models import Mixture, Normal, OptionsHMM, PoissonFactorization
@@ -48,7 +48,7 @@ def agrees(answer, sizes, at_end):
     assert len(chosen) == 1
     for words in said_of(answer):
         assert (END in words) == at_end, words
-    assert (answer.word == "grid too short") == at_end
+    assert (answer.status == "grid too short") == at_end
     return int(chosen["num_components"].iloc[0])
 
 
@@ -65,11 +65,13 @@ def test_of_factorizations(seed, monkeypatch):
     for law in laws:
         for size, value in figures(rng, sizes, rng.choice([20.0, 60.0, 120.0])).items():
             fits[law.name, size] = SimpleNamespace(log_likelihood=value, params={})
-    monkeypatch.setattr(rule, "misfit_of", lambda *_: (float(rng.choice([0.0, 9.0])), 100.0))
-    monkeypatch.setattr(rule, "_left_out", lambda *_: int(rng.choice(sizes)))
+    monkeypatch.setattr(
+        factorization, "misfit_of", lambda *_: (float(rng.choice([0.0, 9.0])), 100.0)
+    )
+    monkeypatch.setattr(factorization, "left_out", lambda *_: int(rng.choice(sizes)))
     data = torch.ones(21, 16)
-    settings = (1, 0, Factorize(), 0, NoProgress())
-    answer = rule._answer(laws, sizes, fits, data, *settings)  # noqa: SLF001
+    grid = Grid(laws, sizes, data, data, 1, 0, Factorize())
+    answer = factorization.CountingTerms().answer(grid, fits)
     table = answer.table
     strict, lenient = table["strict"].idxmin()[1], table["lenient"].idxmin()[1]
     chosen = agrees(answer, sizes, lenient == sizes[-1])
@@ -94,18 +96,18 @@ def test_of_groups(seed, monkeypatch):
         )
         for size, value in figures(rng, sizes, rng.choice([5.0, 15.0, 40.0])).items()
     }  # fmt: skip
-    monkeypatch.setattr(groups_rule, "misfit_of", lambda *_: (float(rng.choice([0.0, 9.0])), 100.0))
-    monkeypatch.setattr(groups_rule, "shares_of", lambda one, _: one.size)
-    monkeypatch.setattr(groups_rule, "entropy", lambda _: 0.0)
+    monkeypatch.setattr(mixture, "misfit_of", lambda *_: (float(rng.choice([0.0, 9.0])), 100.0))
+    monkeypatch.setattr(mixture, "shares_of", lambda one, _: one.size)
+    monkeypatch.setattr(mixture, "entropy", lambda _: 0.0)
     separated = int(rng.integers(1, 3))
 
     def groups(size):
         apart = min(size, separated)
         return SimpleNamespace(num_fitted=size, num_separated=apart, num_clear=size)
 
-    monkeypatch.setattr(groups_rule, "groups_of", groups)
-    answer = groups_rule.answer_of_groups(
-        [SimpleNamespace(name="normal", kind="mixture")], sizes, fits, None, 0
+    monkeypatch.setattr(mixture, "groups_of", groups)
+    answer = mixture.CountingGroups().answer(
+        Grid([SimpleNamespace(name="normal")], sizes, None, None, 1, 0, EM()), fits
     )
     best = answer.table["bic"].idxmin()[1]
     chosen = agrees(answer, sizes, best == sizes[-1])
@@ -134,19 +136,17 @@ def test_of_options(seed, monkeypatch):
         )
         for size, value in figures(rng, sizes, rng.choice([4.0, 10.0, 40.0])).items()
     }
-    monkeypatch.setattr(options_rule, "checked_as_fitted", lambda *_: (torch.zeros(3, 4, 2), None))
+    monkeypatch.setattr(options, "checked_as_fitted", lambda *_: (torch.zeros(3, 4, 2), None))
     monkeypatch.setattr(
-        options_rule, "log_likelihood_parts", lambda *_: SimpleNamespace(actions=torch.zeros(3))
+        options, "log_likelihood_parts", lambda *_: SimpleNamespace(actions=torch.zeros(3))
     )
-    monkeypatch.setattr(options_rule, "_memory", lambda *_: {})
+    monkeypatch.setattr(options, "_memory", lambda *_: {})
+    monkeypatch.setattr(options, "misfit_of", lambda *_: (float(rng.choice([0.0, 9.0])), 100.0))
     monkeypatch.setattr(
-        options_rule, "misfit_of", lambda *_: (float(rng.choice([0.0, 9.0])), 100.0)
+        options, "distinct_options", lambda one, _: tuple((i,) for i in range(one.size))
     )
-    monkeypatch.setattr(
-        options_rule, "unlike_options", lambda one, _: tuple((i,) for i in range(one.size))
-    )
-    answer = options_rule.answer_of_options(
-        SimpleNamespace(name="options"), sizes, fits, None, 1, 0, EM()
+    answer = options.CountingOptions().answer(
+        Grid([SimpleNamespace(name="options")], sizes, None, None, 1, 0, EM()), fits
     )
     lenient = answer.table["lenient"].idxmin()[1]
     assert agrees(answer, sizes, lenient == sizes[-1]) == lenient

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from inference import EM
+from inference.base.structure import candidate_families
 from inference.selection import (
     HeldOut,
     HowMany,
@@ -87,12 +88,16 @@ def test_wrong_input_is_refused(clouds, call, text) -> None:
         select(PoissonFactorization, [[1.0]])
 
 
-def test_a_kind_without_order_selection_is_refused_by_name(monkeypatch) -> None:
+def test_a_kind_without_order_selection_is_refused_by_name() -> None:
     """Failed before: any other structure with candidates was taken for a factorization."""
     model = NoisyOr(4, 2)
-    monkeypatch.setattr(type(structure_of(model)), "laws", lambda self: (model,))
-    with pytest.raises(ValueError, match="of counts was expected.* got NoisyOr"):
-        select_components(model, ROWS, (1, 2))
+    kind = type(structure_of(model))
+    candidate_families.register(kind, lambda structure: (model,))
+    try:
+        with pytest.raises(ValueError, match="of counts was expected.* got NoisyOr"):
+            select_components(model, ROWS, (1, 2))
+    finally:
+        candidate_families.register(kind, candidate_families.dispatch(object))
 
 
 def test_a_kind_registers_its_order_selection(monkeypatch) -> None:
@@ -106,11 +111,12 @@ def test_a_kind_registers_its_order_selection(monkeypatch) -> None:
 
     model = NoisyOr(4, 2)
     kind = type(structure_of(model))
-    monkeypatch.setattr(kind, "laws", lambda self: (model,))
+    candidate_families.register(kind, lambda structure: (model,))
     monkeypatch.setattr(module, "fit_candidates", lambda grid: grid.candidates[0].at(3))
     counting_of.register(kind, lambda structure: Causes())
     try:
         answer = select_components(model, ROWS, (1, 2))
     finally:
         counting_of.register(kind, counting_of.dispatch(object))
+        candidate_families.register(kind, candidate_families.dispatch(object))
     assert answer == (1, "causes", [1, 2], NoisyOr(4, 3))
