@@ -31,7 +31,7 @@ class Labels:
         rename: (parameters (D, ...), permutation (K,), flips (K,)) -> the same laws under other
             names; new latent l is old latent ``permutation[l]``, then flipped where ``flips[l]``.
         signs: whether the two values of a latent may change names; its features then change sign.
-        kinds: (K,) integers; latents of different kinds are told apart by the model and never
+        kinds: (K,) integers; latents of different kinds are distinct in the model and never
             exchange names.
     """
 

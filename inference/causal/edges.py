@@ -95,7 +95,7 @@ class Classes:
 
 @functools.cache
 def all_classes(num_attributes: int) -> Classes:
-    """The classes, told apart by skeleton and v-structures.
+    """Equivalence classes, separated by skeleton and v-structures.
 
     Raises:
         ValueError: for more than five attributes.

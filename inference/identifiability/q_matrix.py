@@ -516,7 +516,7 @@ def _told_apart(
     profiles: np.ndarray | None,
     predictors: np.ndarray | None,
 ) -> str | None:
-    """None if any two profiles differ in some item; else what is not told apart, in words."""
+    """None if any two profiles differ in some item; else the confounded ones, in words."""
     alone = graph[[kind == "pure" for kind in kinds]]
     if len(alone) and alone.any(0).all():
         return None

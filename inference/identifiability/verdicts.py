@@ -205,7 +205,7 @@ def _verdict_after(
         before = decision.separation
         null = before.difference if before is not None and before.holds is False else None
         same_rest = decision.a_holds and graph[child].sum() > 1 and changed[child].sum() > 1
-        # else the same pair is still not told apart
+        # else the same pair is still confounded
         if not (null is not None and same_rest and null[latent] == 0):
             values = loadings * changed
             if separate(values[rest_of(changed, values)], with_margin=False).holds:

@@ -117,7 +117,7 @@ def _draw_item(axes: Axes, table: np.ndarray, names: tuple[str, ...]) -> None:
 
 
 def _colours(number: int) -> list[tuple[float, ...]]:
-    """One a category, neighbours told apart and legible in grey."""
+    """Colours of the categories, neighbours distinct and legible in grey."""
     from matplotlib import colormaps
 
     return (

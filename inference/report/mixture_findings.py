@@ -1,7 +1,7 @@
 r"""Groups of a mixture as the rows show them: profiles, accuracy, dependence.
 
 With r the chance of row n to be in component k, and m the mean of item j over rows weighted by r,
-an item is as far told apart by the groups as the share of its variance that lies between them.
+the groups separate an item as far as the share of its variance that lies between them.
 Items that are independent inside the components have, at the truth,
 
 .. math:: E \sum_k r_{nk} (x_{ni} - m_{ki})(x_{nj} - m_{kj}) = 0

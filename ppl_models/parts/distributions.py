@@ -59,7 +59,7 @@ _Dims = tuple[int, ...]
 def _product_plan(
     left: _Dims, right: _Dims
 ) -> tuple[bool, _Dims, _Dims, _Dims, _Dims, _Dims] | None:
-    """Whether the sides change places, and the shapes of their matrix product and the way back."""
+    """Plan of a matrix product: swap of the sides, and shapes there and back."""
     batch = range(len(left) - 1)
     rows = [d for d in batch if left[d] > 1 and right[d] == 1]
     columns = [d for d in reversed(batch) if left[d] == 1 and right[d] > 1]

@@ -414,7 +414,7 @@ def _q_matrix(subject: Subject) -> Iterator[Part]:
 
 
 def _prevalence(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
-    """One line an attribute: how common it is, and how well rows are told apart."""
+    """Lines of attributes: prevalence, and accuracy of classification."""
     names, chances = attributes_of(subject), structure.root.marginals(subject.fit.params)
     edges = structure.layers[0].item_edges
     counts = ["" if edges is None else str(int(edges[:, k].sum())) for k in range(len(names))]

@@ -624,7 +624,7 @@ def _(
 
 @normal_scales.register(LayeredStructure)
 def _(structure: LayeredStructure, params: Params) -> NormalScales | None:
-    """Of the observed items, each with its intercept and the loadings that are not zero."""
+    """Scales of the observed normal items, with their intercepts and non-zero loadings."""
     layer, name = structure.layers[0], structure.layers[0].dispersion
     if name is None:
         return None
