@@ -19,17 +19,37 @@ AT_ONCE = 2**20  # numbers of the rows
 NUM_STEPS = 50  # of L-BFGS, from the middle of every parameter's range
 
 
-def centres(x: Tensor, num: int, spread: bool, generator: Generator) -> Tensor:
-    """Rows of x, by k-means++ (D. Arthur and S. Vassilvitskii 2007) or uniformly, (K, J)."""
+def centres(x: Tensor, num: int, spread: bool, generator: Generator, num_steps: int = 0) -> Tensor:
+    """Rows of x, by k-means++ (D. Arthur and S. Vassilvitskii 2007) or uniformly, (K, J).
+
+    Args:
+        x: (N, J); num: K; spread: k-means++.
+        num_steps: at most so many steps of Lloyd's algorithm from there (S. Lloyd 1982,
+            doi:10.1109/TIT.1982.1056489): centres are means then.
+    """
+    picked = x[_picked(x, num, spread, generator)]
+    for _ in range(num_steps):
+        which = nearest(x, picked)
+        sums = torch.zeros_like(picked).index_add_(0, which, x)
+        counts = torch.bincount(which, minlength=num).unsqueeze(-1)
+        means = torch.where(counts > 0, sums / counts.clamp(min=1), picked)
+        if torch.equal(means, picked):
+            break
+        picked = means
+    return picked
+
+
+def _picked(x: Tensor, num: int, spread: bool, generator: Generator) -> list[int] | Tensor:
+    """Indices of K rows."""
     if not spread:
-        return x[torch.randperm(len(x), generator=generator)[:num]]
+        return torch.randperm(len(x), generator=generator)[:num]
     picked = [int(torch.randint(len(x), (1,), generator=generator))]
     closest = _squares(x, x[picked[0]])
     while len(picked) < num:
         weights = closest if float(closest.sum()) > 0 else torch.ones_like(closest)
         picked.append(int(torch.multinomial(weights, 1, generator=generator)))
         closest = torch.minimum(closest, _squares(x, x[picked[-1]]))
-    return x[picked]
+    return picked
 
 
 def _some_rows(x: Tensor) -> tuple[Tensor, ...]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 SAME_VALUE = 1e-6  # relative difference of objectives of one optimum
+NEAR = 5e-3  # nats: the same, of estimates on a flat top, run on until they hardly gain
 ROUNDINGS = 64  # of the parameters' precision, that an objective of many rows may lose
 SAME_PARAMETERS = 1e-3  # largest difference of parameters of one optimum
 MOST_MIDPOINTS = (
@@ -103,7 +104,6 @@ def distinct_optima(
     """
     sites = problem.structure.local_sites
     params = {name: value.detach() for name, value in params.items() if name not in sites}
-    same = _same_value(params)
     found = torch.full((len(objective),), -1)
     heads: list[int] = []
     midpoints = 0 if sites else MOST_MIDPOINTS
@@ -117,7 +117,7 @@ def distinct_optima(
                     found[r] = number
                     break
                 continue
-            if float(objective[head]) - value > same * max(1.0, abs(float(objective[head]))):
+            if float(objective[head]) - value > same_value(params, float(objective[head])):
                 continue
             verdict = _same_parameters(problem, params, r, head)
             if verdict is None and midpoints > 0:
@@ -132,18 +132,25 @@ def distinct_optima(
     return found
 
 
-def _same_value(params: Params) -> float:
-    """Relative difference of objectives within the precision of the parameters."""
+def same_value(params: Params, objective: float) -> float:
+    """Difference of objectives of one optimum: relative, by precision, or ``NEAR`` nats."""
+    return max(NEAR, _relative(params) * max(1.0, abs(objective)))
+
+
+def rounding(params: Params) -> float:
+    """Relative rounding error of an objective of many rows, by the precision of parameters."""
     return max(
-        [
-            SAME_VALUE,
-            *(
-                ROUNDINGS * torch.finfo(value.dtype).eps
-                for value in params.values()
-                if value.is_floating_point()
-            ),
-        ]
+        (
+            ROUNDINGS * torch.finfo(value.dtype).eps
+            for value in params.values()
+            if value.is_floating_point()
+        ),
+        default=0.0,
     )
+
+
+def _relative(params: Params) -> float:
+    return max(SAME_VALUE, rounding(params))
 
 
 def _like(problem: Problem, params: Params, r: int, head: int) -> tuple[Params, Params] | None:
@@ -212,4 +219,4 @@ def _on_one_hill(problem: Problem, params: Params, r: int, head: int) -> bool:
     if found is None or not bool(found[1].isfinite().all()):
         return True
     one, middle, two = found[1].tolist()
-    return bool(middle >= min(one, two) - _same_value(params) * max(1.0, abs(two)))
+    return bool(middle >= min(one, two) - _relative(params) * max(1.0, abs(two)))

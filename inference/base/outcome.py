@@ -80,6 +80,9 @@ class Outcome:
         choice: what that graph was chosen among.
         objective_left: what the engine thinks its steps would still gain, an order of magnitude,
             (R,), NaN where they do not tell.
+        replicates: starts that each of these R stands for, (R,) long: itself and those of a search
+            that met it on the way; None for one each.
+        fate: of the restarts of a run that a search watched, (R,) long; None for other runs.
         is_named: whether the latents have their names already, from labels of rows or from the
             start that was given, and keep them.
     """
@@ -102,6 +105,8 @@ class Outcome:
     choice: PenaltyChoice | None = None
     is_named: bool = False
     objective_left: Tensor | None = None
+    replicates: Tensor | None = None
+    fate: Tensor | None = None
 
     def left_in_words(self) -> str:
         """Gain that is left for the best restart, in words, where it did not converge."""

@@ -47,11 +47,9 @@ if TYPE_CHECKING:
 
 S = TypeVar("S")
 OF_PROGRAMS = StartSearch(
-    batch=10, short_iterations=5, finalists=4, least=4, cap=40, budget=3e7
+    batch=10, rungs=((5, 4),), cap=40, budget=3e7
 )  # an M-step costs a hundred E-steps
-ONE_BY_ONE = StartSearch(
-    batch=6, short_iterations=4, finalists=3, least=3, replicates=2, cap=18, budget=1e7
-)
+ONE_BY_ONE = StartSearch(batch=6, rungs=((4, 3),), replicates=2, cap=18, budget=1e7)
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ CHUNK_ELEMENTS = 2**18
 FLAT = 1e-3  # of the tolerance: the objective no longer tells drifting parameters apart
 FLAT_COURSE = 1e-2  # the same over the last rounds together
 AITKEN = 5  # steps over which gains are seen to shrink
+RUNNING, DROPPED, SET_ASIDE = -1, -2, -3  # fates of restarts, beside the one that a restart has met
 
 
 @dataclass(frozen=True)
@@ -148,9 +149,14 @@ class EM:
         return GenericSteps(program, 20 * self.num_inner)
 
     def run(
-        self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None
+        self,
+        problem: Problem,
+        start: Params,
+        progress: Progress,
+        checkpoint: Path | None,
+        watch: Watch | None = None,
     ) -> Outcome:
-        """Run every restart from ``start`` (R, ...) to convergence."""
+        """Run every restart from ``start`` (R, ...) to convergence, or as ``watch`` decides."""
         store = None
         if problem.rows is not None:
             start = problem.rows.processes.params_of_first(start)
@@ -175,7 +181,7 @@ class EM:
                 )
             start = self.start.improved(problem, easier or steps, start, progress, passes)
         outcome = self.climb(
-            steps, start, problem.start_given, progress, store, problem.supports
+            steps, start, problem.start_given, progress, store, problem.supports, watch
         ).outcome()
         local = problem.structure.local_sites
         return (
@@ -192,11 +198,13 @@ class EM:
         progress: Progress,
         store: Checkpoint | None = None,
         supports: Callable[[], Mapping[str, Constraint]] | None = None,
+        watch: Watch | None = None,
     ) -> EMState:
         """Run EM from a start to convergence, under the easier objective first if allowed.
 
         Steps are extrapolated in the sites whose ``supports`` are given, and asked for where that
-        is wanted; None: in none.
+        is wanted; None: in none. ``watch`` sees the state after every iteration and may take
+        restarts out (:meth:`EMState.leave`); convergence is then its business too.
         """
         relaxed = None if start_given else steps.relax()
         scale = None
@@ -226,10 +234,10 @@ class EM:
             )
             state = loose._iterate(relaxed, state, ahead, progress, store).settled()
             state = EMState.begin(state.params, seconds=state.seconds)
-        state = self._iterate(steps, state, ahead, progress, store).settled().finish(steps)
+        state = self._iterate(steps, state, ahead, progress, store, watch).settled().finish(steps)
         if store is not None:
             store.save(state)
-        if not state.converged.all():
+        if watch is None and not state.converged.all():
             unfinished = int((~state.converged).sum())
             warnings.warn(
                 f"{unfinished} of {len(state.converged)} restarts did not converge in"
@@ -283,6 +291,7 @@ class EM:
         ahead: Extrapolation | None,
         progress: Progress,
         store: Checkpoint | None,
+        watch: Watch | None = None,
     ) -> EMState:
         began = time.monotonic() - state.seconds
         try:
@@ -292,6 +301,7 @@ class EM:
                     if ahead is None
                     else self._step_ahead(steps, state, ahead, began)
                 )
+                state = state if watch is None else watch(state)
                 progress.update(
                     state.iteration, float(state.objective.max()), len(state.active), state.gap
                 )
@@ -387,6 +397,8 @@ class EMState:
             the parameters are points on trial then.
         course: the fields of :class:`~inference.engines.extrapolation.Course`, of the running
             restarts.
+        fate: of a restart that a search took out, (R,): the number of the start that it has met,
+            DROPPED or SET_ASIDE; RUNNING for all others. None where no search watches.
     """
 
     params: Params
@@ -404,6 +416,7 @@ class EMState:
     gap: float = math.inf
     safe: Params = field(default_factory=dict)
     course: dict[str, Tensor] = field(default_factory=dict)
+    fate: Tensor | None = None
 
     @classmethod
     def begin(cls, start: Params, relaxed: bool = False, seconds: float = 0.0) -> EMState:
@@ -461,6 +474,18 @@ class EMState:
             gap=float(gap.max()),
             safe=safe or {},
             course=self.course,
+            fate=self.fate,
+        )
+
+    def leave(self, fate: Tensor) -> EMState:
+        """Take out the running restarts that have a ``fate``, (R,), other than RUNNING."""
+        stays = fate[self.active] == RUNNING
+        course = Course(**self.course).kept(stays) if self.course else None
+        return replace(
+            self,
+            active=self.active[stays],
+            fate=fate,
+            course={} if course is None else vars(course),
         )
 
     def _with(self, params: Params, new: Params) -> Params:
@@ -513,7 +538,11 @@ class EMState:
             converged=self.converged,
             num_iterations=self.num_iterations,
             objective_left=self.objective_left,
+            fate=self.fate,
         )
+
+
+Watch = Callable[[EMState], EMState]
 
 
 def _left_by_steps(history: Tensor) -> Tensor:

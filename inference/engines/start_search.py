@@ -1,12 +1,31 @@
-"""Search over starts: short runs of many, long runs of the best."""
+r"""Search over starts: a race of many, long runs of the best.
+
+Every batch of starts runs as one, and every ten iterations a :class:`Race` looks at the objectives
+:math:`f_t` of the starts that still run:
+
+- *rungs*: at the iterations that the rule names, only the best go on; a solution that is degenerate
+  ranks last.
+- *met*: a start that gained less than ``MEETS`` nats over the last ten iterations, and stands
+  within a tenth of that below another such start, or one that has ended, is on its hill: it leaves,
+  and counts as its replicate.
+- *late*: let the best start that has ended have taken :math:`t_b` iterations, and let r be the
+  largest gain an iteration of the last thirty. A start below it leaves after :math:`3 t_b + 50`
+  iterations, or where even at its best pace it would not come up to it by then. The present pace is
+  held, never a slowing one, for EM waits on plateaus and rises again.
+- *creeping*: from iteration 100 on a start that gained less than ``CREEPS`` nats over twenty
+  iterations, and no more over the last ten than over the ten before, is set aside as ended. The
+  winner alone is run on to the tolerance of the engine at last.
+
+"Ended" and "best" mean solutions that are not degenerate. The rules read objectives and
+iterations, never seconds.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +33,12 @@ import torch
 from torch import Tensor
 
 from inference.base.checkpoint import Checkpoint
-from inference.base.optima import Ranking, degenerate_restarts, rank_restarts
+from inference.base.optima import degenerate_restarts, rank_restarts, rounding, same_value
 from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
 from inference.base.starts import StartSearch
-from inference.base.structure import Method, Problem
+from inference.base.structure import Problem
+from inference.engines.em import DROPPED, EM, RUNNING, SET_ASIDE, EMState
 from inference.programs.global_state import quiet
 from inference.programs.program import Params
 from inference.programs.tables import first_tensor
@@ -29,6 +49,10 @@ OVERHEAD = (
 # of the way from the best estimate to another start: far enough to leave the flat top of a saddle
 NUDGE = 0.2
 GAIN = 1e-6  # relative: what a nudged run must gain for the best estimate to have been a saddle
+LOOK, FIRST_LOOK = 10, 20  # iterations between two looks at a race, and before the first
+MEETS = 0.01  # nats gained over LOOK iterations by a start that is on its hill
+CREEPS, FIRST_CREEP = 0.002, 100  # nats over 2 LOOK iterations, and the iteration they count from
+SPARE, SPARE_STEPS = 3, 50  # a start may take SPARE t_b + SPARE_STEPS iterations
 
 logger = logging.getLogger(__name__)
 Draw = Callable[[int], Params]
@@ -36,7 +60,7 @@ Draw = Callable[[int], Params]
 
 def search_starts(
     search: StartSearch,
-    method: Method,
+    method: EM,
     problem: Problem,
     draw: Draw,
     progress: Progress,
@@ -49,7 +73,7 @@ def search_starts(
 
     Args:
         search: the rule.
-        method: the engine, with a field ``max_iterations``.
+        method: the engine.
         problem: model and data.
         draw: the starts of batch 0, 1, ..., each (B, ...).
         progress: told of iterations over all batches.
@@ -59,20 +83,17 @@ def search_starts(
     Warns:
         ConvergenceWarning: if the best start did not converge.
     """
-    run = _Run(search, method, problem, progress, checkpoint)
+    run = _Run(search, method, problem, draw, progress, checkpoint)
     store = None
     if checkpoint is not None:
-        store = Checkpoint(checkpoint, problem.fingerprint((search, method), _first(draw(0))))
+        first = {name: value[:1] for name, value in run.starts(0).items()}
+        store = Checkpoint(checkpoint, problem.fingerprint((search, method), first))
     state = (None if store is None else store.load(SearchState)) or SearchState()
     if store is not None:
         store.save(state)
     while not state.done:
         run.done_before = state.iterations
-        state = (
-            run.nudge(state, draw)
-            if _enough(search, problem, state)
-            else run.batch(state, draw(state.batch))
-        )
+        state = run.step(state)
         logger.info(
             "%s starts tried, best %s %.4f",
             f"{state.batch * search.batch:,}",
@@ -87,12 +108,16 @@ def search_starts(
     if not outcome.converged[best]:
         warnings.warn(
             f"the best of {len(outcome.converged)} starts did not converge in"
-            f" {getattr(method, 'max_iterations', 0)} iterations{outcome.left_in_words()}: raise"
+            f" {method.max_iterations} iterations{outcome.left_in_words()}: raise"
             " max_iterations, loosen tolerance, try fewer latents, a penalty, or another start",
             ConvergenceWarning,
             stacklevel=4,
         )
     return outcome
+
+
+ROWS = ("objective", "log_likelihood", "converged", "num_iterations", "objective_left")
+COURSES = ("history", "history_log_likelihood")
 
 
 @dataclass(frozen=True)
@@ -102,94 +127,112 @@ class SearchState:
     Args:
         params: (n, ...) by site; objective, log_likelihood, converged, num_iterations,
             objective_left: (n,).
+        replicates: starts that each of them stands for, itself and those that met it, (n,);
+            sound: whether its solution is not degenerate, (n,).
         history, history_log_likelihood: (iterations, n), NaN after a start stopped.
         objective_name: what was maximised.
         batch: batches done; work: numbers worked through; iterations: of the longest start of every
-            batch, added up.
-        nudged: times that the best estimate was moved; done: whether the search has ended.
+            batch, added up; stalled: batches in a row that did not raise the best objective.
+        nudged: times that the best estimate was moved; settled: whether that is done; done: whether
+            the search has ended.
     """
 
-    params: Params = dataclasses.field(default_factory=dict)
+    params: Params = field(default_factory=dict)
     objective: Tensor = torch.zeros(0, dtype=torch.float64)
     log_likelihood: Tensor = torch.zeros(0, dtype=torch.float64)
     converged: Tensor = torch.zeros(0, dtype=torch.bool)
     num_iterations: Tensor = torch.zeros(0, dtype=torch.long)
     objective_left: Tensor = torch.zeros(0, dtype=torch.float64)
+    replicates: Tensor = torch.zeros(0, dtype=torch.long)
+    sound: Tensor = torch.zeros(0, dtype=torch.bool)
     history: Tensor = torch.zeros(0, 0, dtype=torch.float64)
     history_log_likelihood: Tensor = torch.zeros(0, 0, dtype=torch.float64)
     objective_name: str = ""
     batch: int = 0
     work: float = 0.0
     iterations: int = 0
+    stalled: int = 0
     nudged: int = 0
+    settled: bool = False
     done: bool = False
 
-    def without(self, index: int) -> SearchState:
-        """All but one of the starts."""
-        kept = torch.arange(len(self.objective)) != index
-        names = ("objective", "log_likelihood", "converged", "num_iterations", "objective_left")
-        rows: dict[str, Any] = {name: getattr(self, name)[kept] for name in names}
-        columns = {
-            name: getattr(self, name)[:, kept] for name in ("history", "history_log_likelihood")
+    @property
+    def best(self) -> int:
+        """Index of the best start: of those whose solution is not degenerate, if any."""
+        value = self.objective.nan_to_num(-torch.inf)
+        allowed = torch.where(self.sound, value, -torch.inf)
+        return int((allowed if bool(allowed.isfinite().any()) else value).argmax())
+
+    def num_reached(self, problem: Problem) -> int:
+        """Starts whose objective is that of the best, none if that is degenerate."""
+        if not bool(self.sound.any()):
+            return 0
+        top = float(self.objective[self.best])
+        near = self.sound & (self.objective >= top - same_value(self.params, top))
+        return int(self.replicates[near].sum())
+
+    def take_in(self, run: Outcome, sound: Tensor, replicates: Tensor) -> SearchState:
+        """Add starts that were run to the end.
+
+        Args:
+            run: of n' starts; sound, replicates: (n',).
+        """
+        left = run.objective_left
+        new: dict[str, Tensor] = {
+            name: getattr(run, name) for name in (*ROWS, *COURSES) if name != "objective_left"
+        } | {
+            "objective_left": torch.full_like(run.objective, torch.nan) if left is None else left,
+            "sound": sound,
+            "replicates": replicates,
         }
         return replace(
             self,
-            params={name: value[kept] for name, value in self.params.items()},
-            **rows,
-            **columns,
-        )
-
-    def take_in(self, short: Outcome | None, chosen: Tensor, long: Outcome) -> SearchState:
-        """Add starts that were run to the end: the ``chosen`` after a ``short`` run."""
-        second = long.num_iterations
-        first = torch.zeros_like(second) if short is None else short.num_iterations[chosen]
-        blank = long.history.new_zeros(0, int(chosen.max()) + 1)
-
-        def joined(before: Tensor, after: Tensor) -> Tensor:
-            out = torch.full(
-                (int((first + second).max()), len(chosen)), torch.nan, dtype=torch.float64
-            )
-            for i, r in enumerate(chosen.tolist()):
-                out[: first[i] + second[i], i] = torch.cat(
-                    [before[: first[i], r], after[: second[i], i]]
-                )
-            return out
-
-        return replace(
-            self,
             params={
-                name: torch.cat([self.params[name], v]) if self.params else v
-                for name, v in long.params.items()
+                name: torch.cat([self.params[name], value]) if self.params else value
+                for name, value in run.params.items()
             },
-            objective=torch.cat([self.objective, long.objective]),
-            log_likelihood=torch.cat([self.log_likelihood, long.log_likelihood]),
-            converged=torch.cat([self.converged, long.converged]),
-            num_iterations=torch.cat([self.num_iterations, first + second]),
-            objective_left=torch.cat(
-                [
-                    self.objective_left,
-                    (
-                        torch.full_like(long.objective, torch.nan)
-                        if long.objective_left is None
-                        else long.objective_left
-                    ),
-                ]
-            ),
-            history=_beside(
-                self.history, joined(blank if short is None else short.history, long.history)
-            ),
-            history_log_likelihood=_beside(
-                self.history_log_likelihood,
-                joined(
-                    blank if short is None else short.history_log_likelihood,
-                    long.history_log_likelihood,
-                ),
-            ),
-            objective_name=long.objective_name,
-            iterations=self.iterations
-            + (0 if short is None else int(short.num_iterations.max()))
-            + int(second.max()),
+            objective_name=run.objective_name,
+            **{name: torch.cat([getattr(self, name), new[name]]) for name in (*ROWS, *EVIDENCE)},
+            **{name: _beside(getattr(self, name), new[name]) for name in COURSES},
         )
+
+    def merged(self, index: int, same: Tensor) -> tuple[SearchState, int]:
+        """Let one start stand for others on its hill, ``same``; its index afterwards."""
+        replicates = self.replicates.clone()
+        replicates[index] = replicates[torch.cat([same, torch.tensor([index])]).unique()].sum()
+        kept = torch.ones(len(replicates), dtype=torch.bool)
+        kept[same] = False
+        kept[index] = True
+        self = replace(self, replicates=replicates)
+        after = replace(
+            self,
+            params={name: value[kept.to(value.device)] for name, value in self.params.items()},
+            **{name: getattr(self, name)[kept] for name in (*ROWS, *EVIDENCE)},
+            **{name: getattr(self, name)[:, kept] for name in COURSES},
+        )
+        return after, int(kept[:index].sum())
+
+    def replaced(self, index: int, run: Outcome, is_longer: bool) -> SearchState:
+        """Put the one start of a run in the place of another, or behind its course."""
+        before = int(self.num_iterations[index]) if is_longer else 0
+        courses = {}
+        for name in COURSES:
+            course = torch.cat([getattr(self, name)[:before, index], getattr(run, name)[:, 0]])
+            kept = getattr(self, name).clone()
+            kept[:, index] = torch.nan
+            table = _beside(kept, course.unsqueeze(1))
+            table[:, index] = table[:, -1]
+            courses[name] = table[:, :-1]
+        rows: dict[str, Any] = {}
+        for name in ROWS:
+            value = getattr(run, name)
+            rows[name] = getattr(self, name).clone()
+            rows[name][index] = torch.nan if value is None else value[0]
+        rows["num_iterations"][index] += before
+        params = {name: value.clone() for name, value in self.params.items()}
+        for name, value in params.items():
+            value[index] = run.params[name][0]
+        return replace(self, params=params, **rows, **courses)
 
     def outcome(self, search: StartSearch) -> Outcome:
         """As every engine hands it back."""
@@ -204,7 +247,11 @@ class SearchState:
             num_iterations=self.num_iterations,
             objective_left=self.objective_left,
             num_tried=self.batch * search.batch,
+            replicates=self.replicates,
         )
+
+
+EVIDENCE = ("replicates", "sound")
 
 
 def _beside(left: Tensor, right: Tensor) -> Tensor:
@@ -217,18 +264,115 @@ def _beside(left: Tensor, right: Tensor) -> Tensor:
     return torch.cat(padded, 1)
 
 
-def _ranked(problem: Problem, state: SearchState) -> Ranking:
-    return rank_restarts(problem, state.params, state.objective)
+@dataclass
+class Race:
+    """Rules by which starts of one batch leave it; see the module.
 
+    Args:
+        rungs: pairs of an iteration and of how many starts go on from it.
+        problem: model and data.
+        before: starts that ended in earlier batches. In ``EMState.fate`` they are numbered first,
+            those of the batch follow.
+    """
 
-def _enough(search: StartSearch, problem: Problem, state: SearchState) -> bool:
-    if not state.params:
-        return False
-    if state.batch * search.batch >= search.cap or state.work >= search.budget:
-        return True
-    ranking = _ranked(problem, state)
-    many = len(state.objective) >= search.least and ranking.num_reached >= search.replicates
-    return many and ranking.share_seen_once <= search.unseen
+    rungs: tuple[tuple[int, int], ...]
+    problem: Problem
+    before: SearchState
+    faults: dict[tuple[int, int], bool] = field(default_factory=dict)
+
+    def __call__(self, state: EMState) -> EMState:
+        """Take out the starts that need not run on."""
+        t, rung = state.iteration, dict(self.rungs).get(state.iteration)
+        if not len(state.active) or (rung is None and (t < FIRST_LOOK or t % LOOK)):
+            return state
+        num_before = len(self.before.objective)
+        fate = torch.full_like(state.num_iterations, RUNNING) if state.fate is None else state.fate
+        fate, value = fate.clone(), state.objective.nan_to_num(-torch.inf)
+        ended = (fate == SET_ASIDE) | state.converged
+        runs = torch.zeros_like(ended)
+        runs[state.active] = True
+        gains = self._gains(state)  # (3, R): over the last three times LOOK iterations
+        slow = runs & (gains[-1] < self._grain(state)) if t >= FIRST_LOOK else runs & False
+        order = value.argsort(descending=True, stable=True).tolist()
+
+        heads = [
+            (float(self.before.objective[i]), i) for i in range(num_before) if self.before.sound[i]
+        ] + [(float(value[r]), num_before + r) for r in order if ended[r]]
+        for r in (r for r in order if slow[r]):
+            own = float(value[r])
+            met = [head for height, head in heads if 0 <= height - own <= self._grain(state) / 10]
+            if met:
+                fate[r] = met[0]
+            else:
+                heads.append((own, num_before + r))
+
+        best = self._best_ended(state, value, [r for r in order if ended[r]])
+        if best is not None:
+            top, iterations = best
+            limit = SPARE * iterations + SPARE_STEPS
+            tolerance = same_value(state.params, top)
+            low = runs & (value < top - tolerance)
+            pace = gains.max(0).values / LOOK
+            late = low & ((t > limit) | ((t >= 40) & (value + pace * (limit - t) < top)))
+            fate[late & (fate == RUNNING)] = DROPPED
+        if t >= FIRST_CREEP:
+            creeping = runs & (gains[-2:].sum(0) < CREEPS) & (gains[-1] <= gains[-2])
+            fate[creeping & (fate == RUNNING)] = SET_ASIDE
+        if rung is not None:
+            rest = [r for r in order if (runs[r] or ended[r]) and fate[r] in (RUNNING, SET_ASIDE)]
+            for r in self._behind(state, rest, rung):
+                if runs[r] and fate[r] == RUNNING:
+                    fate[r] = DROPPED
+        return state.leave(fate) if bool((fate[state.active] != RUNNING).any()) else state
+
+    def _gains(self, state: EMState) -> Tensor:
+        """Gains over the last three times LOOK iterations, (3, R), infinite where unknown."""
+        places = [state.iteration - 1 - LOOK * back for back in (3, 2, 1, 0)]
+        course = torch.stack(
+            [
+                state.history[place] if place >= 0 else torch.full_like(state.objective, -torch.inf)
+                for place in places
+            ]
+        )
+        return course.diff(dim=0).nan_to_num(torch.inf)
+
+    def _grain(self, state: EMState) -> float:
+        """Gain of a start that is on its hill: ``MEETS``, or what the precision can tell."""
+        value = state.objective[state.objective.isfinite()]
+        top = float(value.abs().max()) if len(value) else 1.0
+        return max(MEETS, 0.1 * rounding(state.params) * top)
+
+    def _best_ended(self, state: EMState, value: Tensor, ended: list[int]) -> Any:
+        """Objective and iterations of the best start that has ended, or None."""
+        best = None
+        if bool(self.before.sound.any()):
+            index = self.before.best
+            best = float(self.before.objective[index]), int(self.before.num_iterations[index])
+        for r in ended:
+            if best is not None and float(value[r]) <= best[0]:
+                break
+            if self._is_sound(state, r):
+                return float(value[r]), int(state.num_iterations[r])
+        return best
+
+    def _behind(self, state: EMState, order: list[int], num: int) -> list[int]:
+        """Starts behind the best ``num``, degenerate ones last."""
+        chosen: list[int] = []
+        for r in order:
+            if len(chosen) == num:
+                break
+            if self._is_sound(state, r):
+                chosen.append(r)
+        others = [r for r in order if r not in chosen]
+        return others[num - len(chosen) :]
+
+    def _is_sound(self, state: EMState, r: int) -> bool:
+        """Tell whether the solution that a start stands at is not degenerate."""
+        at = (r, int(state.num_iterations[r]))
+        if at not in self.faults:
+            own = {name: value[r : r + 1] for name, value in (state.safe or state.params).items()}
+            self.faults[at] = not degenerate_restarts(self.problem, own)[0]
+        return self.faults[at]
 
 
 @dataclass
@@ -236,11 +380,13 @@ class _Run:
     """One search, its engine and its files."""
 
     search: StartSearch
-    method: Method
+    method: EM
     problem: Problem
+    draw: Draw
     progress: Progress
     checkpoint: Path | None
     done_before: int = 0
+    drawn: dict[int, Params] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         sites = self.problem.program().sites
@@ -249,77 +395,151 @@ class _Run:
             1, min(values, 2**16)
         )
 
-    def batch(self, state: SearchState, start: Params) -> SearchState:
-        """Short runs of a batch, and long runs of the best of them."""
-        few = min(
-            self.search.short_iterations,
-            getattr(self.method, "max_iterations", self.search.short_iterations),
+    def starts(self, batch: int) -> Params:
+        """The starts of a batch; the last that were drawn are kept."""
+        if batch not in self.drawn:
+            self.drawn = {batch: self.draw(batch)}
+        return self.drawn[batch]
+
+    def step(self, state: SearchState) -> SearchState:
+        """A batch; where there were enough, the best moved once more, or run on to its end."""
+        search = self.search
+        if not (
+            state.params
+            and (
+                state.batch * search.batch >= search.cap
+                or state.work >= search.budget
+                or state.stalled >= search.stall
+                or state.num_reached(self.problem) >= search.replicates
+            )
+        ):
+            return self.batch(state)
+        return self.polish(state) if state.settled else self.nudge(state)
+
+    def batch(self, state: SearchState) -> SearchState:
+        """Race the starts of a batch."""
+        outcome = self.engine(
+            self.problem, self.starts(state.batch), str(state.batch), state, self.search.rungs
         )
-        short = self.engine(
-            replace(self.method, max_iterations=few),  # type: ignore[type-var]
-            self.problem,
-            start,
-            f"{state.batch}-short",
-        )
-        degenerate = torch.tensor(
-            [bool(words) for words in degenerate_restarts(self.problem, short.params)]
-        )
-        value = torch.where(short.objective.isnan(), -torch.inf, short.objective)
-        order = value.argsort(descending=True, stable=True)
-        chosen = order[degenerate[order].long().argsort(stable=True)][: self.search.finalists]
-        self.done_before += int(short.num_iterations.max())
-        long = self.long(short, chosen, f"{state.batch}-long")
-        work = self.work(short) + self.work(long)
+        after = self.taken(state, outcome)
+        if state.params and bool(state.sound.any()):
+            top = float(state.objective[state.best])
+            rose = after.objective[after.best] > top + same_value(state.params, top)
+        else:
+            rose = torch.tensor(True)
         return replace(
-            state.take_in(short, chosen, long), batch=state.batch + 1, work=state.work + work
+            after,
+            batch=state.batch + 1,
+            work=state.work + self.work(outcome),
+            iterations=state.iterations + int(outcome.num_iterations.max()),
+            stalled=0 if bool(rose) else state.stalled + 1,
         )
 
-    def long(self, short: Outcome, chosen: Tensor, name: str) -> Outcome:
-        start = {site: value[chosen] for site, value in short.params.items()}
-        return self.engine(self.method, replace(self.problem, start_given=True), start, name)
+    def taken(self, state: SearchState, outcome: Outcome) -> SearchState:
+        """Take in the starts of a batch that ended, and count those that met them."""
+        num = len(state.objective)
+        fate = outcome.fate
+        fate = torch.full((len(outcome.objective),), RUNNING) if fate is None else fate
+        replicates = state.replicates.clone()
+        ended = ((fate == RUNNING) | (fate == SET_ASIDE)).nonzero().flatten()
+        place = {int(r): i for i, r in enumerate(ended)}
+        new = torch.ones(len(ended), dtype=torch.long)
+        for head in fate[fate >= 0].tolist():
+            while head >= num and int(fate[head - num]) >= 0:
+                head = int(fate[head - num])
+            if head < num:
+                replicates[head] += 1
+            elif head - num in place:  # else it met a start that did not go on
+                new[place[head - num]] += 1
+        rows = {name: getattr(outcome, name) for name in ROWS}
+        chosen = replace(
+            outcome,
+            params={name: value[ended.to(value.device)] for name, value in outcome.params.items()},
+            **{name: None if value is None else value[ended] for name, value in rows.items()},
+            **{name: getattr(outcome, name)[:, ended] for name in COURSES},
+        )
+        if not len(ended):
+            return replace(state, replicates=replicates)
+        faults = degenerate_restarts(self.problem, chosen.params)
+        sound = torch.tensor([not words for words in faults]) & chosen.objective.isfinite()
+        return replace(state, replicates=replicates).take_in(chosen, sound, new)
 
-    def nudge(self, state: SearchState, draw: Draw) -> SearchState:
+    def nudge(self, state: SearchState) -> SearchState:
         """Move the best estimate towards another start and run again; a gain shows a saddle."""
-        best = _ranked(self.problem, state).best
-        old = {name: value[best : best + 1] for name, value in state.params.items()}
-        other = draw(state.batch + state.nudged)
+        best = state.best
+        other = self.starts(max(0, state.batch - 1))
         start = {
-            name: (1 - NUDGE) * value + NUDGE * other[name][-1:] for name, value in old.items()
+            name: (1 - NUDGE) * value[best : best + 1]
+            + NUDGE * other[name][len(other[name]) - 1 - state.nudged :][:1]
+            for name, value in state.params.items()
         }
-        new = self.engine(
-            self.method, replace(self.problem, start_given=True), start, f"nudge-{state.nudged}"
-        )
-        work = state.work + self.work(new)
+        given = replace(self.problem, start_given=True)
+        new = self.engine(given, start, f"nudge-{state.nudged}", state, ())
         gain = float(new.objective[0] - state.objective[best])
         rose = gain > GAIN * max(1.0, abs(float(state.objective[best])))
         rose = rose and not degenerate_restarts(self.problem, new.params)[0]
-        state = replace(
-            state, work=work, nudged=state.nudged + 1, done=not rose or state.nudged > 1
+        after = replace(
+            state,
+            work=state.work + self.work(new),
+            iterations=state.iterations + int(new.num_iterations.max()),
+            nudged=state.nudged + 1,
+            settled=not rose or state.nudged > 1,
         )
-        return (
-            state.without(best).take_in(None, torch.zeros(1, dtype=torch.long), new)
-            if rose
-            else state
-        )
+        if not rose:
+            return after
+        alone = replace(after, replicates=after.replicates.clone(), sound=after.sound.clone())
+        alone.replicates[best], alone.sound[best] = 1, True
+        return alone.replaced(best, new, is_longer=False)
 
-    def engine(self, method: Any, problem: Problem, start: Params, name: str) -> Outcome:
-        """One run of the engine, quiet about what only the search may say."""
+    def polish(self, state: SearchState) -> SearchState:
+        """Run the best start on to its end, where it was set aside."""
+        ranking = rank_restarts(self.problem, state.params, state.objective)
+        best = ranking.best
+        rest = self.method.max_iterations - int(state.num_iterations[best])
+        if bool(state.converged[best]) or rest < 1:
+            return replace(state, done=True)
+        state, best = state.merged(best, (ranking.optimum == 0).nonzero().flatten())
         with quiet(ConvergenceWarning):
-            outcome: Outcome = method.run(
-                problem, start, _Later(self.progress, self.done_before), self.beside(name)
+            new = replace(self.method, max_iterations=rest).run(
+                replace(self.problem, start_given=True),
+                {name: value[best : best + 1] for name, value in state.params.items()},
+                _Later(self.progress, self.done_before),
+                self.beside("polish"),
             )
-        return outcome
+        iterations = state.iterations + int(new.num_iterations.max())
+        after = state.replaced(best, new, is_longer=True)
+        return replace(after, iterations=iterations, done=True)
+
+    def engine(
+        self,
+        problem: Problem,
+        start: Params,
+        name: str,
+        before: SearchState,
+        rungs: tuple[tuple[int, int], ...],
+    ) -> Outcome:
+        """One run of the engine that a race watches, quiet about what only the search may say."""
+        with quiet(ConvergenceWarning):
+            return self.method.run(
+                problem,
+                start,
+                _Later(self.progress, self.done_before),
+                self.beside(name),
+                Race(rungs, self.problem, before),
+            )
 
     def work(self, outcome: Outcome) -> float:
+        """Numbers worked through."""
         return (
             float(outcome.num_iterations.sum()) * self.size
             + float(outcome.num_iterations.max()) * OVERHEAD
         )
 
     def forget(self, state: SearchState) -> None:
-        """Remove the files of batches that the search itself remembers by now."""
-        done = [f"{batch}-{part}" for batch in range(state.batch) for part in ("short", "long")]
-        for name in (*done, *(f"nudge-{i}" for i in range(state.nudged))):
+        """Remove the files of runs that the search itself remembers by now."""
+        runs = [str(batch) for batch in range(state.batch)]
+        runs += [f"nudge-{i}" for i in range(state.nudged)] + ["polish"] * state.done
+        for name in runs:
             file = self.beside(name)
             if file is not None:
                 file.unlink(missing_ok=True)
@@ -334,12 +554,8 @@ class _Run:
 
 
 def _tensors(data: Any) -> list[Tensor]:
-    found = list(data.values()) if isinstance(data, dict) else [first_tensor(data)]
-    return [part for part in found if isinstance(part, Tensor)]
-
-
-def _first(start: Params) -> Params:
-    return {name: value[:1] for name, value in start.items()}
+    parts = list(data.values()) if isinstance(data, dict) else [first_tensor(data)]
+    return [part for part in parts if isinstance(part, Tensor)]
 
 
 @dataclass(frozen=True)

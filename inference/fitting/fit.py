@@ -20,6 +20,7 @@ from inference.base.checkpoint import usable_path
 from inference.base.optima import rank_restarts
 from inference.base.outcome import (
     BoundWarning,
+    ConvergenceWarning,
     DegenerateWarning,
     EstimateWarning,
     Outcome,
@@ -27,7 +28,7 @@ from inference.base.outcome import (
 )
 from inference.base.progress import NoProgress, RichProgress
 from inference.base.starts import StartSearch
-from inference.base.streaming.row_blocks import RowBlocks
+from inference.base.streaming.row_blocks import RowBlocks, drawn_rows
 from inference.base.structure import (
     Method,
     Problem,
@@ -56,7 +57,7 @@ from inference.fitting.record import Restarts, Trace
 from inference.fitting.result import Fit
 from inference.fitting.weights import Missing, check_weighing, complete_covariates
 from inference.programs.data import checks_data
-from inference.programs.global_state import isolated, listening
+from inference.programs.global_state import isolated, listening, quiet
 from inference.programs.program import Params, Program
 from inference.programs.tables import first_tensor
 from inference.structures.registry import structure_of
@@ -66,6 +67,7 @@ logger = logging.getLogger(__name__)
 
 MOST_RESTARTS = 1_000_000
 BATCH_STRIDE = 1_000_003  # between the seeds of two batches of starts
+MOST_OPTIMA = 2  # of a sample of rows, that go on with all of them
 NO_ANSWER = "no start led to an answer:"
 REMEDY = (
     "Look for values of a size like 1e300 or outside the support of their law, standardise the"
@@ -231,14 +233,9 @@ def fit(
                     state = method.run(
                         inner, _start(problem, standard, init, num_restarts or 1), bar, path
                     )
-                elif inner.rows is not None:
-                    state = method.run(
-                        inner, _searched(search, method, inner, init, bar, path), bar, path
-                    )
                 else:
-                    state = search_starts(
-                        search, method, inner, _batches(inner, init, search.batch), bar, path
-                    )
+                    assert isinstance(method, EM)
+                    state = _searched(search, method, inner, init, bar, path)
             result = assemble(problem, method, state, time.monotonic() - began, standard, is_plain)
         except (torch.linalg.LinAlgError, np.linalg.LinAlgError) as error:
             raise ValueError(
@@ -261,21 +258,48 @@ def fit(
 
 
 def _searched(
-    search: StartSearch, method: Method, problem: Problem, init: Any, bar: Any, path: Path | None
-) -> Params:
-    """Best estimate (1, ...) for the sample of rows in blocks."""
-    assert problem.rows is not None
-    sample = dataclasses.replace(problem, rows=None)
-    beside = (
-        None
-        if path is None or problem.rows.processes.rank
-        else path.with_name(f"{path.name}.start")
+    search: StartSearch, method: EM, problem: Problem, init: Any, bar: Any, path: Path | None
+) -> Outcome:
+    """Outcome of a search over starts, in a sample of the rows where they are many."""
+    sample = _sample(problem, search)
+    if sample is problem:
+        return search_starts(
+            search, method, problem, _batches(problem, init, search.batch), bar, path
+        )
+    is_first = problem.rows is None or not problem.rows.processes.rank
+    beside = path.with_name(f"{path.name}.start") if path is not None and is_first else None
+    with quiet(ConvergenceWarning):  # of all rows, EM says it below
+        found = search_starts(
+            search, method, sample, _batches(sample, init, search.batch), bar, beside
+        )
+    optimum = rank_restarts(sample, found.params, found.objective).optimum
+    starts = [
+        int((optimum == k).nonzero()[0]) for k in range(min(MOST_OPTIMA, int(optimum.max()) + 1))
+    ]
+    starts = starts or [int(found.objective.nan_to_num(-math.inf).argmax())]
+    outcome = method.run(
+        dataclasses.replace(problem, start_given=True),
+        {name: value[starts] for name, value in found.params.items()},
+        bar,
+        path,
     )
-    found = search_starts(search, method, sample, _batches(sample, init, search.batch), bar, beside)
-    best = rank_restarts(sample, found.params, found.objective).best
     if beside is not None:
         beside.unlink(missing_ok=True)
-    return {name: value[best : best + 1] for name, value in found.params.items()}
+    counts = torch.ones_like(optimum) if found.replicates is None else found.replicates
+    replicates = torch.stack([counts[optimum == optimum[start]].sum() for start in starts])
+    return dataclasses.replace(outcome, num_tried=found.num_tried, replicates=replicates)
+
+
+def _sample(problem: Problem, search: StartSearch) -> Problem:
+    """Problem of a sample of the rows that starts are looked for in; itself if rows are few."""
+    data, rows = problem.data, search.rows
+    if problem.rows is not None:
+        problem = dataclasses.replace(problem, rows=None)  # the data are a sample
+    if rows is None or not isinstance(data, Tensor) or len(data) <= rows:
+        return problem
+    drawn = torch.as_tensor(drawn_rows(len(data), rows, problem.seed), device=data.device)
+    weights = None if problem.weights is None else problem.weights[drawn.to(problem.weights.device)]
+    return dataclasses.replace(problem, data=data[drawn], weights=weights, cache={})
 
 
 def fit_from(
@@ -499,6 +523,7 @@ def assemble(
         restarts = dataclasses.replace(
             restarts,
             num_tried=outcome.num_tried,
+            replicates=outcome.replicates,
             optimum=ranking.optimum,
             degenerate=ranking.degenerate,
         )

@@ -53,6 +53,8 @@ class Restarts:
         objective_left: what more iterations would still gain, as the last ones tell, (R,): an order
             of magnitude, NaN where they do not tell. None where an engine does not say;
             :func:`inference.uncertainty.distance_to_optimum` works it out from slope and curvature.
+        replicates: starts that each of the R stands for, (R,) long: itself, and those of a search
+            that met it on the way and were not run on. None for one each.
     """
 
     objective: Tensor
@@ -65,16 +67,20 @@ class Restarts:
     optimum: Tensor | None = None
     degenerate: tuple[tuple[str, ...], ...] = ()
     objective_left: Tensor | None = None
+    replicates: Tensor | None = None
 
     @property
     def num_ended(self) -> int:
-        """Starts run to the end, n."""
-        return len(self.objective)
+        """Starts run to the end or to a point where they met another, n."""
+        return len(self.objective) if self.replicates is None else int(self.replicates.sum())
 
     @property
     def num_reached(self) -> int:
         """Starts that reached the best optimum, k; 1 where restarts were not compared."""
-        return 1 if self.optimum is None else max(1, int((self.optimum == 0).sum()))
+        if self.optimum is None:
+            return 1
+        reached = self.optimum == 0
+        return max(1, int((reached if self.replicates is None else self.replicates[reached]).sum()))
 
     @property
     def num_optima(self) -> int:

@@ -139,5 +139,13 @@ def _again(highest: Fit, before: Fit, large: Fit, data: Any, seed: int) -> Fit:
             ),
             optimum=ranking.optimum,
             degenerate=ranking.degenerate,
+            replicates=torch.cat(
+                [
+                    torch.ones(len(row.objective), dtype=torch.long)
+                    if row.replicates is None
+                    else row.replicates
+                    for row in rows
+                ]
+            ),
         )
     return replace(best, restarts=restarts, seconds=sum(fit_k.seconds for fit_k in tries))

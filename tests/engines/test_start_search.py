@@ -18,8 +18,8 @@ from inference.base.optima import rank_restarts
 from inference.base.progress import NoProgress
 from inference.base.starts import StartSearch
 from inference.base.structure import more_starts
-from inference.engines.em import EMState
-from inference.engines.start_search import search_starts
+from inference.engines.em import DROPPED, RUNNING, SET_ASIDE, EMState
+from inference.engines.start_search import NUDGE, Race, SearchState, search_starts
 from inference.fitting.problem import problem_of
 from inference.report import write_report
 from ppl_models import Bernoulli, Mixture, Normal
@@ -144,16 +144,21 @@ def test_the_number_of_starts_is_bounded():
     def draw(batch: int) -> dict[str, Tensor]:
         return more_starts(problem.structure, replace(problem, seed=batch), "random", 4, batch)
 
-    rule = StartSearch(batch=4, finalists=2, least=1000, cap=12)
+    rule = StartSearch(batch=4, rungs=((20, 2),), replicates=1000, stall=1000, cap=12)
     capped = search_starts(rule, EM(max_iterations=200), problem, draw, NoProgress(), None)
-    assert (capped.num_tried, len(capped.objective)) == (12, 6)
+    assert capped.num_tried == 12
+    assert 3 <= int(capped.replicates.sum()) <= 12
+    stalled = search_starts(
+        replace(rule, cap=400, stall=2), EM(max_iterations=200), problem, draw, NoProgress(), None
+    )
+    assert 12 <= stalled.num_tried < 400  # two batches in a row without a better optimum
     spent = search_starts(
         replace(rule, budget=1.0), EM(max_iterations=200), problem, draw, NoProgress(), None
     )
     assert spent.num_tried == 4  # the first batch is whole
 
 
-def test_a_saddle_is_left():
+def test_a_saddle_is_left(monkeypatch):
     """Components that start equal stay equal under EM: a saddle, from which a nudge leads up."""
     x = torch.cat(
         [torch.linspace(-1, 1, 40, dtype=F64) - 4, torch.linspace(-1, 1, 40, dtype=F64) + 4]
@@ -167,12 +172,19 @@ def test_a_saddle_is_left():
     }
     stuck = EM().run(problem, equal, NoProgress(), None)
     assert float(stuck.objective.max()) < best - 10
-    other = problem.structure.start(problem, "random", 2)
-    draws = [equal, other]
-    rule = StartSearch(batch=2, finalists=2, least=2, replicates=2, cap=2)
-    found = search_starts(
-        rule, EM(), problem, lambda batch: draws[min(batch, 1)], NoProgress(), None
-    )
+    far = {  # a start that is out of the race at once, but shows another direction
+        "weights": torch.full((1, 2), 0.5, dtype=F64),
+        "predictors": torch.tensor([[[90.0], [-90.0]]], dtype=F64),
+        "dispersion": torch.full((1, 2, 1), float(x.var()), dtype=F64),
+    }
+    starts = {name: torch.cat([value[:1], far[name]]) for name, value in equal.items()}
+    rule = StartSearch(batch=2, rungs=((1, 1),), replicates=1, cap=2)
+    monkeypatch.setattr(Race, "_is_sound", lambda self, state, r: r == 0)
+    monkeypatch.setattr("inference.engines.start_search.NUDGE", 0.0)
+    still = search_starts(rule, EM(), problem, lambda batch: starts, NoProgress(), None)
+    assert float(still.objective.max()) < best - 10
+    monkeypatch.setattr("inference.engines.start_search.NUDGE", NUDGE)
+    found = search_starts(rule, EM(), problem, lambda batch: starts, NoProgress(), None)
     assert float(found.objective.max()) == pytest.approx(best, abs=1e-4)
 
 
@@ -196,7 +208,7 @@ def test_a_single_find_is_said_and_kept(tmp_path, monkeypatch):
     """One start alone on the best optimum: a warning that says what to do, and a sentence on the
     page and in the file.
     """
-    rule = StartSearch(batch=3, finalists=3, least=3, cap=3)
+    rule = StartSearch(batch=3, rungs=(), cap=3)
     monkeypatch.setattr("inference.structures.mixture.structure.SEARCH", rule)
     for seed in range(20):
         with warnings.catch_warnings(record=True) as caught:
@@ -222,11 +234,108 @@ def test_a_single_find_is_said_and_kept(tmp_path, monkeypatch):
     ("change", "words"),
     [
         ({"batch": 0}, "batch"),
-        ({"finalists": 30}, "finalists must not be more"),
-        ({"unseen": 2.0}, "unseen"),
+        ({"rungs": ((40, 31),)}, "rungs must be pairs"),
+        ({"rungs": ((40, 15), (40, 4))}, "iterations rising"),
+        ({"rungs": ((40, 4), (100, 15))}, "starts falling"),
         ({"budget": 0}, "budget"),
+        ({"rows": 0}, "rows"),
     ],
 )
 def test_rules_are_checked(change, words):
     with pytest.raises(ValueError, match=words):
         StartSearch(**change)
+
+
+def raced(
+    courses: list[Tensor],
+    rungs: tuple[tuple[int, int], ...] = (),
+    before: SearchState | None = None,
+    converged: tuple[int, ...] = (),
+) -> list[int]:
+    """Fates of starts of given objectives, (T,) each, at the look after their last iteration."""
+    problem = problem_of(MODEL, answers(), 0)
+    start = problem.structure.start(problem, "random", len(courses))
+    history = torch.stack(courses, 1)
+    done = torch.tensor([r in converged for r in range(len(courses))])
+    state = replace(
+        EMState.begin(start),
+        active=(~done).nonzero().flatten(),
+        converged=done,
+        iteration=len(history),
+        objective=history[-1],
+        history=history,
+        num_iterations=torch.where(done, 30, len(history)),
+    )
+    state = Race(rungs, problem, before or SearchState())(state)
+    fate = torch.full((len(courses),), RUNNING) if state.fate is None else state.fate
+    assert state.active.tolist() == [
+        r for r in range(len(courses)) if fate[r] == RUNNING and not done[r]
+    ]
+    return fate.tolist()
+
+
+def course(*points: float, length: int = 10) -> Tensor:
+    """Objectives between points that lie ``length`` iterations apart, on straight lines."""
+    points = (points[0] - 1.0, *points)
+    parts = [
+        torch.linspace(a, b, length + 1, dtype=F64)[1:]
+        for a, b in zip(points, points[1:], strict=False)
+    ]
+    return torch.cat(parts)
+
+
+def test_a_start_that_has_met_another_leaves_and_counts_for_it():
+    flat, other = course(-300, -200, -200), course(-300, -200.0005, -200.0005)
+    apart, rising = course(-300, -200.002, -200.002), course(-300, -201, -200.0005)
+    assert raced([flat, other, apart, rising]) == [RUNNING, 0, RUNNING, RUNNING]
+
+
+def test_a_start_leaves_when_the_best_that_ended_is_out_of_its_reach():
+    """The best took 30 iterations, so others have 140: at 50 there are 90 to go."""
+    best, slow = course(*[-100] * 5), course(-300, -202, -200, -199, -198.9)
+    reaches = course(-300, -202, -200, -187, -186)  # 1.3 an iteration, of 86 that are missing
+    fate = raced([best, slow, reaches], converged=(0,))
+    assert fate == [RUNNING, DROPPED, RUNNING]
+    fate = raced(
+        [course(*[-100] * 15), course(*[-300 + 13 * i for i in range(15)])], converged=(0,)
+    )
+    assert fate == [RUNNING, DROPPED]  # after 150 iterations, whatever its pace
+
+
+def test_a_start_that_creeps_is_set_aside_and_one_that_gains_pace_is_not():
+    tail = [-100.0] * 8
+    creeps = course(-300, *tail, -99.9995, -99.9993)
+    quickens = course(-300, *[value - 1 for value in tail], -100.9998, -100.9993)
+    assert raced([creeps, quickens]) == [SET_ASIDE, RUNNING]
+
+
+def test_the_best_go_on_at_a_rung_and_those_that_ended_keep_their_place():
+    starts = [course(-300 - r, -200 - r) for r in range(4)]
+    assert raced(starts, rungs=((20, 2),)) == [RUNNING, RUNNING, DROPPED, DROPPED]
+    fate = raced(starts, rungs=((20, 2),), converged=(0,))
+    assert fate == [RUNNING, RUNNING, DROPPED, DROPPED]
+
+
+def test_a_degenerate_solution_ranks_behind_at_a_rung(monkeypatch):
+    monkeypatch.setattr(
+        "inference.engines.start_search.Race._is_sound", lambda self, state, r: r != 0
+    )
+    starts = [course(-300 - r, -200 - r) for r in range(4)]
+    assert raced(starts, rungs=((20, 2),)) == [DROPPED, RUNNING, RUNNING, DROPPED]
+
+
+def test_many_rows_are_searched_in_a_sample_and_fitted_as_a_whole():
+    """The evidence of the sample is that of the fit, and its objective that of all rows."""
+    generator = torch.Generator().manual_seed(1)
+    which = torch.randint(3, (8_000,), generator=generator)
+    x = 3 * which.unsqueeze(1) + torch.randn(8_000, 2, generator=generator, dtype=F64)
+    model = Mixture(3, Normal(), 2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("inference.structures.mixture.structure.enough_rows", lambda numbers: 500)
+        result = fit(model, x)
+    assert result.restarts.num_tried == 30
+    assert result.restarts.num_reached >= 3
+    assert len(result.restarts.objective) <= 2
+    whole = fit(model, x)
+    assert result.objective == pytest.approx(whole.objective, abs=1e-3)
+    assert result.converged

@@ -19,7 +19,7 @@ from inference.base.component_laws.laws import law_of
 from inference.base.component_laws.units import measured, mixed_sizes, standard
 from inference.base.component_noise import NoiseDraws
 from inference.base.degenerate import shared_words, value_sums
-from inference.base.starts import StartSearch
+from inference.base.starts import StartSearch, enough_rows
 from inference.base.structure import (
     Capability,
     Recommendation,
@@ -58,7 +58,8 @@ if TYPE_CHECKING:
     from inference.base.structure import Problem
 
 
-SEARCH = StartSearch(batch=12, short_iterations=30, finalists=4, least=4, cap=96, budget=3e8)
+LEAST_SEQUENCES = 10  # that starts are looked for in
+SEARCH = StartSearch(batch=12, rungs=((40, 6), (100, 3)), replicates=2, stall=2, cap=60, budget=3e8)
 MOST_STATES = 7  # whose renamings are listed where some moves are impossible
 # second singular value of the transitions, below which a state says next to nothing of the next one
 NO_MEMORY = 0.05
@@ -163,7 +164,10 @@ class HiddenMarkovStructure(Structure):
 
         if self.about.num_states == 1:
             return Recommendation(EM(), "spectral", 1)
-        return Recommendation(EM(), "spectral", 10, SEARCH)
+        length, items = problem.data.shape[1:]
+        steps = enough_rows(items * self.about.num_states)
+        rows = max(LEAST_SEQUENCES, -(-steps // length))
+        return Recommendation(EM(), "spectral", 10, replace(SEARCH, rows=rows))
 
     def degenerate(self, problem: Problem, params: Params) -> tuple[str, ...]:
         """Degenerate states: empty, copies of each other, or shrunk onto a few rows."""

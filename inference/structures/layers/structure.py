@@ -89,20 +89,11 @@ MAX_ENUMERATED = 14  # latents of a layer
 # flipped
 FEW_STARTS = 4
 PRODUCT_SEARCH = StartSearch(
-    batch=2 * FEW_STARTS, finalists=FEW_STARTS, least=FEW_STARTS, cap=8 * FEW_STARTS
+    batch=2 * FEW_STARTS, rungs=((20, FEW_STARTS),), replicates=2, stall=2, cap=8 * FEW_STARTS
 )
-SEARCH = StartSearch(
-    batch=16,
-    short_iterations=40,
-    finalists=8,
-    least=8,
-    replicates=2,
-    unseen=1.0,
-    cap=64,
-    budget=1e10,
-)
+SEARCH = StartSearch(batch=16, rungs=((40, 8), (80, 3)), replicates=2, stall=2, cap=64, budget=1e10)
 FEW_AT_ONCE = dataclasses.replace(
-    SEARCH, batch=FEW_STARTS, finalists=FEW_STARTS, least=FEW_STARTS
+    SEARCH, batch=FEW_STARTS, rungs=((80, 3),)
 )  # where a batch of 16 alone exceeds the budget
 ROWS_OF_A_GAP = 200  # with fewer rows, singular values are too rough to say that they have no gap
 RANK_TOLERANCE = 1e-10  # of the largest eigenvalue
@@ -549,8 +540,7 @@ class LayeredStructure(Structure):
         if self.layers[0].terms is not None:
             return Recommendation(method, num_restarts=FEW_STARTS, search=PRODUCT_SEARCH)
         first = (
-            SEARCH.batch
-            * SEARCH.short_iterations
+            SEARCH.first_work
             * len(problem.data)
             * self.layers[0].num_children
             * self._num_configurations[0]

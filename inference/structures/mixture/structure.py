@@ -19,7 +19,7 @@ from inference.base.component_laws.units import measured, mixed_sizes, standard
 from inference.base.component_noise import NoiseDraws, numpy_generator
 from inference.base.covariates import listed_terms, open_coefficients, standard_covariates
 from inference.base.degenerate import shared_words, value_sums
-from inference.base.starts import StartSearch
+from inference.base.starts import StartSearch, enough_rows
 from inference.base.steps import Steps
 from inference.base.structure import (
     Capability,
@@ -60,6 +60,10 @@ if TYPE_CHECKING:
 
 
 SEARCH = StartSearch()
+LLOYD_STEPS = 20  # of the first start
+FEW_AT_ONCE = StartSearch(
+    batch=12, rungs=((40, 6), (100, 3))
+)  # where a batch of 30 alone exceeds the budget
 OTHER_STREAM = 2**61
 
 
@@ -119,7 +123,10 @@ class MixtureStructure(Structure):
         )
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
-        """Start from k-means++ centres (Arthur and Vassilvitskii 2007), or random rows."""
+        """Start from k-means++ centres (Arthur and Vassilvitskii 2007), or random rows.
+
+        The first start takes steps of k-means from its centres: starts of that kind are alike.
+        """
         about = self.about
         generator = torch.Generator().manual_seed(problem.seed)
         statistic, mask = self.law.statistic(items_of(about, problem.data))
@@ -133,8 +140,14 @@ class MixtureStructure(Structure):
         )
         x = x.div_(self.law.variances_at_start(variances).sqrt().clamp(min=1e-12)).double().cpu()
         picked = [
-            centres(x, about.num_components, init == "spectral", generator)
-            for _ in range(num_restarts)
+            centres(
+                x,
+                about.num_components,
+                init == "spectral",
+                generator,
+                LLOYD_STEPS if init == "spectral" and not r else 0,
+            )
+            for r in range(num_restarts)
         ]
         owner = torch.stack([nearest(x, own) for own in picked]).to(problem.data.device)  # (R, N)
         del x
@@ -381,7 +394,10 @@ class MixtureStructure(Structure):
 
         if self.about.num_components == 1:
             return Recommendation(EM(), "spectral", 1)
-        return Recommendation(EM(), "spectral", 10, SEARCH)
+        rows = enough_rows(problem.data.shape[-1] * self.about.num_components)
+        numbers = min(len(problem.data), rows) * problem.data.shape[-1] * self.about.num_components
+        search = SEARCH if SEARCH.first_work * numbers <= SEARCH.budget else FEW_AT_ONCE
+        return Recommendation(EM(), "spectral", 10, replace(search, rows=rows))
 
 
 def mixture_noise(

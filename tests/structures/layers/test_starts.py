@@ -133,9 +133,7 @@ def test_a_spectral_start_alone_ends_lower():
 
 
 def test_a_search_that_met_its_best_once_says_so(monkeypatch):
-    monkeypatch.setattr(
-        layers, "SEARCH", replace(layers.SEARCH, batch=1, finalists=1, least=1, cap=1)
-    )
+    monkeypatch.setattr(layers, "SEARCH", replace(layers.SEARCH, batch=1, rungs=(), cap=1))
     result, warned = plainly(encoder(4, 1), table(encoder(4, 1), LOW[0]))
     assert (result.restarts.num_tried, result.restarts.num_reached) == (1, 1)
     assert warned
@@ -198,7 +196,7 @@ def test_plain_calls_take_several_starts_wherever_latents_are_summed(row):
 def test_a_batch_that_would_exceed_the_budget_is_of_four():
     model, data = encoder(4, 1), table(encoder(4, 1), 0)
     numbers = data.numel() * 2**4
-    within = 16 * layers.SEARCH.short_iterations * numbers
+    within = layers.SEARCH.first_work * numbers
     for budget, batch in ((within, 16), (within - 1, 4)):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(layers, "SEARCH", replace(layers.SEARCH, budget=budget))
