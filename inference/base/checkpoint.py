@@ -206,7 +206,9 @@ class Checkpoint:
         for name, value in state.__dict__.items():
             if isinstance(value, dict):
                 plain[name] = {}  # filled again from the tensors
-                tensors.update({f"{name}/{key}": part for key, part in value.items()})
+                tensors.update(
+                    {f"{name}/{key}": torch.as_tensor(part) for key, part in value.items()}
+                )
             elif isinstance(value, Tensor):
                 tensors[name] = value
             else:

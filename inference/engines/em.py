@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.distributions.constraints import Constraint
@@ -20,7 +21,7 @@ from inference.base.progress import NoProgress, Progress
 from inference.base.steps import SET, GenericSteps, Steps, without_set
 from inference.base.streaming.summed_steps import SharedCheckpoint, SummedGenericSteps, SummedSteps
 from inference.base.structure import refuse_open_sites, set_steps
-from inference.engines.extrapolation import MIXED, PLAIN, Course, Extrapolation
+from inference.engines.extrapolation import PLAIN, SQUARED, Course, Extrapolation
 from inference.engines.natural_scale import NaturalScale
 from inference.engines.online_em import OnlineEM, beside
 from inference.programs.devices import elements_at_once
@@ -332,34 +333,61 @@ class EM:
         """Evaluate every running restart at its image or trial, and choose the next point."""
         params, before = state.running(state.params), state.objective[state.active]
         safe = state.running(state.safe or state.params)
-        course = Course(**state.course) if state.course else ahead.begin(params)
+        course = Course.of(state.course) if state.course else ahead.begin(params)
         try:
             statistics, objective, log_likelihood = _evaluated(steps, params, before)
         except (RuntimeError, ValueError):
-            if bool((course.kind == PLAIN).all()):
+            if (course.kind == PLAIN).all():
                 raise
             params, course = (
                 safe,
                 course.without_trials(),
             )  # nothing could be computed at a point on trial
             statistics, objective, log_likelihood = _evaluated(steps, params, before)
-        accepted = ahead.accepts(course, objective)
-        image = steps.m_step(statistics, params) if bool(accepted.any()) else params
-        accepted = ahead.within(course, accepted, params, image)
-        gap = self.gap(params, image, before, objective, extrapolated=True)
-        gap = torch.where(
-            accepted & ((course.kind == PLAIN) | (course.kind == MIXED)), gap, torch.inf
-        )  # a squared step may lead as high on the other side
-        course, new, safe = ahead.advance(course, accepted, objective, params, image, safe)
-        gap = torch.fmin(
-            gap, course.flat / course.value.abs().clamp(min=1.0) / self.tolerance / FLAT_COURSE
-        )
-        log_likelihood = torch.where(accepted, log_likelihood, state.log_likelihood[state.active])
-        left = state.objective_left.index_copy(0, state.active, course.left)
+        value = objective.numpy()
+        accepted = ahead.accepts(course, value)
+        image = steps.m_step(statistics, params) if accepted.any() else params
+        accepted, at, there = ahead.seen(course, accepted, params, image)
+        gap = np.full(len(accepted), np.inf)
+        ends = accepted & (course.kind != SQUARED)  # it may lead as high on the other side
+        if ends.any():
+            settled = self.gap(params, image, before, objective, extrapolated=True).numpy()
+            gap[ends] = settled[ends]
+        course, new, safe = ahead.advance(course, accepted, value, at, there, image, safe)
+        scale = np.maximum(np.abs(course.value), 1.0) * (self.tolerance * FLAT_COURSE)
+        gap = np.fmin(gap, course.flat / scale)
+        if not accepted.all():
+            log_likelihood = torch.where(
+                torch.from_numpy(accepted), log_likelihood, state.log_likelihood[state.active]
+            )
+        left = _placed(state.objective_left, state.active, torch.from_numpy(course.left))
         state = state.advance(
-            new, course.value, log_likelihood, gap, time.monotonic() - began, safe
+            new,
+            torch.from_numpy(course.value),
+            log_likelihood,
+            torch.from_numpy(gap),
+            time.monotonic() - began,
+            safe,
         )
         return replace(state, course=vars(course.kept(~(gap < 1.0))), objective_left=left)
+
+
+def _placed(every: Tensor, active: Tensor, new: Tensor) -> Tensor:
+    """Values of all restarts, (R,), with those of the running ones in their places."""
+    return new if len(active) == len(every) else every.index_copy(0, active, new)
+
+
+def _appended(course: Tensor, active: Tensor, new: Tensor) -> Tensor:
+    """A course (T, R) with one more row: running restarts in their places, NaN elsewhere.
+
+    Rows are kept in a buffer of twice the length, which the course is a view of.
+    """
+    length, buffer = len(course), course._base
+    if buffer is None or len(buffer) <= length or buffer.data_ptr() != course.data_ptr():
+        buffer = course.new_full((max(64, 2 * length), course.shape[1]), math.nan)
+        buffer[:length] = course
+    buffer[length, active] = new
+    return buffer[: length + 1]
 
 
 def _grain(params: Params) -> float:
@@ -415,7 +443,7 @@ class EMState:
     objective_left: Tensor
     gap: float = math.inf
     safe: Params = field(default_factory=dict)
-    course: dict[str, Tensor] = field(default_factory=dict)
+    course: dict[str, Any] = field(default_factory=dict)
     fate: Tensor | None = None
 
     @classmethod
@@ -454,20 +482,16 @@ class EMState:
         params = self._with(self.params, new)
         if safe is not None:
             safe = self._with(self.safe or self.params, safe)
-        row = torch.full((2, len(self.objective)), math.nan, dtype=torch.float64)
-        row[0, active], row[1, active] = objective, log_likelihood
         return EMState(
             params=params,
             active=active[~done],
             iteration=self.iteration + 1,
-            objective=self.objective.index_copy(0, active, objective),
-            log_likelihood=self.log_likelihood.index_copy(0, active, log_likelihood),
-            history=torch.cat([self.history, row[:1]]),
-            history_log_likelihood=torch.cat([self.history_log_likelihood, row[1:]]),
-            converged=self.converged.index_copy(0, active, done),
-            num_iterations=self.num_iterations.index_copy(
-                0, active, self.num_iterations[active] + 1
-            ),
+            objective=_placed(self.objective, active, objective),
+            log_likelihood=_placed(self.log_likelihood, active, log_likelihood),
+            history=_appended(self.history, active, objective),
+            history_log_likelihood=_appended(self.history_log_likelihood, active, log_likelihood),
+            converged=_placed(self.converged, active, done),
+            num_iterations=_placed(self.num_iterations, active, self.num_iterations[active] + 1),
             seconds=seconds,
             relaxed=self.relaxed,
             objective_left=self.objective_left,
@@ -480,7 +504,7 @@ class EMState:
     def leave(self, fate: Tensor) -> EMState:
         """Take out the running restarts that have a ``fate``, (R,), other than RUNNING."""
         stays = fate[self.active] == RUNNING
-        course = Course(**self.course).kept(stays) if self.course else None
+        course = Course.of(self.course).kept(stays.numpy()) if self.course else None
         return replace(
             self,
             active=self.active[stays],

@@ -27,13 +27,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import cast
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from inference.engines.natural_scale import NaturalScale, restart_wise
 from inference.programs.program import Params
+
+Array = NDArray[Any]
 
 PLAIN, SQUARED, MIXED = 0, 1, 2  # kinds of points
 LEAD = 10  # plain steps first
@@ -60,7 +64,7 @@ ROUNDING = 1e-9  # of a coordinate that was not to be moved
 
 @dataclass(frozen=True)
 class Course:
-    """Course of the extrapolation of running restarts, (A, ...).
+    """Course of the extrapolation of running restarts, (A, ...), in NumPy: arrays are small.
 
     Args:
         kind: of the point that is evaluated next.
@@ -82,60 +86,70 @@ class Course:
             m, P), zero where there are fewer.
     """
 
-    kind: Tensor
-    mixing: Tensor
-    second: Tensor
-    waiting: Tensor
-    failures: Tensor
-    retries: Tensor
-    rounds: Tensor
-    length: Tensor
-    mark: Tensor
-    gain: Tensor
-    value: Tensor
-    recent: Tensor
-    first: Tensor
-    at: Tensor
-    image: Tensor
-    trial: Tensor
-    still: Tensor
-    reaches: Tensor
-    points: Tensor
-    steps: Tensor
+    kind: Array
+    mixing: Array
+    second: Array
+    waiting: Array
+    failures: Array
+    retries: Array
+    rounds: Array
+    length: Array
+    mark: Array
+    gain: Array
+    value: Array
+    recent: Array
+    first: Array
+    at: Array
+    image: Array
+    trial: Array
+    still: Array
+    reaches: Array
+    points: Array
+    steps: Array
 
-    def kept(self, mask: Tensor) -> Course:
+    @classmethod
+    def of(cls, parts: Mapping[str, Any]) -> Course:
+        """Course of the fields of another one, arrays or, from a file, tensors."""
+        return cls(
+            **{
+                name: part.numpy() if isinstance(part, Tensor) else part
+                for name, part in parts.items()
+            }
+        )
+
+    def kept(self, mask: Array) -> Course:
         """Some of the restarts."""
         return (
             self
-            if bool(mask.all())
-            else Course(**{own.name: getattr(self, own.name)[mask] for own in fields(self)})
+            if mask.all()
+            else Course(**{part.name: getattr(self, part.name)[mask] for part in fields(self)})
         )
 
     def without_trials(self) -> Course:
         """Course without trial points: images of the last accepted points come next."""
         return replace(
             self,
-            kind=torch.zeros_like(self.kind),
+            kind=np.zeros_like(self.kind),
             second=self.second & (self.kind == PLAIN),
-            retries=torch.zeros_like(self.retries),
+            retries=np.zeros_like(self.retries),
         )
 
     @property
-    def flat(self) -> Tensor:
+    def flat(self) -> Array:
         """Gain over the last rounds, (A,); infinite before there were so many."""
-        return self.recent[:, -1] - self.recent[:, 0]
+        return np.asarray(self.recent[:, -1] - self.recent[:, 0])
 
     @property
-    def left(self) -> Tensor:
+    def left(self) -> Array:
         r"""Gain that plain steps would still make from the last accepted point, (A,), roughly.
 
         In the slowest direction a step goes :math:`1 - q = 1 / A` of the way, A the longest reach
         of the last trials, and gains the share :math:`1 - q^2` of what is left; so after a gain of
         d there is :math:`d q^2 / (1 - q^2) = d (A - 1)^2 / (2 A - 1)`.
         """
-        reach = self.reaches.amax(1)
-        left = self.gain * _squared(self.image - self.at) * (reach - 1).square() / (2 * reach - 1)
-        return torch.where(reach > 0, left, torch.nan)
+        reach = self.reaches.max(1)
+        left = self.gain * _squared(self.image - self.at) * (reach - 1) ** 2 / (2 * reach - 1)
+        return np.where(reach > 0, left, np.nan)
 
 
 class Extrapolation:
@@ -153,18 +167,14 @@ class Extrapolation:
         """Before the first step, from (R, ...)."""
         num, size = len(next(iter(params.values()))), self.scale.size
         order = min(ORDER, size // 2, MOST_NUMBERS // max(1, 2 * num * size)) if self.mixes else 0
-        count, number = torch.zeros(num, dtype=torch.long), torch.zeros(num, dtype=torch.float64)
-        wide, deep = (
-            torch.zeros(num, size, dtype=torch.float64),
-            torch.zeros(num, order, size, dtype=torch.float64),
-        )
-        nothing = torch.full((num,), -torch.inf, dtype=torch.float64)
-        recent = torch.full((num, RECENT), -torch.inf, dtype=torch.float64)
-        at = self.scale.of(params).cpu()
+        count, number = np.zeros(num, dtype=np.int64), np.zeros(num)
+        wide, deep = np.zeros((num, size)), np.zeros((num, order, size))
+        nothing = np.full(num, -np.inf)
+        at = self._coordinates(params)
         return Course(
             kind=count,
-            mixing=count.bool(),
-            second=count.bool(),
+            mixing=count.astype(bool),
+            second=count.astype(bool),
             waiting=count + LEAD,
             failures=count,
             retries=count,
@@ -173,243 +183,265 @@ class Extrapolation:
             mark=nothing,
             gain=number,
             value=nothing,
-            recent=recent,
+            recent=np.full((num, RECENT), -np.inf),
             first=wide,
             at=at,
             image=at,
             trial=wide,
-            still=wide.bool(),
+            still=wide.astype(bool),
             points=deep,
             steps=deep,
-            reaches=torch.zeros(num, TRIALS, dtype=torch.float64),
+            reaches=np.zeros((num, TRIALS)),
         )
 
-    def accepts(self, course: Course, objective: Tensor) -> Tensor:
+    def _coordinates(self, params: Params) -> Array:
+        return np.asarray(self.scale.of(params).cpu().numpy())
+
+    def accepts(self, course: Course, objective: Array) -> Array:
         """Accepted points, given their objective, bool (A,)."""
-        needed = course.value + torch.where(
-            course.kind == MIXED, SHARE * course.gain * _squared(course.image - course.at), 0.0
-        )
-        return (course.kind == PLAIN) | (objective.isfinite() & (objective >= needed))
+        plain = course.kind == PLAIN
+        if plain.all():
+            return plain
+        needed = course.value.copy()
+        mixed = course.kind == MIXED
+        if mixed.any():
+            needed[mixed] += (SHARE * course.gain * _squared(course.image - course.at))[mixed]
+        return np.asarray(plain | (np.isfinite(objective) & (objective >= needed)))
 
-    def within(self, course: Course, accepted: Tensor, point: Params, image: Params) -> Tensor:
-        """Accepted points (A,) inside their bounds, by the way back of the M-step."""
-        if not bool((accepted & (course.kind != PLAIN)).any()):
-            return accepted
-        at, new = self.scale.of(point).cpu(), self.scale.of(image).cpu()
-        beyond = (new == course.image) & ((at - new).abs() > ROUNDING)
-        return accepted & ((course.kind == PLAIN) | ~beyond.any(1))
+    def seen(
+        self, course: Course, accepted: Array, point: Params, image: Params
+    ) -> tuple[Array, Array, Array]:
+        """Accepted points (A,) inside their bounds, and coordinates of points and images, (A, P).
+
+        A point is inside where the M-step does not bring it back to the last image.
+        """
+        plain = course.kind == PLAIN
+        new = self._coordinates(image) if accepted.any() else course.image
+        if (plain | ~accepted).all() and np.isfinite(course.value).all():
+            return accepted, course.image, new
+        at = self._coordinates(point)
+        if (accepted & ~plain).any():
+            beyond = (new == course.image) & (np.abs(at - new) > ROUNDING)
+            accepted = accepted & (plain | ~beyond.any(1))
+        return accepted, at, new
 
     def advance(
         self,
         course: Course,
-        accepted: Tensor,
-        objective: Tensor,
-        point: Params,
+        accepted: Array,
+        objective: Array,
+        at: Array,
+        new: Array,
         image: Params,
         safe: Params,
     ) -> tuple[Course, Params, Params]:
         """Advance to the next points to evaluate.
 
         Args:
-            course: so far; accepted: by :meth:`accepts` and :meth:`within`.
-            objective: at ``point``, (A,); ``image``: of it under M, not read where it was not
+            course: so far; accepted, at, new: by :meth:`accepts` and :meth:`seen`.
+            objective: at the points, (A,); ``image``: of them under M, not read where they were not
                 accepted.
             safe: the image of the last accepted point.
 
         Returns:
             The new course, the next point, and the image of the last accepted point.
         """
-        after = (
-            self._taken(course, accepted, objective, point, image, safe)
-            if bool(accepted.any())
-            else course
-        )
-        after = replace(
-            after,
-            recent=torch.cat([course.recent[:, 1:], after.value.unsqueeze(1)], 1),
-            rounds=course.rounds + 1,
-        )
-        if not bool(accepted.all()):
-            after = self._refused(after, ~accepted)
+        state = dict(vars(course))
+        everyone = bool(accepted.all())
+        if accepted.any():
+            self._take(state, course, accepted, objective, at, new, image, safe)
+        state["recent"] = np.concatenate([course.recent[:, 1:], state["value"][:, None]], 1)
+        state["rounds"] = course.rounds + 1
+        if not everyone:
+            _refuse(state, ~accepted)
         safe = _where(accepted, image, safe)
-        after = self._next(after, accepted)
-        tried = after.kind != PLAIN
-        if not bool(tried.any()):
-            return after, safe, safe
+        self._next(state, accepted)
+        tried = state["kind"] != PLAIN
+        if not tried.any():
+            return Course(**state), safe, safe
         trial = self.scale.near(
-            (after.trial / GRAIN).round() * GRAIN, after.image, after.kind == SQUARED
+            np.round(state["trial"] / GRAIN) * GRAIN, state["image"], state["kind"] == SQUARED
         )
-        trial = torch.where(after.still, after.image, trial)
-        tried = tried & trial.isfinite().all(1)
-        after = replace(after, trial=trial, kind=torch.where(tried, after.kind, PLAIN))
-        after = replace(after, reaches=_reaches(after, tried & accepted))
+        trial = np.where(state["still"], state["image"], trial)
+        tried &= np.isfinite(trial).all(1)
+        state["trial"], state["kind"] = trial, np.where(tried, state["kind"], PLAIN)
+        after = Course(**state)
+        state["reaches"] = _reaches(after, tried & accepted)
         like = next(iter(safe.values()))
+        z = trial if tried.all() else np.where(tried[:, None], trial, after.image)
         ahead = self.scale.back(
-            torch.where(tried.unsqueeze(1), trial, after.image).to(like.device),
+            torch.from_numpy(z).to(like.device),
             safe,
-            after.image.to(like.device),
+            torch.from_numpy(after.image).to(like.device),
         )
-        return after, _where(tried, ahead, safe), safe
+        return Course(**state), _where(tried, ahead, safe), safe
 
-    def _taken(
+    def _take(
         self,
+        state: dict[str, Array],
         course: Course,
-        accepted: Tensor,
-        objective: Tensor,
-        point: Params,
+        accepted: Array,
+        objective: Array,
+        at: Array,
+        new: Array,
         image: Params,
         safe: Params,
-    ) -> Course:
+    ) -> None:
         """Points that are kept: the differences are noted."""
-        plain = course.kind == PLAIN
-        at = (
-            course.image
-            if bool(plain.all()) and bool(course.value.isfinite().all())
-            else self.scale.of(point).cpu()
-        )
-        new = self.scale.of(image).cpu()
+        plain, started = course.kind == PLAIN, np.isfinite(course.value)
         old_step, step = course.image - course.at, new - at
-        started = course.value.isfinite()
-        gained = torch.where(
-            accepted & plain & started,
-            (objective - course.value) / _squared(old_step).clamp(min=1e-300),
-            course.gain,
-        ).clamp(min=0.0)
-        points, steps = course.points, course.steps
-        if points.shape[1] and bool(course.mixing.any()):
-            same = (self.scale.zeros(image) == self.scale.zeros(safe)).all(1).cpu()
-            pushed = (accepted & course.mixing & same)[:, None, None]
-            emptied = (accepted & ~same)[:, None, None]
-            points = torch.where(
-                pushed, torch.cat([points[:, 1:], (at - course.at).unsqueeze(1)], 1), points
-            ).masked_fill(emptied, 0.0)
-            steps = torch.where(
-                pushed, torch.cat([steps[:, 1:], (step - old_step).unsqueeze(1)], 1), steps
-            ).masked_fill(emptied, 0.0)
-        rows = accepted.unsqueeze(1)
-        return replace(
-            course,
-            at=torch.where(rows, at, course.at),
-            image=torch.where(rows, new, course.image),
-            gain=torch.where(accepted, gained, course.gain),
-            value=torch.where(accepted, objective, course.value),
-            mark=torch.where(accepted & ~started, objective, course.mark),
-            failures=torch.where(accepted & ~plain, 0, course.failures),
-            still=torch.where(rows, new == course.image, course.still),
-            points=points,
-            steps=steps,
-        )
-
-    def _refused(self, course: Course, refused: Tensor) -> Course:
-        """Points that are not kept: a shorter step, or the plain one and a pause."""
-        mixed = course.kind == MIXED
-        again = refused & (course.retries < torch.where(mixed, RETRIES[MIXED], RETRIES[SQUARED]))
-        given_up = refused & ~again
-        failures = torch.where(given_up, course.failures + 1, course.failures)
-        back = given_up & mixed & (failures >= 2)  # to squared extrapolation
-        pause = 2 ** failures.clamp(max=MOST_FAILURES) - 2
-        shorter = torch.where(course.length > 8, course.length / 4, (course.length + 1) / 2)
-        emptied = (given_up & mixed)[:, None, None]
-        return replace(
-            course,
-            kind=torch.where(given_up, PLAIN, course.kind),
-            retries=torch.where(again, course.retries + 1, 0),
-            failures=failures,
-            waiting=torch.where(given_up, pause, course.waiting),
-            second=course.second & ~given_up,
-            mixing=course.mixing & ~back,
-            rounds=torch.where(back, 0, course.rounds),
-            mark=torch.where(back, course.value, course.mark),
-            length=torch.where(again & ~mixed, shorter, course.length),
-            trial=torch.where(
-                (again & mixed).unsqueeze(1),
-                course.image + (course.trial - course.image) / 4,
-                course.trial,
-            ),
-            points=course.points.masked_fill(emptied, 0.0),
-            steps=course.steps.masked_fill(emptied, 0.0),
-        )
-
-    def _next(self, course: Course, accepted: Tensor) -> Course:
-        """The next point after one that was kept; trials that go on are written anew."""
-        rest = accepted & (course.waiting > 0)
-        looked = accepted & ~course.mixing & (course.kind == PLAIN) & (course.rounds >= SPAN)
-        begun = looked & (course.value - course.mark < SLOW) & bool(course.points.shape[1])
-        squared = accepted & ~rest & ~course.mixing & ~begun
-        first, second = squared & ~course.second, squared & course.second
-        mixing = course.mixing | begun
-        mixed = accepted & ~rest & course.mixing & (course.steps[:, -1:] != 0).flatten(1).any(1)
-        kind = torch.where(accepted, PLAIN, course.kind)
-        start = torch.where(first.unsqueeze(1), course.at, course.first)
-
-        length, trial = course.length, course.trial
-        going = second | (~accepted & (kind == SQUARED))
-        if bool(going.any()):
-            r = course.at - start
-            v = course.image - course.at - r
-            weights = self.scale.weights(course.at)
-            ratio = (
-                (_squared(weights * r) / _squared(weights * v).clamp(min=1e-300))
-                .sqrt()
-                .clamp(1.0, 1e6)
+        gained = course.gain
+        told = accepted & plain & started
+        if told.any():
+            rise = np.where(told, objective - course.value, 0.0)
+            gained = np.where(told, rise / np.maximum(_squared(old_step), 1e-300), gained)
+        gained = np.maximum(gained, 0.0)
+        if course.points.shape[1] and course.mixing.any():
+            same = (self.scale.zeros(image) == self.scale.zeros(safe)).all(1).cpu().numpy()
+            pushed, emptied = accepted & course.mixing & same, accepted & ~same
+            for name, difference in (("points", at - course.at), ("steps", step - old_step)):
+                before = state[name]
+                table = before.copy()
+                table[pushed, :-1] = before[pushed, 1:]
+                table[pushed, -1] = difference[pushed]
+                table[emptied] = 0.0
+                state[name] = table
+        still = new == course.image
+        if accepted.all():
+            state.update(at=at, image=new, gain=gained, value=objective, still=still)
+            state["mark"] = (
+                course.mark if started.all() else np.where(started, course.mark, objective)
             )
-            length = torch.where(second, ratio, length)
-            a = length.unsqueeze(1)
-            trial = torch.where(going.unsqueeze(1), start + 2 * a * r + a.square() * v, trial)
-        if bool(mixed.any()):
-            trial = torch.where(mixed.unsqueeze(1), self._mixed(course), trial)
-        kind = torch.where(second, SQUARED, torch.where(mixed, MIXED, kind))
-        return replace(
-            course,
-            kind=kind,
-            mixing=mixing,
-            second=torch.where(accepted, first, course.second),
-            waiting=torch.where(rest, course.waiting - 1, course.waiting),
-            retries=torch.where(accepted, 0, course.retries),
-            rounds=torch.where(looked, 0, course.rounds),
-            mark=torch.where(looked, course.value, course.mark),
-            length=length,
-            first=start,
-            trial=trial,
+            state["failures"] = course.failures if plain.all() else course.failures * plain
+            return
+        rows = accepted[:, None]
+        state.update(
+            at=np.where(rows, at, course.at),
+            image=np.where(rows, new, course.image),
+            gain=np.where(accepted, gained, course.gain),
+            value=np.where(accepted, objective, course.value),
+            mark=np.where(accepted & ~started, objective, course.mark),
+            failures=np.where(accepted & ~plain, 0, course.failures),
+            still=np.where(rows, still, course.still),
         )
 
-    def _mixed(self, course: Course) -> Tensor:
-        """Anderson's point of every restart, (A, P)."""
-        step = course.image - course.at
-        size = course.steps.norm(dim=2, keepdim=True).clamp(min=1e-300)
-        unit = course.steps / size  # (A, m, P)
-        values, vectors = torch.linalg.eigh((unit @ unit.mT).nan_to_num())
-        inverse = torch.where(values > RANK * values[:, -1:], values.reciprocal(), 0.0)
-        shares = (vectors * inverse.unsqueeze(1)) @ (
-            vectors.mT @ (unit @ step.unsqueeze(2))
-        )  # (A, m, 1)
-        return cast(
-            Tensor,
-            course.image - ((course.points + course.steps) / size).mT.matmul(shares).squeeze(2),
-        )
+    def _next(self, state: dict[str, Array], accepted: Array) -> None:
+        """The next point after one that was kept; trials that go on are written anew."""
+        kind, second, mixing = state["kind"], state["second"], state["mixing"]
+        rest = accepted & (state["waiting"] > 0)
+        looked = accepted & ~mixing & (kind == PLAIN) & (state["rounds"] >= SPAN)
+        if looked.any():
+            begun = looked & (state["value"] - state["mark"] < SLOW)
+            begun &= bool(state["points"].shape[1])
+            state["rounds"] = np.where(looked, 0, state["rounds"])
+            state["mark"] = np.where(looked, state["value"], state["mark"])
+            state["mixing"] = mixing | begun
+        else:
+            begun = looked
+        squared = accepted & ~rest & ~mixing & ~begun
+        first, second = squared & ~second, squared & second
+        kind = np.where(accepted, PLAIN, kind)
+        if first.any():
+            state["first"] = np.where(first[:, None], state["at"], state["first"])
+        going = second | (~accepted & (kind == SQUARED))
+        if going.any():
+            r = state["at"] - state["first"]
+            v = state["image"] - state["at"] - r
+            weights = self.scale.weights(torch.from_numpy(state["at"])).numpy()
+            ratio = np.sqrt(_squared(weights * r) / np.maximum(_squared(weights * v), 1e-300)).clip(
+                1.0, 1e6
+            )
+            state["length"] = length = np.where(second, ratio, state["length"])
+            a = length[:, None]
+            state["trial"] = np.where(
+                going[:, None], state["first"] + 2 * a * r + a**2 * v, state["trial"]
+            )
+        if mixing.any() or begun.any():
+            ready = (state["steps"][:, -1] != 0).any(1)
+            mixed = accepted & ~rest & state["mixing"] & ready
+            if mixed.any():
+                state["trial"] = np.where(mixed[:, None], _mixed(state), state["trial"])
+                kind = np.where(mixed, MIXED, kind)
+        state["kind"] = np.where(second, SQUARED, kind) if second.any() else kind
+        state["second"] = np.where(accepted, first, state["second"])
+        if rest.any():
+            state["waiting"] = state["waiting"] - rest
+        if state["retries"].any():
+            state["retries"] = np.where(accepted, 0, state["retries"])
 
 
-def _reaches(course: Course, tried: Tensor) -> Tensor:
-    """Reaches with those of the trials just made, short steps left out for rounding."""
-    step = _squared(course.image - course.at)
-    reach = (_squared(course.trial - course.at) / step.clamp(min=GRAIN**2)).sqrt().clamp(min=1.0)
-    told = tried & (step > (COARSE * GRAIN) ** 2)
-    return torch.where(
-        told.unsqueeze(1), torch.cat([course.reaches[:, 1:], reach.unsqueeze(1)], 1), course.reaches
+def _refuse(state: dict[str, Array], refused: Array) -> None:
+    """Points that are not kept: a shorter step, or the plain one and a pause."""
+    mixed = state["kind"] == MIXED
+    again = refused & (state["retries"] < np.where(mixed, RETRIES[MIXED], RETRIES[SQUARED]))
+    given_up = refused & ~again
+    failures = state["failures"] + given_up
+    back = given_up & mixed & (failures >= 2)  # to squared extrapolation
+    pause = 2 ** np.minimum(failures, MOST_FAILURES) - 2
+    length = state["length"]
+    shorter = np.where(length > 8, length / 4, (length + 1) / 2)
+    emptied = given_up & mixed
+    if emptied.any():
+        for name in ("points", "steps"):
+            state[name] = np.where(emptied[:, None, None], 0.0, state[name])
+    half = (again & mixed)[:, None]
+    state.update(
+        kind=np.where(given_up, PLAIN, state["kind"]),
+        retries=np.where(again, state["retries"] + 1, 0),
+        failures=failures,
+        waiting=np.where(given_up, pause, state["waiting"]),
+        second=state["second"] & ~given_up,
+        mixing=state["mixing"] & ~back,
+        rounds=np.where(back, 0, state["rounds"]),
+        mark=np.where(back, state["value"], state["mark"]),
+        length=np.where(again & ~mixed, shorter, length),
+        trial=np.where(
+            half, state["image"] + (state["trial"] - state["image"]) / 4, state["trial"]
+        ),
     )
 
 
-def _squared(z: Tensor) -> Tensor:
-    return z.square().sum(1)
+def _mixed(state: dict[str, Array]) -> Array:
+    """Anderson's point of every restart, (A, P)."""
+    step = state["image"] - state["at"]
+    steps = state["steps"]
+    size = np.maximum(np.sqrt(np.einsum("amp,amp->am", steps, steps)), 1e-300)[..., None]
+    unit = steps / size  # (A, m, P)
+    gram = unit @ unit.swapaxes(1, 2)
+    values, vectors = np.linalg.eigh(np.nan_to_num(gram))
+    with np.errstate(divide="ignore"):
+        inverse = np.where(values > RANK * values[:, -1:], 1 / values, 0.0)
+    target = vectors.swapaxes(1, 2) @ (unit @ step[..., None])
+    shares = (vectors * inverse[:, None]) @ target  # (A, m, 1)
+    moved = ((state["points"] + steps) / size).swapaxes(1, 2) @ shares
+    return np.asarray(state["image"] - moved[..., 0])
 
 
-def _where(mask: Tensor, chosen: Params, other: Mapping[str, Tensor]) -> Params:
+def _reaches(course: Course, tried: Array) -> Array:
+    """Reaches with those of the trials just made, short steps left out for rounding."""
+    step = _squared(course.image - course.at)
+    told = tried & (step > (COARSE * GRAIN) ** 2)
+    if not told.any():
+        return course.reaches
+    reach = np.sqrt(_squared(course.trial - course.at) / np.maximum(step, GRAIN**2))
+    pushed = np.concatenate([course.reaches[:, 1:], np.maximum(reach, 1.0)[:, None]], 1)
+    return np.where(told[:, None], pushed, course.reaches)
+
+
+def _squared(z: Array) -> Array:
+    return np.asarray(np.einsum("ap,ap->a", z, z))
+
+
+def _where(mask: Array, chosen: Params, other: Mapping[str, Tensor]) -> Params:
     """Restarts of ``chosen`` where the mask says so, of ``other`` elsewhere."""
-    if bool(mask.all()):
+    if mask.all():
         return dict(chosen)
-    out = {}
-    for name, value in other.items():
-        out[name] = torch.where(
-            restart_wise(mask.to(value.device), value), chosen[name].to(value.dtype), value
+    if not mask.any():
+        return dict(other)
+    truth = torch.from_numpy(mask)
+    return {
+        name: torch.where(
+            restart_wise(truth.to(value.device), value), chosen[name].to(value.dtype), value
         )
-    return out
+        for name, value in other.items()
+    }

@@ -13,7 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import biject_to, constraints
 
@@ -21,6 +23,8 @@ from inference.programs.program import Params
 from ppl_models.parts.distributions import OnGraph
 from ppl_models.parts.monotone import Rising
 from ppl_models.parts.probability_tables import Shares
+
+Array = NDArray[np.float64]
 
 LEAST = 1e-12  # share or probability whose log is taken
 FAR = 2.0  # log-odds, or logs of shares, that a coordinate may lie from the image of the M-step
@@ -238,7 +242,7 @@ class NaturalScale:
                 )
                 first += size
         self.size = first
-        self._far, self._limit, self._low, self._high = torch.cat(limits, 1)
+        self._far, self._limit, self._low, self._high = torch.cat(limits, 1).numpy()
 
     def of(self, params: Params) -> Tensor:
         """Coordinates, (A, P)."""
@@ -259,7 +263,7 @@ class NaturalScale:
             )
         return new
 
-    def near(self, z: Tensor, image: Tensor, inner: Tensor) -> Tensor:
+    def near(self, z: Array, image: Array, inner: Array) -> Array:
         """Coordinates no farther from the ``image`` than can be trusted, (A, P).
 
         Args:
@@ -267,12 +271,12 @@ class NaturalScale:
             inner: restarts in which nothing may come nearer to a limit, where EM hardly moves any
                 more, than an M-step brought it, bool (A,).
         """
-        z = image + (z - image).clamp(-self._far, self._far)
+        z = image + (z - image).clip(-self._far, self._far)
         low, high = (
-            torch.where(inner.unsqueeze(1), near, limit)
+            np.where(inner[:, None], near, limit)
             for near, limit in ((self._low, -self._limit), (self._high, self._limit))
         )
-        return z.minimum(image.maximum(high)).maximum(image.minimum(low))
+        return np.maximum(np.minimum(z, np.maximum(image, high)), np.minimum(image, low))
 
     def weights(self, z: Tensor) -> Tensor:
         """(A, P)."""
