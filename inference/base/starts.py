@@ -43,7 +43,7 @@ class StartSearch:
     batch: int = 30
     rungs: tuple[tuple[int, int], ...] = ((40, 15), (100, 4))
     replicates: int = 3
-    stall: int = 3
+    stall: int = 5
     cap: int = 200
     budget: float = 5e8
     rows: int | None = None

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 CHUNK_ELEMENTS = 2**18
 FLAT = 1e-3  # of the tolerance: the objective no longer tells drifting parameters apart
-FLAT_COURSE = 1e-2  # the same over the last rounds together
+FLAT_COURSE = 0.1  # the same over the last rounds together
 AITKEN = 5  # steps over which gains are seen to shrink
 RUNNING, DROPPED, SET_ASIDE = -1, -2, -3  # fates of restarts, beside the one that a restart has met
 
@@ -56,7 +56,7 @@ class EM:
     never falls. A restart stops when a step of EM changes its objective relatively by less than
     ``tolerance`` and its parameters by less than ``parameter_tolerance``; or, where parameters
     drift along a flat ridge (data that separate), when it changes the objective by a thousandth of
-    that, or, where steps are extrapolated, fifteen iterations together by a hundredth.
+    that, or, where steps are extrapolated, fifteen iterations together by a tenth.
 
     Args:
         max_iterations: at most so many iterations a restart, those among them whose extrapolated
@@ -383,7 +383,13 @@ def _appended(course: Tensor, active: Tensor, new: Tensor) -> Tensor:
     Rows are kept in a buffer of twice the length, which the course is a view of.
     """
     length, buffer = len(course), course._base
-    if buffer is None or len(buffer) <= length or buffer.data_ptr() != course.data_ptr():
+    is_ours = (
+        buffer is not None
+        and buffer.dim() == 2
+        and buffer.shape[1] == course.shape[1]
+        and buffer.data_ptr() == course.data_ptr()
+    )
+    if buffer is None or not is_ours or len(buffer) <= length:
         buffer = course.new_full((max(64, 2 * length), course.shape[1]), math.nan)
         buffer[:length] = course
     buffer[length, active] = new

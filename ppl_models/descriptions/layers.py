@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import torch
 from pyro.distributions import TorchDistribution
@@ -202,6 +202,11 @@ class GeneralizedLinearLayer:
     every_child: bool = False
     items: int | None = None
     thresholds: str | None = None
+
+    @cached_property
+    def memory(self) -> dict[Any, Any]:
+        """Values made of this layer alone by its users, by name, so that each is made once."""
+        return {}
 
     @cached_property
     def num_items(self) -> int:

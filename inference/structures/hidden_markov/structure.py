@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 
 LEAST_SEQUENCES = 10  # that starts are looked for in
-SEARCH = StartSearch(batch=12, rungs=((40, 6), (100, 3)), replicates=2, stall=2, cap=60, budget=3e8)
+SEARCH = StartSearch(batch=24, rungs=((40, 10), (100, 4)), cap=96, budget=3e8)
 MOST_STATES = 7  # whose renamings are listed where some moves are impossible
 # second singular value of the transitions, below which a state says next to nothing of the next one
 NO_MEMORY = 0.05

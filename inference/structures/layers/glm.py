@@ -22,7 +22,9 @@ predictors.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -244,6 +246,109 @@ def maximise_layer(
     return out
 
 
+@dataclass(frozen=True)
+class _LikeChildren:
+    """Children whose predictors have one design over the patterns of their own parents.
+
+    Args:
+        children: (n,), in the block; places: of their coefficients, (n, P), the intercept first.
+        design: distinct rows of features, (D, P); cell: the row of each configuration of the
+            layer's parents, (U, C), for each of U sets of parents; owner: the set of a child, (n,).
+        cone: steps of the predictor that may not fall, (E, P); None where it is free.
+        precision: of a normal prior, (P, P) or (n, P, P); None for a flat one.
+    """
+
+    children: Tensor
+    places: Tensor
+    design: Tensor
+    cell: Tensor
+    owner: Tensor
+    cone: Tensor | None
+    precision: Tensor | None
+
+    def counts(self, counts: Tensor) -> Tensor:
+        """Rows at each row of the design, (R, n, D), of counts (R, J or 1, C)."""
+        num_sets, size = len(self.cell), len(self.design)
+        first = size * torch.arange(num_sets, device=counts.device).unsqueeze(-1)
+        if counts.shape[-2] == 1:
+            rows, index = counts.expand(-1, num_sets, -1), (self.cell + first).flatten()
+            out = counts.new_zeros(len(counts), num_sets * size).index_add_(
+                -1, index, rows.flatten(1)
+            )
+            return out.reshape(len(counts), num_sets, size)[:, self.owner]
+        num = len(self.children)
+        first = size * torch.arange(num, device=counts.device).unsqueeze(-1)
+        index = (self.cell[self.owner] + first).flatten()
+        rows = counts[:, self.children].flatten(1)
+        out = counts.new_zeros(len(counts), num * size).index_add_(-1, index, rows)
+        return out.reshape(len(counts), num, size)
+
+
+def _like_children(
+    layer: GeneralizedLinearLayer, columns: slice, configurations: Tensor, like: Tensor
+) -> list[_LikeChildren]:
+    """Children of a block by their design, made once for a layer and its configurations."""
+    key = ("like children", columns.start, columns.stop, like.dtype, like.device)
+    before, groups = layer.memory.get(key, (None, None))
+    if before is not configurations and not (
+        before is not None
+        and before.shape == configurations.shape
+        and torch.equal(before, configurations)
+    ):
+        groups = list(_grouped(layer, columns, configurations, like))
+        layer.memory[key] = configurations, groups
+    return cast("list[_LikeChildren]", groups)
+
+
+def _grouped(
+    layer: GeneralizedLinearLayer, columns: slice, configurations: Tensor, like: Tensor
+) -> Iterator[_LikeChildren]:
+    if layer.terms is None or layer.graph is None:
+        raise ValueError("maximise_layer: a layer with terms and a graph was expected")
+    terms, device = layer.terms.to(like.device), like.device
+    precision = layer.precision(columns, like)
+    uses, group = torch.unique(layer.graph[columns].to(device), dim=0, return_inverse=True)
+    alike: dict[Any, list[tuple[Tensor, Tensor, Tensor]]] = {}
+    shared: dict[Any, tuple[Tensor, Tensor | None]] = {}
+    for g, used in enumerate(uses):
+        children, chosen = (group == g).nonzero().ravel(), used.nonzero().ravel()
+        parents = terms[chosen].any(0).nonzero().ravel()
+        powers = 2 ** torch.arange(len(parents) - 1, -1, -1, device=device)
+        # (C,), the parents' own configuration
+        pattern = (configurations[:, parents].long() * powers).sum(-1)
+        values = binary_configurations(len(parents), like.dtype, device)
+        kinds = None if layer.disjunctive is None else layer.disjunctive.to(device)[chosen]
+        local = torch.nn.functional.pad(
+            products(values, terms[chosen][:, parents], kinds), (1, 0), value=1.0
+        )  # (2^q, P)
+        design, same = torch.unique(local, dim=0, return_inverse=True)
+        cone = rises(local) if layer.rising else None
+        key = tuple(
+            None if part is None else (tuple(part.shape), tuple(part.flatten().tolist()))
+            for part in (design, cone)
+        )
+        shared[key] = design, cone
+        places = torch.cat([chosen.new_zeros(1), chosen + 1])
+        alike.setdefault(key, []).append((children, places, same[pattern]))
+    for key, sets in alike.items():
+        sizes = torch.tensor([len(children) for children, _, _ in sets], device=device)
+        owner = torch.arange(len(sets), device=device).repeat_interleave(sizes)
+        places = torch.stack([places for _, places, _ in sets])
+        own = None
+        if precision is not None:
+            own = precision[places.unsqueeze(-1), places.unsqueeze(-2)]  # (U, P, P)
+            own = own[0] if bool((own == own[0]).all()) else own[owner]
+        yield _LikeChildren(
+            torch.cat([children for children, _, _ in sets]),
+            places[owner],
+            shared[key][0],
+            torch.stack([cell for _, _, cell in sets]),
+            owner,
+            shared[key][1],
+            own,
+        )
+
+
 def _maximise_products(
     layer: GeneralizedLinearLayer,
     columns: slice,
@@ -257,43 +362,23 @@ def _maximise_products(
 ) -> Tensor:
     """Children of one family with predictors linear in products of parents, (R, J, 1 + T).
 
-    Children that use the same products share a design over the patterns of their own parents, a few
-    rows and columns.
+    Children whose products make the same design over the patterns of their own parents, a few rows
+    and columns, are maximised together.
     """
-    if layer.terms is None or layer.graph is None:
-        raise ValueError("_maximise_products: a layer with terms and a graph was expected")
-    bound, terms = layer.block_bound(columns), layer.terms.to(beta.device)
-    precision = layer.precision(columns, beta)
-    uses, group = torch.unique(layer.graph[columns].to(beta.device), dim=0, return_inverse=True)
+    bound = layer.block_bound(columns)
     new = torch.zeros_like(beta)
-    for g, own in enumerate(uses):
-        children, chosen = (group == g).nonzero().ravel(), own.nonzero().ravel()
-        parents = terms[chosen].any(0).nonzero().ravel()
-        powers = 2 ** torch.arange(len(parents) - 1, -1, -1, device=beta.device)
-        # (C,), the parents' own configuration
-        pattern = (stats.configurations[:, parents].long() * powers).sum(-1)
-        values = binary_configurations(len(parents), beta.dtype, beta.device)
-        kinds = None if layer.disjunctive is None else layer.disjunctive.to(beta.device)[chosen]
-        local = torch.nn.functional.pad(
-            products(values, terms[chosen][:, parents], kinds), (1, 0), value=1.0
-        )  # (2^q, P)
-        design, same = torch.unique(local, dim=0, return_inverse=True)
-        weight = counts if counts.shape[-2] == 1 else counts[..., children, :]
-        seen = weight.new_zeros(*weight.shape[:-1], len(design)).index_add_(
-            -1, same[pattern], weight
-        )
-        places = torch.cat([chosen.new_zeros(1), chosen + 1])
-        entries = (..., children.unsqueeze(-1), places)
-        scales = None if scale is None else scale[..., children]
+    for group in _like_children(layer, columns, stats.configurations, beta):
+        children, design, cone = group.children, group.design, group.cone
+        seen = group.counts(counts)
+        entries = (..., children.unsqueeze(-1), group.places)
         sums, start = cross[entries], beta[entries]
-        cone = rises(local) if layer.rising else None
         if cone is not None:  # zero is in it
             start = torch.cat(
                 [start[..., :1], start[..., 1:] * inside_cone(start, cone).unsqueeze(-1)], -1
             )
         best, inside = None, torch.zeros((), dtype=torch.bool)
         # a predictor of its own for each row of the design
-        if design.shape[0] == design.shape[1] and precision is None:
+        if design.shape[0] == design.shape[1] and group.precision is None:
             totals = torch.linalg.solve(design.mT, sums.mT).mT
             means = totals / seen.clamp(min=torch.finfo(beta.dtype).tiny)
             best = torch.linalg.solve(design, family.take(children).linearise(means, 0.0).mT).mT
@@ -308,11 +393,11 @@ def _maximise_products(
                 seen,
                 design,
                 start,
-                scale=scales,
+                scale=None if scale is None else scale[..., children],
                 bound=bound,
                 num_steps=num_steps,
                 cone=cone,
-                precision=None if precision is None else precision[places][:, places],
+                precision=group.precision,
             )
             best = newton if best is None else torch.where(inside, best, newton)
         new[entries] = best
@@ -454,8 +539,9 @@ def maximise_rows(
     entry but the first; ``scale``: s, (R, J), None for 1; ``free``: bool (J, P - 1), or (R, J, P -
     1), loadings that may differ from zero; ``bound``: the box is [-bound, bound]; ``num_steps``: at
     most so many Newton steps; fewer if no child gains more than 1e-10 relatively;
-    ``precision``: M, (P, P), of a normal prior around zero; None for a flat one; ``cone``: A, (E,
-    P), steps of the predictor that may not fall; the start must lie there. None for none.
+    ``precision``: M, (P, P) or (J, P, P), of a normal prior around zero; None for a flat one;
+    ``cone``: A, (E, P), steps of the predictor that may not fall; the start must lie there. None
+    for none.
 
     Returns:
         (R, J, P); no child's objective is below its value at the start.
@@ -469,10 +555,14 @@ def maximise_rows(
         beta = beta.masked_fill(fixed, 0.0)
     weight = None if scale is None else scale.unsqueeze(-1)
 
+    def pulled(b: Tensor) -> Tensor:
+        assert precision is not None
+        return b @ precision if precision.dim() == 2 else (b.unsqueeze(-2) @ precision).squeeze(-2)
+
     def objective(b: Tensor) -> Tensor:
         smooth = (b * cross).sum(-1) - (counts * family.log_partition(b @ design.mT)).sum(-1)
         smooth = smooth if scale is None else smooth * scale
-        smooth = smooth if precision is None else smooth - ((b @ precision) * b).sum(-1) / 2
+        smooth = smooth if precision is None else smooth - (pulled(b) * b).sum(-1) / 2
         return smooth if penalty is None else smooth - penalty(b[..., 1:]).sum(-1)
 
     value = objective(beta)
@@ -486,7 +576,7 @@ def maximise_rows(
         if weight is not None:
             gradient, hessian = gradient * weight, hessian * weight.unsqueeze(-1)
         if precision is not None:
-            gradient, hessian = gradient - beta @ precision, hessian + precision
+            gradient, hessian = gradient - pulled(beta), hessian + precision
         proposal = solve(beta, gradient, hessian, penalty, fixed, bound)
         if cone is not None:
             falls = ~inside_cone(proposal, cone)
