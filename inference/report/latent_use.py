@@ -15,8 +15,8 @@ from inference.fitting.repr import rows_in_words
 from inference.inspection.classification import ClassAccuracy, class_accuracy
 from inference.programs.posterior_predictive import present, stems
 from inference.report.page import number
-from inference.report.parts import Note, Paragraph, Part
-from inference.report.sections import NEEDS_DATA, Subject, cut_table
+from inference.report.parts import Note, Paragraph, Part, Table
+from inference.report.sections import NEEDS_DATA, Subject, cut
 from inference.report.words import say
 
 MOST_LINES = 60  # of a table
@@ -113,9 +113,8 @@ def _of_parameters(subject: Subject) -> Iterator[Part]:
                 [name, str(value), number(float(chances[(*entry, value)]), 3)] for value in values
             ]
     if lines:
-        yield from cut_table(
-            ("latent outside the rows", "value", "posterior probability"), lines, MOST_LINES
-        )
+        head = ("latent outside the rows", "value", "posterior probability")
+        yield from cut(Table(head, lines), MOST_LINES)
         given = "averaged over the draws" if subject.fit.draws else "given the estimates"
         yield Note(say("latents.these_latents", given=given))
 
@@ -214,15 +213,12 @@ def latents(subject: Subject) -> Iterator[Part]:
     )
     bits = [line for use in uses if not use.is_choice for line in use.lines()]
     if bits:
-        yield from cut_table(head, bits, MOST_LINES)
+        yield from cut(Table(head, bits), MOST_LINES)
         yield Note(say("latents.unsure_rows"))
     values = [line for use in uses if use.is_choice for line in use.lines()]
     if values:
-        yield from cut_table(
-            ("site", "value", "share", "most probable in", "mean probability where it is"),
-            values,
-            MOST_LINES,
-        )
+        head = ("site", "value", "share", "most probable in", "mean probability where it is")
+        yield from cut(Table(head, values), MOST_LINES)
         yield Note(say("latents.last_column"))
     yield from _of_parameters(subject)
     for site, value in (fit.local_draws or {}).items():

@@ -388,10 +388,59 @@ def _estimates(subject: Subject) -> Iterator[Part]:
     yield Table(head, rows)
 
 
-def cut_table(
-    head: Sequence[str], rows: Sequence[Sequence[str]], most: int, which: str = "first"
-) -> Iterator[Part]:
+def cut(table: Table, most: int, which: str = "first") -> Iterator[Part]:
     """A table of at most so many lines, and how many there are."""
-    yield Table(head, rows[:most])
-    if len(rows) > most:
-        yield Note(f"The {which} {most} of {len(rows):,} are shown.")
+    yield replace(table, rows=table.rows[:most])
+    if len(table.rows) > most:
+        yield Note(f"The {which} {most} of {len(table.rows):,} are shown.")
+
+
+def profile_text(names: Sequence[str], profile: Iterable[float]) -> str:
+    """Attributes that a row of a profile has."""
+    has = [name for name, bit in zip(names, profile, strict=True) if bit]
+    return "none" if not has else "all" if len(has) == len(names) else ", ".join(has)
+
+
+# -------------------------------------------------------------------- what may be refused
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Why something was not worked out."""
+
+    reason: str
+
+
+def tried(ask: Callable[[], T]) -> T | Refused:
+    """Return an answer, or why it was refused."""
+    try:
+        return ask()
+    except (ValueError, RuntimeError) as reason:  # RuntimeError: an operation of the program
+        return Refused(str(reason).rstrip("."))  # without second derivatives
+
+
+def without_rows(subject: Subject) -> Refused | None:
+    """Why what needs all rows of the fit is not worked out; None where they are there."""
+    if subject.data is None:
+        return Refused("it needs the data")
+    is_part = subject.num_sampled is not None
+    return Refused(NEEDS_ALL.replace("they need", "it needs")) if is_part else None
+
+
+def of_rows(subject: Subject, ask: Callable[[Fit, Any], T]) -> T | Refused:
+    """Return the answer to a question about the fit and all of its rows."""
+    without = without_rows(subject)
+    return tried(lambda: ask(subject.fit, subject.data)) if without is None else without
+
+
+def told(
+    subject: Subject,
+    ask: Callable[[Subject], T | Refused],
+    tell: Callable[[Subject, T], Iterable[Part]],
+    words: str = "Not worked out: {reason}.",
+) -> Iterable[Part]:
+    """Parts that tell the answer to a question, or why there is none."""
+    found = subject.once(ask)
+    if isinstance(found, Refused):
+        return [Note(words.format(reason=found.reason))]
+    return tell(subject, found)
