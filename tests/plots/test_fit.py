@@ -16,7 +16,7 @@ from support.fitted_examples import HOSTILE, bernoulli_table, blocks_fit, encode
 
 from inference import Fit, plots
 from inference.plots._common import symmetric_limit
-from inference.plots.fit import NEGATIVE, POSITIVE
+from inference.plots._common import NEGATIVE, POSITIVE
 from inference.predictive import predictive_check
 from ppl_models import DeepDiscreteEncoder
 

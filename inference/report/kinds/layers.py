@@ -8,7 +8,7 @@ from typing import Any
 from inference.base.structure import Structure
 from inference.fitting.names import dims_of, labels_of
 from inference.fitting.result import Fit
-from inference.plots._common import present_edges
+from inference.plots._common import effects_of, present_edges
 from inference.plots.layers import (
     plot_latent_graph,
     plot_loading_images,
@@ -95,22 +95,18 @@ def _on_edges(subject: Subject) -> Finding | None:
     return finding("layers.edges.fit_fewer", words=words)
 
 
+def _parents(subject: Subject, layer: GeneralizedLinearLayer) -> list[str]:
+    """Return the names of a layer's latents."""
+    dim, size = dims_of(subject.fit, layer.parent, (layer.num_parents,))[0], layer.num_parents
+    return list(map(str, labels_of(subject.fit, dim, size, subject.names)))
+
+
 def _loose(subject: Subject, layer: GeneralizedLinearLayer) -> tuple[list[str], float]:
     """Return latents without an edge below, and the loading that counts as an edge."""
     fit = subject.fit
-    present, cut = present_edges(
-        layer,
-        layer.effects(
-            layer.coefficients(fit.params[layer.intercepts], fit.params[layer.loadings])[1]
-        )
-        .detach()
-        .cpu()
-        .numpy(),
-    )
-    labels = labels_of(
-        fit, dims_of(fit, layer.parent, (layer.num_parents,))[0], layer.num_parents, subject.names
-    )
-    return [str(label) for label, tied in zip(labels, present.sum(0), strict=True) if not tied], cut
+    present, cut = present_edges(layer, effects_of(fit, layer))
+    labels = _parents(subject, layer)
+    return [label for label, tied in zip(labels, present.sum(0), strict=True) if not tied], cut
 
 
 @fitted.register
@@ -418,18 +414,13 @@ def _edges(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
             else "item"
         )
         children = labels_of(fit, dim, layer.num_items, subject.names)
-        parents = labels_of(
-            fit,
-            dims_of(fit, layer.parent, (layer.num_parents,))[0],
-            layer.num_parents,
-            subject.names,
-        )
+        parents = _parents(subject, layer)
         rows = [
             [str(child), *("1" if edge else "0" for edge in line)]
             for child, line in zip(children, graph.tolist(), strict=True)
         ]
         yield Paragraph(say("layers.edges_what", loadings=layer.loadings))
-        yield Table(("", *map(str, parents)), rows)
+        yield Table(("", *parents), rows)
 
 
 @explained.register
