@@ -77,7 +77,7 @@ def plot_how_many(answer: HowMany) -> Figure:
 def _numbers(panels: Sequence[Axes], label: str) -> None:
     for axes in panels:
         axes.set_xlabel(label)
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.locator_params("x", integer=True)
 
 
 def _above(axes: Axes, label: str) -> None:

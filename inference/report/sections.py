@@ -97,14 +97,8 @@ class Subject:
         if self.data is None:
             return None
         tensors, _ = checked(self.fit.model, self.data)
-        return Program(
-            self.fit.model,
-            (
-                tensors[:1]
-                if checks_data(self.fit.model) and not isinstance(tensors, dict)
-                else tensors
-            ),
-        )
+        is_table = checks_data(self.fit.model) and not isinstance(tensors, dict)
+        return Program(self.fit.model, tensors[:1] if is_table else tensors)
 
     @functools.cached_property
     def num_sampled(self) -> int | None:
@@ -118,11 +112,8 @@ class Subject:
     def estimates(self) -> EstimateTable:
         """The table of estimates, worked out once, from all rows of the fit or none."""
         is_part = self.num_sampled is not None and self.blocks is None
-        found = estimates_of(
-            self.fit,
-            None if is_part else self.data if self.blocks is None else self.blocks,
-            names=self.names,
-        )
+        data = None if is_part else self.data if self.blocks is None else self.blocks
+        found = estimates_of(self.fit, data, names=self.names)
         return replace(found, note=NEEDS_ALL) if is_part and found.note else found
 
 
@@ -157,27 +148,17 @@ class Local:
 
     def text(self) -> str:
         """Local information in sentences."""
-        size = counted(self.num_judged, "free number")
-        held = (
-            f" Beside them {counted(self.num_held, 'number')} on the end of the range"
-            f" {'is' if self.num_held == 1 else 'are'} held."
-            if self.num_held
-            else ""
-        )
+        size, held = counted(self.num_judged, "free number"), ""
+        if self.num_held:
+            num, is_ = counted(self.num_held, "number"), "is" if self.num_held == 1 else "are"
+            held = f" Beside them {num} on the end of the range {is_} held."
         if self.num_open:
             along = f" ({', '.join(self.entries[:MOST_ALONG])})" if self.entries else ""
             return say("fit.near_estimate", rank=self.rank, size=size, along=along, held=held)
         if self.is_flat:
-            law = (
-                ""
-                if self.rank is None
-                else f"The law of the data changes with all of {size} near this estimate. "
-            )
-            return (
-                f"{law}These rows leave some of them open: {self.note}.{held}"
-                if law
-                else f"These rows leave some of {size} open: {self.note}.{held}"
-            )
+            law = "" if self.rank is None else say("fit.changes_with_all", size=size)
+            of = "them" if law else size
+            return f"{law}These rows leave some of {of} open: {self.note}.{held}"
         return f"Near this estimate the data tell all of {size} apart.{held}"
 
 
@@ -197,10 +178,8 @@ def locally(subject: Subject) -> Local | None:
     num_judged = len(coordinates.without(coordinates.at_bound()).names)
     rank, entries = (num_judged if found.source else None), tuple[str, ...]()
     if information is not None:
-        rank, entries = (
-            information.rank,
-            information.null_directions[0].names if information.null_directions else (),
-        )
+        rank, null = information.rank, information.null_directions
+        entries = null[0].names if null else ()
     held = max(0, fit.num_parameters - num_judged)
     return Local(fit.num_parameters, held, num_judged, rank, found.is_flat, entries, found.note)
 
@@ -252,12 +231,8 @@ def fitted(structure: Structure, subject: Subject) -> Iterable[Part]:
     """Yield the model in equations and tables; here site by site."""
     fit, program = subject.fit, subject.program
     if program is None:
-        return [
-            Table(
-                ("parameter", "size"),
-                [[name, shape_text(value.shape)] for name, value in fit.params.items()],
-            )
-        ]
+        rows = [[name, shape_text(value.shape)] for name, value in fit.params.items()]
+        return [Table(("parameter", "size"), rows)]
     rows = []
     for stem, members in stems(program.sites).items():
         site = program.site(members[0])
@@ -269,13 +244,8 @@ def fitted(structure: Structure, subject: Subject) -> Iterable[Part]:
         role = "factor" if site.law == "Unit" else role
         if site.kind == "latent":
             bits = site.shape[-1] if site.law == "BinaryVector" else 0
-            role = (
-                f"latent, {bits} bits"
-                if bits
-                else f"latent, {site.num_values:,} values"
-                if site.num_values
-                else "latent"
-            )
+            values = f"latent, {site.num_values:,} values" if site.num_values else "latent"
+            role = f"latent, {bits} bits" if bits else values
         many = f"{len(members)} of them, such as {members[0]}" if len(members) > 1 else stem
         own = fit.params[site.name].shape if site.name in fit.params else site.shape
         size = "one a row" if program.row_plates & set(site.plates) else shape_text(own)
@@ -354,14 +324,10 @@ def _estimates(subject: Subject) -> Iterator[Part]:
     rows = []
     for site in found.sites:
         every = found.of(site)
-        entries = tuple(
-            entry
-            for entry in every
-            if not (entry.value == 0 and found.source and np.isnan(entry.low))
-        )
-        numbers = np.array(
-            [(entry.value, entry.error, entry.low, entry.high) for entry in entries[:MOST_ENTRIES]]
-        ).reshape(-1, 4)
+        is_held = [e.value == 0 and bool(found.source) and bool(np.isnan(e.low)) for e in every]
+        entries = [entry for entry, held in zip(every, is_held, strict=True) if not held]
+        shown = [(e.value, e.error, e.low, e.high) for e in entries[:MOST_ENTRIES]]
+        numbers = np.array(shown).reshape(-1, 4)
         columns = [few_digits(column, numbers[:, 1]) for column in numbers.T[: len(head) - 1]]
         rows += [
             [entry.name, *texts]
@@ -370,21 +336,12 @@ def _estimates(subject: Subject) -> Iterator[Part]:
         if len(entries) > MOST_ENTRIES:
             values = np.array([entry.value for entry in entries])
             size = shape_text(subject.fit.params[site].shape)
-            rest = (
-                f"... and {len(entries) - MOST_ENTRIES:,} more of {site} ({size}), from"
-                f" {values.min():.4g} to {values.max():.4g}"
-            )
+            many, ends = f"{len(entries) - MOST_ENTRIES:,}", (values.min(), values.max())
+            rest = f"... and {many} more of {site} ({size}), from {ends[0]:.4g} to {ends[1]:.4g}"
             rows.append([rest, *[""] * (len(head) - 1)])
         if len(entries) < len(every):
-            rows.append(
-                [
-                    (
-                        f"... {len(every) - len(entries):,} others of {site} are zero, and are held"
-                        " there"
-                    ),
-                    *[""] * (len(head) - 1),
-                ]
-            )
+            rest = say("fit.zeros", many=len(every) - len(entries), site=site)
+            rows.append([rest, *[""] * (len(head) - 1)])
     yield Table(head, rows)
 
 

@@ -12,7 +12,9 @@ from inference.report.words import _catalogue, finding, listed, percent, say
 
 FOLDER = Path(inference.report.__file__).parent
 SENTENCES = ("say", "finding")
-LOOKED_UP = re.compile(r"(headings|criteria|conditions|columns\.|[\w.]+\.(tables|rivals|parts))")
+LOOKED_UP = re.compile(
+    r"(headings|criteria|conditions|columns\.|[\w.]+\.(tables|rivals|parts|meanings))"
+)
 
 
 def keys(table: dict, before: str = "") -> dict[str, object]:

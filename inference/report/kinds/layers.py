@@ -117,26 +117,11 @@ def _(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
     each = root.law.replace("_k", "_{k}")
     lines = [f"a_{{{depth},k}} ~ {each}" if "_k" in root.law else f"a_{{{depth}}} ~ {each}"]
     own = root.sites()
-    rows = [
-        [
-            "π" if len(own) == 1 else "",
-            name,
-            shape_text(shape),
-            "probabilities" if len(own) == 1 else f"of the law of a_{depth}",
-        ]
-        for name, shape in own.items()
-    ]
+    symbol, meaning = ("π", "probabilities") if len(own) == 1 else ("", f"of the law of a_{depth}")
     if structure.covariates is not None:
-        terms = ", ".join(structure.covariates.terms)
-        rows = [
-            [
-                "β",
-                name,
-                shape_text(shape),
-                (say("layers.log_odds", terms=terms, scale=structure.covariates.scale)),
-            ]
-            for name, shape in own.items()
-        ]
+        terms, scale = ", ".join(structure.covariates.terms), structure.covariates.scale
+        symbol, meaning = "β", say("layers.log_odds", terms=terms, scale=scale)
+    rows = [[symbol, name, shape_text(shape), meaning] for name, shape in own.items()]
     for d in range(depth, 0, -1):
         layer = layers[d - 1]
         eta = f"b_{{{d},j}} + Σ_{{k}} W_{{{d},jk}} a_{{{d},k}}"
@@ -152,33 +137,13 @@ def _(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
             prior += (
                 f"; {int(layer.graph.sum())} of {layer.graph.numel()} {found}, the others are zero"
             )
-        rows.append(
-            [
-                f"W, layer {d}",
-                layer.loadings,
-                shape_text((layer.num_children, layer.num_features)),
-                prior,
-            ]
-        )
+        size = shape_text((layer.num_children, layer.num_features))
+        rows.append([f"W, layer {d}", layer.loadings, size, prior])
         rows.append([f"b, layer {d}", layer.intercepts, shape_text((layer.num_children,)), bounds])
-        if layer.thresholds is not None:
-            rows.append(
-                [
-                    "τ",
-                    layer.thresholds,
-                    shape_text(fit.params[layer.thresholds].shape),
-                    _between(layer),
-                ]
-            )
-        if layer.dispersion is not None:
-            rows.append(
-                [
-                    "γ",
-                    layer.dispersion,
-                    shape_text(fit.params[layer.dispersion].shape),
-                    _spreads(layer),
-                ]
-            )
+        more = (("τ", layer.thresholds, _between), ("γ", layer.dispersion, _spreads))
+        for symbol, name, words_of in more:
+            if name is not None:
+                rows.append([symbol, name, shape_text(fit.params[name].shape), words_of(layer)])
     numbers = " and ".join(str(layer.num_parents) for layer in layers)
     yield Paragraph(
         say(
@@ -213,51 +178,33 @@ def _between(layer: GeneralizedLinearLayer) -> str:
 def _spreads(layer: GeneralizedLinearLayer) -> str:
     """Description of a layer's dispersions."""
     is_size = sizes(layer.response, layer.num_items)
-    words = (["variances"] if not is_size.all() else []) + (
-        ["sizes of negative binomial items"] if is_size.any() else []
-    )
-    return " and ".join(words)
+    words = [] if is_size.all() else ["variances"]
+    return " and ".join(words + ["sizes of negative binomial items"] * bool(is_size.any()))
 
 
 def _priors(layer: GeneralizedLinearLayer) -> tuple[str, str]:
     """Priors of loadings and intercepts, in words."""
     if layer.prior is None:
         widths = sorted(set(layer.item_bounds or (layer.bound,)))
-        interval = " or ".join(f"[-{width:g}, {width:g}]" for width in widths) + (
-            ", by item" if len(widths) > 1 else ""
-        )
-        flat = f"flat on {interval}"
-        return (
-            (
-                flat
-                if layer.penalty is None
-                else f"∝ exp(-penalty) on {interval}, {settings(layer.penalty)}"
-            ),
-            flat,
-        )
+        interval = " or ".join(f"[-{width:g}, {width:g}]" for width in widths)
+        flat = f"flat on {interval}{', by item' if len(widths) > 1 else ''}"
+        if layer.penalty is None:
+            return flat, flat
+        return f"{flat.replace('flat', '∝ exp(-penalty)', 1)}, {settings(layer.penalty)}", flat
     effects, levels = (sorted(set(values)) for values in (layer.prior.effect, layer.prior.level))
     by_item = ", by item" if len(effects) > 1 else ""
     effect = " or ".join(f"N(0, {value:g}²)" for value in effects) + by_item
     level = " or ".join(f"N(-ΣW/2, {value:g}²)" for value in levels) + by_item
     if layer.terms is not None:
-        effect, level = (
-            f"normal: effects of about {effects[-1]:g} at most",
-            f"normal: mean predictor N(0, {levels[-1]:g}²)",
-        )
+        effect = f"normal: effects of about {effects[-1]:g} at most"
         effect += "; no attribute lowers an item" if layer.rising else ""
+        level = f"normal: mean predictor N(0, {levels[-1]:g}²)"
         if layer.curved:
-            effect, level = (
-                f"{words}; additive and reduced chances: half a row in each cell"
-                for words in (effect, level)
-            )
-    return (
-        (
-            effect
-            if layer.penalty is None
-            else f"{effect} times exp(-penalty), {settings(layer.penalty)}"
-        ),
-        level,
-    )
+            half = "; additive and reduced chances: half a row in each cell"
+            effect, level = effect + half, level + half
+    if layer.penalty is not None:
+        effect = f"{effect} times exp(-penalty), {settings(layer.penalty)}"
+    return effect, level
 
 
 def _responses(layer: Any, eta: str) -> list[str]:
@@ -291,15 +238,10 @@ def _law(family: ResponseFamily) -> str:
 
 @middle.register
 def _(structure: LayeredStructure, subject: Subject) -> list[Section]:
-    covariates = (
-        []
-        if structure.covariates is None
-        else [
-            Section(
-                "covariates", "What the deepest latents depend on", _covariates(structure, subject)
-            )
-        ]
-    )
+    covariates = []
+    if structure.covariates is not None:
+        title = "What the deepest latents depend on"
+        covariates = [Section("covariates", title, _covariates(structure, subject))]
     return [
         *covariates,
         Section("loadings", "Loadings", _loadings(structure, subject)),
@@ -376,30 +318,14 @@ def _choice(fit: Fit) -> Iterator[Part]:
         return
     edges = sum(int(graph.sum()) for graph in fit.graphs.values())
     yield Paragraph(say("layers.graph_was", edges=edges))
-    rows = [
-        [
-            settings(choice.penalties[which]),
-            f"{edges:,}",
-            number(value),
-            number(score),
-            "yes" if i == choice.best else "",
-        ]
-        for i, (which, edges, value, score) in enumerate(
-            zip(
-                *(
-                    column.tolist()
-                    for column in (
-                        choice.penalty,
-                        choice.num_edges,
-                        choice.log_likelihood,
-                        choice.ebic,
-                    )
-                ),
-                strict=True,
-            )
-        )
-    ]
-    yield Table(("penalty", "edges", "log-likelihood", "EBIC (smaller is better)", "kept"), rows)
+    columns = {
+        "penalty": [settings(choice.penalties[i]) for i in choice.penalty.tolist()],
+        "edges": [f"{num:,}" for num in choice.num_edges.tolist()],
+        "log-likelihood": map(number, choice.log_likelihood.tolist()),
+        "EBIC (smaller is better)": map(number, choice.ebic.tolist()),
+        "kept": ["yes" if i == choice.best else "" for i in range(len(choice.ebic))],
+    }
+    yield Table.of(columns)
 
 
 def _edges(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
@@ -408,12 +334,9 @@ def _edges(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
         graph = fit.graphs[layer.loadings]
         if bool(graph.all()) or max(graph.shape) > MOST_EDGES_SHOWN:
             continue
-        dim = (
-            dims_of(fit, layer.intercepts, (layer.num_children,))[0]
-            if layer.items is None
-            else "item"
-        )
-        children = labels_of(fit, dim, layer.num_items, subject.names)
+        is_items = layer.items is not None
+        dims = ("item",) if is_items else dims_of(fit, layer.intercepts, (layer.num_children,))
+        children = labels_of(fit, dims[0], layer.num_items, subject.names)
         parents = _parents(subject, layer)
         rows = [
             [str(child), *("1" if edge else "0" for edge in line)]
