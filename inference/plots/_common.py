@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +77,7 @@ def heat_map(
     colours: str = "viridis",
     texts: np.ndarray | None = None,
     most: tuple[int, int] = MOST_TICKS,
+    length: int = 24,
 ) -> AxesImage:
     """Draw a matrix as coloured cells.
 
@@ -89,6 +91,7 @@ def heat_map(
         colours: of the cells between ``limits``.
         texts: of the cells.
         most: rows and columns that are named at most.
+        length: letters beyond which a name is cut.
     """
     clipped = False
     if limits is None:
@@ -97,9 +100,9 @@ def heat_map(
         bar += f" (darkest beyond ±{limit:.3g})" if bar and clipped else ""
     image = ax.imshow(values, colours, aspect="auto", interpolation="nearest", clim=limits)
     if len(rows):
-        ax.set_yticks(*tick_labels(rows, most[0]), fontsize=8)
+        ax.set_yticks(*tick_labels(rows, most[0], length), fontsize=8)
     if len(columns):
-        ax.set_xticks(*tick_labels(columns, most[1]), fontsize=8)
+        ax.set_xticks(*tick_labels(columns, most[1], length), fontsize=8)
         ax.tick_params("x", rotation=60 if max(len(str(name)) for name in columns) > 3 else 0)
     for (i, j), text in np.ndenumerate([] if texts is None else texts):
         dark = np.dot(image.cmap(image.norm(values[i, j]))[:3], (0.3, 0.6, 0.1)) < 0.5
@@ -122,14 +125,16 @@ def short_name(name: str, most: int = 24) -> str:
     """Cut a name in its middle, and make it safe to draw."""
     head = (most - 1) * 2 // 3
     text = name if len(name) <= most else name[:head] + "…" + name[len(name) - (most - 1 - head) :]
-    return text.replace("$", r"\$")  # a dollar in a name is not mathematics
+    return re.sub(r"(?<!\\)\$", r"\\$", text)  # a dollar in a name is not mathematics
 
 
-def tick_labels(labels: Sequence[str | int], most: int) -> tuple[list[int], list[str]]:
+def tick_labels(
+    labels: Sequence[str | int], most: int, length: int = 24
+) -> tuple[list[int], list[str]]:
     """Positions and texts of at most ``most`` tick labels, evenly spaced, long names cut."""
     step = max(1, -(-len(labels) // most))
     places = list(range(0, len(labels), step))
-    return places, [short_name(str(labels[i])) for i in places]
+    return places, [short_name(str(labels[i]), length) for i in places]
 
 
 def check_image_shape(image_shape: tuple[int, int], num_items: int, caller: str) -> tuple[int, int]:

@@ -79,7 +79,8 @@ def plot_group_means(
     ]
     groups = [f"{name} ({size})" for name, size in zip(group_names, table.sizes, strict=True)]
     bar, cells_of = "mean latent (± 2 standard errors)", np.reshape(texts, table.means.shape)
-    heat_map(ax, table.means, groups, latent_names, bar, colours="cividis", texts=cells_of)
+    style: dict[str, Any] = {"colours": "cividis", "most": table.means.shape, "length": 60}
+    heat_map(ax, table.means, groups, latent_names, bar, texts=cells_of, **style)
     return ax
 
 
@@ -120,7 +121,7 @@ def plot_skill_effects(
     table = np.column_stack([base, np.where(edges > 0, effects, np.nan)])
     ax = axes_of(ax, 0.7 * table.shape[1] + 1.8, 0.17 * len(table) + 1.5)
     columns, most = ["intercept", *latent_names], (len(items), table.shape[1])
-    heat_map(ax, table, items, columns, "effect", None, most=most)
+    heat_map(ax, table, items, columns, "effect", None, most=most, length=60)
     ax.set_facecolor("#e8e8e8")
     ax.axvline(0.5, color="black", linewidth=1)
     ax.tick_params("y", labelsize=6)
