@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -45,6 +45,7 @@ from inference.acdc.discrepancy import (
 )
 from inference.base.component_noise import NoiseDraws
 from inference.base.drawing import draw
+from inference.base.frames import pd
 from inference.base.structure import component_noise, refused_rows
 from inference.fitting.columns import checked_as_fitted
 from inference.fitting.fit import fit as refit
@@ -52,10 +53,6 @@ from inference.fitting.result import Fit
 from inference.structures.registry import structure_of
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_flag, check_size, plain_fields
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 PENALTY = 0.01  # a component must lower the loss by more than this
 MIN_USE = 5  # rows; a component with fewer has no noise to judge, and counts as fitting
@@ -285,8 +282,6 @@ class AcdcResult:
     @property
     def table(self) -> pd.DataFrame:
         """One row a number of components."""
-        import pandas as pd
-
         rows, left, shares, chosen = [], self.left, self.shares, self.chosen
         for k in sorted(self.raw):
             d = self.component_discrepancy[k]
@@ -308,8 +303,6 @@ class AcdcResult:
 
     def to_frame(self) -> pd.DataFrame:
         """One row a component of every K."""
-        import pandas as pd
-
         columns = {
             "raw": self.raw, "null_mean": self.null_mean, "null_sd": self.null_sd,
             "discrepancy": self.component_discrepancy, "num_used": self.num_used,

@@ -31,9 +31,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from scipy.special import gammaln, xlogy
 
-from inference.causal.graphs import check_dag
-from inference.causal.pdags import Pdag, masks_of_columns
-from inference.causal.tables import Marginals, as_table, check_rows
+from inference.causal.pdags import Pdag
+from inference.causal.tables import Marginals
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import is_number, plain_fields
 
@@ -180,28 +179,6 @@ def all_set_scores(
 
     visit(0, tables[:, None, :] * num_rows, 0, 0)
     return out
-
-
-def score_of(dag: Any, table: Any, num_rows: float, score: Score | None = None) -> float:
-    """The score of a DAG on a table at a number of rows; larger is better.
-
-    Args:
-        dag: bool (K, K), ``[i, j]`` for i -> j.
-        table: profile probabilities, (2^K,) or (2, ..., 2).
-        num_rows: n, the (effective) sample size that the table is worth.
-        score: ``BDeu()`` if None.
-
-    Raises:
-        ValueError: for a circle, what is no table or another number of attributes.
-    """
-    matrix, checked = check_dag("score_of", dag), as_table("score_of", table)
-    if 2 ** len(matrix) != len(checked):
-        raise ValueError(
-            f"score_of: a table of 2^{len(matrix)} profiles was expected, got {len(checked)}"
-        )
-    return SetScores(
-        checked, check_rows("score_of", num_rows), score_rule("score_of", score)
-    ).total(masks_of_columns(matrix))
 
 
 @shows_briefly

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.special import xlogy
 
-from inference.causal.graphs import as_attributes, check_dag, real_numbers, topological_order
+from inference.causal.graphs import check_dag, real_numbers, topological_order
 from inference.causal.pdags import members
 
 MOST_ATTRIBUTES = 20
@@ -211,24 +211,3 @@ def _summed(
     shape.append(1 if total is None else 2 ** (total - num_axes))
     summed: np.ndarray = flat.reshape(shape).sum(tuple(drop)).reshape(-1)
     return summed
-
-
-def mutual_information(table: Any, first: int, second: int, given: Sequence[int] = ()) -> float:
-    r"""Conditional mutual information of two attributes given others, nats.
-
-    :math:`I(X; Y \mid Z) = \sum p(x, y, z) \log \frac{p(x, y \mid z)}{p(x \mid z) p(y \mid z)}`.
-
-    Args:
-        table: (2^K,) or (2, ..., 2).
-        first: an attribute, counted from 0.
-        second: another one.
-        given: those held fixed.
-
-    Raises:
-        ValueError: for what is no table, or attributes that are no attributes or not all different.
-    """
-    checked = as_table("mutual_information", table)
-    num_attributes = len(checked).bit_length() - 1
-    first, second, given = as_attributes("mutual_information", num_attributes, first, second, given)
-    mask = sum(1 << k for k in given)
-    return Marginals(checked).information(first, second, mask)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from scipy.special import expit, logit
 from scipy.stats import norm
 from torch import Tensor
 
+from inference.base.frames import pd
 from inference.fitting.names import labels_of
 from inference.fitting.record import FitRecord
 from inference.inspection.attributes import answers_of, attribute_model, profiles_of, refuse_penalty
@@ -34,10 +35,6 @@ from inference.uncertainty import Information, observed_information
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.responses import Bernoulli, ResponseFamily
 from ppl_models.parts.validation import is_number
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 MAX_ATTRIBUTES = 10  # of one item, for all its profiles
 UNDETERMINED = 1e-4  # share of a slope, in standard errors, that may lie along flat directions
@@ -69,8 +66,6 @@ class ItemCurves:
     @property
     def table(self) -> pd.DataFrame:
         """One line an item and profile."""
-        import pandas as pd
-
         labels = [_label(profile) for profile in self.profiles]
         items = [self.items[j] for j in self.item]
         index = pd.MultiIndex.from_arrays([items, labels], names=("item", "attributes"))
@@ -104,8 +99,6 @@ class ProfileShares:
     @property
     def table(self) -> pd.DataFrame:
         """One line a profile, the most common first."""
-        import pandas as pd
-
         labels = [
             _label([name for name, bit in zip(self.attributes, row, strict=True) if bit > 0])
             for row in self.profiles
@@ -117,8 +110,6 @@ class ProfileShares:
     @property
     def mastery_table(self) -> pd.DataFrame:
         """One line an attribute: the share of the population that has it."""
-        import pandas as pd
-
         low, high = self.mastery_low, self.mastery_high
         index = pd.Index(self.attributes, name="attribute")
         return _table("share", self.mastery, self.mastery_errors, low, high, index)
@@ -127,8 +118,6 @@ class ProfileShares:
 def _table(
     name: str, value: np.ndarray, error: np.ndarray, low: np.ndarray, high: np.ndarray, index: Any
 ) -> pd.DataFrame:
-    import pandas as pd
-
     columns = {name: value, "standard_error": error, "low": low, "high": high}
     return pd.DataFrame(columns, index=index)
 

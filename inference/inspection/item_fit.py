@@ -112,7 +112,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -122,6 +122,7 @@ from torch import Tensor
 from torch.autograd.functional import jacobian
 from torch.distributions import constraints
 
+from inference.base.frames import pd
 from inference.fitting.columns import checked_as_fitted
 from inference.fitting.names import labels_of
 from inference.fitting.record import FitRecord
@@ -142,10 +143,6 @@ from inference.uncertainty import observed_information
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_complete
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 LEAST_EXPECTED = 5.0  # right and wrong answers that a group of rest scores expects
 LEVEL = 0.05
@@ -201,8 +198,6 @@ class ItemFit:
     @property
     def table(self) -> pd.DataFrame:
         """One line an item; ``attribute`` departs most from the model, by ``z``."""
-        import pandas as pd
-
         names = ("statistic", "degrees", "p_value", "p_holm", "rmsea", "num_rows")
         columns: dict[str, Any] = {name: getattr(self, name) for name in names}
         if self.how == "attributes":
@@ -471,8 +466,6 @@ class LocalDependence:
     @property
     def table(self) -> pd.DataFrame:
         """One line a pair; ``q3_centred`` is Q3 less its mean over all pairs."""
-        import pandas as pd
-
         names = ("residual_correlation", "z", "p_value", "p_holm", "x2", "q3")
         columns = {name: getattr(self, name) for name in names}
         columns |= {"q3_centred": self.q3 - self.q3.mean(), "num_rows": self.num_rows}

@@ -38,7 +38,7 @@ la Torre (2016), doi:10.1177/0146621615621717; M. Philipp, C. Strobl, J. de la T
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -46,6 +46,7 @@ from scipy.linalg import null_space
 from scipy.stats import chi2
 from torch import Tensor
 
+from inference.base.frames import pd
 from inference.fitting.record import FitRecord
 from inference.inspection.attributes import answers_of, holm, refuse_penalty
 from inference.programs.curvature import generalised_inverse
@@ -54,10 +55,6 @@ from inference.uncertainty import observed_information
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.responses import Bernoulli, ResponseFamily
 from ppl_models.parts.validation import is_number
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 # of a predictor on the scale of log-odds or of a log mean: a standard error of 4.5
 LEAST_INFORMATION = 0.05
@@ -106,8 +103,6 @@ class ItemRules:
     @property
     def table(self) -> pd.DataFrame:
         """One line an item and rule."""
-        import pandas as pd
-
         frame = pd.DataFrame(
             [vars(test) for test in self.tests], columns=list(RuleTest.__dataclass_fields__)
         )

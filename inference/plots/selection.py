@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 
 from inference.plots.fit import _axes
-from inference.selection.order_selection.bootstrap_climb import STEEPER
 from inference.selection.order_selection.detectability import noise_edge
-from inference.selection.order_selection.result import HowManyOptions
+from inference.selection.order_selection.result import STEEPER, HowManyOptions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

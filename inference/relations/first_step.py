@@ -37,6 +37,7 @@ import torch
 from torch import Tensor
 from torch.autograd.functional import jacobian
 
+from inference.base.frames import pd
 from inference.base.outcome import EstimateWarning
 from inference.fitting.columns import as_fitted
 from inference.fitting.posterior import posterior_latents
@@ -306,8 +307,6 @@ def own_columns(caller: str, argument: str, given: Any, data: Any, num_rows: int
     Raises:
         ValueError: naming the argument, for names that the data lack, or another number of rows.
     """
-    import pandas as pd
-
     data = as_frame(data)
     names = (
         (given,)

@@ -14,7 +14,7 @@ doi:10.1080/10705511.2014.955104).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -22,15 +22,12 @@ from scipy import stats
 from torch import Tensor
 
 from inference.base.drawing import Answer
+from inference.base.frames import pd
 from inference.fitting.record import FitRecord
 from inference.inspection.attributes import holm
 from inference.relations.first_step import Assignment, FirstStep, Moved, covariance_of, own_columns
 from ppl_models.parts.frames import MAX_LEVELS, coded, holds_texts, levels_of_frame
 from ppl_models.parts.validation import as_table, is_number
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 METHODS = ("bch", "none")
 LEVEL = 0.05
@@ -73,8 +70,6 @@ class ClassOutcomes(Answer):
         Raises:
             ValueError: if the level is not in (0, 1).
         """
-        import pandas as pd
-
         if not is_number(level) or not 0 < level < 1:
             raise ValueError(f"frame: level must lie in (0, 1), got {level!r}")
         width = stats.norm.ppf((1 + level) / 2)
@@ -105,8 +100,6 @@ class ClassOutcomes(Answer):
         The difference, of numbers, with its standard error, and p by Holm's rule for all pairs
         together.
         """
-        import pandas as pd
-
         index, lines = [], []
         for first in range(len(self.means)):
             for other in range(first + 1, len(self.means)):

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ from scipy import stats
 from torch import Tensor
 
 from inference.base.drawing import Answer
+from inference.base.frames import pd
 from inference.fitting.record import FitRecord
 from inference.relations.first_step import Assignment, FirstStep, Moved, covariance_of, own_columns
 from inference.structures.mixture.structure import MixtureStructure
@@ -38,10 +39,6 @@ from inference.uncertainty import standard_errors
 from ppl_models.descriptions.covariates import Covariates
 from ppl_models.descriptions.logit import chances_of_design, maximise_coefficients
 from ppl_models.parts.validation import is_number
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 Method = Literal["two-step", "ml", "bch", "none"]
 METHODS = ("two-step", "ml", "bch", "none")
@@ -81,8 +78,6 @@ class ClassRegression(Answer):
         Raises:
             ValueError: if the level is not in (0, 1).
         """
-        import pandas as pd
-
         if not is_number(level) or not 0 < level < 1:
             raise ValueError(f"frame: level must lie in (0, 1), got {level!r}")
         width = stats.norm.ppf((1 + level) / 2)
@@ -104,8 +99,6 @@ class ClassRegression(Answer):
 
     def tests(self) -> pd.DataFrame:
         """Wald tests of each term: its coefficients are zero in all classes."""
-        import pandas as pd
-
         num, num_terms = self.coefficients.shape
         lines = []
         for q in range(1, num_terms):

@@ -47,7 +47,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -55,6 +55,7 @@ from scipy.stats import chi2
 from torch import Tensor
 
 from inference.base.drawing import Answer, draw
+from inference.base.frames import pd
 from inference.engines.em import EM
 from inference.fitting.columns import checked_as_fitted
 from inference.fitting.fit import fit as fitted
@@ -70,10 +71,6 @@ from inference.programs.program import Params
 from inference.structures.attribute_groups import AttributeGroupsStructure
 from inference.uncertainty import Uncertainty, observed_information, standard_errors
 from ppl_models.parts.distributions import binary_configurations
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 LEVEL = 0.05
 MAX_ATTRIBUTES = 14  # whose profiles are listed
@@ -120,8 +117,6 @@ class GroupComparison(Answer):
     @property
     def table(self) -> pd.DataFrame:
         """One line an attribute: its share in each group, and the p-value of no difference."""
-        import pandas as pd
-
         columns: dict[str, Any] = {}
         for g, group in enumerate(self.groups):
             columns |= {group: self.mastery[g], f"error, {group}": self.errors[g]}
@@ -208,8 +203,6 @@ class ItemTests(Answer):
     @property
     def table(self) -> pd.DataFrame:
         """One line an item."""
-        import pandas as pd
-
         names = [field.name for field in fields(self) if field.name != "items"]
         return pd.DataFrame(
             {name: getattr(self, name) for name in names}, index=pd.Index(self.items, name="item")

@@ -31,12 +31,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from scipy.stats import chi2
 from torch import Tensor
 
+from inference.base.frames import pd
 from inference.comparison import Comparison, compare
 from inference.engines.em import EM
 from inference.fitting.fit import fit as fit_again
@@ -54,10 +55,6 @@ from ppl_models.descriptions.profile_table import Saturated, TableRoot
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_size
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 LEVEL = 0.05
 MAX_ATTRIBUTES = 14
@@ -114,8 +111,6 @@ class RootComparison:
         and its standard error; and the test against the next larger law that contains it (the first
         of several; :attr:`tests` has all).
         """
-        import pandas as pd
-
         frame = pd.DataFrame(
             {
                 name: {

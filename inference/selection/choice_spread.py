@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from inference.acdc.criterion import AcdcResult, acdc
+from inference.base.frames import pd
 from inference.fitting.result import Fit
 from inference.selection.factorization_criteria import fit_grid
 from inference.selection.reproducibility import reproducibility
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_flag, check_size
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 Criterion = Callable[[Mapping[int, Fit], Any, int], AcdcResult]
 
@@ -79,8 +76,6 @@ class ChoiceSpread:
     @property
     def table(self) -> pd.DataFrame:
         """One row a repetition: the choice, what it leaves, and whether to rely on it."""
-        import pandas as pd
-
         rows = []
         for result in self.results:
             k, finished = result.chosen, result.select().finished

@@ -24,11 +24,12 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 
 from inference.base.drawing import Answer, draw
+from inference.base.frames import pd
 from inference.base.outcome import EstimateWarning, RowsWarning, StartsWarning
 from inference.base.progress import NoProgress, RichProgress
 from inference.base.structure import Method, check_rank, num_possible_free, singular_values
@@ -48,9 +49,6 @@ from inference.structures.factorization.factorize import Factorize
 from inference.structures.registry import structure_of
 from ppl_models.parts.repr import counted, shown_settings
 from ppl_models.parts.validation import check_number, check_size, plain_fields
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,8 +224,6 @@ class Selection(Answer):
         ``optimum_missed`` where a size stays below the log-likelihood of a smaller one, which it
         contains.
         """
-        import pandas as pd
-
         frame = pd.DataFrame(
             self.columns, index=pd.Index([str(size) for size in self.sizes], name="size")
         )

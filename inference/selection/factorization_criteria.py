@@ -10,11 +10,12 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from inference.acdc.criterion import AcdcResult
+from inference.base.frames import pd
 from inference.base.outcome import StartsWarning
 from inference.base.progress import NoProgress, RichProgress
 from inference.fitting.fit import fit
@@ -24,9 +25,6 @@ from inference.programs.global_state import quiet
 from inference.selection.growing import grow_again
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_size
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def fit_grid(
@@ -178,8 +176,6 @@ def compare_criteria(
     Raises:
         ValueError: for no fits.
     """
-    import pandas as pd
-
     if not fits:
         raise ValueError("compare_criteria: fits must not be empty")
     sizes = sorted(fits)

@@ -28,13 +28,14 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from inference.base.drawing import Answer
+from inference.base.frames import pd
 from inference.base.progress import NoProgress, RichProgress
 from inference.base.structure import Method, Problem, split_start
 from inference.bootstrap import BATCH_ELEMENTS
@@ -47,10 +48,6 @@ from inference.programs.global_state import quiet
 from inference.programs.posterior_predictive import observed_values, replicate
 from inference.programs.program import Params, Program, simulate
 from ppl_models.parts.validation import check_size
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 SMALL_STARTS, LARGE_STARTS = 2, 6
 LEVEL = 0.05
@@ -129,8 +126,6 @@ class RatioTest(Answer):
     @property
     def table(self) -> pd.DataFrame:
         """One line: the ratio of the data, those of the data sets drawn, and the p-value."""
-        import pandas as pd
-
         drawn = self.null.numpy()
         line = {
             "ratio": self.statistic,

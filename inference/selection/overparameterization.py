@@ -9,20 +9,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from inference.base.frames import pd
 from inference.base.structure import Method
 from inference.fitting.fit import fit
 from inference.inspection.noisy_or import filter_latents, recovery
 from inference.programs.program import Params
 from inference.studies.run import run_jobs
 from ppl_models.parts.validation import check_size
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -202,6 +200,4 @@ def _row(size: int, calls: Sequence[dict[str, Any]], truth: Params) -> StudyRow:
 
 def study_frame(rows: Sequence[StudyRow]) -> pd.DataFrame:
     """The rows as a table, one line a size."""
-    import pandas as pd
-
     return pd.DataFrame([asdict(row) for row in rows])

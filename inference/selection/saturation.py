@@ -19,12 +19,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from inference.base.drawing import draw
+from inference.base.frames import pd
 from inference.base.progress import NoProgress, RichProgress
 from inference.base.structure import Method
 from inference.fitting.fit import fit
@@ -39,9 +40,6 @@ from inference.structures.classifiers.train import on_rows
 from ppl_models.networks import rows_of
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_number, check_size, is_integer
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @shows_briefly
@@ -106,8 +104,6 @@ class Saturation:
     @property
     def table(self) -> pd.DataFrame:
         """One row a number of components."""
-        import pandas as pd
-
         columns = {
             "held_out_cost": self.costs,
             "standard_error": self.errors,

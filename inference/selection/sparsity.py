@@ -16,6 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
+from inference.base.frames import pd
 from inference.base.outcome import ConvergenceWarning
 from inference.base.progress import NoProgress
 from inference.base.structure import Method, num_possible_free, num_settled
@@ -171,8 +172,6 @@ class Path:
     @property
     def table(self) -> Any:
         """One line a penalty, as a data frame."""
-        import pandas as pd
-
         return pd.DataFrame(
             {
                 "penalty": [repr(penalty) for penalty in self.penalties],

@@ -43,6 +43,7 @@ from inference.selection.order_selection.counting import (
     Fits,
     Grid,
     Key,
+    Place,
     counting_of,
     finalists,
     fit_candidates,
@@ -94,21 +95,13 @@ class CountingOptions(Counting):
                 f" are policies without options, got {len(candidates)} laws"
             )
 
-    def starts(
-        self,
-        problem: Problem,
-        grid: Grid,
-        k: int,
-        smaller: Fit | None,
-        nested: Mapping[int, Fit],
-        num_random: int,
-    ) -> Params:
+    def starts(self, problem: Problem, place: Place) -> Params:
         """Return the best starts by moments, at random, and by options split."""
         structure: Any = problem.structure
-        starts = [structure.start(problem, "spectral", num_random if k > 1 else 1)]
-        if smaller is not None:
-            starts.append(structure.split_starts(problem, smaller.params))
-        return finalists(problem, starts, grid.method)
+        starts = [structure.start(problem, "spectral", place.num_random if place.k > 1 else 1)]
+        if place.smaller is not None:
+            starts.append(structure.split_starts(problem, place.smaller.params))
+        return finalists(problem, starts, place.grid.method)
 
     def answer(self, grid: Grid, fits: Fits) -> HowManyOptions:
         """Return the number of options by three penalties."""
