@@ -60,6 +60,8 @@ MIN_COLUMN = (
     50  # noises in a column, where columns have different numbers of them; fewer are passed over
 )
 MISFIT = 3.0  # standard deviations of exact noise from which a component misfits
+# fields of a result by number of components
+BY_NUMBER = "raw null_mean null_sd component_discrepancy num_used weights by_column"
 MOST_REDRAWS = 1000  # of rows that a fit refuses
 NUM_RESAMPLES, SETTLED = (
     40,
@@ -245,22 +247,10 @@ class AcdcResult:
         if not kept or not set(kept) <= set(self.raw):
             raise ValueError(f"among: some of {sorted(self.raw)} were expected, got {kept}")
 
-        def part(values: dict[int, Any]) -> dict[int, Any]:
-            return {k: values[k] for k in kept}
-
-        d, weights = part(self.component_discrepancy), part(self.weights)
-        return replace(
-            self,
-            raw=part(self.raw),
-            null_mean=part(self.null_mean),
-            null_sd=part(self.null_sd),
-            component_discrepancy=d,
-            num_used=part(self.num_used),
-            weights=weights,
-            by_column=part(self.by_column),
-            segments=best_segments(d, weights, self.penalty),
-            agreement={},
-        )
+        parts = {name: {k: getattr(self, name)[k] for k in kept} for name in BY_NUMBER.split()}
+        d, weights = parts["component_discrepancy"], parts["weights"]
+        segments = best_segments(d, weights, self.penalty)
+        return replace(self, **parts, segments=segments, agreement={})
 
     def sensitivity(self) -> dict[float, int]:
         """Return the choice for other shares, from a fifth less to a fifth more.

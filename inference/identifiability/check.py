@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -60,33 +60,6 @@ ZERO_SUM = 1e-12
 
 
 # ---------------------------------------------------------------- public
-
-
-@overload
-def check_identifiability(
-    fit: Mapping[str, Tensor],
-    threshold: float | None = None,
-    item_names: Sequence[str] | None = None,
-    latent_names: Mapping[str, Sequence[str]] | None = None,
-    layers: Sequence[GeneralizedLinearLayer] | None = None,
-    root: Root | None = None,
-    bottom: Bottom | None = None,
-    predictors: Tensor | None = None,
-) -> IdentifiabilityReport: ...
-
-
-@overload
-def check_identifiability(
-    fit: Any,
-    threshold: float | None = None,
-    item_names: Sequence[str] | None = None,
-    latent_names: Mapping[str, Sequence[str]] | None = None,
-    layers: Sequence[GeneralizedLinearLayer] | None = None,
-    root: Root | None = None,
-    bottom: Bottom | None = None,
-    predictors: Tensor | None = None,
-    data: Any = None,
-) -> Any: ...
 
 
 def check_identifiability(

@@ -30,13 +30,18 @@ from torch import Tensor
 from inference.base.frames import pd
 from inference.fitting.names import labels_of
 from inference.fitting.record import FitRecord
-from inference.inspection.attributes import answers_of, attribute_model, profiles_of, refuse_penalty
+from inference.inspection.attributes import (
+    answers_of,
+    attribute_model,
+    items_alike,
+    profiles_of,
+    refuse_penalty,
+)
 from inference.uncertainty import Information, observed_information
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.responses import Bernoulli, ResponseFamily
-from ppl_models.parts.validation import is_number
+from ppl_models.parts.validation import check_number
 
-MAX_ATTRIBUTES = 10  # of one item, for all its profiles
 UNDETERMINED = 1e-4  # share of a slope, in standard errors, that may lie along flat directions
 ABSENT = 2e-6  # a profile's probability below it counts as zero
 
@@ -134,7 +139,7 @@ def item_curves(fit: FitRecord, data: Any, level: float = 0.95) -> ItemCurves:
         ValueError: for another model, a penalty, an item with more than ten attributes, data that
             do not fit, a level that is none, or an estimate that is not at a maximum.
     """
-    _check_level("item_curves", level)
+    check_number("item_curves", "level", level, "lie in (0, 1)", above=0, below=1)
     structure, _, answers = answers_of(fit, data, "item_curves")
     layer = structure.layers[0]
     refuse_penalty(layer, "item_curves")
@@ -147,18 +152,9 @@ def item_curves(fit: FitRecord, data: Any, level: float = 0.95) -> ItemCurves:
     free = found.estimate.clone().requires_grad_()
     with torch.enable_grad():
         params = found.coordinates.params(free)
-        for own in edges.unique(dim=0):
-            asked = own.nonzero().ravel().tolist()
-            if len(asked) > MAX_ATTRIBUTES:
-                raise ValueError(
-                    f"item_curves: items with at most {MAX_ATTRIBUTES} attributes were expected,"
-                    f" got one with {len(asked)}"
-                )
-            cells = structure.allowed(asked)
-            profiles = torch.zeros(len(cells), layer.num_parents, dtype=cells.dtype)
-            profiles[:, asked] = cells
+        for items, asked, cells, profiles in items_alike(structure, edges, "item_curves"):
             expected = structure.expected_responses(params, profiles)
-            for j in (edges == own).all(-1).nonzero().ravel().tolist():
+            for j in items:
                 for c, cell in enumerate(cells):
                     slopes.append(torch.autograd.grad(expected[c, j], free, retain_graph=True)[0])
                     values.append(float(expected[c, j].detach()))
@@ -199,13 +195,9 @@ def profile_shares(fit: FitRecord, data: Any, level: float = 0.95) -> ProfileSha
         ValueError: for another model, a penalty, more than fourteen attributes, data that do not
             fit, a level that is none, or an estimate that is not at a maximum.
     """
-    _check_level("profile_shares", level)
-    structure = attribute_model(fit, "profile_shares")
+    check_number("profile_shares", "level", level, "lie in (0, 1)", above=0, below=1)
+    structure = attribute_model(fit, "profile_shares", point=True)
     layer = structure.layers[0]
-    if fit.draws is not None:
-        raise ValueError(
-            "profile_shares: a point estimate was expected, got posterior draws; fit with EM()"
-        )
     refuse_penalty(layer, "profile_shares")
     profiles = profiles_of(structure, "profile_shares")
     found = observed_information(fit, data)
@@ -269,8 +261,3 @@ def _limits(scale: str, value: float, error: float, level: float) -> tuple[float
 
 def _label(present: Sequence[str]) -> str:
     return ", ".join(present) if present else "none"
-
-
-def _check_level(owner: str, level: float) -> None:
-    if not (is_number(level) and 0 < level < 1):
-        raise ValueError(f"{owner}: level must lie in (0, 1), got {level!r}")

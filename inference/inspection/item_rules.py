@@ -54,7 +54,7 @@ from inference.structures.layers.attributes import AttributeStructure
 from inference.uncertainty import observed_information
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.responses import Bernoulli, ResponseFamily
-from ppl_models.parts.validation import is_number
+from ppl_models.parts.validation import check_number
 
 # of a predictor on the scale of log-odds or of a log mean: a standard error of 4.5
 LEAST_INFORMATION = 0.05
@@ -144,8 +144,7 @@ def item_rules(
             penalty, data that do not fit, a level that is none, or an estimate that is not at a
             maximum.
     """
-    if not (is_number(level) and 0 < level < 1):
-        raise ValueError(f"item_rules: level must lie in (0, 1), got {level!r}")
+    check_number("item_rules", "level", level, "lie in (0, 1)", above=0, below=1)
     structure, params, answers = answers_of(fit, data, "item_rules")
     layer = structure.layers[0]
     refuse_penalty(layer, "item_rules")

@@ -80,15 +80,8 @@ class ClassOutcomes(Answer):
             if self.levels
             else pd.Index(classes, name="class")
         )
-        return pd.DataFrame(
-            {
-                "estimate": value,
-                "error": error,
-                "low": value - width * error,
-                "high": value + width * error,
-            },
-            index,
-        )
+        low, high = value - width * error, value + width * error
+        return pd.DataFrame({"estimate": value, "error": error, "low": low, "high": high}, index)
 
     def test(self) -> tuple[float, int, float]:
         """The Wald test that all classes are alike: chi-square, its degrees of freedom, and p."""
@@ -119,19 +112,11 @@ class ClassOutcomes(Answer):
         contrast = np.zeros((len(pairs) * free, num_classes, width))
         for i, (first, other) in enumerate(pairs):
             for level in range(free):
-                (
-                    contrast[i * free + level, other, level],
-                    contrast[i * free + level, first, level],
-                ) = (
-                    1.0,
-                    -1.0,
-                )
+                contrast[i * free + level, [other, first], level] = 1.0, -1.0
         flat = contrast.reshape(len(contrast), -1)
-        value = flat @ self.means.ravel()
-        chi2 = float(
-            value @ np.linalg.pinv(flat @ self.covariance @ flat.T, hermitian=True) @ value
-        )
-        df = int(np.linalg.matrix_rank(flat @ self.covariance @ flat.T, hermitian=True))
+        value, spread = flat @ self.means.ravel(), flat @ self.covariance @ flat.T
+        chi2 = float(value @ np.linalg.pinv(spread, hermitian=True) @ value)
+        df = int(np.linalg.matrix_rank(spread, hermitian=True))
         return chi2, df, float(stats.chi2.sf(chi2, df))
 
     @property

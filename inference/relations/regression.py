@@ -212,17 +212,12 @@ class ClassLogit:
         for _ in range(MOST_ROUNDS):
             p = chances_of_design(self._design, beta).exp()
             cross = (self._weights(at, at.table, p)[:, 1:] * often.unsqueeze(-1)).mT @ self._design
-            plain = maximise_coefficients(
-                self.known,
-                cross.unsqueeze(0),
-                self.given,
-                often,
-                self.known.plain(beta).unsqueeze(0),
-            )[0]
-            change, beta = (
-                float((self.known.standardised(plain) - beta).abs().max()),
-                self.known.standardised(plain),
-            )
+            start = self.known.plain(beta).unsqueeze(0)
+            plain = maximise_coefficients(self.known, cross.unsqueeze(0), self.given, often, start)[
+                0
+            ]
+            before, beta = beta, self.known.standardised(plain)
+            change = float((beta - before).abs().max())
             if change < CLOSE or self.method in ("none", "bch"):
                 break
         return beta

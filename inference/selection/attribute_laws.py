@@ -190,11 +190,7 @@ def compare_roots(
         ValueError: for another model, posterior draws, what is no law or does not fit the
             attributes, fewer than two laws, more than fourteen attributes, or numbers out of range.
     """
-    structure = attribute_model(fit, "compare_roots")
-    if fit.draws is not None:
-        raise ValueError(
-            "compare_roots: a point estimate was expected, got posterior draws; fit with EM()"
-        )
+    structure = attribute_model(fit, "compare_roots", point=True)
     size = structure.layers[0].num_parents
     if size > MAX_ATTRIBUTES:
         raise ValueError(

@@ -66,11 +66,9 @@ def ebic(result: Fit, gamma: float = 1.0, num_possible: int | None = None) -> fl
     check_number("ebic", "gamma", gamma, "be a number from 0 to a million", least=0, most=1e6)
     if num_possible is not None:
         check_size("ebic", "num_possible", num_possible, result.num_parameters)
-    value = (
-        result.elbo
-        if math.isnan(result.log_likelihood) and result.elbo is not None
-        else result.log_likelihood
-    )
+    value = result.log_likelihood
+    if math.isnan(value) and result.elbo is not None:
+        value = result.elbo
     structure = structure_of(result.model)
     possible = num_possible_free(structure, result.params) if num_possible is None else num_possible
     free, settled = result.num_parameters, num_settled(structure, result.params)
@@ -131,14 +129,8 @@ def polish(
         )
     graphs_of(result, threshold)  # refuses what has none
     model, params = thresholded(result.model, result.structure.layers, result.params, threshold)
-    return fit(
-        model,
-        as_fitted(result, data),
-        method or result.method,
-        init=params,
-        seed=result.seed,
-        num_restarts=1,
-    )
+    rows, method = as_fitted(result, data), method or result.method
+    return fit(model, rows, method, init=params, seed=result.seed, num_restarts=1)
 
 
 @shows_briefly
@@ -257,13 +249,9 @@ def _one_by_one(
         penalised_model = replace(model, penalty=penalty)
         result = fit(penalised_model, data, method, num_restarts=num_restarts, seed=seed)
         if penalised and warm:
+            engine = method or result.method
             again = fit(
-                penalised_model,
-                data,
-                method or result.method,
-                init=penalised[-1],
-                num_restarts=1,
-                seed=seed,
+                penalised_model, data, engine, init=penalised[-1], num_restarts=1, seed=seed
             )
             result = max(result, again, key=lambda r: r.objective)
         penalised.append(result)
@@ -288,9 +276,8 @@ def _together(
     by_place: dict[int, Fit] = {}
     for kind in dict.fromkeys(type(penalty) for penalty in penalties):
         places = [i for i, penalty in enumerate(penalties) if type(penalty) is kind]
-        fits = fit_penalty_grid(
-            model, data, [penalties[i] for i in places], method, num_restarts or 1, seed
-        )
+        own = [penalties[i] for i in places]
+        fits = fit_penalty_grid(model, data, own, method, num_restarts or 1, seed)
         if fits is None:
             return None, None
         by_place |= dict(zip(places, fits, strict=True))
@@ -326,11 +313,7 @@ def fit_penalty_grid(
         return None
     began = time.monotonic()
     state = climb_penalties(problem, models, start, method, NoProgress())
-    return (
-        None
-        if state is None
-        else _fits_of(state, models, data, method, seed, time.monotonic() - began)
-    )
+    return _fits_of(state, models, data, method, seed, time.monotonic() - began)
 
 
 def refit_penalty_grid(
@@ -350,16 +333,14 @@ def refit_penalty_grid(
     problem = problem_of(replace(models[0], graphs=None), data, seed)
     began = time.monotonic()
     state = climb_graphs(problem, models, starts, method, NoProgress())
-    return (
-        None
-        if state is None
-        else _fits_of(state, models, data, method, seed, time.monotonic() - began)
-    )
+    return _fits_of(state, models, data, method, seed, time.monotonic() - began)
 
 
 def _fits_of(
-    state: EMState, models: Sequence[Any], data: Any, method: EM, seed: int, seconds: float
-) -> list[Fit]:
+    state: EMState | None, models: Sequence[Any], data: Any, method: EM, seed: int, seconds: float
+) -> list[Fit] | None:
+    if state is None:
+        return None
     each = len(state.objective) // len(models)
     return [
         _fit_of(part_of(state, g, each), model, data, method, seed, seconds / len(models))
