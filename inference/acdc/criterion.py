@@ -56,17 +56,14 @@ from ppl_models.parts.validation import check_flag, check_size, plain_fields
 
 PENALTY = 0.01  # a component must lower the loss by more than this
 MIN_USE = 5  # rows; a component with fewer has no noise to judge, and counts as fitting
-MIN_COLUMN = (
-    50  # noises in a column, where columns have different numbers of them; fewer are passed over
-)
+# noises in a column, where columns have different numbers of them; fewer are passed over
+MIN_COLUMN = 50
 MISFIT = 3.0  # standard deviations of exact noise from which a component misfits
 # fields of a result by number of components
 BY_NUMBER = "raw null_mean null_sd component_discrepancy num_used weights by_column"
 MOST_REDRAWS = 1000  # of rows that a fit refuses
-NUM_RESAMPLES, SETTLED = (
-    40,
-    0.95,
-)  # bootstrap samples of the draws, and the share of them that must agree
+# bootstrap samples of the draws, and the share of them that must agree
+NUM_RESAMPLES, SETTLED = 40, 0.95
 
 
 @dataclass(frozen=True)
@@ -247,7 +244,9 @@ class AcdcResult:
         if not kept or not set(kept) <= set(self.raw):
             raise ValueError(f"among: some of {sorted(self.raw)} were expected, got {kept}")
 
-        parts = {name: {k: getattr(self, name)[k] for k in kept} for name in BY_NUMBER.split()}
+        parts: dict[str, Any] = {
+            name: {k: getattr(self, name)[k] for k in kept} for name in BY_NUMBER.split()
+        }
         d, weights = parts["component_discrepancy"], parts["weights"]
         segments = best_segments(d, weights, self.penalty)
         return replace(self, **parts, segments=segments, agreement={})
@@ -262,12 +261,8 @@ class AcdcResult:
 
     def loss(self, num_components: int, rho: float | np.ndarray) -> np.ndarray:
         """The loss of K at the cutoffs, with the penalty."""
-        return loss(
-            self.component_discrepancy[num_components],
-            self.weights[num_components],
-            self.penalty,
-            rho,
-        )
+        discrepancy, weights = self.component_discrepancy[num_components], self.weights
+        return loss(discrepancy, weights[num_components], self.penalty, rho)
 
     @property
     def table(self) -> pd.DataFrame:
@@ -498,13 +493,11 @@ def _values(
             scores = noise.scores[m, :, k][noise.used[m, :, k]]
             if noise.is_partial:
                 for d in range(width):
-                    column = scores[~np.isnan(scores[:, d]), d]
-                    enough = len(column) >= MIN_COLUMN
-                    out[m, k, d] = (
-                        discrepancy.columns(column[:, None])[0] * len(column) / noise.uses[m, k]
-                        if enough
-                        else 0.0
-                    )
+                    column, share = scores[~np.isnan(scores[:, d]), d], 0.0
+                    if len(column) >= MIN_COLUMN:
+                        found = discrepancy.columns(column[:, None])[0]
+                        share = found * len(column) / noise.uses[m, k]
+                    out[m, k, d] = share
             elif len(scores) >= MIN_USE:
                 out[m, k] = discrepancy.columns(scores)
     value = out.mean(-1) if discrepancy.mean else out.sum(-1)
@@ -549,21 +542,10 @@ def _null_fits(
     for _ in range(calibrate.num_data_sets):
         drawn = int(torch.randint(2**62, (1,), generator=generator))
         simulated = drawn_like(fit, table, drawn)
-        yield (
-            simulated,
-            (
-                refit(
-                    fit.model,
-                    simulated,
-                    method=fit.method,
-                    init=fit,
-                    num_restarts=1,
-                    seed=drawn % 2**31,
-                )
-                if calibrate.refit
-                else fit
-            ),
-        )
+        own, again = drawn % 2**31, fit
+        if calibrate.refit:
+            again = refit(fit.model, simulated, fit.method, init=fit, num_restarts=1, seed=own)
+        yield simulated, again
 
 
 def drawn_like(fit: Fit, table: torch.Tensor, seed: int) -> torch.Tensor:

@@ -267,10 +267,8 @@ def shd(first: Any, second: Any) -> int:
     Of two CPDAGs it does not depend on the members of the classes; of two DAGs every turned arrow
     counts once.
     """
-    one, two = (
-        check_graph_matrix("shd", first, "first"),
-        check_graph_matrix("shd", second, "second"),
-    )
+    one = check_graph_matrix("shd", first, "first")
+    two = check_graph_matrix("shd", second, "second")
     _check_same_size("shd", one, two)
     differs = (one != two) | (one != two).T
     return int(np.triu(differs, 1).sum())
@@ -303,10 +301,8 @@ def compare_graphs(found: Any, truth: Any) -> GraphComparison:
         found: the estimated graph.
         truth: the reference.
     """
-    one, two = (
-        check_graph_matrix("compare_graphs", found, "found"),
-        check_graph_matrix("compare_graphs", truth, "truth"),
-    )
+    one = check_graph_matrix("compare_graphs", found, "found")
+    two = check_graph_matrix("compare_graphs", truth, "truth")
     distance = shd(one, two)
     ours, theirs = np.triu(one | one.T), np.triu(two | two.T)
     common = ours & theirs

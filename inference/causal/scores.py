@@ -170,12 +170,8 @@ def all_set_scores(
         split = counts.reshape(len(counts), 2**size, 2, -1)
         visit(axis + 1, split.sum(2), mask, size)
         if size < most:
-            visit(
-                axis + 1,
-                split.reshape(len(counts), 2 ** (size + 1), -1),
-                mask | 1 << axis,
-                size + 1,
-            )
+            cells = split.reshape(len(counts), 2 ** (size + 1), -1)
+            visit(axis + 1, cells, mask | 1 << axis, size + 1)
 
     visit(0, tables[:, None, :] * num_rows, 0, 0)
     return out

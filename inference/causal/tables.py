@@ -89,11 +89,8 @@ def _normalised(owner: str, tables: np.ndarray, name: str) -> np.ndarray:
 
 def check_rows(owner: str, num_rows: Any, name: str = "num_rows") -> float:
     """Number of rows, whole or not: from 1 to 1e15, beyond which scores have no digits."""
-    value = (
-        float(num_rows)
-        if isinstance(num_rows, int | float | np.number) and not isinstance(num_rows, bool)
-        else float("nan")
-    )
+    is_plain = isinstance(num_rows, int | float | np.number) and not isinstance(num_rows, bool)
+    value = float(num_rows) if is_plain else float("nan")
     if not 1 <= value <= MOST_ROWS:
         raise ValueError(
             f"{owner}: {name} must be a number of at least 1 and at most {MOST_ROWS:g}, got"

@@ -219,9 +219,8 @@ def check_q_matrix(
     """
     owner = "check_q_matrix"
     if hasattr(q_matrix, "columns") and hasattr(q_matrix, "to_numpy"):
-        attribute_names = (
-            [str(name) for name in q_matrix.columns] if attribute_names is None else attribute_names
-        )
+        if attribute_names is None:
+            attribute_names = [str(name) for name in q_matrix.columns]
         named = all(isinstance(name, str) for name in q_matrix.index)
         item_names = list(q_matrix.index) if item_names is None and named else item_names
         q_matrix = q_matrix.to_numpy()
@@ -296,11 +295,10 @@ def judge(
     if profiles is None and size <= MAX_LISTED:
         profiles = configurations(size)
     pure = _pure_items(graph, kinds, profiles)
-    alike = (
-        None
-        if profiles is None
-        else _alike(profiles, _signature(graph, kinds, profiles, np.ones(num_items, dtype=bool)))
-    )
+    alike = None
+    if profiles is not None:
+        every = np.ones(num_items, dtype=bool)
+        alike = _alike(profiles, _signature(graph, kinds, profiles, every))
 
     def said(
         verdict: str,
@@ -326,11 +324,8 @@ def judge(
         graph, coarse, kinds, pure, profiles, alike, free, full, item_names, attribute_names
     )
     if against:
-        return said(
-            "not identified",
-            "Every distribution of the items has many sets of parameters.",
-            reasons=against,
-        )
+        ground = "Every distribution of the items has many sets of parameters."
+        return said("not identified", ground, reasons=against)
     table = "" if free else NOT_FREE
     rules = {kind for kind in kinds if kind != "pure"}
     is_gate = rules <= {"conjunctive", "disjunctive"}
@@ -354,12 +349,8 @@ def judge(
     if not reasons:
         first, second = [items[0] for items in pure], [items[1] for items in pure]
         rest = np.setdiff1d(np.arange(num_items), first + second)
-        apart = _told_apart(
-            graph[rest],
-            [kinds[j] for j in rest],
-            profiles,
-            None if predictors is None else predictors[:, rest],
-        )
+        given = None if predictors is None else predictors[:, rest]
+        apart = _told_apart(graph[rest], [kinds[j] for j in rest], profiles, given)
         if apart is None:
             ground = "Two pure items for each attribute, and the rest tells any two profiles apart"
             where = ", at the estimate" if predictors is not None else ""
@@ -460,14 +451,9 @@ def _against(
                 )
     if binary.all() and graph.shape[0] < 60:
         num_profiles = 2 ** graph.shape[1] if profiles is None else len(profiles)
-        num_free = (
-            num_profiles
-            - 1
-            + sum(
-                _num_coefficients(row, kind, profiles)
-                for row, kind in zip(graph, kinds, strict=True)
-            )
-        )
+        pairs = zip(graph, kinds, strict=True)
+        of_items = sum(_num_coefficients(row, kind, profiles) for row, kind in pairs)
+        num_free = num_profiles - 1 + of_items
         free_shares = 2 ** graph.shape[0] - 1
         if num_free > free_shares:
             out.append(

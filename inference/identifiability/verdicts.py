@@ -285,6 +285,7 @@ MEANING = {
     ),
 }
 MOST_NAMES = 8
+PLURALS = {"item": "items", "child": "children"}
 # sentence on a violation of each kind, from the names of its latents and children, and its value
 VIOLATIONS = {
     "empty column": "Assumption 1: no {noun} depends on {names}.",
@@ -379,11 +380,7 @@ class LayerReport:
         return plain_values(record)
 
     def _noun(self, number: int) -> str:
-        return (
-            {"item": "items", "child": "children"}[self.child_noun]
-            if number != 1
-            else (self.child_noun)
-        )
+        return self.child_noun if number == 1 else PLURALS[self.child_noun]
 
     def _parents(self, latents: Sequence[int]) -> str:
         return join([self.parent_names[k] for k in latents])
@@ -476,14 +473,8 @@ class LayerReport:
             names = self._parents(violation.latents)
             if violation.kind in VIOLATIONS:
                 children = [self.child_names[j] for j in violation.children]
-                lines.append(
-                    VIOLATIONS[violation.kind].format(
-                        noun=self._noun(1),
-                        names=names,
-                        value=violation.value,
-                        children=join(children),
-                    )
-                )
+                words = {"noun": self._noun(1), "names": names, "children": join(children)}
+                lines.append(VIOLATIONS[violation.kind].format(value=violation.value, **words))
             else:
                 sums.append(f"{names} ({violation.value:.3g})")
         if sums:

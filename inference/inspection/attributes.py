@@ -146,11 +146,9 @@ def rises(fit: FitRecord, owner: str) -> Iterator[Rise]:
     """
     structure = attribute_model(fit, owner)
     layer = structure.layers[0]
-    edges = (
-        layer.item_edges
-        if layer.item_edges is not None
-        else layer.by_item(fit.params[layer.loadings].cpu() != 0)
-    )  # the penalty's own zeros
+    edges = layer.item_edges
+    if edges is None:  # the penalty's own zeros
+        edges = layer.by_item(fit.params[layer.loadings].cpu() != 0)
     for items, asked, values, profiles in items_alike(structure, edges, owner):
         # (2^a, j)
         expected = structure.expected_responses(fit.params, profiles).detach().cpu()[:, items]
@@ -321,6 +319,12 @@ def answers_of(fit: FitRecord, data: Any, owner: str) -> tuple[AttributeStructur
     names = tuple(str(name) for name in labels_of(fit, "item", layer.num_children))
     params = {name: value.detach().double().cpu() for name, value in fit.params.items()}
     return structure, params, Answers(layer.response.statistic(complete), mask, names)
+
+
+def item_families(layer: GeneralizedLinearLayer) -> list[ResponseFamily]:
+    """The elementary family of each item."""
+    blocks = layer.response.blocks(layer.num_children)
+    return [family for family, own, _ in blocks for _ in range(layer.num_children)[own]]
 
 
 def refuse_penalty(layer: GeneralizedLinearLayer, owner: str) -> None:

@@ -281,11 +281,8 @@ def classifier_curves(
         float(values.min()), float(values.max()), num_bins + 1, dtype=torch.float64
     ).to(values)
     bins = (torch.searchsorted(edges, values.contiguous(), right=True) - 1).clamp(0, num_bins - 1)
-    densities = (
-        torch.zeros(*share.shape[:-2], num_bins, share.shape[-1])
-        .to(share)
-        .index_add_(-2, bins, share)
-    )
+    densities = share.new_zeros(*share.shape[:-2], num_bins, share.shape[-1])
+    densities.index_add_(-2, bins, share)
     return ClassifierCurves(
         names[found], places, curves, edges, densities / (edges[1] - edges[0]).clamp(min=1e-300)
     )

@@ -266,12 +266,8 @@ def _law(fit: Fit, about: HiddenMarkovDescription) -> Any:
         if name not in ("initial", "transitions")
     }
     if isinstance(about.emission.component, ResponseFamily):
-        predictor = joined(
-            about.emission.component,
-            about.emission.num_items,
-            own.get("predictors"),
-            own.get("probabilities"),
-        )
+        parts = own.get("predictors"), own.get("probabilities")
+        predictor = joined(about.emission.component, about.emission.num_items, *parts)
         dispersion = {name: own[name] for name in ("dispersion",) if name in own}
         own = {"predictor": predictor} | dispersion
     return law_given(about.emission, own)

@@ -33,6 +33,7 @@ from inference.fitting.record import FitRecord
 from inference.inspection.attributes import (
     answers_of,
     attribute_model,
+    item_families,
     items_alike,
     profiles_of,
     refuse_penalty,
@@ -164,23 +165,13 @@ def item_curves(fit: FitRecord, data: Any, level: float = 0.95) -> ItemCurves:
                     )
     order = np.argsort(np.array(item), kind="stable")
     value, error = np.array(values), errors_of(torch.stack(slopes), found)
-    families = [
-        family
-        for family, columns, _ in layer.response.blocks(layer.num_children)
-        for _ in range(layer.num_children)[columns]
-    ]
+    families = item_families(layer)
     entries = zip(item, value, error, strict=True)
     limits = np.array([_limits(_scale(families[j]), v, e, level) for j, v, e in entries])
-    return ItemCurves(
-        answers.items,
-        np.array(item)[order],
-        tuple(present[i] for i in order),
-        value[order],
-        error[order],
-        limits[order, 0],
-        limits[order, 1],
-        level,
-    )
+    low, high = limits[order].T
+    profiles_of_items = tuple(present[i] for i in order)
+    numbers = (value[order], error[order], low, high, level)
+    return ItemCurves(answers.items, np.array(item)[order], profiles_of_items, *numbers)
 
 
 def profile_shares(fit: FitRecord, data: Any, level: float = 0.95) -> ProfileShares:
@@ -216,19 +207,10 @@ def profile_shares(fit: FitRecord, data: Any, level: float = 0.95) -> ProfileSha
         for value, own in ((share, error), (mastery, mastery_error))
     )
     names = tuple(str(name) for name in labels_of(fit, "attribute", layer.num_parents))
-    return ProfileShares(
-        names,
-        profiles.numpy(),
-        share,
-        error,
-        by_profile[:, 0],
-        by_profile[:, 1],
-        level,
-        mastery,
-        mastery_error,
-        by_attribute[:, 0],
-        by_attribute[:, 1],
-    )
+    (low, high), (mastery_low, mastery_high) = by_profile.T, by_attribute.T
+    of_profiles = (profiles.numpy(), share, error, low, high, level)
+    of_attributes = (mastery, mastery_error, mastery_low, mastery_high)
+    return ProfileShares(names, *of_profiles, *of_attributes)
 
 
 def errors_of(slopes: Tensor, found: Information) -> np.ndarray:

@@ -48,7 +48,7 @@ from torch import Tensor
 
 from inference.base.frames import pd
 from inference.fitting.record import FitRecord
-from inference.inspection.attributes import answers_of, holm, refuse_penalty
+from inference.inspection.attributes import answers_of, holm, item_families, refuse_penalty
 from inference.programs.curvature import generalised_inverse
 from inference.structures.layers.attributes import AttributeStructure
 from inference.uncertainty import observed_information
@@ -149,11 +149,7 @@ def item_rules(
     layer = structure.layers[0]
     refuse_penalty(layer, "item_rules")
     cells = [_Cells.of(structure, j, answers.items[j]) for j in range(layer.num_children)]
-    families = [
-        family
-        for family, columns, _ in layer.response.blocks(layer.num_children)
-        for _ in range(layer.num_children)[columns]
-    ]
+    families = item_families(layer)
     found = observed_information(fit, data)
     place = {name: p for p, name in enumerate(found.names)}
     # from predictors of cells to intercepts and loadings

@@ -727,8 +727,7 @@ def _record(
     before, after = np.array(pairs).T
     own_names = getattr(fit.model, "item_names", None)
     items, attributes = (
-        tuple(str(name) for name in labels_of(fit, dim, n))
-        for dim, n in (("item", num_items), ("attribute", size))
+        tuple(map(str, labels_of(fit, *dim))) for dim in (("item", num_items), ("attribute", size))
     )
     return QValidation(
         fit.model,
@@ -773,13 +772,8 @@ class _Search:
         if guard is None or not self.at_once or self.max_rounds == 1:
             return self._at_pace(answers, first, 1.0)
         ends = [self._at_pace(answers, first, pace) for pace in PACES]
-        by_steps = _Search(
-            WaldSteps(),
-            ("saturated",) * answers.num_items,
-            min(STEP_ROUNDS, self.max_rounds),
-            True,
-            self.made,
-        )
+        num_rounds, rules = min(STEP_ROUNDS, self.max_rounds), ("saturated",) * answers.num_items
+        by_steps = _Search(WaldSteps(), rules, num_rounds, True, self.made)
         ends.append(self._at_pace(answers, by_steps._at_pace(answers, first, 1.0)[0], 1.0))
         return min(ends, key=lambda end: _score(guard, answers, end[0]))
 

@@ -179,12 +179,9 @@ class FirstStep:
     @cached_property
     def often(self) -> Tensor:
         """Weight of each row, (N,)."""
-        weights = self.fit.row_weights
-        return (
-            torch.ones(self.fit.num_rows, dtype=torch.float64)
-            if weights is None
-            else weights.detach().cpu().double()
-        )
+        if self.fit.row_weights is None:
+            return torch.ones(self.fit.num_rows, dtype=torch.float64)
+        return self.fit.row_weights.detach().cpu().double()
 
     def _chances(self, fit: FitRecord) -> Tensor:
         chances = posterior_latents(fit, self.data)[next(iter(fit.latents or {}))]
@@ -258,13 +255,9 @@ class FirstStep:
 
     def _moved(self, coordinates: Coordinates, free: Tensor) -> Moved:
         like = self.fit.params
-        own = dataclasses.replace(
-            self.fit,
-            params={
-                name: value.detach().to(like[name])
-                for name, value in coordinates.params(free).items()
-            },
-        )
+        moved = coordinates.params(free)
+        params = {name: value.detach().to(like[name]) for name, value in moved.items()}
+        own = dataclasses.replace(self.fit, params=params)
         chances = self._chances(own)
         return Moved(
             chances,

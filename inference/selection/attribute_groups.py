@@ -290,12 +290,8 @@ def compare_groups(fit: Fit, data: Any) -> GroupComparison:
     free = information.estimate.clone().requires_grad_()
     with torch.enable_grad():
         params = information.coordinates.params(free)
-        shares = torch.stack(
-            [
-                root.distribution(structure.law_of(params, g)).log_prob(profiles).exp()
-                for g in range(len(labels))
-            ]
-        )  # (G, C)
+        laws = [root.distribution(structure.law_of(params, g)) for g in range(len(labels))]
+        shares = torch.stack([law.log_prob(profiles).exp() for law in laws])  # (G, C)
         mastery = shares @ profiles
         slopes = torch.stack(
             [torch.autograd.grad(share, free, retain_graph=True)[0] for share in mastery.ravel()]

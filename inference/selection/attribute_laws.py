@@ -28,6 +28,7 @@ bootstrap); J. de la Torre and J. A. Douglas (2004), doi:10.1007/BF02295640.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -208,22 +209,15 @@ def compare_roots(
     for small, large in _pairs(fits):
         low, high = fits[small], fits[large]
         reason = _why_not_regular(low, high)
-        ratio, degrees = (
-            max(0.0, 2 * (high.log_likelihood - low.log_likelihood)),
-            high.num_parameters - low.num_parameters,
-        )
+        ratio = max(0.0, 2 * (high.log_likelihood - low.log_likelihood))
+        degrees = high.num_parameters - low.num_parameters
         p_value, law, drawn = math.nan, "none", None
         if not reason:
             p_value, law = float(chi2.sf(ratio, degrees)), "chi-square"
         elif num_replicates:
+            near = _near(low, high, seed)
             drawn = likelihood_ratio_test(
-                low,
-                high,
-                data,
-                num_replicates,
-                seed=seed,
-                progress=progress,
-                refit=_near(low, high, seed),
+                low, high, data, num_replicates, seed=seed, progress=progress, refit=near
             )
             ratio, p_value, law = drawn.statistic, drawn.p_value, "bootstrap"
         tests.append(RootTest(small, large, ratio, degrees, p_value, law, reason, drawn))
@@ -304,20 +298,16 @@ def _items_under(fit: Fit, structure: AttributeStructure) -> Params:
 
 def _pairs(fits: Mapping[str, Fit]) -> list[tuple[str, str]]:
     """Each law and the larger ones that contain it with none of the others between."""
-    within = {
+    within = [
         (small, large)
-        for small in fits
-        for large in fits
-        if small != large
-        and fits[small].num_parameters < fits[large].num_parameters
+        for small, large in itertools.permutations(fits, 2)
+        if fits[small].num_parameters < fits[large].num_parameters
         and _nested(_root(fits[small]), _root(fits[large]))
-    }
+    ]
     return [
         (small, large)
-        for small in fits
-        for large in fits
-        if (small, large) in within
-        and not any((small, c) in within and (c, large) in within for c in fits)
+        for small, large in within
+        if not any((small, c) in within and (c, large) in within for c in fits)
     ]
 
 
@@ -370,11 +360,8 @@ def _why_not_regular(small: Fit, large: Fit) -> str:
 def _shares(fit: Fit) -> Tensor:
     """Probabilities of all profiles, (2^K,)."""
     root, like = _root(fit), next(iter(fit.params.values()))
-    return (
-        root.distribution(fit.params)
-        .log_prob(binary_configurations(root.num_latents, like.dtype, like.device))
-        .exp()
-    )
+    profiles = binary_configurations(root.num_latents, like.dtype, like.device)
+    return root.distribution(fit.params).log_prob(profiles).exp()
 
 
 def _near(small: Fit, large: Fit, seed: int) -> Callable[[Any, Any], Fit]:
@@ -391,13 +378,8 @@ def _near(small: Fit, large: Fit, seed: int) -> Callable[[Any, Any], Fit]:
 def _lifted(small: Fit, large: Fit, seed: int) -> Params:
     """Return the larger model's parameters near the smaller one."""
     root, larger = _root(small), _root(large)
-    uniform = torch.rand(
-        1,
-        root.num_latents,
-        GUESSED,
-        generator=torch.Generator().manual_seed(seed),
-        dtype=torch.float64,
-    )
+    generator = torch.Generator().manual_seed(seed)
+    uniform = torch.rand(1, root.num_latents, GUESSED, generator=generator, dtype=torch.float64)
     law = {name: small.params[name].unsqueeze(0) for name in root.sites()}
     latents = root.draw(law, uniform.to(next(iter(law.values()))))[0].mT
     items = _items_under(small, AttributeStructure(large.model))

@@ -78,16 +78,10 @@ class ChoiceSpread:
         """One row a repetition: the choice, what it leaves, and whether to rely on it."""
         rows = []
         for result in self.results:
-            k, finished = result.chosen, result.select().finished
-            rows.append(
-                {
-                    "chosen": k,
-                    "left": result.left[k],
-                    "share_taken": result.shares.get(k, np.nan),
-                    "finished": finished,
-                }
-            )
-        return pd.DataFrame(rows).rename_axis("repetition")
+            k, share = result.chosen, result.shares.get(result.chosen, np.nan)
+            rows.append((k, result.left[k], share, result.select().finished))
+        columns = ["chosen", "left", "share_taken", "finished"]
+        return pd.DataFrame(rows, columns=columns).rename_axis("repetition")
 
 
 def repeat_choice(

@@ -125,14 +125,8 @@ def overparameterization(
     models = [family(size) for size in sizes]
     seeds = [seed] if method is not None else list(range(seed, seed + num_restarts))
     jobs = [{"model": model, "seed": start_seed} for model in models for start_seed in seeds]
-    done = run_jobs(
-        partial(_starts, data, method, num_restarts, held_out),
-        jobs,
-        folder,
-        workers,
-        scheduler,
-        progress,
-    ).values
+    starts = partial(_starts, data, method, num_restarts, held_out)
+    done = run_jobs(starts, jobs, folder, workers, scheduler, progress).values
     return [
         _row(size, done[i * len(seeds) : (i + 1) * len(seeds)], truth)
         for i, size in enumerate(sizes)

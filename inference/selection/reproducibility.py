@@ -79,15 +79,11 @@ class Reproducibility:
     def table(self) -> pd.DataFrame:
         """One row a number of components: worst and median error, and how many return."""
         rows = [
-            {
-                "num_components": k,
-                "worst": value.max(),
-                "median": np.median(value),
-                "returning": int((value < RETURNS).sum()),
-            }
+            (k, value.max(), np.median(value), int((value < RETURNS).sum()))
             for k, value in sorted(self.by_component.items())
         ]
-        return pd.DataFrame(rows).set_index("num_components")
+        columns = ["num_components", "worst", "median", "returning"]
+        return pd.DataFrame(rows, columns=columns).set_index("num_components")
 
 
 def reproducibility(

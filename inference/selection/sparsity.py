@@ -72,13 +72,8 @@ def ebic(result: Fit, gamma: float = 1.0, num_possible: int | None = None) -> fl
     structure = structure_of(result.model)
     possible = num_possible_free(structure, result.params) if num_possible is None else num_possible
     free, settled = result.num_parameters, num_settled(structure, result.params)
-    return extended_bic(
-        value,
-        result.price,
-        free - settled,
-        (free if possible is None else possible) - settled,
-        gamma,
-    )
+    possible = free if possible is None else possible
+    return extended_bic(value, result.price, free - settled, possible - settled, gamma)
 
 
 def graphs_of(result: Fit, threshold: float | None = None) -> tuple[Tensor, ...]:
@@ -220,12 +215,20 @@ def penalty_path(
                 f"penalty_path: penalties[{i}] must be a penalty such as TruncatedLasso(1.0, 0.5),"
                 f" got {penalty!r}"
             )
-    penalised: Sequence[Fit] | None = None
-    polished: Sequence[Fit] | None = None
+    penalised: list[Fit] | None = None
+    polished: list[Fit] | None = None
     if not warm:
         penalised, polished = _together(model, data, list(penalties), method, num_restarts, seed)
     if penalised is None:
-        penalised = _one_by_one(model, data, penalties, method, num_restarts, seed, warm)
+        penalised = []
+        for penalty in penalties:
+            own = replace(model, penalty=penalty)
+            result = fit(own, data, method, num_restarts=num_restarts, seed=seed)
+            if penalised and warm:
+                engine, before = method or result.method, penalised[-1]
+                again = fit(own, data, engine, init=before, num_restarts=1, seed=seed)
+                result = max(result, again, key=lambda r: r.objective)
+            penalised.append(result)
     if polished is None:
         polished = [polish(result, data) for result in penalised]
     possible = num_possible_free(structure_of(model), polished[0].params)
@@ -233,29 +236,6 @@ def penalty_path(
     return Path(
         tuple(penalties), tuple(polished), tuple(penalised), scores, scores.index(min(scores))
     )
-
-
-def _one_by_one(
-    model: Any,
-    data: Any,
-    penalties: Sequence[Any],
-    method: Method | None,
-    num_restarts: int | None,
-    seed: int,
-    warm: bool,
-) -> list[Fit]:
-    penalised: list[Fit] = []
-    for penalty in penalties:
-        penalised_model = replace(model, penalty=penalty)
-        result = fit(penalised_model, data, method, num_restarts=num_restarts, seed=seed)
-        if penalised and warm:
-            engine = method or result.method
-            again = fit(
-                penalised_model, data, engine, init=penalised[-1], num_restarts=1, seed=seed
-            )
-            result = max(result, again, key=lambda r: r.objective)
-        penalised.append(result)
-    return penalised
 
 
 def _together(

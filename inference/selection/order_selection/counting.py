@@ -256,6 +256,13 @@ def finalists(problem: Problem, starts: Sequence[Params], method: EM) -> Params:
     return {name: value[order[:FINALISTS]] for name, value in short.params.items()}
 
 
+def penalised(fits: Fits, price: float) -> dict[Key, float]:
+    """Return deviances with a price for each parameter."""
+    return {
+        key: -2 * fit_k.log_likelihood + price * fit_k.num_parameters for key, fit_k in fits.items()
+    }
+
+
 def lead_of(strict: Mapping[Key, float], k: int) -> tuple[float, int]:
     """Return how far a number leads the next best in a penalised deviance, and which that is."""
     best = min(value for (_, size), value in strict.items() if size == k)

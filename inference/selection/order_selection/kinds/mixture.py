@@ -44,6 +44,7 @@ from inference.selection.order_selection.counting import (
     counting_of,
     finalists,
     lead_of,
+    penalised,
     rows_of,
     status_of,
 )
@@ -129,18 +130,12 @@ class CountingGroups(Counting):
         """Return the number of components by BIC, or of groups."""
         first = next(iter(fits.values()))
         n = first.num_observations or first.num_rows
-        strict, lenient = (
-            {
-                key: -2 * fit_k.log_likelihood + price * fit_k.num_parameters
-                for key, fit_k in fits.items()
-            }
-            for price in (math.log(n), LENIENT_PRICE)
-        )
+        strict, lenient = penalised(fits, math.log(n)), penalised(fits, LENIENT_PRICE)
         proper = {key for key, fit_k in fits.items() if not fit_k.restarts.faults} or set(fits)
         law, k1 = best = min(proper, key=lambda key: (strict[key], key[1]))
-        k2 = min((key for key in proper if key[0] == law), key=lambda key: (lenient[key], key[1]))[
-            1
-        ]
+        _, k2 = min(
+            (key for key in proper if key[0] == law), key=lambda key: (lenient[key], key[1])
+        )
         misfit, used = misfit_of(fits[best], grid.data, grid.seed)
         shares = {key: shares_of(fit_k, grid.data) for key, fit_k in fits.items()}
         groups = groups_of(shares[best])
