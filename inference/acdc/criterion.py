@@ -272,18 +272,10 @@ class AcdcResult:
             d = self.component_discrepancy[k]
             widths = [s.width for s in self.segments if s.num_components == k]
             misfit = (self.raw[k] - self.null_mean[k]) > MISFIT * self.null_sd[k]
-            rows.append(
-                {
-                    "num_components": k,
-                    "largest_discrepancy": float(d.max()),
-                    "left": left[k],
-                    "share_taken": shares.get(k, math.nan),
-                    "misfitting": int(misfit.sum()),
-                    "smallest_use": int(self.num_used[k].min()),
-                    "width": sum(widths),
-                    "chosen": k == chosen,
-                }
-            )
+            row = {"num_components": k, "largest_discrepancy": float(d.max()), "left": left[k]}
+            row |= {"share_taken": shares.get(k, math.nan), "misfitting": int(misfit.sum())}
+            row |= {"smallest_use": int(self.num_used[k].min()), "width": sum(widths)}
+            rows.append(row | {"chosen": k == chosen})
         return pd.DataFrame(rows).set_index("num_components")
 
     def to_frame(self) -> pd.DataFrame:
@@ -293,12 +285,11 @@ class AcdcResult:
             "discrepancy": self.component_discrepancy, "num_used": self.num_used,
         }  # fmt: skip
         places = [{"num_components": k, "component": i} for k in sorted(self.raw) for i in range(k)]
-        return pd.DataFrame(
-            [
-                at | {name: v[at["num_components"]][at["component"]] for name, v in columns.items()}
-                for at in places
-            ]
-        )
+        rows = [
+            at | {name: v[at["num_components"]][at["component"]] for name, v in columns.items()}
+            for at in places
+        ]
+        return pd.DataFrame(rows)
 
     def plot(self) -> Any:
         """Draw the discrepancy that every K leaves, and the loss against the cutoff."""

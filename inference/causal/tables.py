@@ -38,12 +38,7 @@ def as_tables(owner: str, tables: Any, name: str = "tables") -> np.ndarray:
     if array.ndim > 2 and set(array.shape[1:]) == {2}:
         array = array.reshape(len(array), -1)
     num_attributes = int(array.shape[-1]).bit_length() - 1 if array.ndim == 2 else 0
-    if (
-        array.ndim != 2
-        or not len(array)
-        or num_attributes < 1
-        or array.shape[1] != 2**num_attributes
-    ):
+    if num_attributes < 1 or not len(array) or array.shape[1] != 2**num_attributes:
         raise ValueError(
             f"{owner}: {name} must have shape (draws, 2^K) or (draws, 2, ..., 2), got {array.shape}"
         )

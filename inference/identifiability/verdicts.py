@@ -212,12 +212,8 @@ def _verdict_after(
                 return "strict"
     certificate = None if decision.coverage is None else decision.coverage.certificate
     if certificate is not None:
-        used = child in (
-            certificate.first[latent],
-            certificate.second[latent],
-            certificate.covering[latent],
-        )
-        if is_gain or not used:
+        proof = (certificate.first, certificate.second, certificate.covering)
+        if is_gain or child not in [rows[latent] for rows in proof]:
             return "generic"
     return "generic" if cover(changed).certificate is not None else "not established"
 
@@ -531,9 +527,8 @@ class IdentifiabilityReport:
     def text(self) -> str:
         """Report in words: the verdict, its meaning, and every layer."""
         lines = [f"Identifiability: {self.verdict}: {MEANING[self.verdict]}"]
-        for d, (layer, threshold) in enumerate(
-            zip(self.layers, self.thresholds, strict=True), start=1
-        ):
+        pairs = zip(self.layers, self.thresholds, strict=True)
+        for d, (layer, threshold) in enumerate(pairs, start=1):
             edges = "all nonzero loadings" if layer.bottom == "additive" else "as given"
             if layer.bottom == "additive" and threshold > 0:
                 edges = f"loadings of at least {threshold:.3g} in size"

@@ -250,9 +250,8 @@ def _means(fit: Fit, about: HiddenMarkovDescription, rows: Tensor) -> Tensor:
     component = about.emission.component
     if isinstance(component, MultivariateNormal | MultivariateT):
         return fit.params["means"].detach().double().cpu()
-    if isinstance(component, ResponseFamily) and not component.num_categories_of(
-        about.emission.num_items
-    ):
+    size = about.emission.num_items
+    if isinstance(component, ResponseFamily) and not component.num_categories_of(size):
         known: Tensor = _law(fit, about).mean.detach().double().cpu()
         return known
     return rows.mean(0)
@@ -351,9 +350,9 @@ def _chances(fit: Fit, about: HiddenMarkovDescription, x: np.ndarray) -> Any:
             " emissions are not known"
         )
     predictor = _law(fit, about).predictor.double().cpu().numpy()
-    for (family, columns, dispersed), entries in zip(
-        component.blocks(x.shape[-1]), component.predictors(x.shape[-1]), strict=True
-    ):
+    size = x.shape[-1]
+    blocks = zip(component.blocks(size), component.predictors(size), strict=True)
+    for (family, columns, dispersed), entries in blocks:
         eta = predictor[:, entries]
         for i, j in enumerate(range(x.shape[-1])[columns]):
             value = x[..., j, None]

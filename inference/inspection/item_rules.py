@@ -172,9 +172,8 @@ def item_rules(
     for j, (cell, places) in enumerate(zip(cells, own, strict=True)):
         if cell.size > 1:
             eta = cell.features @ found.estimate[places]
-            for rule, (value, slope, restrictions) in _rules(
-                families[j], cell.profiles, eta
-            ).items():
+            rules = _rules(families[j], cell.profiles, eta)
+            for rule, (value, slope, restrictions) in rules.items():
                 own_covariance = covariance[places.unsqueeze(-1), places]
                 tested = _wald(restrictions, value, slope, own_covariance, known[places])
                 num = 2 if rule in ("dina", "dino") else 1 + cell.size
@@ -250,11 +249,8 @@ def _rules(
     one, eye = torch.ones_like(eta), torch.eye(len(eta), dtype=eta.dtype)
     design = torch.nn.functional.pad(cells, (1, 0), value=1.0).to(eta)
     interactions = torch.from_numpy(null_space(design.mT.numpy())).mT  # what no sum of effects has
-    rules = {
-        "dina": (eta, one, eye[1:-1] - eye[0]),
-        "dino": (eta, one, eye[1:-1] - eye[-1]),
-        "additive": (eta, one, interactions),
-    }
+    rules = {"dina": (eta, one, eye[1:-1] - eye[0]), "dino": (eta, one, eye[1:-1] - eye[-1])}
+    rules["additive"] = (eta, one, interactions)
     if isinstance(family, Bernoulli):
         chance = torch.sigmoid(eta)
         rules["acdm"] = (chance, chance * (1 - chance), interactions)

@@ -169,12 +169,8 @@ class FirstStep:
         """At the first step's estimate."""
         chances = self._chances(self.fit)
         modal = torch.nn.functional.one_hot(chances.argmax(-1), chances.shape[1]).to(chances)
-        return Moved(
-            chances,
-            self._shares(self.fit),
-            modal if self.assignment == "modal" else chances,
-            self.often,
-        )
+        weights = modal if self.assignment == "modal" else chances
+        return Moved(chances, self._shares(self.fit), weights, self.often)
 
     @cached_property
     def often(self) -> Tensor:
@@ -259,12 +255,8 @@ class FirstStep:
         params = {name: value.detach().to(like[name]) for name, value in moved.items()}
         own = dataclasses.replace(self.fit, params=params)
         chances = self._chances(own)
-        return Moved(
-            chances,
-            self._shares(own),
-            self.at_estimate.weights if self.assignment == "modal" else chances,
-            self.often,
-        )
+        weights = self.at_estimate.weights if self.assignment == "modal" else chances
+        return Moved(chances, self._shares(own), weights, self.often)
 
 
 def covariance_of(
@@ -301,16 +293,8 @@ def own_columns(caller: str, argument: str, given: Any, data: Any, num_rows: int
         ValueError: naming the argument, for names that the data lack, or another number of rows.
     """
     data = as_frame(data)
-    names = (
-        (given,)
-        if isinstance(given, str)
-        else (
-            tuple(given)
-            if isinstance(given, list | tuple) and all(isinstance(one, str) for one in given)
-            else None
-        )
-    )
-    if names is not None:
+    names = (given,) if isinstance(given, str) else given
+    if isinstance(names, list | tuple) and all(isinstance(name, str) for name in names):
         if not is_frame(data):
             raise ValueError(
                 f"{caller}: {argument}: names of columns need data with columns, got"
@@ -337,24 +321,15 @@ def own_columns(caller: str, argument: str, given: Any, data: Any, num_rows: int
                     f"{caller}: {argument}: a column or a table was expected, got shape"
                     f" {array.shape}"
                 )
-            given = pd.DataFrame(
-                array,
-                columns=(
-                    [argument]
-                    if array.shape[1] == 1
-                    else [f"{argument}_{j}" for j in range(array.shape[1])]
-                ),
-            )
+            columns = [f"{argument}_{j}" for j in range(array.shape[1])]
+            given = pd.DataFrame(array, columns=columns if len(columns) != 1 else [argument])
     if len(given) != num_rows:
         raise ValueError(
             f"{caller}: {argument}: one line for each of the {num_rows:,} rows was expected, got"
             f" {len(given):,}"
         )
-    if (
-        is_frame(data)
-        and not given.index.equals(data.index)
-        and not isinstance(given.index, pd.RangeIndex)
-    ):
+    is_other = is_frame(data) and not given.index.equals(data.index)
+    if is_other and not isinstance(given.index, pd.RangeIndex):
         raise ValueError(
             f"{caller}: {argument}: the index of the rows was expected, got another one: give the"
             " columns in the order of the rows"

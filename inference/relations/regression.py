@@ -238,11 +238,8 @@ def class_coefficients(fit: FitRecord, data: Any, kind: str = "hessian") -> Clas
         ValueError: for another fit, or as :func:`inference.uncertainty.standard_errors`.
     """
     caller = "class_coefficients"
-    if (
-        not isinstance(fit, FitRecord)
-        or not isinstance(fit.structure, MixtureStructure)
-        or not fit.structure.regresses
-    ):
+    structure = fit.structure if isinstance(fit, FitRecord) else None
+    if not isinstance(structure, MixtureStructure) or not structure.regresses:
         raise ValueError(
             f"{caller}: a fit of Mixture(..., covariates=...) of two or more classes was expected;"
             " regress_classes takes one without covariates"
@@ -328,16 +325,11 @@ def regress_classes(
         first.check_table()
     logit = ClassLogit(first, method, known, given, seen.double())
     beta = logit.solve()
-    back = torch.stack(
-        [
-            known.plain(one.reshape(beta.shape)).flatten()
-            for one in torch.eye(beta.numel(), dtype=torch.float64)
-        ],
-        -1,
-    )
-    covariance = (
-        back @ covariance_of(first, logit.estimating, beta.flatten(), logit.penalty) @ back.mT
-    )
+    units = torch.eye(beta.numel(), dtype=torch.float64)
+    plain = [known.plain(unit.reshape(beta.shape)).flatten() for unit in units]
+    back = torch.stack(plain, -1)
+    inner = covariance_of(first, logit.estimating, beta.flatten(), logit.penalty)
+    covariance = back @ inner @ back.mT
     how = "" if method == "two-step" else assignment
     return ClassRegression(
         known.terms,

@@ -46,6 +46,7 @@ from inference.fitting.result import Fit
 from inference.inspection.attributes import attribute_model
 from inference.programs.global_state import quiet
 from inference.programs.program import Params
+from inference.selection.factorization_criteria import aic
 from inference.selection.likelihood_ratio import RatioTest, likelihood_ratio_test, loosened
 from inference.structures.layers.attributes import AttributeStructure
 from ppl_models.descriptions.attribute_law import AttributeLaw, Independent
@@ -112,18 +113,13 @@ class RootComparison:
         and its standard error; and the test against the next larger law that contains it (the first
         of several; :attr:`tests` has all).
         """
-        frame = pd.DataFrame(
-            {
-                name: {
-                    "log_likelihood": fit_k.log_likelihood,
-                    "num_parameters": fit_k.num_parameters,
-                    "aic": 2 * fit_k.num_parameters - 2 * fit_k.log_likelihood,
-                    "bic": fit_k.bic,
-                }
-                for name, fit_k in self.fits.items()
-            }
-        ).T.rename_axis("law of the attributes")
-        frame["num_parameters"] = frame["num_parameters"].astype(int)
+        rows = [
+            (own.log_likelihood, own.num_parameters, aic(own), own.bic)
+            for own in self.fits.values()
+        ]
+        columns = ["log_likelihood", "num_parameters", "aic", "bic"]
+        index = pd.Index(list(self.fits), name="law of the attributes")
+        frame = pd.DataFrame(rows, index, columns)
         if self.prediction is not None:
             frame[["elpd", "elpd_diff", "diff_se"]] = self.prediction.table[
                 ["elpd", "elpd_diff", "diff_se"]

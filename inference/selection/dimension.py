@@ -196,11 +196,9 @@ class Selection(Answer):
         """Answer of the rule, or a caution, in sentences."""
         if self.answer is not None:
             return self.answer.sentences
-        depth = (
-            _varying_layer(self.study)[0]
-            if isinstance(self.criterion, SpectralRatio) and self.study is not None
-            else 0
-        )
+        if not isinstance(self.criterion, SpectralRatio) or self.study is None:
+            return ()
+        depth, _ = _varying_layer(self.study)
         words = _above_the_first(depth)
         return (f"{words[0].upper()}{words[1:]}.",) if depth else ()
 

@@ -62,9 +62,8 @@ def fit_grid(
     fits: dict[int, Fit] = {}
     with RichProgress("fits", len(models)) if progress else NoProgress() as bar:
         for k, model in models.items():
-            with (
-                nullcontext() if num_restarts is None else quiet(StartsWarning)
-            ):  # with a number the caller said how hard to look; it stays in the fit's own list
+            # with a number the caller said how hard to look; it stays in the fit's own list
+            with nullcontext() if num_restarts is None else quiet(StartsWarning):
                 fits[k] = fit(model, data, num_restarts=num_restarts, seed=seed)
             bar.update(len(fits), objective=fits[k].objective, active=len(models) - len(fits))
     again, _ = grow_again(list(fits), list(fits.values()), data, seed)

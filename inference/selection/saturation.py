@@ -89,11 +89,9 @@ class Saturation:
         None without a bound, or where the fit shows more dependence than the discriminator did,
         which then says nothing.
         """
-        if (
-            self.bound is None
-            or self.gap is None
-            or (self.bound.is_bound and self.gap < -2 * self.bound.error)
-        ):
+        if self.bound is None or self.gap is None:
+            return None
+        if self.bound.is_bound and self.gap < -2 * self.bound.error:
             return None
         error = math.hypot(self.errors[self.sizes.index(self.chosen)], self.bound.error)
         return self.gap <= 2 * error

@@ -94,12 +94,7 @@ class JobResults:
         """
         lines = []
         for job in self.jobs:
-            entries = (
-                job.value
-                if isinstance(job.value, dict)
-                else {}
-                if job.value is None
-                else {"value": job.value}
-            )
+            entries = {} if job.value is None else {"value": job.value}
+            entries = job.value if isinstance(job.value, dict) else entries
             lines.append({**job.arguments, **entries, "seconds": job.seconds, "error": job.error})
         return pd.DataFrame(lines)
