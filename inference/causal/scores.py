@@ -34,7 +34,7 @@ from scipy.special import gammaln, xlogy
 from inference.causal.pdags import Pdag
 from inference.causal.tables import Marginals
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.parts.validation import is_number, plain_fields
+from ppl_models.parts.validation import check_number, plain_fields
 
 
 @runtime_checkable
@@ -75,16 +75,9 @@ class BDeu:
 
     def __post_init__(self) -> None:
         plain_fields(self)
-        if not is_number(self.equivalent_sample_size) or self.equivalent_sample_size <= 0:
-            raise ValueError(
-                "BDeu: equivalent_sample_size must be a positive number, got"
-                f" {self.equivalent_sample_size!r}"
-            )
-        if not is_number(self.edge_penalty) or self.edge_penalty < 0:
-            raise ValueError(
-                "BDeu: edge_penalty must be a number that is not negative, got"
-                f" {self.edge_penalty!r}"
-            )
+        size, penalty = self.equivalent_sample_size, self.edge_penalty
+        check_number("BDeu", "equivalent_sample_size", size, "be a positive number", above=0)
+        check_number("BDeu", "edge_penalty", penalty, "be a number that is not negative", least=0)
 
     def of_set(self, counts: np.ndarray, size: int, num_rows: float) -> np.ndarray:
         """F(S) from the counts, (..., 2^size) -> (...)."""

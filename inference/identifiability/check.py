@@ -59,9 +59,6 @@ SAME = 1e-9  # relative difference of two columns that are equal
 ZERO_SUM = 1e-12
 
 
-# ---------------------------------------------------------------- public
-
-
 def check_identifiability(
     fit: FitRecord | Mapping[str, Tensor] | Any,
     threshold: float | None = None,
@@ -232,9 +229,6 @@ def check_graph(
     return _check_layer(
         edges, values, bottom, predictors, children, parents, "items given latents", "item", None
     )
-
-
-# ---------------------------------------------------------------- parts
 
 
 def _attribute_report(

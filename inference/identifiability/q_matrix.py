@@ -49,7 +49,7 @@ from typing import Any, Literal
 import numpy as np
 
 from inference.identifiability.conditions import configurations, cover
-from inference.identifiability.verdicts import join, plain_values, some
+from inference.identifiability.verdicts import ALMOST, DETERMINES, join, plain_values, some
 
 ItemKind = Literal["pure", "conjunctive", "disjunctive", "additive", "general"]
 KINDS: dict[str, ItemKind] = {
@@ -63,11 +63,8 @@ KINDS: dict[str, ItemKind] = {
 }
 VERDICTS = ("not identified", "not established", "generic", "strict")  # weakest first
 MEANING = {
-    "strict": "the distribution of the items determines every parameter",
-    "generic": (
-        "the distribution of the items determines every parameter, outside a set of parameter"
-        " values of measure zero"
-    ),
+    "strict": DETERMINES,
+    "generic": ALMOST,
     "not established": (
         "no known sufficient condition holds; that is no proof that the parameters are not"
         " determined"
@@ -366,9 +363,6 @@ def judge(
     return said("not established", "No sufficient condition holds.", reasons=some(reasons, 12))
 
 
-# ---------------------------------------------------------------- conditions
-
-
 def _pure_items(
     graph: np.ndarray, kinds: Sequence[ItemKind], profiles: np.ndarray | None
 ) -> list[list[int]]:
@@ -582,9 +576,6 @@ def _no_blocks(graph: np.ndarray, kinds: Sequence[ItemKind], names: tuple[str, .
         if few
         else f"{start}: several attributes share too few items."
     )
-
-
-# ---------------------------------------------------------------- words
 
 
 def _lacking(name: str, own: Sequence[int], item_names: tuple[str, ...]) -> str:

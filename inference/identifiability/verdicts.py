@@ -89,9 +89,6 @@ class Repair:
     is_least: bool
 
 
-# ---------------------------------------------------------------- the verdict
-
-
 def decide(
     graph: np.ndarray, loadings: np.ndarray | None, bottom: Bottom, table: np.ndarray | None
 ) -> Decision:
@@ -266,16 +263,12 @@ def _not_told_apart(rest: np.ndarray, only_graph: bool) -> int | None:
     return int(left[0])
 
 
+DETERMINES = "the distribution of the items determines every parameter"
+ALMOST = f"{DETERMINES}, outside a set of parameter values of measure zero"
+LABELS = "up to the labels of the latents (their order, and which value is called 1), "
 MEANING = {
-    "strict": (
-        "up to the labels of the latents (their order, and which value is called 1), the"
-        " distribution of the items determines every parameter."
-    ),
-    "generic": (
-        "up to the labels of the latents (their order, and which value is called 1), the"
-        " distribution of the items determines every parameter, outside a set of parameter values"
-        " of measure zero."
-    ),
+    "strict": f"{LABELS}{DETERMINES}.",
+    "generic": f"{LABELS}{ALMOST}.",
     "not established": (
         "no known sufficient condition holds. That is no proof that the model is not identified."
     ),

@@ -109,11 +109,7 @@ class FirstStep:
         caller, fit = self.caller, self.fit
         if not isinstance(fit, FitRecord):
             raise ValueError(f"{caller}: a fit was expected, got {type(fit).__name__}")
-        if not isinstance(self.assignment, str) or self.assignment not in ASSIGNMENTS:
-            raise ValueError(
-                f"{caller}: assignment must be one of {', '.join(map(repr, ASSIGNMENTS))}, got"
-                f" {self.assignment!r}"
-            )
+        check_choice(caller, "assignment", self.assignment, ASSIGNMENTS)
         if fit.draws is not None:
             raise ValueError(
                 f"{caller}: a point estimate was expected, such as one by EM(), got posterior draws"
@@ -257,6 +253,13 @@ class FirstStep:
         chances = self._chances(own)
         weights = self.at_estimate.weights if self.assignment == "modal" else chances
         return Moved(chances, self._shares(own), weights, self.often)
+
+
+def check_choice(caller: str, name: str, value: Any, choices: tuple[str, ...]) -> None:
+    """Refuse a setting that is none of the choices."""
+    if not isinstance(value, str) or value not in choices:
+        listed = ", ".join(map(repr, choices))
+        raise ValueError(f"{caller}: {name} must be one of {listed}, got {value!r}")
 
 
 def covariance_of(

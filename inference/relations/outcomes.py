@@ -25,9 +25,16 @@ from inference.base.drawing import Answer
 from inference.base.frames import pd
 from inference.fitting.record import FitRecord
 from inference.inspection.attributes import holm
-from inference.relations.first_step import Assignment, FirstStep, Moved, covariance_of, own_columns
+from inference.relations.first_step import (
+    Assignment,
+    FirstStep,
+    Moved,
+    check_choice,
+    covariance_of,
+    own_columns,
+)
 from ppl_models.parts.frames import MAX_LEVELS, coded, holds_texts, levels_of_frame
-from ppl_models.parts.validation import as_table, is_number
+from ppl_models.parts.validation import as_table, check_number
 
 METHODS = ("bch", "none")
 LEVEL = 0.05
@@ -70,8 +77,7 @@ class ClassOutcomes(Answer):
         Raises:
             ValueError: if the level is not in (0, 1).
         """
-        if not is_number(level) or not 0 < level < 1:
-            raise ValueError(f"frame: level must lie in (0, 1), got {level!r}")
+        check_number("frame", "level", level, "lie in (0, 1)", above=0, below=1)
         width = stats.norm.ppf((1 + level) / 2)
         value, error = self.means.ravel(), np.sqrt(np.diag(self.covariance))
         classes = range(len(self.means))
@@ -194,10 +200,7 @@ def compare_outcomes(
         EstimateWarning: where the items tell the classes badly.
     """
     caller = "compare_outcomes"
-    if not isinstance(method, str) or method not in METHODS:
-        raise ValueError(
-            f"{caller}: method must be one of {', '.join(map(repr, METHODS))}, got {method!r}"
-        )
+    check_choice(caller, "method", method, METHODS)
     first = FirstStep(caller, fit, data, assignment)
     frame = own_columns(caller, "outcome", outcome, data, first.num_rows)
     if len(frame.columns) != 1:

@@ -33,12 +33,19 @@ from torch import Tensor
 from inference.base.drawing import Answer
 from inference.base.frames import pd
 from inference.fitting.record import FitRecord
-from inference.relations.first_step import Assignment, FirstStep, Moved, covariance_of, own_columns
+from inference.relations.first_step import (
+    Assignment,
+    FirstStep,
+    Moved,
+    check_choice,
+    covariance_of,
+    own_columns,
+)
 from inference.structures.mixture.structure import MixtureStructure
 from inference.uncertainty import standard_errors
 from ppl_models.descriptions.covariates import Covariates
 from ppl_models.descriptions.logit import chances_of_design, maximise_coefficients
-from ppl_models.parts.validation import is_number
+from ppl_models.parts.validation import check_number
 
 Method = Literal["two-step", "ml", "bch", "none"]
 METHODS = ("two-step", "ml", "bch", "none")
@@ -78,8 +85,7 @@ class ClassRegression(Answer):
         Raises:
             ValueError: if the level is not in (0, 1).
         """
-        if not is_number(level) or not 0 < level < 1:
-            raise ValueError(f"frame: level must lie in (0, 1), got {level!r}")
+        check_number("frame", "level", level, "lie in (0, 1)", above=0, below=1)
         width = stats.norm.ppf((1 + level) / 2)
         value, error = self.coefficients.ravel(), np.sqrt(np.diag(self.covariance))
         with np.errstate(over="ignore"):
@@ -298,10 +304,7 @@ def regress_classes(
         EstimateWarning: where the items tell the classes badly.
     """
     caller = "regress_classes"
-    if not isinstance(method, str) or method not in METHODS:
-        raise ValueError(
-            f"{caller}: method must be one of {', '.join(map(repr, METHODS))}, got {method!r}"
-        )
+    check_choice(caller, "method", method, METHODS)
     first = FirstStep(caller, fit, data, assignment)
     if method == "two-step" and first.at_estimate.shares is None:
         raise ValueError(

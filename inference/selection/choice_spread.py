@@ -14,7 +14,7 @@ from inference.fitting.result import Fit
 from inference.selection.factorization_criteria import fit_grid
 from inference.selection.reproducibility import reproducibility
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.parts.validation import check_flag, check_size
+from ppl_models.parts.validation import check_flag, check_number, check_size
 
 Criterion = Callable[[Mapping[int, Fit], Any, int], AcdcResult]
 
@@ -59,8 +59,7 @@ class ChoiceSpread:
         Raises:
             ValueError: for a level outside (0, 1), or a number that no repetition compared.
         """
-        if not 0 < level < 1:
-            raise ValueError(f"loss_band: level must lie between 0 and 1, got {level!r}")
+        check_number("loss_band", "level", level, "lie between 0 and 1", above=0, below=1)
         values = [
             r.loss(num_components, rho)
             for r in self.results

@@ -24,7 +24,7 @@ from inference.programs.data import checked
 from inference.programs.global_state import quiet
 from inference.selection.growing import grow_again
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import check_number, check_size
 
 
 def fit_grid(
@@ -136,8 +136,8 @@ def parallel_analysis(
             f" shape {x.shape}"
         )
     check_size("parallel_analysis", "num_permutations", num_permutations)
-    if not 0 < quantile < 1:
-        raise ValueError(f"parallel_analysis: quantile must lie between 0 and 1, got {quantile!r}")
+    must = "lie between 0 and 1"
+    check_number("parallel_analysis", "quantile", quantile, must, above=0, below=1)
     counts = bool((x >= 0).all() and (x == np.round(x)).all())
     matrix = "covariance of square roots" if counts else "correlation"
     if counts:

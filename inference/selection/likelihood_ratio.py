@@ -182,8 +182,8 @@ def likelihood_ratio_test(
         )
         drawn = simulated_like(problems[0], small, seed)  # refused before any work
         search = _Search(small, large, refit)
-        observed = search.ratios([problems[0].data], [seed], small.params)[0]
-        best = max(observed.large, large.log_likelihood) - max(observed.small, small.log_likelihood)
+        low, high = search.ratios([problems[0].data], [seed], small.params)[0]
+        best = max(high, large.log_likelihood) - max(low, small.log_likelihood)
         statistic = max(0.0, 2 * best)
         at_once = search.at_once(drawn)
         null: list[float] = []
@@ -193,9 +193,9 @@ def likelihood_ratio_test(
                 last = min(num_replicates, len(null) + at_once)
                 seeds = list(range(seed + len(null) + 1, seed + 1 + last))
                 sets = [simulated_like(problems[0], small, b) for b in seeds]
-                for pair in search.ratios(sets, seeds, small.params):
-                    ratio = 2 * (pair.large - pair.small)
-                    negative += ratio < -SETTLED * max(1.0, abs(pair.small))
+                for low, high in search.ratios(sets, seeds, small.params):
+                    ratio = 2 * (high - low)
+                    negative += ratio < -SETTLED * max(1.0, abs(low))
                     null.append(max(0.0, ratio))
                     exceeding += null[-1] >= statistic
                     if exceeding == stop_after:
@@ -221,12 +221,7 @@ def loosened(method: Method | None) -> Method:
     return method
 
 
-@dataclass(frozen=True)
-class _Pair:
-    """Log-likelihoods of both sizes on one data set."""
-
-    small: float
-    large: float
+_Pair = tuple[float, float]  # log-likelihoods of both sizes on one data set
 
 
 @dataclass(frozen=True)
@@ -261,7 +256,7 @@ class _Search:
     def _alone(self, data: Any, seed: int, truth: Params) -> _Pair:
         if self.refit is not None:
             small, large = (self.refit(fit_k.model, data) for fit_k in (self.small, self.large))
-            return _Pair(small.log_likelihood, large.log_likelihood)
+            return small.log_likelihood, large.log_likelihood
         given = self._from(self.small, data, dict(truth), seed)
         small = max((given, self._own(self.small, data, SMALL_STARTS, seed)), key=_objective)
         large = self._own(self.large, data, LARGE_STARTS - 1, seed)
@@ -275,7 +270,7 @@ class _Search:
         if large.log_likelihood < small.log_likelihood:
             again = self._own(self.large, data, MORE_STARTS, seed + 2)
             large = max((large, again), key=lambda fit_k: fit_k.log_likelihood)
-        return _Pair(small.log_likelihood, large.log_likelihood)
+        return small.log_likelihood, large.log_likelihood
 
     def _own(self, fit_k: Fit, data: Any, num: int, seed: int) -> Fit:
         """Return the best of short runs from the model's own starts, run to the end.
@@ -313,7 +308,7 @@ class _Search:
             if high < low:
                 again = self._own(self.large, sets[i], MORE_STARTS, seeds[i] + 2)
                 high = max(high, again.log_likelihood)
-            out.append(_Pair(low, high))
+            out.append((low, high))
         return out
 
     @staticmethod
