@@ -274,9 +274,6 @@ def _checked(owner: str, alphas: Sequence[np.ndarray]) -> list[np.ndarray]:
     return [own if len(shape) == 3 else own[None] for own in arrays]
 
 
-# ---------------------------------------------------------------- words
-
-
 def _two_variates(report: ClassifierIdentifiability, num: str) -> list[str]:
     size, sure = len(report.weights), f"{1 - report.delta:.0%}"
     names, out = report.variate_names, []

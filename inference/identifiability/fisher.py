@@ -136,9 +136,6 @@ class InformationReport:
         }
 
 
-# ---------------------------------------------------------------- public
-
-
 def information_from_scores(scores: Tensor, names: Sequence[str]) -> InformationReport:
     r"""Rank and conditioning from scores of simulated rows, :math:`\hat F = S^\top S / M`.
 
@@ -193,9 +190,6 @@ def information_from_jacobian(
             )
         rows = rows / probabilities.detach().to(rows).sqrt()[:, None]
     return _report(rows, names, None)
-
-
-# ---------------------------------------------------------------- parts
 
 
 def _report(rows: Tensor, names: Sequence[str], num_rows: int | None) -> InformationReport:

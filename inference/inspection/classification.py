@@ -99,10 +99,8 @@ REFIT = EM(tolerance=1e-5, max_iterations=500)
 # data sets at each distance of the classes, where EM takes all as one batch and where it does not
 CLASS_REPLICATES = (8, 4)
 CLASS_REFIT = EM(tolerance=1e-4, max_iterations=300)
-STARTS = (
-    3,
-    2,
-)  # of a refit beside the truth: spread out, and at random; those of a plain call are more
+# of a refit beside the truth: spread out, and at random; those of a plain call are more
+STARTS = (3, 2)
 MOST_DISTANCES = 4
 # steps times classes times items, up to which data sets are simulated unasked, as a batch and one
 # by one
@@ -329,11 +327,9 @@ def _refused(fit: FitRecord, data: Any) -> str:
 def _lines(posterior: Params, owner: str, name: str) -> Tensor:
     """P(class | data) of every row or step, (n, K)."""
     values = list(posterior.values())
-    lines = (
-        values[0].detach().cpu().double().flatten(0, -2)
-        if len(values) == 1 and values[0].dim() > 1
-        else torch.zeros(0, 1)
-    )
+    lines = torch.zeros(0, 1)
+    if len(values) == 1 and values[0].dim() > 1:
+        lines = values[0].detach().cpu().double().flatten(0, -2)
     lines = lines[lines.sum(-1) > 0]  # steps after the end of a sequence have none
     if (
         lines.shape[-1] < 2
@@ -573,9 +569,7 @@ def _overstated(fit: FitRecord, data: Any, num_replicates: int, seed: int) -> Te
     for b in range(num_replicates):
         table = simulated_table(problem, fit.params, seed + b)
         true, values = _posterior(fit, table)
-        said, _ = _posterior(
-            dataclasses.replace(fit, params={name: value[b] for name, value in found.items()}),
-            table,
-        )
+        refit = dataclasses.replace(fit, params={name: x[b] for name, x in found.items()})
+        said, _ = _posterior(refit, table)
         gaps.append(_shares(said, said, values) - _shares(said, true, values))
     return torch.stack(gaps).mean(0)

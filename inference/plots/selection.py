@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 
 from inference.plots._common import axes_of, heat_map, legend_outside, new_figure
-from inference.selection.order_selection.bootstrap_climb import STEEPER
 from inference.selection.order_selection.detectability import noise_edge
-from inference.selection.order_selection.result import HowManyOptions
+from inference.selection.order_selection.result import STEEPER, HowManyOptions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -28,15 +28,17 @@ bootstrap); J. de la Torre and J. A. Douglas (2004), doi:10.1007/BF02295640.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from scipy.stats import chi2
 from torch import Tensor
 
+from inference.base.frames import pd
 from inference.comparison import Comparison, compare
 from inference.engines.em import EM
 from inference.fitting.fit import fit as fit_again
@@ -44,6 +46,7 @@ from inference.fitting.result import Fit
 from inference.inspection.attributes import attribute_model
 from inference.programs.global_state import quiet
 from inference.programs.program import Params
+from inference.selection.factorization_criteria import aic
 from inference.selection.likelihood_ratio import RatioTest, likelihood_ratio_test, loosened
 from inference.structures.layers.attributes import AttributeStructure
 from ppl_models.descriptions.attribute_law import AttributeLaw, Independent
@@ -54,10 +57,6 @@ from ppl_models.descriptions.profile_table import Saturated, TableRoot
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_size
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 LEVEL = 0.05
 MAX_ATTRIBUTES = 14
@@ -114,20 +113,13 @@ class RootComparison:
         and its standard error; and the test against the next larger law that contains it (the first
         of several; :attr:`tests` has all).
         """
-        import pandas as pd
-
-        frame = pd.DataFrame(
-            {
-                name: {
-                    "log_likelihood": fit_k.log_likelihood,
-                    "num_parameters": fit_k.num_parameters,
-                    "aic": 2 * fit_k.num_parameters - 2 * fit_k.log_likelihood,
-                    "bic": fit_k.bic,
-                }
-                for name, fit_k in self.fits.items()
-            }
-        ).T.rename_axis("law of the attributes")
-        frame["num_parameters"] = frame["num_parameters"].astype(int)
+        rows = [
+            (own.log_likelihood, own.num_parameters, aic(own), own.bic)
+            for own in self.fits.values()
+        ]
+        columns = ["log_likelihood", "num_parameters", "aic", "bic"]
+        index = pd.Index(list(self.fits), name="law of the attributes")
+        frame = pd.DataFrame(rows, index, columns)
         if self.prediction is not None:
             frame[["elpd", "elpd_diff", "diff_se"]] = self.prediction.table[
                 ["elpd", "elpd_diff", "diff_se"]
@@ -195,11 +187,7 @@ def compare_roots(
         ValueError: for another model, posterior draws, what is no law or does not fit the
             attributes, fewer than two laws, more than fourteen attributes, or numbers out of range.
     """
-    structure = attribute_model(fit, "compare_roots")
-    if fit.draws is not None:
-        raise ValueError(
-            "compare_roots: a point estimate was expected, got posterior draws; fit with EM()"
-        )
+    structure = attribute_model(fit, "compare_roots", point=True)
     size = structure.layers[0].num_parents
     if size > MAX_ATTRIBUTES:
         raise ValueError(
@@ -217,22 +205,15 @@ def compare_roots(
     for small, large in _pairs(fits):
         low, high = fits[small], fits[large]
         reason = _why_not_regular(low, high)
-        ratio, degrees = (
-            max(0.0, 2 * (high.log_likelihood - low.log_likelihood)),
-            high.num_parameters - low.num_parameters,
-        )
+        ratio = max(0.0, 2 * (high.log_likelihood - low.log_likelihood))
+        degrees = high.num_parameters - low.num_parameters
         p_value, law, drawn = math.nan, "none", None
         if not reason:
             p_value, law = float(chi2.sf(ratio, degrees)), "chi-square"
         elif num_replicates:
+            near = _near(low, high, seed)
             drawn = likelihood_ratio_test(
-                low,
-                high,
-                data,
-                num_replicates,
-                seed=seed,
-                progress=progress,
-                refit=_near(low, high, seed),
+                low, high, data, num_replicates, seed=seed, progress=progress, refit=near
             )
             ratio, p_value, law = drawn.statistic, drawn.p_value, "bootstrap"
         tests.append(RootTest(small, large, ratio, degrees, p_value, law, reason, drawn))
@@ -313,20 +294,16 @@ def _items_under(fit: Fit, structure: AttributeStructure) -> Params:
 
 def _pairs(fits: Mapping[str, Fit]) -> list[tuple[str, str]]:
     """Each law and the larger ones that contain it with none of the others between."""
-    within = {
+    within = [
         (small, large)
-        for small in fits
-        for large in fits
-        if small != large
-        and fits[small].num_parameters < fits[large].num_parameters
+        for small, large in itertools.permutations(fits, 2)
+        if fits[small].num_parameters < fits[large].num_parameters
         and _nested(_root(fits[small]), _root(fits[large]))
-    }
+    ]
     return [
         (small, large)
-        for small in fits
-        for large in fits
-        if (small, large) in within
-        and not any((small, c) in within and (c, large) in within for c in fits)
+        for small, large in within
+        if not any((small, c) in within and (c, large) in within for c in fits)
     ]
 
 
@@ -379,11 +356,8 @@ def _why_not_regular(small: Fit, large: Fit) -> str:
 def _shares(fit: Fit) -> Tensor:
     """Probabilities of all profiles, (2^K,)."""
     root, like = _root(fit), next(iter(fit.params.values()))
-    return (
-        root.distribution(fit.params)
-        .log_prob(binary_configurations(root.num_latents, like.dtype, like.device))
-        .exp()
-    )
+    profiles = binary_configurations(root.num_latents, like.dtype, like.device)
+    return root.distribution(fit.params).log_prob(profiles).exp()
 
 
 def _near(small: Fit, large: Fit, seed: int) -> Callable[[Any, Any], Fit]:
@@ -400,13 +374,8 @@ def _near(small: Fit, large: Fit, seed: int) -> Callable[[Any, Any], Fit]:
 def _lifted(small: Fit, large: Fit, seed: int) -> Params:
     """Return the larger model's parameters near the smaller one."""
     root, larger = _root(small), _root(large)
-    uniform = torch.rand(
-        1,
-        root.num_latents,
-        GUESSED,
-        generator=torch.Generator().manual_seed(seed),
-        dtype=torch.float64,
-    )
+    generator = torch.Generator().manual_seed(seed)
+    uniform = torch.rand(1, root.num_latents, GUESSED, generator=generator, dtype=torch.float64)
     law = {name: small.params[name].unsqueeze(0) for name in root.sites()}
     latents = root.draw(law, uniform.to(next(iter(law.values()))))[0].mT
     items = _items_under(small, AttributeStructure(large.model))

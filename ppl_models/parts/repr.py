@@ -119,6 +119,10 @@ class Told:
         """The numbers."""
         raise NotImplementedError
 
+    def text(self) -> str:
+        """Headline and conclusions."""
+        return " ".join((self.headline, *self.sentences))
+
     def __repr__(self) -> str:
         return told(self.headline, self.sentences, self.table)
 

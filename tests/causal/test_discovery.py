@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from scipy.special import xlogy
-from support.small_graphs import REFERENCES, STRUCTURES, random_table, structure
+from support.small_graphs import REFERENCES, STRUCTURES, random_table, score_of, structure
 
 from inference.causal import (
     BIC,
@@ -23,7 +23,7 @@ from inference.causal import (
 from inference.causal.edges import _class_shares, _Orders, all_classes, all_dags, likely_classes
 from inference.causal.pdags import matrix_of_columns
 from inference.causal.rows import dirichlet_tables
-from inference.causal.scores import all_set_scores, score_of
+from inference.causal.scores import all_set_scores
 from inference.causal.tables import dag_table
 
 

@@ -119,17 +119,8 @@ def select_components(
         )
     total = len(candidates) * len(sizes)
     with quiet(), RichProgress("fits", total) if progress else NoProgress() as bar:
-        compared = Grid(
-            candidates,
-            sizes,
-            data,
-            table,
-            num_restarts,
-            seed,
-            method or counting.method,
-            bootstrap,
-            bar,
-        )
+        settings = (num_restarts, seed, method or counting.method, bootstrap, bar)
+        compared = Grid(candidates, sizes, data, table, *settings)
         return candidates[0].counting.answer(compared, fit_candidates(compared))
 
 
