@@ -33,7 +33,7 @@ from inference.engines.importance import log_posteriors, warn_of_ratios
 from inference.programs.coordinates import Coordinates
 from inference.programs.curvature import data_chunks, inverse_information, minus_hessian, some_names
 from inference.programs.program import Params, Program
-from inference.programs.tables import map_tensors
+from ppl_models.data.tables import map_tensors
 from ppl_models.parts.validation import check_size, plain_fields
 
 if TYPE_CHECKING:

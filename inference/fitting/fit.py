@@ -55,11 +55,10 @@ from inference.fitting.problem import (
 from inference.fitting.record import Restarts, Trace
 from inference.fitting.result import Fit
 from inference.fitting.weights import Missing, check_weighing, complete_covariates
-from inference.programs.data import checks_data
 from inference.programs.global_state import isolated, listening
 from inference.programs.program import Params, Program
-from inference.programs.tables import first_tensor
 from inference.structures.registry import structure_of
+from ppl_models.data.tables import checks_data, first_tensor
 from ppl_models.parts.validation import is_integer
 
 logger = logging.getLogger(__name__)

@@ -50,6 +50,7 @@ import numpy as np
 
 from inference.identifiability.conditions import configurations, cover
 from inference.identifiability.verdicts import join, plain_values, some
+from ppl_models.data.frames import is_frame
 
 ItemKind = Literal["pure", "conjunctive", "disjunctive", "additive", "general"]
 KINDS: dict[str, ItemKind] = {
@@ -218,7 +219,7 @@ def check_q_matrix(
             rule that there is none of, or sizes that do not agree.
     """
     owner = "check_q_matrix"
-    if hasattr(q_matrix, "columns") and hasattr(q_matrix, "to_numpy"):
+    if is_frame(q_matrix):
         attribute_names = (
             [str(name) for name in q_matrix.columns] if attribute_names is None else attribute_names
         )

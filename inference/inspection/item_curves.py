@@ -27,7 +27,7 @@ from scipy.special import expit, logit
 from scipy.stats import norm
 from torch import Tensor
 
-from inference.fitting.names import labels_of
+from inference.fitting.columns import labels_of
 from inference.fitting.record import FitRecord
 from inference.inspection.attributes import answers_of, attribute_model, profiles_of, refuse_penalty
 from inference.uncertainty import Information, observed_information

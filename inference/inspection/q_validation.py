@@ -39,8 +39,7 @@ from scipy.stats import chi2
 from torch import Tensor
 
 from inference.base.drawing import draw
-from inference.fitting.columns import checked_as_fitted
-from inference.fitting.names import labels_of
+from inference.fitting.columns import checked_as_fitted, labels_of
 from inference.fitting.record import FitRecord
 from inference.inspection.attributes import moment_model
 from inference.inspection.item_tables import (

@@ -12,8 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
 
-from inference.fitting.names import Names, dims_of, labels_of
-from inference.fitting.observed import as_matrix
+from inference.fitting.columns import Names, as_matrix, dims_of, labels_of
 from inference.plots._common import (
     check_image_shape,
     layers_of,

@@ -15,7 +15,7 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from inference.fitting.names import Names, labels_of
+from inference.fitting.columns import Names, labels_of
 from inference.inspection.options import smooth_options
 from inference.plots._common import short_name
 from inference.plots.fit import _axes

@@ -22,9 +22,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inference.programs.data import checked, checks_data
+from inference.programs.data import checked
 from inference.programs.program import Program
-from inference.programs.tables import first_tensor, map_tensors
+from ppl_models.data.tables import checks_data, first_tensor, map_tensors
 
 LEAST_SHARE = (
     0.75  # of the log-likelihood in the curvature of the log-posterior, where rows are silent

@@ -8,15 +8,9 @@ from typing import Any
 from torch import Tensor
 
 from inference.programs.global_state import isolated, quiet
-from inference.programs.tables import (
-    Columns,
-    as_columns,
-    as_tensors,
-    checks_data,
-    is_frame,
-)
 from inference.programs.wrap import first_run
-from ppl_models.parts.frames import as_frame, column_names
+from ppl_models.data.frames import as_frame, column_names, is_frame
+from ppl_models.data.tables import Columns, as_columns, as_tensors, checks_data
 
 
 def checked(

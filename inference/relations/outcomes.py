@@ -25,8 +25,9 @@ from inference.base.drawing import Answer
 from inference.fitting.record import FitRecord
 from inference.inspection.attributes import holm
 from inference.relations.first_step import Assignment, FirstStep, Moved, covariance_of, own_columns
-from ppl_models.parts.frames import MAX_LEVELS, coded, holds_texts, levels_of_frame
-from ppl_models.parts.validation import as_table, is_number
+from ppl_models.data.frames import MAX_LEVELS, coded, holds_texts, levels_of_frame
+from ppl_models.data.tables import as_table
+from ppl_models.parts.validation import is_number
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from inference.causal.of_fit import AttributeReport, discover_attributes, profile_posterior
-from inference.fitting.names import labels_of
+from inference.fitting.columns import labels_of
 from inference.inspection.attributes import Reversal, all_bernoulli, reversals
 from inference.inspection.classification import Classification, classify_rows
 from inference.inspection.item_curves import ItemCurves, ProfileShares, item_curves, profile_shares

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from inference.base.structure import Structure
-from inference.fitting.names import with_names
+from inference.fitting.columns import with_names
 from inference.fitting.repr import rows_in_words
 from inference.inspection.classification import ClassAccuracy
 from inference.predictive import LEAST_ROWS

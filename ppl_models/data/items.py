@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ppl_models.data.frames import holds_texts, kind_of_column, misread_numbers
 from ppl_models.parts.blocks import Blocks
 from ppl_models.parts.categorical import Categorical, Ordinal
-from ppl_models.parts.frames import holds_texts, kind_of_column, misread_numbers
 from ppl_models.parts.responses import (
     Bernoulli,
     LogNormal,

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ppl_models.parts.frames import as_frame, column_names, row_of
+from ppl_models.data.frames import as_frame, column_names, is_frame, row_of
+from ppl_models.data.tables import as_dense, as_floats, as_items, with_nan
 from ppl_models.parts.responses import ResponseFamily
-from ppl_models.parts.validation import as_dense, as_floats, as_items, with_nan
 
 PLACES = ("sequence", "time")  # columns of a data frame that say where a row belongs
 COLUMNS = (*PLACES, "state", "action")
@@ -50,10 +50,6 @@ def slices(size: int) -> Iterator[slice]:
 
 
 # ---------------------------------------------------------------- what all forms share
-
-
-def _is_frame(data: Any) -> bool:
-    return hasattr(data, "columns") and hasattr(data, "to_numpy")
 
 
 def check_present(frame: Any, names: tuple[str, ...]) -> None:
@@ -195,13 +191,13 @@ def as_item_sequences(
     Raises:
         ValueError: for other forms, an empty sequence, sequences of other widths, times that are
             negative, not whole or twice in a sequence, a sequence without any entry (in a fit), and
-            as :func:`ppl_models.parts.validation.as_items` says.
+            as :func:`ppl_models.data.tables.as_items` says.
 
     Warns:
         ConstantColumnWarning: naming every item that holds one value.
     """
     data = as_frame(data)
-    if _is_frame(data):
+    if is_frame(data):
         table, names, sequence, step = _of_frame(data, num_items, response, for_fit)
         lengths = np.zeros(int(sequence.max()) + 1, dtype=np.int64)
         np.maximum.at(lengths, sequence, step + 1)
@@ -394,7 +390,7 @@ def _as_array(data: Any) -> Any:
 def _as_table(part: Any, number: int, num_items: int) -> Any:
     """One sequence as a table (T, J)."""
     part = as_frame(part)
-    if not _is_frame(part):
+    if not is_frame(part):
         part = as_dense(part) if isinstance(part, Tensor) else np.asarray(part)
         if part.ndim == 1 and num_items == 1:
             part = part.reshape(-1, 1)
@@ -425,7 +421,7 @@ def _as_table(part: Any, number: int, num_items: int) -> Any:
 
 def _joined(tables: list[Any], num_items: int) -> Any:
     """Concatenate sequences; frames under the columns of the first."""
-    if all(_is_frame(part) for part in tables):
+    if all(is_frame(part) for part in tables):
         import pandas as pd
 
         names = column_names(tables[0])
@@ -436,7 +432,7 @@ def _joined(tables: list[Any], num_items: int) -> Any:
                     f" {', '.join(names)}, were expected, got {', '.join(column_names(part))}"
                 )
         return pd.concat([part[tables[0].columns.tolist()] for part in tables], ignore_index=True)
-    if any(_is_frame(part) for part in tables):
+    if any(is_frame(part) for part in tables):
         raise ValueError("data: sequences of one kind were expected, got data frames and arrays")
     if all(isinstance(part, Tensor) for part in tables):
         return torch.cat(tables)
@@ -449,7 +445,7 @@ def _items(
     table: Any, num_items: int, response: ResponseFamily, for_fit: bool
 ) -> tuple[Tensor, tuple[str, ...]]:
     """Check the items of all steps, (N, J), and their names; empty steps are set aside."""
-    if _is_frame(table):
+    if is_frame(table):
         empty = table.isna().to_numpy().all(1)
     else:
         array = table.detach().cpu().numpy() if isinstance(table, Tensor) else table
@@ -459,7 +455,7 @@ def _items(
     if empty.all():
         if for_fit:
             raise ValueError("data: at least one observed entry was expected, got none")
-        names = column_names(table) if _is_frame(table) else tuple(map(str, range(table.shape[1])))
+        names = column_names(table) if is_frame(table) else tuple(map(str, range(table.shape[1])))
         return torch.full(tuple(table.shape), torch.nan, dtype=torch.float64), names
     checked, names = as_items(table[~empty], num_items, response, for_fit)
     if not empty.any():
@@ -558,7 +554,7 @@ def as_trajectories(data: Any, num_states: int, num_actions: int, for_fit: bool 
         UnvisitedWarning: naming states and actions that never occur.
     """
     data = as_frame(data)
-    if hasattr(data, "columns") and hasattr(data, "to_numpy"):
+    if is_frame(data):
         packed = _trajectories_of_frame(data)
     elif isinstance(data, Mapping):
         missing = [name for name in ("state", "action") if name not in data]
@@ -737,7 +733,7 @@ def as_feature_trajectories(
     """
     names = (*(f"feature_{i}" for i in range(num_features)), "action")
     data = as_frame(data)
-    if hasattr(data, "columns") and hasattr(data, "to_numpy"):
+    if is_frame(data):
         packed, names = _features_of_frame(data, num_features)
     elif isinstance(data, Mapping):
         if not {"state", "action"} <= set(data) <= {"state", "action", "length"}:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from inference.fitting.observed import as_matrix
+from inference.fitting.columns import as_matrix
 from inference.plots.layers import plot_loadings
 from inference.report.page import number, picture
 from inference.report.parts import Equations, Finding, Paragraph, Part, Section, Table, Verdict

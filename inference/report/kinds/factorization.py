@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from inference.fitting.names import labels_of
-from inference.fitting.observed import as_matrix
+from inference.fitting.columns import as_matrix, labels_of
 from inference.plots.components import plot_signatures
 from inference.plots.layers import plot_loadings
 from inference.report.page import number, picture

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from inference.base.structure import Structure
-from inference.fitting.names import dims_of, labels_of
+from inference.fitting.columns import dims_of, labels_of
 from inference.fitting.result import Fit
 from inference.plots._common import present_edges
 from inference.plots.layers import (

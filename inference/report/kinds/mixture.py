@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from inference.base.structure import Structure
-from inference.fitting.names import labels_of
+from inference.fitting.columns import labels_of
 from inference.plots.categories import plot_categories
 from inference.plots.components import plot_groups
 from inference.plots.layers import plot_loadings

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from ppl_models.data.files import read_texts
 from ppl_models.datasets import read_table
-from ppl_models.datasets.files import read_texts
 
 VALUES = np.array([[0.0, 1.5], [np.nan, -2.0], [3.0, 4e-3]])
 
