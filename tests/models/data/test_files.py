@@ -422,7 +422,7 @@ def test_texts(tmp_path, ending):
 
 def test_texts_of_damaged_files_are_refused_by_name(tmp_path):
     for content, words in (
-        ("a,b\n1\n", "row 0 has 1 entries"),
+        ("a,b\n1\n", "line 2 has 1 entries"),
         ("a,a\n1,2\n", "two columns are named 'a'"),
         ("a,b\n", "at least one row"),
         ("", "is empty"),
