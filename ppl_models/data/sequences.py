@@ -9,7 +9,7 @@ missing, and all is NaN after the end.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -103,8 +103,40 @@ def _steps_of(
             " there, or give the steps between with an empty action"
         )
     lengths = np.bincount(sequence)
-    step = np.arange(len(sequence)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    sequence, step = _counted(lengths)
     return order, sequence, step, lengths, keys
+
+
+def _counted(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sequence and step of every row, (N,) each, of sequences (B,) that follow each other."""
+    begins = np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return np.repeat(np.arange(len(lengths)), lengths), np.arange(len(begins)) - begins
+
+
+def _columns_of(
+    frame: Any, names: Sequence[Any], kind: str, read: Callable[[Any, np.ndarray], np.ndarray]
+) -> tuple[Any, dict[Any, np.ndarray]]:
+    """A frame of steps with its places, and columns of it as ``read`` takes their numbers."""
+    frame = with_places(frame)
+    check_present(frame, PLACES)
+    columns = {}
+    for name in names:
+        try:
+            columns[name] = read(name, frame[name].to_numpy(dtype=np.float64, na_value=np.nan))
+        except (TypeError, ValueError) as error:
+            words = f"data: column {str(name)!r}: {kind.format(error=error, name=name)}"
+            raise ValueError(words) from error
+    return frame, columns
+
+
+def _of_steps(data: Mapping[Any, Any]) -> tuple[Any, Any, Any]:
+    """States, actions and lengths of a dict."""
+    if not {"state", "action"} <= set(data) <= {"state", "action", "length"}:
+        raise ValueError(
+            "data: a dict of 'state', 'action' and 'length' was expected, got"
+            f" {sorted(map(str, data))}"
+        )
+    return data["state"], data["action"], data.get("length")
 
 
 def _numbers(name: str, value: Any, kind: str) -> Tensor:
@@ -203,23 +235,17 @@ def as_item_sequences(
         np.maximum.at(lengths, sequence, step + 1)
     elif isinstance(data, Mapping):
         return _of_array(*_of_dict(data), num_items, response, for_fit)
-    elif isinstance(data, list | tuple) and len(data) and not _are_numbers(data):
-        tables = [_as_table(part, number, num_items) for number, part in enumerate(data)]
-        lengths = np.array([len(part) for part in tables])
-        table, names = _items(_joined(tables, num_items), num_items, response, for_fit)
-        sequence = np.repeat(np.arange(len(tables)), lengths)
-        step = np.arange(len(sequence)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     else:
-        array = _as_array(data)
-        if array.ndim == 3:
-            return _of_array(array, None, num_items, response, for_fit)
-        one = _as_table(array, 0, num_items)
-        table, names = _items(one, num_items, response, for_fit)
-        lengths, sequence, step = (
-            np.array([len(one)]),
-            np.zeros(len(one), dtype=np.int64),
-            np.arange(len(one)),
-        )
+        parts = data
+        if not isinstance(data, list | tuple) or not len(data) or _are_numbers(data):
+            array = _as_array(data)
+            if array.ndim == 3:
+                return _of_array(array, None, num_items, response, for_fit)
+            parts = [array]
+        tables = [_as_table(part, number, num_items) for number, part in enumerate(parts)]
+        lengths = np.array([len(part) for part in tables])
+        table, names = _items(_joined(tables), num_items, response, for_fit)
+        sequence, step = _counted(lengths)
     packed = _laid_out(
         table, torch.from_numpy(lengths), torch.from_numpy(sequence), torch.from_numpy(step)
     )
@@ -353,21 +379,14 @@ def _of_array(
         ends = width - after.flip(1).cummin(1).values.sum(1)
         seen = (tensor.isfinite().any(-1) * (steps + 1)).amax(1)
         ends = torch.where((ends == width) & (seen > 0), seen, ends)
-    else:
-        ends = torch.as_tensor(
-            np.asarray(length.cpu() if isinstance(length, Tensor) else length)
-        ).to(tensor.device)
-        if tuple(ends.shape) != (num,) or not bool(
-            ((ends >= 0) & (ends <= width) & (ends == ends.round())).all()
-        ):
+        if bool((ends == 0).any()):
             raise ValueError(
-                f"data['length']: {num} whole numbers up to {width}, one a sequence, were expected,"
-                f" got {length!r}"
+                f"data: sequence {int((ends == 0).nonzero()[0])} is empty; leave it out"
             )
-        ends = ends.long()
-    if bool((ends == 0).any()):
-        raise ValueError(f"data: sequence {int((ends == 0).nonzero()[0])} is empty; leave it out")
-    inside = steps < ends.unsqueeze(-1)
+        inside = steps < ends.unsqueeze(-1)
+    else:
+        inside = _inside(length, num, width, tensor.device)
+        ends = inside.sum(1)
     table, names = _items(tensor[inside], num_items, response, for_fit)
     sequence, step = inside.nonzero(as_tuple=True)
     packed = _laid_out(table, ends, sequence, step)
@@ -419,7 +438,7 @@ def _as_table(part: Any, number: int, num_items: int) -> Any:
     return part
 
 
-def _joined(tables: list[Any], num_items: int) -> Any:
+def _joined(tables: list[Any]) -> Any:
     """Concatenate sequences; frames under the columns of the first."""
     if all(is_frame(part) for part in tables):
         import pandas as pd
@@ -557,14 +576,7 @@ def as_trajectories(data: Any, num_states: int, num_actions: int, for_fit: bool 
     if is_frame(data):
         packed = _trajectories_of_frame(data)
     elif isinstance(data, Mapping):
-        missing = [name for name in ("state", "action") if name not in data]
-        unknown = [str(name) for name in data if name not in ("state", "action", "length")]
-        if missing or unknown:
-            raise ValueError(
-                "data: a dict of 'state', 'action' and 'length' was expected, got"
-                f" {sorted(map(str, data))}"
-            )
-        packed = pack(data["state"], data["action"], data.get("length"))
+        packed = pack(*_of_steps(data))
     else:
         packed = _whole("trajectories", data)
         if packed.dim() != 3 or packed.shape[-1] != 2 or 0 in packed.shape:
@@ -573,7 +585,7 @@ def as_trajectories(data: Any, num_states: int, num_actions: int, for_fit: bool 
                 f" (or packed (B, T, 2)), got shape {tuple(packed.shape)}"
             )
     lengths = trajectory_lengths(packed)
-    if "length" in data if isinstance(data, Mapping) else False:
+    if isinstance(data, Mapping) and "length" in data:
         lengths = _whole("length", data["length"]).to(packed.device)
     seen = _check_steps(packed, lengths, num_states, num_actions)
     if for_fit:
@@ -667,21 +679,13 @@ def _trajectories_of_frame(frame: Any) -> Tensor:
         raise ValueError(
             f"data: columns {', '.join(COLUMNS)} were expected, got {', '.join(names)}: {remedy}"
         )
-    frame = with_places(frame)
-    check_present(frame, PLACES)
-    columns = {}
-    for name in COLUMNS[1:]:
-        try:
-            columns[name] = _whole(
-                name, frame[name].to_numpy(dtype=np.float64, na_value=np.nan)
-            ).numpy()
-        except (TypeError, ValueError) as error:
-            remedy = (
-                f"number its values, as in data[{name!r}] = pandas.factorize(data[{name!r}])[0]"
-            )
-            raise ValueError(
-                f"data: column {name!r}: whole numbers were expected ({error}): {remedy}"
-            ) from error
+    frame, columns = _columns_of(
+        frame,
+        COLUMNS[1:],
+        "whole numbers were expected ({error}): number its values, as in"
+        " data[{name!r}] = pandas.factorize(data[{name!r}])[0]",
+        lambda name, values: _whole(name, values).numpy(),
+    )
     order, sequence, step, lengths, keys = _steps_of(frame, columns["time"])
     missing = np.flatnonzero(columns["state"][order] < 0)
     if len(missing):
@@ -736,12 +740,7 @@ def as_feature_trajectories(
     if is_frame(data):
         packed, names = _features_of_frame(data, num_features)
     elif isinstance(data, Mapping):
-        if not {"state", "action"} <= set(data) <= {"state", "action", "length"}:
-            raise ValueError(
-                "data: a dict of 'state', 'action' and 'length' was expected, got"
-                f" {sorted(map(str, data))}"
-            )
-        packed = _pack_features(data["state"], data["action"], data.get("length"), num_features)
+        packed = _pack_features(*_of_steps(data), num_features)
     else:
         packed = _floats("trajectories", data)
         if packed.dim() != 3 or packed.shape[-1] != num_features + 1 or 0 in packed.shape:
@@ -841,16 +840,12 @@ def _features_of_frame(frame: Any, num_features: int) -> tuple[Tensor, tuple[str
             f"data: columns sequence, time, action and {num_features} of the state were expected,"
             f" got {', '.join(given)}"
         )
-    frame = with_places(frame)
-    check_present(frame, PLACES)
-    columns = {}
-    for name in ("time", "action", *features):
-        try:
-            columns[name] = frame[name].to_numpy(dtype=np.float64, na_value=np.nan)
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"data: column {str(name)!r}: numbers were expected ({error})"
-            ) from error
+    frame, columns = _columns_of(
+        frame,
+        ("time", "action", *features),
+        "numbers were expected ({error})",
+        lambda _, values: values,
+    )
     order, sequence, step, lengths, _ = _steps_of(frame, columns["time"])
     state = np.zeros((len(lengths), int(lengths.max()), num_features))
     action = np.full(state.shape[:2], np.nan)
