@@ -40,19 +40,11 @@ def checked(
 
 
 class _Watched(Columns):
-    """A table that notes which columns are read."""
+    """A table that notes which columns are read, one by one or all."""
 
     def __init__(self, columns: Columns) -> None:
         self.__dict__.update(columns.__dict__)
         self.read: set[str] = set()
-
-    def values(self) -> list[Tensor]:
-        self.read.update(self.columns)
-        return super().values()
-
-    def items(self) -> list[tuple[str, Tensor]]:
-        self.read.update(self.columns)
-        return super().items()
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Columns:
         changed = _Watched(super().map(change))

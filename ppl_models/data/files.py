@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ppl_models.data.frames import misread_numbers
 from ppl_models.data.sequences import COLUMNS, as_trajectories
-from ppl_models.data.tables import EXACT, inexact
+from ppl_models.data.tables import EXACT, inexact, quoted
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_size
 
@@ -284,10 +284,11 @@ def _split_key(path: str) -> tuple[Path, str | None]:
 
 def _places(file: Path, names: Sequence[str], columns: Sequence[str]) -> list[int]:
     """Positions of the columns that are asked for."""
-    shown = ", ".join(map(repr, names[:MOST_NAMED])) + (", ..." if len(names) > MOST_NAMED else "")
     for j, name in enumerate(columns):
         if name not in names:
-            raise ValueError(f"{file}: no column is named {name!r}; the columns are {shown}")
+            raise ValueError(
+                f"{file}: no column is named {name!r}; the columns are {quoted(names, MOST_NAMED)}"
+            )
         if name in columns[:j] or names.count(name) > 1:
             is_repeated = names.count(name) > 1
             words = "two columns are named" if is_repeated else "one column was asked for twice,"

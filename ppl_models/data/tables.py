@@ -142,7 +142,7 @@ def check_complete(owner: str, table: Tensor, names: tuple[str, ...], data: Any 
         )
 
 
-def as_floats(data: Any) -> np.ndarray:
+def as_floats(data: Any, where: str = "data") -> np.ndarray:
     """The numbers in single or double precision, of native byte order.
 
     The array itself comes back where it is that already and may be written to.
@@ -154,9 +154,9 @@ def as_floats(data: Any) -> np.ndarray:
         array = np.asarray(data)
     except ValueError as error:
         raise ValueError(
-            f"data: a table (rows, items) was expected, got rows of unequal length ({error})"
+            f"{where}: a table (rows, items) was expected, got rows of unequal length ({error})"
         ) from error
-    _check_numeric(array, "data")
+    _check_numeric(array, where)
     array = with_nan(array)
     is_single = array.dtype.kind == "f" and array.dtype.itemsize == 4
     floats = np.require(
@@ -194,7 +194,8 @@ def _check_numeric(array: np.ndarray, where: str, remedy: str = "") -> None:
                     raise ValueError(f"{where}: {words}")
             elif not (value is None or _is_na(value) or isinstance(value, float | np.number)):
                 texts = dict.fromkeys(text for text in array.ravel() if isinstance(text, str))
-                got = misread_numbers(texts) or f"{value!r}{remedy}"
+                entry = value.item() if isinstance(value, np.generic) else value
+                got = misread_numbers(texts) or f"{entry!r}{remedy}"
                 raise ValueError(f"{where}: numbers were expected, got {got}")
         if array.dtype.kind == "O":
             return
@@ -563,16 +564,9 @@ def _variate(array: Any, where: str) -> Tensor:
         return array.detach()
     if _is_lazy(array):
         return torch.from_numpy(_writable(array, where))
-    try:
-        array = np.asarray(array)
-    except ValueError as error:
-        raise ValueError(
-            f"{where}: an array of numbers was expected, got rows of unequal length ({error})"
-        ) from error
-    if array.dtype.kind not in "biuf":
-        raise ValueError(f"{where}: numbers were expected, got dtype {array.dtype}")
-    kept = array.dtype in (np.float32, np.float64, np.uint8)
-    return torch.from_numpy(np.array(array) if kept else array.astype(np.float64))
+    if not (isinstance(array, np.ndarray) and array.dtype == np.uint8):
+        return torch.from_numpy(as_floats(array, where))
+    return torch.from_numpy(np.require(array, requirements=["C", "W"]))
 
 
 def _writable(array: np.memmap, where: str) -> np.ndarray:
@@ -675,11 +669,11 @@ class Columns:
 
     def values(self) -> list[Tensor]:
         """The columns, in order."""
-        return list(self._columns.values())
+        return [self[name] for name in self]
 
     def items(self) -> list[tuple[str, Tensor]]:
         """Names and columns."""
-        return list(self._columns.items())
+        return [(name, self[name]) for name in self]
 
     def __len__(self) -> int:
         return len(next(iter(self._columns.values()))) if self._columns else 0
@@ -758,17 +752,10 @@ def _tensor(values: Any) -> Tensor:
         )
         if kinds:
             raise ValueError(f"values of type {', '.join(kinds)}")
-        numbers = [
-            np.nan if _is_missing(value) else float(value) for value in array.ravel().tolist()
-        ]
-        array = np.array(numbers).reshape(array.shape)
+        array = with_nan(array).astype(np.float64)
     if array.dtype.kind == "u":
         array = array.astype(np.int64)
     return torch.from_numpy(array)
-
-
-def _is_missing(value: Any) -> bool:
-    return value is None or type(value).__name__ in ("NAType", "NaTType")
 
 
 def as_tensors(data: Any) -> Any:
