@@ -53,11 +53,8 @@ from inference.cli.streaming import (
     scan_columns,
 )
 from ppl_models.data.frames import holds_texts
-from ppl_models.data.items import (
-    counting_columns,
-    listed,
-    refuse_texts,
-)
+from ppl_models.data.items import counting_columns, refuse_texts
+from ppl_models.parts.repr import listed
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,10 +20,9 @@ from ppl_models.data.items import (
     family_of,
     in_order,
     kinds_of,
-    listed,
     refuse_texts,
 )
-from ppl_models.parts.repr import counted
+from ppl_models.parts.repr import counted, listed
 
 if TYPE_CHECKING:
     import pandas as pd

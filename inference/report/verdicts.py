@@ -18,8 +18,8 @@ from inference.report.latent_use import LatentUse, certainty, classified_in_word
 from inference.report.parts import Finding, Verdict
 from inference.report.predictive_words import column_names, departures_in_words, remedy_of
 from inference.report.sections import HasRecord, Subject, checks_of, determined, locally
-from inference.report.words import entry, finding, listed, say, verdict_of
-from ppl_models.parts.repr import counted
+from inference.report.words import entry, finding, say, verdict_of
+from ppl_models.parts.repr import counted, listed
 
 LIMITS = (
     "max_iterations",

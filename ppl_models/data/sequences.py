@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ppl_models.data.frames import as_frame, column_names, is_frame, row_of
 from ppl_models.data.tables import as_dense, as_floats, as_items, with_nan
+from ppl_models.parts.repr import listed
 from ppl_models.parts.responses import ResponseFamily
 
 PLACES = ("sequence", "time")  # columns of a data frame that say where a row belongs
@@ -656,9 +657,7 @@ def warn_unvisited(longest: int, never: Mapping[str, Tensor], stacklevel: int) -
     for name, unseen in never.items():
         values = unseen.nonzero().ravel().tolist()
         if values:
-            shown = ", ".join(map(str, values[:10])) + (
-                f" and {len(values) - 10} more" if len(values) > 10 else ""
-            )
+            shown = listed(values, 10)
             text = f"{name} that never occur: {shown}; what is estimated for them is the prior's"
             warnings.warn(text, UnvisitedWarning, stacklevel=stacklevel + 1)
 

@@ -20,10 +20,10 @@ from ppl_models.data.frames import (
     misread_numbers,
     row_of,
 )
+from ppl_models.parts.repr import MOST_LISTED, listed
 from ppl_models.parts.responses import NegativeBinomial, Normal, Poisson, ResponseFamily
 from ppl_models.parts.validation import is_integer
 
-MOST_NAMED = 8
 EXACT = 2**53  # whole numbers up to this size are numbers in double precision
 MISSING_CODES = (-9, -99, -999, -9999, 99, 999, 9999)  # of questionnaires, for a missing answer
 FEW_ENTRIES = 8  # of a column, from which two values are called codes
@@ -335,11 +335,9 @@ def _other_width(num_items: int, names: Sequence[str]) -> str:
     )
 
 
-def quoted(names: Sequence[str], most: int = MOST_NAMED) -> str:
+def quoted(names: Sequence[str], most: int = MOST_LISTED) -> str:
     """Names in quotes, the first of many."""
-    return ", ".join(map(repr, names[:most])) + (
-        f" and {len(names) - most:,} more" if len(names) > most else ""
-    )
+    return listed(map(repr, names), most)
 
 
 def check_reach(

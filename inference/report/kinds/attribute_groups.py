@@ -24,7 +24,7 @@ from inference.report.parts import (
 )
 from inference.report.sections import Subject, cut_table, estimates, fitted, middle
 from inference.report.verdicts import on_convergence, on_determination, verdict
-from inference.report.words import finding, listed, say, verdict_of
+from inference.report.words import finding, say, verdict_of
 from inference.selection.attribute_groups import (
     DifferentialItems,
     GroupComparison,
@@ -35,7 +35,7 @@ from inference.selection.attribute_groups import (
     item_scores,
 )
 from inference.structures.attribute_groups import AttributeGroupsStructure
-from ppl_models.parts.repr import counted
+from ppl_models.parts.repr import counted, listed
 from ppl_models.parts.responses import Bernoulli
 
 MOST_FREED = 3  # items that are fitted apart, to say by how much they differ

@@ -43,11 +43,11 @@ from inference.report.page import number, picture
 from inference.report.parts import Finding, Note, Paragraph, Part, Section, Table, Verdict
 from inference.report.sections import NEEDS_DATA, Subject, cut_table, estimates, fitted, middle
 from inference.report.verdicts import beside_rows, on_convergence, record_of, verdict
-from inference.report.words import entry, finding, listed, say, verdict_of
+from inference.report.words import entry, finding, say, verdict_of
 from inference.structures.layers.attributes import AttributeStructure
 from inference.structures.layers.structure import LayeredStructure
 from ppl_models.parts.distributions import binary_configurations
-from ppl_models.parts.repr import counted
+from ppl_models.parts.repr import counted, listed
 
 MOST_ITEMS, MOST_PROFILES, MOST_FALLS, MOST_PAIRS = 80, 16, 20, 12
 MOST_LISTED = 14  # attributes whose profiles are listed

@@ -46,11 +46,11 @@ from inference.report.verdicts import (
     verdict,
     what_was_fitted,
 )
-from inference.report.words import finding, listed, say, verdict_of
+from inference.report.words import finding, say, verdict_of
 from inference.structures.layers.structure import LayeredStructure
 from ppl_models.descriptions.layers import GeneralizedLinearLayer
 from ppl_models.parts.categorical import Categorical, Ordinal
-from ppl_models.parts.repr import counted
+from ppl_models.parts.repr import counted, listed
 from ppl_models.parts.responses import (
     Bernoulli,
     LogNormal,
