@@ -187,9 +187,10 @@ def _inside(length: Any, num_rows: int, num_steps: int, device: torch.device) ->
     wrong = (ends < 1) | (ends > num_steps)
     if wrong.any():
         row = int(wrong.nonzero()[0])
+        hint = ": leave out a sequence that is empty" if int(ends[row]) == 0 else ""
         raise ValueError(
             f"data['length']: 1 to {num_steps} was expected, got {int(ends[row])} for sequence"
-            f" {row}"
+            f" {row}{hint}"
         )
     return steps < ends[:, None]
 
