@@ -596,7 +596,7 @@ def _numbers(file: Path, name: str, column: pa.ChunkedArray, begin: int | None) 
         )
     elif pa.types.is_integer(kind) and (words := inexact(column.drop_null().to_numpy())):
         raise EntryError(f"{file}: column {name!r}: {words}")
-    return column.cast(pa.float64(), safe=False).to_numpy().astype(np.float64)
+    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), np.float64)
 
 
 def _parsed(file: Path, where: str, column: pa.ChunkedArray, begin: int) -> np.ndarray:

@@ -330,7 +330,7 @@ def _codes(column: Any, levels: Sequence[str], where: str) -> np.ndarray:
                 f"{where}: level {label!r} is unknown to the model, whose levels are {known}{hint}"
             )
         of_value[i] = place[label]
-    return of_value[codes]
+    return np.asarray(of_value[codes])
 
 
 def _factors(column: Any, where: str) -> tuple[np.ndarray, list[Any]]:

@@ -289,7 +289,7 @@ def places_of(frame: Any) -> tuple[np.ndarray, np.ndarray]:
 
 def _times(column: Any) -> np.ndarray:
     try:
-        values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+        values: np.ndarray = column.to_numpy(dtype=np.float64, na_value=np.nan)
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"data: column 'time': whole numbers that count steps were expected ({error})"
