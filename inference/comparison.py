@@ -33,7 +33,7 @@ from inference.fitting.result import Fit
 from inference.identifiability.of_fit import identifiability_of
 from inference.loo import Prediction, cross_validate, loo
 from inference.programs.global_state import quiet
-from inference.programs.tables import first_tensor
+from ppl_models.data.tables import first_tensor
 from ppl_models.parts.repr import told, told_html
 from ppl_models.parts.surface import promised as _promised
 

@@ -37,8 +37,8 @@ from inference.programs.data import checked
 from inference.programs.global_state import quiet
 from inference.programs.potential import Potential
 from inference.programs.program import Params, Program
-from inference.programs.tables import first_tensor, map_tensors
 from inference.studies.run import run_jobs
+from ppl_models.data.tables import first_tensor, map_tensors
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.surface import promised as _promised
 from ppl_models.parts.validation import is_integer

@@ -25,11 +25,16 @@ import torch
 from scipy import stats
 
 from inference.base.structure import as_numbers
-from inference.fitting.columns import as_fitted
-from inference.fitting.observed import as_matrix, can_simulate, observed_sites, replicated_tables
+from inference.fitting.columns import (
+    as_fitted,
+    as_matrix,
+    can_simulate,
+    observed_sites,
+    replicated_tables,
+)
 from inference.fitting.posterior import simulate_rows
 from inference.fitting.record import FitRecord
-from inference.programs.data import checks_data
+from ppl_models.data.tables import checks_data
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.surface import promised as _promised
 from ppl_models.parts.validation import check_size

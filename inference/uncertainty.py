@@ -65,10 +65,9 @@ from inference.programs.curvature import (
     involved,
     minus_hessian,
     refuse_flat,
-    some_names,
 )
 from inference.programs.program import Params
-from ppl_models.parts.repr import shows_briefly
+from ppl_models.parts.repr import listed, shows_briefly
 from ppl_models.parts.surface import promised as _promised
 from ppl_models.parts.validation import check_size
 
@@ -195,7 +194,7 @@ def standard_errors(
     held = coordinates.at_bound()
     if held and not hold_bounds:
         raise ValueError(
-            f"standard_errors: estimates on the bound of their interval: {some_names(held)}; a"
+            f"standard_errors: estimates on the bound of their interval: {listed(held)}; a"
             " normal approximation does not hold there. Use hold_bounds=True for the others given"
             " these, or the bootstrap"
         )

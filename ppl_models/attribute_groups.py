@@ -15,14 +15,15 @@ import torch
 from pyro.ops.indexing import Vindex
 from torch import Tensor
 
+from ppl_models.data.frames import as_frame, row_of
+from ppl_models.data.tables import as_table
 from ppl_models.deep_discrete_encoder import dispersion_prior, intercepts_prior, loadings_prior
 from ppl_models.descriptions.layers import GeneralizedLinearLayer
 from ppl_models.latent_attributes import LatentAttributeModel
 from ppl_models.parts.blocks import Blocks
-from ppl_models.parts.frames import as_frame, row_of
 from ppl_models.parts.item_response import ItemResponse, LinearPredictor
 from ppl_models.parts.responses import ResponseFamily
-from ppl_models.parts.validation import as_table, check_kind, numbers_like, plain_fields
+from ppl_models.parts.validation import check_kind, numbers_like, plain_fields
 
 OWNER = "AttributeGroups"
 LEAST_ROWS = 2  # of a group

@@ -15,6 +15,7 @@ import torch
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 
+from ppl_models.data.tables import as_items, check_reach
 from ppl_models.descriptions.covariate_root import CovariateRoot
 from ppl_models.descriptions.covariates import Covariates, LatentCoefficients, covariates_given
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, PredictorPrior, RootLayer
@@ -33,11 +34,9 @@ from ppl_models.parts.monotone import MonotoneLoadings
 from ppl_models.parts.penalties import Penalty, PenaltyPrior, ToBeChosen, check_penalty
 from ppl_models.parts.responses import Bernoulli, ResponseFamily, sizes
 from ppl_models.parts.validation import (
-    as_items,
     check_flag,
     check_kind,
     check_number,
-    check_reach,
     check_size,
     numbers_like,
     plain_fields,

@@ -10,17 +10,12 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from ppl_models.data.tables import as_items
 from ppl_models.descriptions.noisy_or import FLOOR, log_expm1, weight_of_failure, weight_of_leak
 from ppl_models.parts.distributions import BinaryVector
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.responses import Bernoulli
-from ppl_models.parts.validation import (
-    as_items,
-    check_numbers,
-    check_size,
-    numbers_like,
-    plain_fields,
-)
+from ppl_models.parts.validation import check_numbers, check_size, numbers_like, plain_fields
 
 
 @dataclass(frozen=True)

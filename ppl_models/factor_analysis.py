@@ -10,16 +10,15 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from ppl_models.data.tables import as_items, check_reach
 from ppl_models.descriptions.components import FactorDescription
 from ppl_models.matrix_factorization import SITE_DIMS, Dims
 from ppl_models.parts.distributions import Flat
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.responses import Normal
 from ppl_models.parts.validation import (
-    as_items,
     check_number,
     check_numbers,
-    check_reach,
     check_size,
     numbers_like,
     plain_fields,

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ppl_models.data.sequences import as_item_sequences, inside_of
+from ppl_models.data.tables import check_reach
 from ppl_models.descriptions.component_sites import (
     check_settings,
     component_dims,
@@ -25,7 +26,6 @@ from ppl_models.descriptions.units import OWN_BOUND, Units
 from ppl_models.parts.responses import Normal, ResponseFamily
 from ppl_models.parts.validation import (
     check_number,
-    check_reach,
     check_size,
     is_number,
     numbers_like,

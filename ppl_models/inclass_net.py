@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import constraints
 
+from ppl_models.data.tables import as_variates, named_columns, rows_of, variate_shapes
 from ppl_models.descriptions.classifiers import ClassifierDescription, ClassifierGroup
 from ppl_models.networks.dense import Dense
-from ppl_models.networks.laws import RelativeToMarginal, Statistic
+from ppl_models.networks.distributions import RelativeToMarginal, Statistic
 from ppl_models.networks.modules import FromModule
-from ppl_models.networks.variates import as_variates, named_columns, rows_of, variate_shapes
 from ppl_models.parts.validation import (
     check_flag,
     check_number,

@@ -14,6 +14,8 @@ import pyro
 import torch
 from torch import Tensor
 
+from ppl_models.data.frames import as_frame, column_names, holds_texts, is_frame
+from ppl_models.data.tables import ColumnsWarning, as_items, check_reach, quoted
 from ppl_models.deep_discrete_encoder import (
     dispersion_prior,
     intercepts_prior,
@@ -29,7 +31,6 @@ from ppl_models.descriptions.profile_table import Hierarchy, Saturated
 from ppl_models.parts.blocks import Blocks
 from ppl_models.parts.categorical import Categorical, Ordinal
 from ppl_models.parts.distributions import BinaryVector
-from ppl_models.parts.frames import as_frame, column_names, holds_texts
 from ppl_models.parts.item_curves import ACDM, RRUM, CurvedItems
 from ppl_models.parts.item_response import ItemResponse, LinearPredictor
 from ppl_models.parts.measurement import (
@@ -52,15 +53,11 @@ from ppl_models.parts.responses import (
     ResponseFamily,
 )
 from ppl_models.parts.validation import (
-    ColumnsWarning,
-    as_items,
     check_flag,
     check_number,
-    check_reach,
     check_size,
     numbers_like,
     plain_fields,
-    quoted,
 )
 
 OWNER = "LatentAttributeModel"
@@ -752,7 +749,7 @@ def _matrix_of(
     """A Q-matrix as tuples, and the names of its rows and columns where it has some."""
     item_names = attribute_names = None
     given = as_frame(given)
-    if hasattr(given, "columns") and hasattr(given, "to_numpy"):
+    if is_frame(given):
         if len(given.columns) > 1 and holds_texts(
             given.iloc[:, 0]
         ):  # read from a file, the names of the items are its first column

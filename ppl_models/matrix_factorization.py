@@ -10,14 +10,13 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from ppl_models.data.frames import row_of
+from ppl_models.data.tables import as_items, check_complete
 from ppl_models.descriptions.components import FactorizationDescription
 from ppl_models.parts.distributions import Flat
-from ppl_models.parts.frames import row_of
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.responses import Normal, Poisson
 from ppl_models.parts.validation import (
-    as_items,
-    check_complete,
     check_flag,
     check_number,
     check_numbers,

@@ -15,6 +15,8 @@ import torch
 from pyro.ops.indexing import Vindex
 from torch import Tensor
 
+from ppl_models.data.frames import row_of
+from ppl_models.data.tables import as_items, check_reach
 from ppl_models.descriptions.component_sites import (
     check_settings,
     component_dims,
@@ -26,15 +28,8 @@ from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.covariates import ClassCoefficients, Covariates, covariates_given
 from ppl_models.descriptions.row_laws import MultivariateNormal, RowLaw, wider_laws
 from ppl_models.descriptions.units import OWN_BOUND, Units
-from ppl_models.parts.frames import row_of
 from ppl_models.parts.responses import Normal, ResponseFamily
-from ppl_models.parts.validation import (
-    as_items,
-    check_reach,
-    check_size,
-    numbers_like,
-    plain_fields,
-)
+from ppl_models.parts.validation import check_size, numbers_like, plain_fields
 
 LEAST_TOGETHER = 2  # rows that have both of two columns, for their covariance
 

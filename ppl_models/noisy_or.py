@@ -10,6 +10,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from ppl_models.data.tables import as_items
 from ppl_models.descriptions.noisy_or import (
     FLOOR,
     IndependentCauses,
@@ -20,13 +21,7 @@ from ppl_models.descriptions.noisy_or import (
 from ppl_models.parts.distributions import BinaryVector
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.responses import Bernoulli
-from ppl_models.parts.validation import (
-    as_items,
-    check_numbers,
-    check_size,
-    numbers_like,
-    plain_fields,
-)
+from ppl_models.parts.validation import check_numbers, check_size, numbers_like, plain_fields
 
 
 @dataclass(frozen=True)

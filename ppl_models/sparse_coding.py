@@ -12,18 +12,12 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
+from ppl_models.data.tables import as_items, check_complete
 from ppl_models.descriptions.components import DictionaryDescription
 from ppl_models.parts.distributions import Flat
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.responses import Normal
-from ppl_models.parts.validation import (
-    as_items,
-    check_complete,
-    check_number,
-    check_size,
-    numbers_like,
-    plain_fields,
-)
+from ppl_models.parts.validation import check_number, check_size, numbers_like, plain_fields
 
 NOISE_RANGE = (1e-6, 1e6)
 

@@ -24,6 +24,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ppl_models.data.frames import is_frame
+
 PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), range, slice)
 KNOWN = {"ppl_models", "inference", "pyro", "torch", "numpy", *sys.stdlib_module_names}
 UNSAID = {  # of a class: what Python and dataclasses write of themselves
@@ -166,7 +168,7 @@ class _Digest:
                 len(value),
                 *sorted(digest_of(part, f"{where}: a member", self.skip_fitted) for part in value),
             )
-        elif hasattr(value, "columns") and hasattr(value, "to_numpy"):
+        elif is_frame(value):
             self._items(
                 "frame", [np.asarray(value.columns), np.asarray(getattr(value, "index", ()))], where
             )

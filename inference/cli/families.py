@@ -52,12 +52,9 @@ from inference.cli.streaming import (
     say_blocks,
     scan_columns,
 )
-from ppl_models.data.items import (
-    counting_columns,
-    listed,
-    refuse_texts,
-)
-from ppl_models.parts.frames import holds_texts
+from ppl_models.data.frames import holds_texts
+from ppl_models.data.items import counting_columns, refuse_texts
+from ppl_models.parts.repr import listed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -293,7 +290,7 @@ def _attribute_model(
 
 def _with_labels(file: str, column: str, columns: list[str] | None) -> pd.DataFrame:
     """Table of a file in which one column holds labels, which stands last."""
-    from ppl_models.datasets.files import MISSING, SEPARATORS
+    from ppl_models.data.files import MISSING, SEPARATORS
 
     separator = SEPARATORS.get(Path(file).suffix.lower())
     every = read_frame(file) if separator is None else read_csv(Path(file), str, separator)

@@ -31,9 +31,10 @@ from inference.base.structure import is_method, refuse_open_sites
 from inference.engines.em import EM
 from inference.engines.importance import log_posteriors, warn_of_ratios
 from inference.programs.coordinates import Coordinates
-from inference.programs.curvature import data_chunks, inverse_information, minus_hessian, some_names
+from inference.programs.curvature import data_chunks, inverse_information, minus_hessian
 from inference.programs.program import Params, Program
-from inference.programs.tables import map_tensors
+from ppl_models.data.tables import map_tensors
+from ppl_models.parts.repr import listed
 from ppl_models.parts.validation import check_size, plain_fields
 
 if TYPE_CHECKING:
@@ -94,8 +95,7 @@ class Laplace:
         held = coordinates.at_bound()
         if held:
             warnings.warn(
-                "Laplace: entries on the bound of their interval are held there:"
-                f" {some_names(held)}",
+                f"Laplace: entries on the bound of their interval are held there: {listed(held)}",
                 ConvergenceWarning,
                 stacklevel=2,
             )

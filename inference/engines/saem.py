@@ -21,7 +21,7 @@ from inference.base.structure import draw_steps_of, refuse_open_sites
 from inference.engines.gibbs_estimates import log_likelihood_rows
 from inference.programs.devices import seeded
 from inference.programs.program import Params, Program
-from inference.programs.tables import first_tensor
+from ppl_models.data.tables import first_tensor
 from ppl_models.parts.validation import check_flag, check_number, check_size, plain_fields
 
 if TYPE_CHECKING:

@@ -31,11 +31,11 @@ from inference.base.structure import is_method, open_sites
 from inference.engines.autoguides import FullRank, LowRank, MeanField
 from inference.engines.em import EM
 from inference.engines.importance import log_posteriors, warn_of_ratios
-from inference.programs.data import checks_data
 from inference.programs.global_state import isolated, quiet
 from inference.programs.guide_traces import drawn_sites, hidden, one_draw
 from inference.programs.potential import Potential
 from inference.programs.program import Params, Program
+from ppl_models.data.tables import checks_data
 from ppl_models.parts.validation import check_number, check_size, plain_fields
 
 if TYPE_CHECKING:

@@ -19,15 +19,21 @@ from torch import Tensor
 from inference.base.checkpoint import replacing
 from inference.base.diagnostics import as_array, has_datatree, load_arviz
 from inference.base.structure import sampled_sites
-from inference.fitting.columns import as_fitted, checked_as_fitted
+from inference.fitting.columns import (
+    Names,
+    as_fitted,
+    as_matrix,
+    can_simulate,
+    checked_as_fitted,
+    dims_of,
+    labels_of,
+    observed_sites,
+)
 from inference.fitting.draws import latents_of_draws, log_likelihood_of_draws
-from inference.fitting.names import Names, dims_of, labels_of
-from inference.fitting.observed import as_matrix, can_simulate, observed_sites
 from inference.fitting.posterior import chunks, simulate_rows
-from inference.programs.data import checks_data
 from inference.programs.posterior_predictive import observed_values
 from inference.programs.program import Program
-from inference.programs.tables import first_tensor
+from ppl_models.data.tables import checks_data, first_tensor
 from ppl_models.parts.validation import check_size
 
 if TYPE_CHECKING:

@@ -55,11 +55,11 @@ from inference.fitting.problem import (
 from inference.fitting.record import Restarts, Trace
 from inference.fitting.result import Fit
 from inference.fitting.weights import Missing, check_weighing, complete_covariates
-from inference.programs.data import checks_data
 from inference.programs.global_state import isolated, listening
 from inference.programs.program import Params, Program
-from inference.programs.tables import first_tensor
 from inference.structures.registry import structure_of
+from ppl_models.data.tables import checks_data, first_tensor
+from ppl_models.parts.repr import listed
 from ppl_models.parts.validation import is_integer
 
 logger = logging.getLogger(__name__)
@@ -552,12 +552,9 @@ def _latents(problem: Problem, program: Program) -> dict[str, tuple[int, ...]] |
 
 def _warn_bounds(at_bound: list[str]) -> None:
     if at_bound:
-        shown = ", ".join(at_bound[:8]) + (
-            f" and {len(at_bound) - 8} more" if len(at_bound) > 8 else ""
-        )
         warnings.warn(
-            f"estimates on the bound of their interval: {shown}; the likelihood may have no maximum"
-            " inside",
+            f"estimates on the bound of their interval: {listed(at_bound)}; the likelihood may have"
+            " no maximum inside",
             BoundWarning,
             stacklevel=4,
         )

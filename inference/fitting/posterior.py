@@ -24,10 +24,9 @@ from inference.engines import gibbs_estimates
 from inference.fitting.columns import checked_as_fitted
 from inference.fitting.problem import in_blocks
 from inference.fitting.record import FitRecord
-from inference.programs.data import checks_data
 from inference.programs.program import Params, Program, simulate
 from inference.programs.sites import is_large
-from inference.programs.tables import first_tensor, map_tensors
+from ppl_models.data.tables import checks_data, first_tensor, map_tensors
 from ppl_models.parts.validation import check_size
 
 CHUNK_ELEMENTS = 2**22

@@ -18,8 +18,7 @@ from inference.fitting.posterior import (
     reconstruct,
 )
 from inference.fitting.record import FitRecord
-from inference.programs.data import is_frame
-from ppl_models.parts.frames import as_frame
+from ppl_models.data.frames import as_frame, is_frame
 
 if TYPE_CHECKING:
     from inference.fitting.record import FitRecord

@@ -22,11 +22,12 @@ from inference.base.structure import (
 )
 from inference.engines.em import EM
 from inference.fitting.weights import check_weighed, row_weights, weights_in_blocks
-from inference.programs.data import checked, checks_data
+from inference.programs.data import checked
 from inference.programs.program import Program
 from inference.programs.validate import check_program
 from inference.structures.registry import structure_of
-from ppl_models.parts.frames import as_frame
+from ppl_models.data.frames import as_frame
+from ppl_models.data.tables import checks_data
 from ppl_models.parts.validation import is_integer
 
 

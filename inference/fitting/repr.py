@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ppl_models.parts.repr import counted, shown_settings
+from ppl_models.parts.repr import counted, listed, shown_settings
 
 if TYPE_CHECKING:
     from inference.fitting.record import FitRecord
@@ -87,8 +87,7 @@ def _latents(fit: FitRecord) -> str:
     sites += [f"{label.name}" for label in fit.structure.labels() if not fit.latents]
     continuous = [*(fit.local or {}), *fit.structure.integrated_sites]
     sites += [f"{name} (continuous)" for name in dict.fromkeys(continuous)]
-    more = f" and {len(sites) - MOST_SITES} more" if len(sites) > MOST_SITES else ""
-    return (", ".join(sites[:MOST_SITES]) + more) or "none"
+    return listed(sites, MOST_SITES) or "none"
 
 
 def _values(count: int, num_values: int) -> str:

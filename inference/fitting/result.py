@@ -14,7 +14,7 @@ from torch import Tensor
 
 from inference.base import drawing
 from inference.fitting import export, posterior, predict, storage, tabular
-from inference.fitting.names import Names
+from inference.fitting.columns import Names
 from inference.fitting.posterior import posterior_latents
 from inference.fitting.record import FitRecord
 from inference.fitting.repr import facts_of

@@ -8,11 +8,10 @@ import numpy as np
 from torch import Tensor
 
 from inference.base.diagnostics import as_array
-from inference.fitting.columns import as_fitted
-from inference.fitting.names import Names, dims_of, labels_of
+from inference.fitting.columns import Names, as_fitted, dims_of, labels_of
 from inference.fitting.posterior import everything_of_rows
 from inference.fitting.predict import whole_numbers
-from inference.programs.data import is_frame
+from ppl_models.data.frames import is_frame
 from ppl_models.data.sequences import places_of
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from inference.fitting.record import FitRecord, Restarts, Trace
-from inference.programs.data import checks_data
 from inference.programs.program import Params, Program
 from inference.structures.registry import structure_of
+from ppl_models.data.tables import checks_data
 from ppl_models.parts.probability_tables import Simplexes, segments_of
 
 ROUNDING = 1e-4  # a probability vector in single precision

@@ -15,12 +15,10 @@ from inference.base.streaming.row_blocks import RowBlocks
 from inference.base.streaming.sources import column_apart
 from inference.base.structure import Capability, Method, Structure
 from inference.engines.em import EM
-from inference.programs.data import is_frame
-from inference.programs.tables import first_tensor
 from inference.structures.registry import structure_of
-from ppl_models.parts.frames import as_frame, row_of
+from ppl_models.data.frames import as_frame, is_frame, row_of
+from ppl_models.data.tables import as_table, first_tensor, with_nan
 from ppl_models.parts.repr import counted
-from ppl_models.parts.validation import as_table, with_nan
 
 Missing = Literal["refuse", "drop"]
 MOST_NAMED = 10  # rows of a warning

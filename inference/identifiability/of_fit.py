@@ -11,10 +11,10 @@ from inference.fitting.columns import as_fitted
 from inference.fitting.record import FitRecord
 from inference.identifiability.fisher import InformationReport, information_from_scores
 from inference.identifiability.scores import MOST_PARAMETERS, MOST_WORK, row_scores, rows_like
-from inference.programs.data import checked, checks_data
+from inference.programs.data import checked
 from inference.programs.program import Program
 from inference.programs.sites import is_large
-from inference.programs.tables import first_tensor
+from ppl_models.data.tables import checks_data, first_tensor
 
 # folder of a kind -> file of its theorems, where that is named otherwise
 THEOREMS = {"layers": "check", "mixture": "latent_classes"}

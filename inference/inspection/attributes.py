@@ -25,8 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from inference.fitting.columns import checked_as_fitted
-from inference.fitting.names import labels_of
+from inference.fitting.columns import checked_as_fitted, labels_of
 from inference.fitting.record import FitRecord
 from inference.programs.program import Params
 from inference.structures.layers.attributes import AttributeStructure

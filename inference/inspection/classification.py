@@ -80,15 +80,14 @@ from inference.base.progress import NoProgress
 from inference.base.structure import Problem, drawn_together, marginal_rows
 from inference.bootstrap import replicates, simulated_table
 from inference.engines.em import EM, fit_sets, fits_sets
-from inference.fitting.columns import checked_as_fitted
-from inference.fitting.names import labels_of
+from inference.fitting.columns import checked_as_fitted, labels_of
 from inference.fitting.posterior import chunks, posterior_latents, sums_out
 from inference.fitting.problem import problem_of
 from inference.fitting.record import FitRecord
 from inference.inspection.attributes import attribute_model
 from inference.programs.global_state import quiet
 from inference.programs.program import Params
-from inference.programs.tables import first_tensor
+from ppl_models.data.tables import first_tensor
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_size
 

@@ -40,9 +40,9 @@ from inference.inspection.classifiers import (
 from inference.programs.data import checked
 from inference.programs.global_state import quiet
 from inference.programs.program import Params
-from inference.programs.tables import first_tensor, map_tensors
 from inference.structures.classifiers.structure import ClassifierStructure
 from inference.structures.classifiers.train import on_rows
+from ppl_models.data.tables import first_tensor, map_tensors
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_number, check_size
 

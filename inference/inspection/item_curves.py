@@ -28,7 +28,7 @@ from scipy.stats import norm
 from torch import Tensor
 
 from inference.base.frames import pd
-from inference.fitting.names import labels_of
+from inference.fitting.columns import labels_of
 from inference.fitting.record import FitRecord
 from inference.inspection.attributes import (
     answers_of,

@@ -123,8 +123,7 @@ from torch.autograd.functional import jacobian
 from torch.distributions import constraints
 
 from inference.base.frames import pd
-from inference.fitting.columns import checked_as_fitted
-from inference.fitting.names import labels_of
+from inference.fitting.columns import checked_as_fitted, labels_of
 from inference.fitting.record import FitRecord
 from inference.inspection.attributes import (
     Answers,
@@ -140,9 +139,9 @@ from inference.inspection.attributes import (
 from inference.programs.program import Params, Program
 from inference.structures.layers.attributes import AttributeStructure
 from inference.uncertainty import observed_information
+from ppl_models.data.tables import check_complete
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.parts.validation import check_complete
 
 LEAST_EXPECTED = 5.0  # right and wrong answers that a group of rest scores expects
 LEVEL = 0.05

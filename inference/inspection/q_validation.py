@@ -40,8 +40,7 @@ from torch import Tensor
 
 from inference.base.drawing import draw
 from inference.base.frames import pd
-from inference.fitting.columns import checked_as_fitted
-from inference.fitting.names import labels_of
+from inference.fitting.columns import checked_as_fitted, labels_of
 from inference.fitting.record import FitRecord
 from inference.inspection.attributes import moment_model
 from inference.inspection.item_tables import (

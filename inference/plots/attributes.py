@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from inference.fitting.names import Names, labels_of
+from inference.fitting.columns import Names, labels_of
 from inference.inspection.attributes import attribute_model, rises
 from inference.inspection.item_curves import profile_shares
 from inference.plots._common import axes_of, heat_map, short_name

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from inference.base.structure import category_chances
-from inference.fitting.names import Names, labels_of
+from inference.fitting.columns import Names, labels_of
 from inference.plots._common import panels_of, short_name
 
 if TYPE_CHECKING:

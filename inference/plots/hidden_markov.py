@@ -13,8 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from inference.fitting.columns import checked_as_fitted
-from inference.fitting.names import Names, labels_of
+from inference.fitting.columns import Names, checked_as_fitted, labels_of
 from inference.inspection.hidden_markov import chain_times, smooth_states, viterbi_states
 from inference.plots._common import (
     axes_of,

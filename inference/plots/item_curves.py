@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from inference.fitting.names import Names, labels_of
+from inference.fitting.columns import Names, labels_of
 from inference.inspection.attributes import attribute_model
 from inference.inspection.classification import classify_rows
 from inference.inspection.item_curves import ItemCurves, item_curves

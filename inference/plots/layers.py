@@ -11,8 +11,7 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
-from inference.fitting.names import Names, dims_of, labels_of
-from inference.fitting.observed import as_matrix
+from inference.fitting.columns import Names, as_matrix, dims_of, labels_of
 from inference.plots._common import (
     DIVERGING,
     NEGATIVE,

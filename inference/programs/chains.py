@@ -35,8 +35,8 @@ from torch.overrides import TorchFunctionMode
 from inference.programs.elimination import LocalTerms, narrow_repeated, support_of
 from inference.programs.global_state import quiet
 from inference.programs.restarts import inner_points
-from inference.programs.tables import floating_dtype, map_tensors
 from inference.programs.time_windows import Layout, layouts
+from ppl_models.data.tables import floating_dtype, map_tensors
 from ppl_models.sequences.hidden_chain import log_chain
 
 logger = logging.getLogger(__name__)

@@ -22,9 +22,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inference.programs.data import checked, checks_data
+from inference.programs.data import checked
 from inference.programs.program import Program
-from inference.programs.tables import first_tensor, map_tensors
+from ppl_models.data.tables import checks_data, first_tensor, map_tensors
+from ppl_models.parts.repr import listed
 
 LEAST_SHARE = (
     0.75  # of the log-likelihood in the curvature of the log-posterior, where rows are silent
@@ -33,7 +34,6 @@ FLAT = 1e-8  # eigenvalues of the information scaled to unit diagonal, where sin
 UPWARD = 1e-5  # likewise, of a negative one
 SINGULAR = 1e-9  # eigenvalues of the information scaled to unit diagonal
 SHOWN = 0.1
-MOST_NAMES = 8
 CHUNK_ELEMENTS = 2**21
 
 
@@ -102,12 +102,12 @@ def inverse_information(
     """Covariance of an information (P, P), or a ValueError naming what is undetermined."""
     if not torch.isfinite(information).all():
         bad = [names[i] for i in (~torch.isfinite(information)).any(0).nonzero().ravel().tolist()]
-        raise ValueError(f"{caller}: the information is not finite for {some_names(bad)}")
+        raise ValueError(f"{caller}: the information is not finite for {listed(bad)}")
     diagonal = information.diagonal()
     silent = [names[i] for i in (diagonal <= 0).nonzero().ravel().tolist()]
     if silent:
         raise Undetermined(
-            f"{caller}: the log-likelihood does not curve down in {some_names(silent)}: the data do"
+            f"{caller}: the log-likelihood does not curve down in {listed(silent)}: the data do"
             " not determine them, or the fit is not at a maximum"
         )
     scale = diagonal.sqrt()
@@ -190,19 +190,13 @@ def refuse_flat(
 def involved(names: tuple[str, ...], directions: Tensor) -> str:
     """The parameters that take part in some directions (P, F), the largest part first."""
     size = directions.abs().amax(1)
-    return some_names(
+    return listed(
         [
             names[int(i)]
             for i in size.argsort(descending=True)
             if float(size[i]) > SHOWN * float(size.max())
         ]
     )
-
-
-def some_names(names: tuple[str, ...] | list[str]) -> str:
-    """The first few names, and how many more."""
-    shown = ", ".join(names[:MOST_NAMES])
-    return shown if len(names) <= MOST_NAMES else f"{shown} and {len(names) - MOST_NAMES} more"
 
 
 # ---------------------------------------------------------------- Newton's method

@@ -21,7 +21,7 @@ from inference.programs.global_state import quiet
 from inference.programs.program import Params, Program
 from inference.programs.replay import recorded
 from inference.programs.restarts import inner_points
-from inference.programs.tables import first_tensor
+from ppl_models.data.tables import first_tensor
 
 Shapes = dict[str, torch.Size]
 Sums = Callable[

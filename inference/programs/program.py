@@ -55,7 +55,6 @@ from inference.programs.sites import (
     sites_of,
     unchanging_laws,
 )
-from inference.programs.tables import checks_data, floating_dtype
 from inference.programs.wrap import (
     crossed_plates,
     first_run,
@@ -63,6 +62,7 @@ from inference.programs.wrap import (
     other_density,
     prepared,
 )
+from ppl_models.data.tables import checks_data, floating_dtype
 
 Params = dict[str, Tensor]
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from pyro import poutine
 from torch import Tensor
 
 from inference.programs.global_state import isolated, quiet
-from inference.programs.tables import first_tensor, map_tensors, row_data
+from ppl_models.data.tables import first_tensor, map_tensors, row_data
 
 RESTARTS = "_restarts"  # name of the plate over them
 

@@ -11,7 +11,7 @@ import torch
 from pyro import poutine
 from torch.distributions import constraints
 
-from inference.programs.tables import first_tensor
+from ppl_models.data.tables import first_tensor
 from ppl_models.parts.distributions import support_size
 
 MAX_SUMMED = 2**24  # rows times configurations that a generic program may sum over

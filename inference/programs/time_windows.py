@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inference.programs.tables import Columns, map_tensors
+from ppl_models.data.tables import Columns, map_tensors
 
 
 @dataclass(frozen=True)

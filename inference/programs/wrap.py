@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from inference.programs.global_state import in_dtype
-from inference.programs.tables import checks_data, floating_dtype
+from ppl_models.data.tables import checks_data, floating_dtype
 from ppl_models.parts.item_response import ItemResponse
 
 CHOICES = (

@@ -44,10 +44,9 @@ from inference.fitting.posterior import posterior_latents
 from inference.fitting.record import FitRecord
 from inference.identifiability.scores import row_scores
 from inference.programs.coordinates import Coordinates
-from inference.programs.data import is_frame
 from inference.structures.mixture.structure import MixtureStructure
 from inference.uncertainty import standard_errors
-from ppl_models.parts.frames import as_frame, column_names
+from ppl_models.data.frames import as_frame, column_names, is_frame
 
 Assignment = Literal["proportional", "modal"]
 ASSIGNMENTS = ("proportional", "modal")

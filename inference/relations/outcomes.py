@@ -33,8 +33,9 @@ from inference.relations.first_step import (
     covariance_of,
     own_columns,
 )
-from ppl_models.parts.frames import MAX_LEVELS, coded, holds_texts, levels_of_frame
-from ppl_models.parts.validation import as_table, check_number
+from ppl_models.data.frames import MAX_LEVELS, coded, holds_texts, levels_of_frame
+from ppl_models.data.tables import as_table
+from ppl_models.parts.validation import check_number
 
 METHODS = ("bch", "none")
 LEVEL = 0.05

@@ -17,8 +17,7 @@ import numpy as np
 
 from inference.base.plugins import load_kind
 from inference.base.streaming.row_blocks import RowBlocks
-from inference.fitting.columns import as_fitted, sample_of
-from inference.fitting.names import Names, with_names
+from inference.fitting.columns import Names, as_fitted, sample_of, with_names
 from inference.fitting.repr import has_sequences, rows_in_words
 from inference.fitting.result import Fit
 from inference.plots._common import check_image_shape

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
+from inference.fitting.columns import dims_of, labels_of
 from inference.fitting.draws import latents_of_draws
-from inference.fitting.names import dims_of, labels_of
 from inference.fitting.repr import rows_in_words
 from inference.inspection.classification import ClassAccuracy, class_accuracy
 from inference.programs.posterior_predictive import present, stems

@@ -18,7 +18,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from inference.fitting.observed import as_matrix
+from inference.fitting.columns import as_matrix
 from inference.report.sections import Subject
 from inference.report.words import entry
 

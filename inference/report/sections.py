@@ -17,7 +17,7 @@ import numpy as np
 from inference.base.streaming.row_blocks import RowBlocks
 from inference.base.structure import Structure
 from inference.estimates import EstimateTable, estimates_of
-from inference.fitting.names import Names
+from inference.fitting.columns import Names
 from inference.fitting.result import Fit
 from inference.identifiability.fisher import InformationReport
 from inference.identifiability.of_fit import identifiability_of, information_of_law
@@ -25,14 +25,14 @@ from inference.identifiability.scores import coordinates_of
 from inference.plots.estimates import plot_estimates
 from inference.plots.fit import plot_check
 from inference.predictive import PredictiveCheck, predictive_checks
-from inference.programs.data import checked, checks_data
+from inference.programs.data import checked
 from inference.programs.posterior_predictive import stems
 from inference.programs.program import Program
-from inference.programs.tables import first_tensor
 from inference.report.page import picture
 from inference.report.parts import Note, Paragraph, Part, Section, Table
 from inference.report.predictive_words import column_names, departures_in_words
 from inference.report.words import say
+from ppl_models.data.tables import checks_data, first_tensor
 from ppl_models.parts.repr import counted, few_digits, shows_briefly
 
 MOST_ALONG = 8  # entries of a direction that are named

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from inference.base.structure import Structure
-from inference.fitting.names import with_names
+from inference.fitting.columns import with_names
 from inference.fitting.repr import rows_in_words
 from inference.inspection.classification import ClassAccuracy
 from inference.predictive import LEAST_ROWS
@@ -18,8 +18,8 @@ from inference.report.latent_use import LatentUse, certainty, classified_in_word
 from inference.report.parts import Finding, Verdict
 from inference.report.predictive_words import column_names, departures_in_words, remedy_of
 from inference.report.sections import HasRecord, Subject, checks_of, determined, locally
-from inference.report.words import entry, finding, listed, percent, say, verdict_of
-from ppl_models.parts.repr import counted
+from inference.report.words import entry, finding, percent, say, verdict_of
+from ppl_models.parts.repr import counted, listed
 
 LIMITS = ("max_iterations", "max_sweeps", "max_epochs", "num_steps", "num_draws")  # of engines
 RARE = 0.01  # share of rows below which a latent is hardly ever on

@@ -57,9 +57,8 @@ from torch import Tensor
 from inference.base.drawing import Answer, draw
 from inference.base.frames import pd
 from inference.engines.em import EM
-from inference.fitting.columns import checked_as_fitted
+from inference.fitting.columns import checked_as_fitted, labels_of
 from inference.fitting.fit import fit as fitted
-from inference.fitting.names import labels_of
 from inference.fitting.record import FitRecord
 from inference.fitting.result import Fit
 from inference.identifiability.scores import row_scores

@@ -38,7 +38,6 @@ from inference.fitting.fit import fit
 from inference.fitting.problem import problem_of
 from inference.fitting.result import Fit
 from inference.programs.global_state import quiet
-from inference.programs.tables import first_tensor, map_tensors
 from inference.selection.growing import grow_again
 from inference.selection.likelihood_ratio import likelihood_ratio_test
 from inference.selection.order_selection.counting import has_rule
@@ -47,6 +46,7 @@ from inference.selection.order_selection.select_components import check_tables, 
 from inference.selection.sparsity import ebic, polish
 from inference.structures.factorization.factorize import Factorize
 from inference.structures.registry import structure_of
+from ppl_models.data.tables import first_tensor, map_tensors
 from ppl_models.parts.repr import counted, shown_settings
 from ppl_models.parts.validation import check_number, check_size, plain_fields
 

@@ -49,14 +49,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ppl_models.data.tables import as_table
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.parts.validation import (
-    as_table,
-    check_kind,
-    check_number,
-    check_size,
-    plain_fields,
-)
+from ppl_models.parts.validation import check_kind, check_number, check_size, plain_fields
 
 LARGEST_SCORE = 15.0  # of a log-ratio, in size
 COPIES = 5  # shuffled copies of each held-out fold

@@ -33,9 +33,9 @@ from inference.fitting.result import Fit
 from inference.inspection.classifiers import classifier_structure
 from inference.programs.data import checked
 from inference.programs.global_state import quiet
-from inference.programs.tables import first_tensor, map_tensors
 from inference.selection.discriminator import Discriminator, TotalCorrelation, total_correlation
 from inference.structures.classifiers.train import on_rows
+from ppl_models.data.tables import first_tensor, map_tensors
 from ppl_models.networks import rows_of
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_number, check_size, is_integer

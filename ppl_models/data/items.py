@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ppl_models.data.frames import holds_texts, kind_of_column, misread_numbers
 from ppl_models.parts.blocks import Blocks
 from ppl_models.parts.categorical import Categorical, Ordinal
-from ppl_models.parts.frames import holds_texts, kind_of_column, misread_numbers
+from ppl_models.parts.repr import listed
 from ppl_models.parts.responses import (
     Bernoulli,
     LogNormal,
@@ -45,13 +46,6 @@ KINDS = {
 }
 # of a column of texts: so many always may be, and never more (else half of the rows)
 FEW_CATEGORIES, MOST_CATEGORIES = 10, 50
-MOST_NAMED = 6
-
-
-def listed(names: Sequence[str], most: int = MOST_NAMED) -> str:
-    """Names in a row, those beyond the first few counted."""
-    rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def kinds_of(frame: pd.DataFrame, families: Mapping[str, str]) -> tuple[list[str], str]:

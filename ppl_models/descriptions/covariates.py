@@ -13,8 +13,7 @@ from pyro.distributions import TorchDistribution
 from torch import Size, Tensor
 from torch.distributions import constraints
 
-from ppl_models.descriptions.units import Units, column_means
-from ppl_models.parts.frames import (
+from ppl_models.data.frames import (
     MAX_LEVELS,
     alike_levels,
     as_frame,
@@ -22,16 +21,13 @@ from ppl_models.parts.frames import (
     coded,
     column_names,
     holds_texts,
+    is_frame,
     levels_of_frame,
     row_of,
 )
-from ppl_models.parts.validation import (
-    CodesWarning,
-    as_table,
-    check_number,
-    is_number,
-    plain_fields,
-)
+from ppl_models.data.tables import CodesWarning, as_table
+from ppl_models.descriptions.units import Units, column_means
+from ppl_models.parts.validation import check_number, is_number, plain_fields
 
 INTERCEPT = "intercept"
 TO_FIT = ", or let the fit do so, fit(..., covariates_missing='drop')"
@@ -143,7 +139,7 @@ class Covariates:
             ValueError: for no frame, a column with more categories, or one with a single one.
         """
         frame = as_frame(frame)
-        if not (hasattr(frame, "columns") and hasattr(frame, "to_numpy")) or not len(frame.columns):
+        if not is_frame(frame) or not len(frame.columns):
             raise ValueError(
                 "Covariates: a data frame with the covariates as its columns was expected, got"
                 f" {type(frame).__name__}"

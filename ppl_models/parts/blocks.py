@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ppl_models.data.frames import as_frame, column_names, is_frame, kind_of_column
 from ppl_models.parts.categorical import Categorical
-from ppl_models.parts.frames import as_frame, column_names, kind_of_column
 from ppl_models.parts.responses import Bernoulli, Normal, Poisson, ResponseFamily
 
 
@@ -71,7 +71,7 @@ class Blocks(ResponseFamily):
                 of too many different texts.
         """
         frame, given = as_frame(data), dict(families or {})
-        if not (hasattr(frame, "columns") and hasattr(frame, "to_numpy")):
+        if not is_frame(frame):
             raise ValueError(
                 f"Blocks.from_frame: a data frame was expected, got {type(data).__name__}; name the"
                 " families, as in Blocks((Normal(), 3), (Bernoulli(), 2))"

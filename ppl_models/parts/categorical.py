@@ -19,7 +19,7 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor
 
-from ppl_models.parts.frames import MAX_LEVELS, levels_of_frame
+from ppl_models.data.frames import MAX_LEVELS, levels_of_frame
 from ppl_models.parts.probability_tables import Segments, segments_of
 from ppl_models.parts.responses import ResponseFamily
 from ppl_models.parts.validation import check_number, check_size, plain_fields

@@ -20,6 +20,7 @@ MOST_NUMBERS = 8  # of an array that is shown whole
 MOST_WIDTH = 72  # of a value
 MOST_LINE = 100  # of a record on one line
 MOST_NAMES = 6
+MOST_LISTED = 8  # names in a sentence
 MOST_SETTING = 40
 MOST_WORDS = 100  # of a line of words
 MOST_LINES = 30  # of a table
@@ -222,6 +223,13 @@ def _plain(value: Any) -> str:
 def counted(number: int, one: str, many: str | None = None) -> str:
     """A count and what is counted, such as "1 row" and "2,000 rows"."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def listed(names: Iterable[Any], most: int = MOST_LISTED) -> str:
+    """Names in a row, those beyond the first few counted, such as "a, b and 1,000 more"."""
+    texts = list(map(str, names))
+    more = f" and {len(texts) - most:,} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more
 
 
 def _mapping(value: Mapping[Any, Any]) -> str:

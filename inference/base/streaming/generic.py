@@ -9,18 +9,20 @@ import torch
 from torch import Tensor
 
 from inference.base.streaming.processes import Processes
-from inference.programs.data import Columns, as_tensors, checked
+from inference.programs.data import checked
 from inference.programs.global_state import quiet
 from inference.programs.program import Program
 from inference.programs.restarts import inner_points
-from inference.programs.tables import (
+from inference.programs.validate import check_program
+from ppl_models.data.tables import (
+    Columns,
     as_columns,
+    as_tensors,
     first_tensor,
     floating_dtype,
     map_tensors,
     row_data,
 )
-from inference.programs.validate import check_program
 
 Look = Callable[[Program], None]
 TRIAL_ROWS = 64

@@ -22,10 +22,9 @@ from inference.base.streaming.generic import Look, ProgramRows
 from inference.base.streaming.processes import Processes, numbers_of, with_numbers
 from inference.base.streaming.row_blocks import SAMPLE_ROWS, RowBlocks, drawn_rows
 from inference.base.streaming.sources import joined_rows, num_rows_in, rows_at
-from inference.programs.data import checks_data
 from inference.programs.global_state import listening
-from inference.programs.tables import first_tensor, map_tensors
 from ppl_models.data.sequences import UnvisitedWarning
+from ppl_models.data.tables import checks_data, first_tensor, map_tensors
 
 S = TypeVar("S")
 Kept = tuple[np.ndarray, Any]  # numbers of rows, and the rows

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ppl_models.parts.frames import as_frame, column_names
+from ppl_models.data.frames import as_frame, column_names
 
 ARROW = (".parquet", ".arrow", ".feather", ".ipc")
 # of a parquet file at once: small numbers take several times their size while they are decoded

@@ -36,7 +36,7 @@ from inference.report.sections import (
     without_rows,
 )
 from inference.report.verdicts import on_convergence, on_determination, verdict
-from inference.report.words import finding, listed, percent, say, verdict_of
+from inference.report.words import finding, percent, say, verdict_of
 from inference.selection.attribute_groups import (
     DifferentialItems,
     GroupComparison,
@@ -47,7 +47,7 @@ from inference.selection.attribute_groups import (
     item_scores,
 )
 from inference.structures.attribute_groups import AttributeGroupsStructure
-from ppl_models.parts.repr import counted
+from ppl_models.parts.repr import counted, listed
 from ppl_models.parts.responses import Bernoulli
 
 MOST_FREED = 3  # items that are fitted apart, to say by how much they differ

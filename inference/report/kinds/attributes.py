@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from inference.causal.of_fit import AttributeReport, discover_attributes, profile_posterior
-from inference.fitting.columns import checked_as_fitted
-from inference.fitting.names import labels_of
+from inference.fitting.columns import checked_as_fitted, labels_of
 from inference.inspection.attributes import Reversal, all_bernoulli, reversals
 from inference.inspection.classification import Classification, classify_rows
 from inference.inspection.item_curves import ItemCurves, ProfileShares, item_curves, profile_shares
@@ -49,13 +48,13 @@ from inference.report.sections import (
     without_rows,
 )
 from inference.report.verdicts import beside_rows, on_convergence, record_of, verdict
-from inference.report.words import entry, finding, listed, say, verdict_of
+from inference.report.words import entry, finding, say, verdict_of
 from inference.structures.layers.attributes import AttributeStructure
 from inference.structures.layers.free_table import table_gain
 from inference.structures.layers.structure import LayeredStructure
 from ppl_models.descriptions.layers import GeneralizedLinearLayer
 from ppl_models.parts.distributions import binary_configurations
-from ppl_models.parts.repr import counted
+from ppl_models.parts.repr import counted, listed
 
 MOST_ITEMS, MOST_PROFILES, MOST_FALLS, MOST_PAIRS = 80, 16, 20, 12
 MOST_LISTED = 14  # attributes whose profiles are listed

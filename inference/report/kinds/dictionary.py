@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from inference.fitting.observed import as_matrix
+from inference.fitting.columns import as_matrix
 from inference.plots.layers import plot_loadings
 from inference.report.page import number, picture
 from inference.report.parts import Equations, Finding, Paragraph, Part, Section, Table, Verdict
 from inference.report.sections import Subject, estimates, fitted, middle, sizes
 from inference.report.verdicts import on_convergence, on_prediction, verdict, what_was_fitted
-from inference.report.words import finding, listed, say, verdict_of
+from inference.report.words import finding, say, verdict_of
 from inference.structures.dictionary.structure import DictionaryStructure
-from ppl_models.parts.repr import counted
+from ppl_models.parts.repr import counted, listed
 
 MOST_COLUMNS = 60
 

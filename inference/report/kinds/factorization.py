@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from inference.fitting.names import labels_of
-from inference.fitting.observed import as_matrix
+from inference.fitting.columns import as_matrix, labels_of
 from inference.plots.components import plot_signatures
 from inference.plots.layers import plot_loadings
 from inference.report.page import number, picture
@@ -22,11 +21,11 @@ from inference.report.verdicts import (
     verdict,
     what_was_fitted,
 )
-from inference.report.words import finding, listed, say, verdict_of
+from inference.report.words import finding, say, verdict_of
 from inference.structures.factorization.factor_analysis import FactorAnalysisStructure
 from inference.structures.factorization.structure import FactorizationStructure
 from inference.structures.factorization.usage import UsageStructure
-from ppl_models.parts.repr import counted
+from ppl_models.parts.repr import counted, listed
 
 LEAST_ALIKE = (
     0.95  # cosine of a signature with that of another start, below which it is said to differ

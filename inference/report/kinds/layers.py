@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from inference.base.structure import Structure
-from inference.fitting.names import dims_of, labels_of
+from inference.fitting.columns import dims_of, labels_of
 from inference.fitting.result import Fit
 from inference.plots._common import effects_of, present_edges
 from inference.plots.layers import (
@@ -46,11 +46,11 @@ from inference.report.verdicts import (
     verdict,
     what_was_fitted,
 )
-from inference.report.words import finding, listed, say, verdict_of
+from inference.report.words import finding, say, verdict_of
 from inference.structures.layers.structure import LayeredStructure
 from ppl_models.descriptions.layers import GeneralizedLinearLayer
 from ppl_models.parts.categorical import Categorical, Ordinal
-from ppl_models.parts.repr import counted
+from ppl_models.parts.repr import counted, listed
 from ppl_models.parts.responses import (
     Bernoulli,
     LogNormal,

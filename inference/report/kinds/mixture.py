@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from inference.base.structure import Structure
-from inference.fitting.names import labels_of
+from inference.fitting.columns import labels_of
 from inference.plots.categories import plot_categories
 from inference.plots.components import plot_groups
 from inference.plots.layers import plot_loadings
@@ -24,9 +24,9 @@ from inference.report.page import picture
 from inference.report.parts import Equations, Finding, Paragraph, Part, Section, Table, Verdict
 from inference.report.sections import Subject, estimates, fitted, middle, parameters, predictive
 from inference.report.verdicts import on_convergence, on_determination, on_prediction, verdict
-from inference.report.words import finding, listed, say, verdict_of
+from inference.report.words import finding, say, verdict_of
 from inference.structures.mixture.structure import MixtureStructure
-from ppl_models.parts.repr import counted, few_digits
+from ppl_models.parts.repr import counted, few_digits, listed
 from ppl_models.parts.responses import ResponseFamily
 
 LEAST_RIGHT = (

@@ -17,10 +17,10 @@ from inference.report.verdicts import (
     verdict,
     what_was_fitted,
 )
-from inference.report.words import entry, finding, listed, say, verdict_of
+from inference.report.words import entry, finding, say, verdict_of
 from inference.structures.noisy_or.structure import NoisyOrStructure
 from ppl_models.descriptions.noisy_or import IndependentCauses
-from ppl_models.parts.repr import counted
+from ppl_models.parts.repr import counted, listed
 
 MOST_LATENTS = 60
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from inference.fitting.names import labels_of
+from inference.fitting.columns import labels_of
 from inference.fitting.repr import rows_in_words
 from inference.plots.options import plot_option_occupancy, plot_option_switches, plot_policy_tables
 from inference.programs.data import checked

@@ -56,9 +56,14 @@ def as_frame(data: Any) -> Any:
     """
     if type(data).__module__.partition(".")[0] not in OWN and hasattr(type(data), "columns"):
         data = _as_pandas(data)
-    if hasattr(data, "columns") and hasattr(data, "to_numpy"):
+    if is_frame(data):
         column_names(data)
     return data
+
+
+def is_frame(data: Any) -> bool:
+    """Data frame test: named columns of equal length."""
+    return hasattr(data, "columns") and hasattr(data, "to_numpy")
 
 
 def column_names(frame: Any) -> tuple[str, ...]:
@@ -209,7 +214,7 @@ def levels_of_frame(
     if isinstance(max_levels, bool) or not isinstance(max_levels, int) or max_levels < 1:
         raise ValueError(f"{owner}: max_levels must be a positive integer, got {max_levels!r}")
     frame = as_frame(data)
-    if not (hasattr(frame, "columns") and hasattr(frame, "to_numpy")):
+    if not is_frame(frame):
         raise ValueError(
             f"{owner}: a data frame was expected, got {type(data).__name__}; of arrays, give"
             " num_categories"
@@ -283,11 +288,7 @@ def coded(data: Any, names: Mapping[int, Sequence[str]], owner: str = "data") ->
     data = as_frame(data)
     if isinstance(data, np.ndarray | list | tuple) and names:
         data = _text_as_frame(data)
-    if (
-        not names
-        or not (hasattr(data, "columns") and hasattr(data, "to_numpy"))
-        or len(data.columns) <= max(names)
-    ):
+    if not names or not is_frame(data) or len(data.columns) <= max(names):
         return data
     import pandas as pd
 
@@ -329,7 +330,7 @@ def _codes(column: Any, levels: Sequence[str], where: str) -> np.ndarray:
                 f"{where}: level {label!r} is unknown to the model, whose levels are {known}{hint}"
             )
         of_value[i] = place[label]
-    return of_value[codes]
+    return np.asarray(of_value[codes])
 
 
 def _factors(column: Any, where: str) -> tuple[np.ndarray, list[Any]]:
