@@ -145,11 +145,7 @@ def _numbers(subject: Subject) -> Iterator[Part]:
         [
             f"objective: {fit.objective_name}",
             number(fit.objective, digits),
-            (
-                "at the mean of the draws"
-                if is_sampled
-                else "what the engine made as large as it could"
-            ),
+            ("at the mean of the draws" if is_sampled else "what the engine maximised"),
         ],
         [f"{row}s", f"{fit.num_rows:,}", ""],
         [
@@ -244,7 +240,7 @@ def _left(fit: Fit) -> list[list[str]]:
             [
                 "left to gain by more iterations",
                 words,
-                "of the objective, in order of magnitude, as the last steps tell",
+                "of the objective, by the rate of the last steps (order of magnitude)",
             ]
         ]
         if math.isfinite(left)
@@ -269,7 +265,7 @@ def _convergence(fit: Fit) -> Iterator[Part]:
     yield picture(lambda: plot_trace(fit), f"{fit.trace.name} over iterations")
     if several:
         yield picture(lambda: plot_restarts(fit), "spread of the objective over starts")
-    words = "A fit that has come to rest shows a curve that has become flat."
+    words = "The curve of a converged fit is flat at its end."
     yield Note(words + (say("fit.starts_end") if several else ""))
 
 

@@ -96,7 +96,7 @@ def groups_of(subject: Subject) -> Groups | None:
     )
     values, names, items = _columns(
         subject, as_matrix(fit, data)
-    )  # not the covariates, which no component has a law of
+    )  # not the covariates, which no component has a distribution of
     seen = ~np.isnan(values)
     filled = np.where(seen, values, 0.0)
     counts = np.maximum(seen.sum(0), 1)
@@ -178,7 +178,7 @@ def meanings_of(noun: str) -> dict[str, str]:
     """Return meanings of the parameters of components; ``noun`` names a component."""
     return {
         "predictors": (
-            f"of each item in each {noun}: the mean, or the log of a rate, or the log-odds of a yes"
+            f"of each item in each {noun}: the mean, or the log of a rate, or the log-odds of a 1"
         ),
         "probabilities": (
             f"of each category of each item, {noun} by {noun}: they add up to one within an item"
@@ -192,9 +192,11 @@ def meanings_of(noun: str) -> dict[str, str]:
         ),
         "means": f"mean of each item in each {noun}",
         "locations": f"of each item in each {noun}, where the half-normal part is zero",
-        "skews": f"how far each item leans to one side in each {noun}, in its own unit",
+        "skews": f"skew parameter of each item in each {noun}, in its own unit",
         "precisions": (
-            f"inverse of the covariance (of a Student t law: of its scale matrix) in each {noun}"
+            "inverse of the covariance (of a Student t distribution: of its scale matrix) in"
+            f" each {noun}"
         ),
-        "freedom": f"degrees of freedom of each {noun}: few for heavy tails, 200 for a normal law",
+        "freedom": f"degrees of freedom of each {noun}: few for heavy tails, 200 for a normal"
+        " distribution",
     }

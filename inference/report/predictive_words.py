@@ -11,29 +11,33 @@ from inference.report.words import say
 MOST_NAMED = 3  # of each kind
 POINTS_TO = {
     "mean": (
-        "Means that are off point to a fit that has not converged, or to a law that cannot have"
+        "Means that are off point to a fit that has not converged, or to a distribution that"
+        " cannot have"
         " such values"
     ),
     "spread": (
-        "Spreads that are off point to another law of the values, such as counts that vary more"
+        "Spreads that are off point to another distribution of the values, such as counts that"
+        " vary more"
         " than Poisson counts do"
     ),
     "correlation": (
-        "Columns that go together more, or less, than the fit says point to too few latents, or to"
-        " columns that depend on each other directly"
+        "Correlations that are off point to too few latents, or to columns that depend on each"
+        " other"
+        " directly"
     ),
 }
 REMEDIES = {
     "mean": (
-        "Let the fit run on with more starts; if the means stay off, try another law of the values."
+        "Let the fit run on with more starts; if the means stay off, try another distribution of"
+        " the values."
     ),
     "spread": (
-        "Try a law of the values with a spread of its own (NegativeBinomial for counts, a normal"
-        " law with its own variance, Student t for tails)."
+        "Try a distribution of the values with its own spread (NegativeBinomial for counts, a"
+        " normal distribution with its own variance, Student t for tails)."
     ),
     "correlation": (
         "Try one latent, group or component more, and see whether the columns named in the"
-        " predictive check still go together."
+        " predictive check still misfit."
     ),
 }
 
@@ -65,9 +69,9 @@ def departures_in_words(check: PredictiveCheck, names: Sequence[str]) -> str:
         columns = (
             "its mean and its spread"
             if check.observed.shape[1] == 1
-            else "means and spreads of all columns, and how they go together,"
+            else "means, spreads and correlations of all columns"
         )
-        return f"Nothing stands out: {columns} are as in data drawn from the fit."
+        return f"No misfit found: {columns} are as in data simulated from the fit."
     words = []
     for what, points_to in POINTS_TO.items():
         own = [departure for departure in found if departure.what == what]

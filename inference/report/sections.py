@@ -135,10 +135,10 @@ class Local:
         num_held: of these as many lie on the end of their range; they are held there, and not
             judged.
         num_judged: directions of the others.
-        rank: of these directions as many as the law of the data changes with; None where that was
-            not worked out.
+        rank: number of these directions in which the distribution of the data changes; None where
+            that was not worked out.
         is_flat: whether the likelihood of the rows does not fall in every direction.
-        entries: what takes part in a direction that the law does not change with.
+        entries: what takes part in a direction that the distribution does not change with.
         note: why there are no standard errors, in words; "" where there are.
     """
 
@@ -171,14 +171,14 @@ class Local:
             law = (
                 ""
                 if self.rank is None
-                else f"The law of the data changes with all of {size} near this estimate. "
+                else f"The distribution of the data changes with all of {size} near this estimate. "
             )
             return (
                 f"{law}These rows leave some of them open: {self.note}.{held}"
                 if law
                 else f"These rows leave some of {size} open: {self.note}.{held}"
             )
-        return f"Near this estimate the data tell all of {size} apart.{held}"
+        return f"Near this estimate the rows determine all of {size}.{held}"
 
 
 def locally(subject: Subject) -> Local | None:
@@ -280,7 +280,7 @@ def fitted(structure: Structure, subject: Subject) -> Iterable[Part]:
         own = fit.params[site.name].shape if site.name in fit.params else site.shape
         size = "one a row" if program.row_plates & set(site.plates) else shape_text(own)
         rows.append([many, role, site.law, size])
-    return [Table(("site", "what it is", "law", "size"), rows)]
+    return [Table(("site", "what it is", "distribution", "size"), rows)]
 
 
 @functools.singledispatch
@@ -333,7 +333,7 @@ def _estimates(subject: Subject) -> Iterator[Part]:
     found = subject.estimates
     level = f"{100 * found.level:g} %"
     yield Paragraph(
-        f"With {level} intervals from {found.source}."
+        f"{level} intervals, by {found.source}."
         if found.source
         else f"Without intervals: {found.note}."
     )

@@ -70,7 +70,7 @@ def apart(subject: Subject) -> DifferentialItems | Refused:
 
 
 def classified(subject: Subject) -> list[Classification] | Refused:
-    """The rows of each group under its own law."""
+    """Rows of each group under its own distribution."""
     if subject.data is None:
         return Refused("it needs the data")
     structure = groups_of_fit(subject.fit, "classified")
@@ -127,8 +127,9 @@ def _on_model(subject: Subject) -> Finding | None:
         else ""
     )
     words = (
-        f"{len(model.groups)} groups, {groups}, answered {model.num_items} items that ask for"
-        f" {len(names)} attributes ({listed(names)}). Items mean the same in every group{free}."
+        f"{len(model.groups)} groups, {groups}, answered {model.num_items} items that require"
+        f" {len(names)} attributes ({listed(names)}). Items have the same parameters in every"
+        f" group{free}."
     )
     return finding("attribute_groups.model.all", words=words)
 
@@ -138,9 +139,9 @@ def _on_groups(subject: Subject) -> Finding | None:
     if isinstance(found, Refused):
         return finding("attribute_groups.groups.worked_out", reason=found.reason)
     worth = (
-        "By BIC laws of their own are worth their numbers."
+        "BIC prefers a distribution for each group."
         if found.bic_gain > 0
-        else "By BIC one law for all groups does as well."
+        else "BIC prefers one distribution for all groups."
     )
     return finding("attribute_groups.groups.all", found=found.text(), worth=worth)
 
@@ -170,7 +171,7 @@ def _on_classification(subject: Subject) -> Finding | None:
         for label, own in zip(model.groups, found, strict=True)
         for k in np.flatnonzero(own.attribute_accuracy < LEAST_ACCURACY)
     ]
-    text = f"Rows whose whole profile is expected to be right, {words}."
+    text = f"Rows whose whole profile is expected to be classified correctly, {words}."
     if not doubtful:
         return finding("attribute_groups.classification.fine", text=text)
     return finding(
@@ -201,7 +202,7 @@ def _sizes(subject: Subject) -> list[int]:
 def _(structure: AttributeGroupsStructure, subject: Subject) -> list[Part]:
     words = say("attribute_groups.each_group")
     lines = (
-        "α | g ~ P_{g}, a law for each group g",
+        "α | g ~ P_{g}, a distribution for each group g",
         "x_{j} | α ~ F_{j}(η_{j}(α)), the same for all groups; F_{jg}(η_{jg}(α)) for free items",
     )
     return [Paragraph(words), Equations(lines)]
@@ -236,7 +237,7 @@ def _groups(subject: Subject) -> Iterator[Part]:
         for k, name in enumerate(_names(subject))
     ]
     yield Table(("attribute", *found.groups, "p of no difference, all attributes (Holm)"), rows)
-    yield Note("Shares of each group that have the attribute; in brackets standard errors.")
+    yield Note("Shares of each group that have the attribute; standard errors in brackets.")
     yield picture(lambda: plot_group_mastery(found), "shares that have each attribute, by group")
 
 
@@ -328,7 +329,7 @@ def _items(structure: AttributeGroupsStructure, subject: Subject) -> Iterator[Pa
     ):
         yield Paragraph(say("attribute_groups.what_expected"))
     yield from cut_table(
-        ("item (group)", "asks for", "expected with none of it", "with all of it"), rows, MOST_ITEMS
+        ("item (group)", "requires", "expected with none of it", "with all of it"), rows, MOST_ITEMS
     )
 
 

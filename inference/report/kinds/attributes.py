@@ -82,7 +82,7 @@ def _on_model(subject: Subject) -> Finding | None:
         for rule in dict.fromkeys(structure_of_page(subject).rule_names())
         if rule != "one attribute"
     ]
-    shown = f"; items that ask for several are {' or '.join(rules)}" if rules else ""
+    shown = f"; items that require several attributes are {' or '.join(rules)}" if rules else ""
     missing = "" if subject.data is None else _missing(subject)
     return finding(
         "attributes.model.text",
@@ -101,7 +101,7 @@ def _missing(subject: Subject) -> str:
     ]
     gone = int(table.isnan().sum())
     return (
-        f"; {gone:,} of {table.numel():,} answers are missing and leave the likelihood"
+        f"; {gone:,} of {table.numel():,} answers are missing and left out of the likelihood"
         if gone
         else ""
     )
@@ -148,7 +148,7 @@ def _on_fit(subject: Subject) -> Finding | None:
             )
             return finding("attributes.fit.could_worked", step=step)
         step = (
-            "Look at the pairs of items that share more than the attributes explain."
+            "Look at the pairs of items that are associated beyond what the attributes explain."
             if pairs.dependent
             else ""
         )
@@ -179,7 +179,7 @@ def _on_fit(subject: Subject) -> Finding | None:
 
 def _on_pairs(pairs: LocalDependence) -> str:
     if not pairs.dependent:
-        return "No pair of items shares more than the attributes explain."
+        return "No pair of items is associated beyond what the attributes explain."
     one, other = pairs.dependent[0]
     return say(
         "attributes.pairs_items",
@@ -202,9 +202,7 @@ def _on_items(subject: Subject) -> Finding | None:
             f" the model says: {listed(off)}."
         )
     elif not isinstance(found, Refused):
-        words.append(
-            "None is answered otherwise than the model says, as far as these rows can tell."
-        )
+        words.append("No item misfits, as far as these rows can tell.")
     if fallen:
         words.append(say("attributes.those_who", fallen=listed(fallen)))
     which = list(dict.fromkeys([*off, *fallen]))
@@ -311,9 +309,9 @@ def _(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
     layer = structure.layers[0]
     names = attributes_of(subject)
     asked = (
-        "are asked for as the Q-matrix says"
+        "are required by items as the Q-matrix says"
         if layer.graph is not None
-        else "may each be used by every item"
+        else "may each be required by every item"
     )
     yield Paragraph(
         say(
@@ -380,12 +378,10 @@ def _q_matrix(subject: Subject) -> Iterator[Part]:
     )
     found = subject.once(q_validation)
     if isinstance(found, Refused):
-        yield Note(
-            f"Whether the answers speak against rows of it is not worked out: {found.reason}."
-        )
+        yield Note(f"Whether the answers contradict rows of it is not worked out: {found.reason}.")
         return
     if not found.changes:
-        yield Paragraph("The answers speak against no row of it.")
+        yield Paragraph("The answers contradict no row of it.")
         return
     yield Paragraph(say("attributes.items_another", num=len(found.changes), num_2=len(found.items)))
     lines = [
@@ -402,7 +398,7 @@ def _q_matrix(subject: Subject) -> Iterator[Part]:
     yield from cut_table(
         (
             "item",
-            "asks for",
+            "requires",
             "suggested",
             "variance of its answers explained",
             "by the suggested",
@@ -418,7 +414,7 @@ def _prevalence(structure: AttributeStructure, subject: Subject) -> Iterator[Par
     names, chances = attributes_of(subject), structure.root.marginals(subject.fit.params)
     edges = structure.layers[0].item_edges
     counts = ["" if edges is None else str(int(edges[:, k].sum())) for k in range(len(names))]
-    head = ["attribute", "items that ask for it", "share of the population that has it"]
+    head = ["attribute", "items that require it", "share of the population that has it"]
     known = subject.once(shares)
     errors = np.full(len(names), np.nan) if isinstance(known, Refused) else known.mastery_errors
     open_ones = subject.once(undetermined)
@@ -441,7 +437,7 @@ def _prevalence(structure: AttributeStructure, subject: Subject) -> Iterator[Par
         return
     head += [
         "expected share of rows classified rightly",
-        "consistency: agreement of two draws",
+        "consistency: agreement of two posterior draws",
         "report single rows?",
     ]
     for k, row in enumerate(rows):
@@ -453,7 +449,7 @@ def _prevalence(structure: AttributeStructure, subject: Subject) -> Iterator[Par
         ]
     yield Table(head, rows)
     if np.isfinite(errors).any():
-        yield Note("In brackets standard errors.")
+        yield Note("Standard errors in brackets.")
     yield Paragraph(say("attributes.whole_profile", accuracy=100 * found.accuracy))
     yield Note(_how_sure(found))
     if open_ones:
@@ -540,7 +536,9 @@ def _profiles(structure: AttributeStructure, subject: Subject) -> Iterator[Part]
     spread = covariance.diagonal().clamp(min=0).sqrt()
     together = covariance / torch.outer(spread, spread)
     if len(names) > 1:
-        yield Paragraph("Correlations of the attributes in the population, under the fitted law:")
+        yield Paragraph(
+            "Correlations of the attributes in the population, under the fitted distribution:"
+        )
         lines = [
             [
                 name,
@@ -624,7 +622,7 @@ def _items(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
         words = say("attributes.what_expected", words=words)
     yield Paragraph(words)
     yield from cut_table(
-        ("item", "asks for", "rule", "expected with none of it", "with all of it", "difference"),
+        ("item", "requires", "rule", "expected with none of it", "with all of it", "difference"),
         rows,
         MOST_ITEMS,
     )
@@ -645,11 +643,14 @@ def _items(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
         )
     fallen = subject.once(falls)
     if isinstance(fallen, Refused):
-        yield Note(f"Whether items fall where they should rise is not worked out: {fallen.reason}.")
+        yield Note(
+            "Whether expected answers fall where an attribute is added is not worked out:"
+            f" {fallen.reason}."
+        )
         return
     if not fallen:
         yield Paragraph(
-            "No item is expected to be done worse by those who have one attribute more."
+            "No item's expected answer falls where an attribute is added (monotonicity)."
         )
         return
     yield Paragraph(say("attributes.attribute_more"))
@@ -721,7 +722,7 @@ def _fit_of_items(subject: Subject) -> Iterator[Part]:
                     "degrees of freedom",
                     "p",
                     "p, all items (Holm)",
-                    "attribute whose owners depart most (z)",
+                    "attribute with the largest departure (z)",
                 ),
                 lines,
             )
@@ -753,7 +754,7 @@ def _absolute_fit(subject: Subject) -> Iterator[Part]:
         return
     found = subject.once(absolute)
     if isinstance(found, Refused):
-        yield Note(f"M2 is not worked out: {found.reason}.")
+        yield Note(f"M2 was not computed: {found.reason}.")
         return
     if not math.isfinite(found.m2):
         yield Note("M2 is not a number.")

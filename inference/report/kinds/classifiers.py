@@ -52,7 +52,7 @@ def _(structure: ClassifierStructure, subject: Subject) -> Verdict:
             _on_agreement(subject),
         ],
         *steps,
-        nothing="Nothing stands in the way.",
+        nothing="No check speaks against it.",
     )
 
 

@@ -50,7 +50,7 @@ def _accounted(subject: Subject) -> str:
     if values.shape != made.shape:
         return ""
     return (
-        " They account for"
+        " They explain"
         f" {100 * (1 - np.nansum((values - made) ** 2) / np.nansum(values**2)):.1f} % of the sum of"
         " squares."
     )

@@ -88,7 +88,7 @@ def _(structure: FactorAnalysisStructure, subject: Subject) -> Verdict:
         num_items=structure.about.num_items,
         factors=counted(size, "factor"),
     )
-    words += f"The factors account for {100 * share:.0f} % of the variance of the columns."
+    words += f"The factors explain {100 * share:.0f} % of the variance of the columns."
     turned = None if size == 1 else finding("factorization.verdict.one_one")
     step = say("factorization.ask_whether_right_number")
     determined = on_determination(subject) if size == 1 else turned
@@ -113,9 +113,9 @@ def _on_parts(structure: FactorizationStructure, subject: Subject) -> Finding | 
         _deviance(values, part, about.counts)
         for part in (fitted_means, _without_components(values, about.counts))
     )
-    of = "deviance from rows that are all made alike" if about.counts else "variance of the columns"
+    of = "deviance of the one-profile model" if about.counts else "variance of the columns"
     if all_of_it > 0:
-        words += f" They account for {100 * (1 - left / all_of_it):.0f} % of the {of}."
+        words += f" They explain {100 * (1 - left / all_of_it):.0f} % of the {of}."
     return finding("factorization.parts.all", words=words)
 
 

@@ -91,7 +91,7 @@ class Residuals:
             else []
         )
         return out + (
-            [f"{counted(self.num_far, 'step')} far from all that was expected"]
+            [f"{counted(self.num_far, 'step')} far from all predictions"]
             if self.num_far > 1 + far + 3 * math.sqrt(far)
             else []
         )
@@ -194,7 +194,7 @@ def _states(subject: Subject) -> Iterator[Part]:
         if path is not None:
             row += [f"{int((path == k).sum()):,}", f"{int(_visits(path, k)):,}"]
         rows.append(row)
-    head = ["state", "share of time in the long run", "a visit lasts, on average"]
+    head = ["state", "share of time in the long run", "mean length of a visit"]
     head += [] if path is None else ["steps on the most probable path", "visits on it"]
     yield Table(head, rows)
     yield picture(

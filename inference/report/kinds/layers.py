@@ -68,7 +68,9 @@ MOST_EDGES_SHOWN = 60  # rows or columns of a graph as a table
 def _(structure: LayeredStructure, subject: Subject) -> Verdict:
     layers, fit = structure.layers, subject.fit
     sizes = " under ".join(counted(layer.num_parents, "yes-no latent") for layer in layers)
-    words = f"{counted(fit.num_rows, 'row')} of {layers[0].num_items} items, which rest on {sizes}."
+    words = (
+        f"{counted(fit.num_rows, 'row')} of {layers[0].num_items} items, which depend on {sizes}."
+    )
     if structure.covariates is not None:
         words += (
             f" How likely the {'latents' if len(layers) == 1 else 'deepest latents'} are to be 1"
@@ -126,7 +128,7 @@ def _(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
             "π" if len(own) == 1 else "",
             name,
             shape_text(shape),
-            "probabilities" if len(own) == 1 else f"of the law of a_{depth}",
+            "probabilities" if len(own) == 1 else f"of the distribution of a_{depth}",
         ]
         for name, shape in own.items()
     ]
@@ -330,7 +332,8 @@ def _loadings(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
                 f"heat map of {site}",
             )
     yield Paragraph(
-        "Red raises, blue lowers the chance (or mean) of an item or latent below; white is none."
+        "Red raises, blue lowers the chance (or mean) of an item or latent below; white is no"
+        " effect."
     )
     yield Paragraph(_units(structure, subject))
 

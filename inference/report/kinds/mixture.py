@@ -124,9 +124,9 @@ def _on_items(groups: Groups) -> Finding | None:
     clear = [f"{name} ({100 * between[name]:.0f} %)" for name in order if between[name] >= CLEAR]
     faint = [name for name in order if between[name] < FAINT]
     words = (
-        f"By the share of its variance that lies between the groups: {listed(clear)}."
+        f"By share of variance between the groups: {listed(clear)}."
         if clear
-        else "No column much: none has a tenth of its variance between the groups."
+        else "Hardly any: no column has a tenth of its variance between the groups."
     )
     if faint:
         words += (
@@ -258,7 +258,7 @@ def _profiles(subject: Subject, groups: Groups) -> Iterator[Part]:
             + (
                 " as the posterior has it."
                 if found.note
-                else f" (the posterior alone says {found.said_r2:.2f})."
+                else f" (uncorrected: {found.said_r2:.2f})."
             )
         )
     if len(groups.names) > MOST_ITEMS or len(labels) > MOST_GROUPS:

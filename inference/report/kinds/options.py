@@ -79,7 +79,7 @@ def _on_theorem(subject: Subject) -> Finding:
         return beside_rows(
             subject,
             finding("options.theorem.fine", words=words),
-            "The law of three successive steps would.",
+            "The distribution of three successive steps would.",
         )
     words = say("options.shown_argument", record=record["reason"])
     step = "Compare the options of several starts before you interpret them."
