@@ -187,7 +187,7 @@ class HiddenMarkov:
         return self.emission if isinstance(self.emission, ResponseFamily) else Normal()
 
     def hidden_chain(self) -> HiddenMarkovDescription:
-        """The model as engines see it."""
+        """Description of the model for engines."""
         emission = MixtureComponents(
             self.num_states,
             self.num_items,
@@ -203,7 +203,7 @@ class HiddenMarkov:
 
     @property
     def num_components(self) -> int:
-        """The states, as a selection of their number counts components."""
+        """Number of states, the components whose number is selected."""
         return self.num_states
 
     def laws(self) -> tuple[HiddenMarkov, ...]:
@@ -252,7 +252,7 @@ class HiddenMarkov:
         return packed, names
 
     def __call__(self, data: Any = None, num_rows: int | None = None) -> Tensor:
-        """The generative program.
+        """Generative program of the sequences.
 
         ``data`` are sequences, packed (B, T, J) or in any form that ``check_data`` takes; None
         draws ``num_rows`` of ``num_steps`` steps. Of a mini-batch ``num_rows`` is the number in the
@@ -290,7 +290,7 @@ class HiddenMarkov:
             )
 
     def _initial(self, zero: Tensor) -> Tensor | None:
-        """The law of the first state; None where it follows from the transitions."""
+        """Distribution of the first state; None where it follows from the transitions."""
         if self.initial == "stationary":
             return None
         if self.initial == "uniform":

@@ -78,7 +78,7 @@ RULES: dict[str, Bottom] = {
 
 @dataclass(frozen=True)
 class LatentAttributeModel:
-    r"""Binary attributes with a law of their own, and items that ask for some of them.
+    r"""Cognitive diagnosis model: binary attributes, and items that require some of them.
 
     For each row, with :math:`q_j` the attributes that item j asks for,
 
@@ -422,14 +422,14 @@ class LatentAttributeModel:
 
     @property
     def _sizes(self) -> tuple[int, int]:
-        """J and K."""
+        """Numbers of items and attributes, J and K."""
         if self.q_matrix is not None:
             return len(self.q_matrix), len(self.q_matrix[0])
         return int(self.num_items or 0), int(self.num_attributes or 0)
 
     @property
     def rules(self) -> tuple[Bottom, ...]:
-        """The rule of each item, J of them."""
+        """Rule of each item, J of them."""
         given = self.items if isinstance(self.items, tuple) else (self.items,) * self._sizes[0]
         return tuple(RULES[rule] if isinstance(rule, str) else rule for rule in given)
 
@@ -488,7 +488,7 @@ class LatentAttributeModel:
     def _curved(
         self, terms: Tensor | None, uses: Tensor | None
     ) -> tuple[tuple[CurvedItems, ...], Tensor | None]:
-        """Groups of items with a curve of chances, and the loadings that are free."""
+        """Groups of items with a response curve, and the mask of free loadings."""
         if terms is None or uses is None:
             return (), uses
         groups: dict[tuple[str, tuple[int, ...]], list[int]] = {}
@@ -507,7 +507,7 @@ class LatentAttributeModel:
         return tuple(out), uses
 
     def root_law(self) -> AttributeRoot:
-        """The law of the attributes, as engines see it."""
+        """Distribution of the attributes for engines."""
         if self._given is not None:
             return AttributesGivenCovariates(
                 "coefficients", "attributes", self._sizes[1], self._given
@@ -539,7 +539,7 @@ class LatentAttributeModel:
 
     @property
     def entry_names(self) -> dict[str, tuple[str, ...]]:
-        """Names of the entries along the dims that have some of their own."""
+        """Names of the entries along the dims that have names of their own."""
         attributes = self.attribute_names or tuple(str(k) for k in range(self._sizes[1]))
         names = {"attribute": attributes, **self.root_law().entry_names(attributes)}
         layout = self._layout()
@@ -594,7 +594,7 @@ class LatentAttributeModel:
         )
 
     def category_chances(self, params: Mapping[str, Tensor], profiles: Tensor) -> dict[int, Tensor]:
-        """P(x_j = h | profile) of the items that are categories, by the number of the item.
+        """Category probabilities P(x_j = h | profile), by the number of the item.
 
         Args:
             params: by site name, with any leading dims.
@@ -684,7 +684,7 @@ class LatentAttributeModel:
         return table, names
 
     def _items_of(self, data: Any) -> Any:
-        """The columns of the items that the Q-matrix names, in its order."""
+        """Columns of the items that the Q-matrix names, in its order."""
         names, wanted = (
             column_names(data),
             [*(self.item_names or ()), *(() if self._given is None else self._given.names)],
@@ -708,7 +708,7 @@ class LatentAttributeModel:
         )
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
-        """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some.
+        """Generative program; ``data`` (N, J), or None and ``num_rows`` to draw some.
 
         With covariates data are (N, J + P), and needed. Of a mini-batch ``num_rows`` is the size of
         the whole data set, to which its log-density is scaled.
@@ -749,7 +749,7 @@ class LatentAttributeModel:
 def _matrix_of(
     given: Any,
 ) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...] | None, tuple[str, ...] | None]:
-    """A Q-matrix as tuples, and the names of its rows and columns where it has some."""
+    """Q-matrix as tuples, and the names of its rows and columns where it has some."""
     item_names = attribute_names = None
     given = as_frame(given)
     if hasattr(given, "columns") and hasattr(given, "to_numpy"):

@@ -41,7 +41,7 @@ LEAST_TOGETHER = 2  # rows that have both of two columns, for their covariance
 
 @dataclass(frozen=True)
 class Mixture:
-    r"""Mixture of K components.
+    r"""Finite mixture of K components.
 
     Source: Dempster, Laird and Rubin (1977), doi:10.1111/j.2517-6161.1977.tb01600.x.
 
@@ -140,7 +140,7 @@ class Mixture:
         return self.component if isinstance(self.component, ResponseFamily) else Normal()
 
     def components(self) -> MixtureComponents:
-        """The components, as engines see them."""
+        """Description of the components for engines."""
         return self._components
 
     @cached_property
@@ -175,7 +175,7 @@ class Mixture:
 
     @property
     def entry_names(self) -> dict[str, tuple[str, ...]]:
-        """Names of the entries along the dims that have some of their own."""
+        """Names of the entries along the dims that have names of their own."""
         if self._given is None:
             return {}
         return {
@@ -213,7 +213,7 @@ class Mixture:
         return table, names
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
-        """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some.
+        """Generative program; ``data`` (N, J), or None and ``num_rows`` to draw some.
 
         With covariates data are (N, J + P), and needed. Of a mini-batch ``num_rows`` is the size of
         the whole data set, to which its log-density is scaled.
@@ -236,7 +236,7 @@ class Mixture:
             return pyro.sample("items", law_given(about, picked), obs=items)
 
     def _assignments(self, zero: Tensor, data: Tensor | None) -> Any:
-        """The law of the components of the rows."""
+        """Distribution of the components of the rows."""
         if self._given is None or self.num_components == 1:
             return dist.Categorical(
                 pyro.sample(

@@ -82,17 +82,17 @@ class UsageFactorization:
         )
 
     def usage(self) -> UsageDescription:
-        """The factorization, as engines see it."""
+        """Description of the factorization for engines."""
         return UsageDescription(
             self.num_items, self.num_components, self.concentration, self.shape, self.bound
         )
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """As that of :class:`PoissonFactorization`."""
+        """Data as counts; see :meth:`PoissonFactorization.check_data`."""
         return check_counts(self, data, for_fit)
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
-        """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
+        """Generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
         kind = numbers_like("UsageFactorization", data, num_rows)
         zero = torch.zeros((), **kind)
         num = [self.num_components]

@@ -21,7 +21,7 @@ LEAST_VISITS = 50  # to which the steps of a state that is nearly always on are 
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """A discrete table: what the plug-in discrepancy needs.
+    """Discrete table of cells for the plug-in discrepancy.
 
     Args:
         weights: expected rows of each component in each distinct row pattern, (K, V).
@@ -55,7 +55,7 @@ class NoiseDraws:
 
     @property
     def is_partial(self) -> bool:
-        """Columns have different numbers of noises to one use."""
+        """Whether columns have different numbers of noises to one use."""
         return self.visits is not None or bool(np.isnan(self.scores[self.used]).any())
 
     @property
@@ -66,7 +66,7 @@ class NoiseDraws:
 
 
 def numpy_generator(generator: torch.Generator) -> np.random.Generator:
-    """A numpy generator whose stream the torch generator decides."""
+    """Numpy generator seeded by a torch generator."""
     return np.random.default_rng(int(torch.randint(2**62, (1,), generator=generator)))
 
 
@@ -138,7 +138,7 @@ def poisson_scores(y: np.ndarray, rate: np.ndarray, rng: np.random.Generator) ->
 def negative_binomial_scores(
     y: np.ndarray, mean: np.ndarray, size: float | np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """As :func:`poisson_scores` for counts of variance mean + mean squared / size."""
+    """Randomised normal scores of counts of variance mean + mean squared / size."""
     from scipy.special import betainc
 
     mean = np.maximum(mean, 0.0)

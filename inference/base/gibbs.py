@@ -64,7 +64,7 @@ class Gibbs(Protocol):
     """Gibbs chain on the latents of all rows for R parameter values; latents (R, K, N) by site."""
 
     def begin(self, params: Params, generator: torch.Generator) -> Latents:
-        """A state to start from: a draw from the prior."""
+        """Initial state of the chain: a draw from the prior."""
         ...
 
     def sweep(
@@ -92,7 +92,7 @@ def uniform_like(like: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def drawn_bits(chances: Tensor, generator: torch.Generator) -> Tensor:
-    """Bernoulli draws by these chances."""
+    """Bernoulli draws with given probabilities."""
     return (uniform_like(chances, generator) < chances).to(chances.dtype)
 
 

@@ -89,7 +89,7 @@ def latents_of_draws(fit: FitRecord, draws: Mapping[str, Tensor], data: Any) -> 
 
 
 def _batches(fit: FitRecord, data: Any, num_draws: int) -> bool:
-    """Tell whether draws run as one batch: several, of latents summed out in one plate."""
+    """Whether draws run as one batch: several, of latents summed out in one plate."""
     program = next(chunks(fit, data))
     drawn = set(sampled_sites(fit.structure, program))
     summed = (

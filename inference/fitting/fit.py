@@ -381,7 +381,7 @@ def _given_start(problem: Problem, init: Params | Fit, num_restarts: int) -> Par
 
 
 def _outside(support: Any, value: torch.Tensor) -> str:
-    """A support and the first value that lies outside of it, in words."""
+    """First value outside of a support, with the support, in words."""
     base = getattr(support, "base_constraint", support)
     wrong = value[~base.check(value)]
     shown = ", ".join(f"{entry:g}" for entry in wrong[:1].ravel()[:5].tolist())
@@ -427,7 +427,7 @@ def assemble(
     standard: Standard | None = None,
     is_plain: bool = False,
 ) -> Fit:
-    """The fit of the best restart, under the library's labels; warns of estimates on a bound.
+    """Assemble the fit of the best restart in the library's labels; warn of bounds.
 
     Args:
         problem: as the user gave it; method: the engine.

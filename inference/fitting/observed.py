@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def as_matrix(fit: FitRecord, data: Any) -> np.ndarray:
-    """``data`` as an array (N, J), NaN where missing, checked as the model checks it.
+    """Array (N, J) of ``data``, NaN where missing, checked as the model checks it.
 
     Raises:
         ValueError: if ``data`` does not fit the model, or is not one table of items.
@@ -40,7 +40,7 @@ def observed_sites(fit: FitRecord, data: Any = None) -> tuple[str, ...]:
 
 
 def can_simulate(fit: FitRecord, data: Any = None) -> bool:
-    """Simulation test: the program can be called as ``model(None, num_rows)``.
+    """Whether the program can be called as ``model(None, num_rows)``.
 
     Of a program that draws rows like others, these must be given.
     """

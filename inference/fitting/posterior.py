@@ -35,7 +35,7 @@ OF_ROWS = "log_likelihood"
 
 
 def chunks(fit: FitRecord, data: Any) -> Iterator[Program]:
-    """Run the program on consecutive chunks of rows; block after block where rows come so."""
+    """Iterate over the program on consecutive chunks of rows, or block after block."""
     data = in_blocks(fit.model, data)
     for part in data if isinstance(data, RowBlocks) else [data]:
         yield from _chunks(fit, part)
@@ -93,7 +93,7 @@ def _by_row(
 
 
 def refuse_parts(program: Program, found: dict[str, Tensor], outside: set[str]) -> None:
-    """Refuse rows in blocks of a program whose rows share a latent: an answer needs all of them.
+    """Refuse rows in blocks of a program whose rows share a latent.
 
     Args:
         program: with one of the blocks; found: its answer.
@@ -113,7 +113,7 @@ def refuse_parts(program: Program, found: dict[str, Tensor], outside: set[str]) 
 
 
 def refuse_open(fit: FitRecord, program: Program) -> None:
-    """Refuse what needs continuous latents of the rows integrated, where only an engine draws them.
+    """Refuse questions that need continuous latents of the rows integrated out.
 
     Raises:
         ValueError: naming the site.
@@ -160,7 +160,7 @@ def posterior_latents(
 
 
 def sums_out(fit: FitRecord, program: Program) -> bool:
-    """Tell whether the latents can be summed out: few values, none continuous."""
+    """Whether the latents can be summed out: few values, none continuous."""
     structure = fit.structure
     settled = {*structure.local_sites, *structure.integrated_sites}
     return can_sum_out(structure, program) and set(program.names("local")) <= settled
@@ -211,7 +211,7 @@ def _latent_modes(
 
 
 def everything_of_rows(fit: FitRecord, data: Any) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Posterior means, with continuous latents of the rows, and modes in one pass."""
+    """Posterior means and modes of the latents of the rows in one pass."""
 
     def both(fit: FitRecord, program: Program, params: Params) -> dict[str, Tensor]:
         means = _latent_means(fit, program, params)
@@ -322,7 +322,7 @@ def simulate_rows(fit: FitRecord, num_rows: int, seed: int = 0) -> dict[str, Ten
 
 
 def num_rows_of(data: Any) -> int:
-    """Number of rows of ``data``.
+    """Number of rows of data.
 
     Raises:
         ValueError: for what has no length.
@@ -335,7 +335,7 @@ def num_rows_of(data: Any) -> int:
 
 
 class Written:
-    """Tables with one line a row, each a ``.npy`` file of a folder, filled block by block.
+    """Row tables on disk: ``.npy`` files of a folder, filled block by block.
 
     Args:
         folder: made if it is not there; files of the same names in it are replaced.
@@ -348,7 +348,7 @@ class Written:
         self._done = 0
 
     def take_in(self, found: dict[str, Tensor]) -> None:
-        """The next rows, by table.
+        """Write the next rows, by table.
 
         Raises:
             ValueError: for an answer that is not one line a row, or no answer.
@@ -382,7 +382,7 @@ class Written:
         self._done += len(next(iter(found.values())))
 
     def tensors(self) -> dict[str, Tensor]:
-        """The tables, as maps of their files."""
+        """Tables as memory maps of their files."""
         for array in self._arrays.values():
             array.flush()
         return {name: torch.from_numpy(np.asarray(array)) for name, array in self._arrays.items()}

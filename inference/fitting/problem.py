@@ -33,7 +33,7 @@ from ppl_models.parts.validation import is_integer
 def problem_of(
     model: Callable[..., Any], data: Any, seed: int, start_given: bool = False, weights: Any = None
 ) -> Problem:
-    """The problem of a model, its data checked by the model's own rules where it has them.
+    """Problem of a model and its data, checked by the model's own rules if it has any.
 
     Args:
         model: the program; data: what it takes.
@@ -181,7 +181,7 @@ def in_blocks(model: Callable[..., Any], data: Any, method: Method | None = None
 
 
 def _solves(structure: Structure, method: Method | None) -> bool:
-    """Rows are solved block by block by an engine made for it."""
+    """Whether an engine made for the structure solves rows block by block."""
     return Capability.LOCAL_BLOCKS in structure.capabilities and (
         method is None or getattr(method, "solves_blocks", False)
     )

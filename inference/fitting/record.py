@@ -22,7 +22,7 @@ from ppl_models.parts.repr import shows_briefly
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """The course of the best restart.
+    """Trace of the best restart.
 
     Args:
         name: what ``objective`` is.
@@ -38,7 +38,7 @@ class Trace:
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class Restarts:
-    """Every restart of a fit, R of them.
+    """Outcomes of every restart of a fit, R of them.
 
     Args:
         objective, log_likelihood: (R,); converged: (R,) bool; num_iterations: (R,).
@@ -68,17 +68,17 @@ class Restarts:
 
     @property
     def num_ended(self) -> int:
-        """Starts run to the end, n."""
+        """Number of starts run to the end, n."""
         return len(self.objective)
 
     @property
     def num_reached(self) -> int:
-        """Starts that reached the best optimum, k; 1 where restarts were not compared."""
+        """Number of starts at the best optimum, k; 1 where restarts were not compared."""
         return 1 if self.optimum is None else max(1, int((self.optimum == 0).sum()))
 
     @property
     def num_optima(self) -> int:
-        """Distinct optima that were reached, degenerate solutions left out."""
+        """Number of distinct optima reached, degenerate solutions left out."""
         return 1 if self.optimum is None else max(1, int(self.optimum.max()) + 1)
 
     @property
@@ -90,14 +90,14 @@ class Restarts:
 
     @property
     def is_ambiguous(self) -> bool:
-        """Another optimum, of other estimates, fits as well as the best."""
+        """Whether another optimum, of other estimates, fits as well as the best."""
         return self.next_best is not None and self.next_best <= SAME_VALUE * max(
             1.0, abs(float(self.objective[self.best]))
         )
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """Reasons why the reported solution is no proper optimum; () if none."""
+        """Reasons why the reported solution is degenerate; () if none."""
         return self.degenerate[self.best] if self.degenerate else ()
 
     def text(self) -> str:
@@ -148,7 +148,7 @@ class Restarts:
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class FitRecord:
-    """A fitted model.
+    """Record of a fitted model: estimate, objective, restarts, settings.
 
     Args:
         model: the program; method: the engine's settings.
@@ -241,7 +241,7 @@ class FitRecord:
 
     @property
     def model_name(self) -> str:
-        """The model's class, or the name of the user's function."""
+        """Name of the model's class, or of the user's function."""
         named = (
             type(self.model).__name__
             if dataclasses.is_dataclass(self.model)
@@ -316,7 +316,7 @@ class FitRecord:
 
     @property
     def bic(self) -> float:
-        """-2 log-likelihood + :attr:`price`; smaller is better.
+        """BIC: -2 log-likelihood + :attr:`price`; smaller is better.
 
         The price that Schwarz derived is of the dimension of the family of laws, which is the rank
         of the derivatives of the likelihood at almost all parameters (Geiger, Heckerman, King and

@@ -171,7 +171,7 @@ def _columns(
 
 
 def _indexed(frame: pd.DataFrame, data: Any, steps: Tensor | None) -> pd.DataFrame:
-    """The frame under the caller's index."""
+    """Set the caller's index on a frame."""
     import pandas as pd
 
     has_index = is_frame(data) and hasattr(data, "index")

@@ -84,7 +84,7 @@ def check_weighed(structure: Structure) -> None:
 
 
 def weights_in_blocks(weights: Any, blocks: RowBlocks) -> tuple[RowBlocks, np.ndarray]:
-    """The rows without their weights, and how often each row of all processes counts, (N,).
+    """Split row blocks into the items and the weights of all processes' rows, (N,).
 
     Args:
         weights: one number for each row of the source, such as a memory map; or the name of a
@@ -120,7 +120,7 @@ def weights_in_blocks(weights: Any, blocks: RowBlocks) -> tuple[RowBlocks, np.nd
 
 
 def _numbers(values: Any) -> np.ndarray:
-    """As double precision, NaN where one is missing."""
+    """Convert to double precision, NaN where missing."""
     try:
         return np.asarray(
             with_nan(np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)),

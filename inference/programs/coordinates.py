@@ -50,7 +50,7 @@ class _SitePart:
         return self._moved(value)[self.free]
 
     def value(self, own: Tensor, center: Tensor) -> Tensor:
-        """The value that free coordinates (P,) stand for; held entries as in ``center``."""
+        """Value at free coordinates (P,), held entries as in ``center``."""
         if self.scale == "simplex":
             ratios = self._moved(center).masked_scatter(self.free, own)
             if len(self.sums) == 1:
@@ -175,7 +175,7 @@ class NormalScales:
 
 @dataclass(frozen=True, eq=False)
 class Coordinates:
-    """A vector of free entries and the parameters it stands for.
+    """Free coordinates of parameters: the vector, its names and its bounds.
 
     Args:
         center: the parameters whose held entries are kept.
@@ -262,7 +262,7 @@ class Coordinates:
         return found
 
     def without(self, names: Sequence[str]) -> Coordinates:
-        """The same with some entries held."""
+        """Coordinates with some entries held besides."""
         parts = []
         for part in self.parts:
             own = entry_names({part.name: self.center[part.name]}, {part.name: part.free})
@@ -273,11 +273,11 @@ class Coordinates:
         return replace(self, parts=tuple(parts))
 
     def vector(self) -> Tensor:
-        """The estimate as a free vector, (P,)."""
+        """Free vector of the estimate, (P,)."""
         return torch.cat([part.coordinates(self.center[part.name]) for part in self.parts])
 
     def params(self, free: Tensor) -> Params:
-        """The parameters a free vector stands for; differentiable."""
+        """Parameters at a free vector; differentiable."""
         own = free.split([int(part.free.sum()) for part in self.parts])
         return {
             part.name: part.value(mine, self.center[part.name])
@@ -285,7 +285,7 @@ class Coordinates:
         }
 
     def log_jacobian(self, draws: Params) -> Tensor:
-        """Log of the volume of parameters a unit of coordinates, at draws (D, ...), (D,)."""
+        """Log-Jacobian: parameter volume a unit of coordinates, at draws (D, ...), (D,)."""
         total = torch.zeros(len(next(iter(draws.values()))), dtype=torch.float64)
         for part in self.parts:
             value = draws[part.name]

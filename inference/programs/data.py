@@ -46,7 +46,7 @@ def checked(
 
 
 class _Watched(Columns):
-    """A table that notes which columns are read."""
+    """Table that records which columns are read."""
 
     def __init__(self, columns: Columns) -> None:
         self.__dict__.update(columns.__dict__)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class Columns:
-    """A data frame as a program reads it: one tensor a column, by name.
+    """Data frame as a program reads it: one tensor a column, by name.
 
     ``data["x"]`` is a column (N,), ``data[["x", "y"]]`` a table (N, 2), ``len(data)`` the number of
     rows.
@@ -27,24 +27,24 @@ class Columns:
 
     @property
     def columns(self) -> list[str]:
-        """The names, in order."""
+        """Names of the columns, in order."""
         return list(self._columns)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
+        """Numbers of rows and columns."""
         return len(self), len(self._columns)
 
     def keys(self) -> list[str]:
-        """As :attr:`columns`."""
+        """Names of the columns, as :attr:`columns`."""
         return self.columns
 
     def values(self) -> list[Tensor]:
-        """The columns, in order."""
+        """Columns, in order."""
         return list(self._columns.values())
 
     def items(self) -> list[tuple[str, Tensor]]:
-        """Names and columns."""
+        """Pairs of name and column."""
         return list(self._columns.items())
 
     def __len__(self) -> int:
@@ -84,18 +84,18 @@ class Columns:
 
     @property
     def left_out(self) -> list[str]:
-        """Columns that hold no numbers."""
+        """Names of the columns that hold no numbers."""
         return list(self._left_out)
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Columns:
-        """The same table with every column changed."""
+        """Apply a change to every column."""
         return Columns(
             {name: change(column) for name, column in self._columns.items()}, self._left_out
         )
 
 
 def is_frame(data: Any) -> bool:
-    """Data frame test: named columns of equal length."""
+    """Whether data are a data frame: named columns of equal length."""
     return hasattr(data, "columns") and hasattr(data, "to_numpy")
 
 
@@ -192,7 +192,7 @@ def _parts(data: Mapping[str, Any] | Columns) -> Iterable[Any]:
 
 
 def row_data(data: Any) -> bool:
-    """Row-wise data: a table, or tensors of one length."""
+    """Whether data are row-wise: a table, or tensors of one length."""
     if isinstance(data, Tensor):
         return data.dim() > 0
     if isinstance(data, Columns):
@@ -224,5 +224,5 @@ def floating_dtype(data: Any) -> torch.dtype:
 
 
 def checks_data(model: Callable[..., Any]) -> bool:
-    """Model with a check of its own data, row by row."""
+    """Whether a model checks its own data, row by row."""
     return callable(getattr(model, "check_data", None))

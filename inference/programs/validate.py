@@ -80,7 +80,7 @@ def check_program(program: Program) -> None:
 
 
 def _check_plates(name: str, line: str, node: Any) -> None:
-    """Every dim of a site with more than one entry belongs to a plate."""
+    """Check that every dim of a site with more than one entry belongs to a plate."""
     value, event_dim = torch.as_tensor(node["value"]), node["fn"].event_dim
     shape = value.shape[: value.dim() - event_dim]
     try:

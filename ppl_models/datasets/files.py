@@ -39,7 +39,7 @@ NPY_MAGIC, ZIP_MAGIC, PARQUET_MAGIC, ARROW_MAGIC = b"\x93NUMPY", b"PK\x03\x04", 
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Numbers with column names.
+    """Table of numbers with column names.
 
     Args:
         values: (N, J) float64; NaN where an entry is missing.
@@ -53,7 +53,7 @@ class Table:
 
 
 class EntryError(ValueError):
-    """An entry that is no number, where the file itself is sound."""
+    """Error: an entry is no number, where the file itself is sound."""
 
 
 def read_table(
@@ -201,7 +201,7 @@ def inexact_entry(entry: str) -> str:
 
 
 def is_number(entry: str) -> bool:
-    """Number test of an entry of a text file."""
+    """Whether an entry of a text file is a number."""
     try:
         _float(entry)
     except ValueError:
@@ -217,7 +217,7 @@ def as_text(entry: Any) -> Any:
 
 
 def own_text(entry: Any) -> Any:
-    """The text that :func:`as_text` wrote so; any other entry as it is."""
+    """Restore a text that :func:`as_text` wrote; any other entry as it is."""
     if isinstance(entry, str) and entry.startswith(QUOTE) and as_text(entry[1:]) == entry:
         return entry[1:]
     return entry
@@ -239,7 +239,7 @@ def to_csv(table: pd.DataFrame, file: Any, header: bool = True) -> None:
 
 
 def own_texts(table: pd.DataFrame) -> pd.DataFrame:
-    """A table that was read, with its names and entries as they were before :func:`to_csv`."""
+    """Restore a table's names and entries as they were before :func:`to_csv`."""
     return _mapped(table, own_text)
 
 
@@ -252,7 +252,7 @@ def _mapped(table: pd.DataFrame, function: Callable[[Any], Any]) -> pd.DataFrame
 
 
 def _texts(table: pd.DataFrame) -> list[int]:
-    """Places of the columns that are no numbers."""
+    """Positions of the columns that are no numbers."""
     import pandas as pd
 
     return [j for j, kind in enumerate(table.dtypes) if not pd.api.types.is_numeric_dtype(kind)]
@@ -442,7 +442,7 @@ def _float(entry: str) -> float:
 
 
 def _header(row: list[str]) -> tuple[str, ...] | None:
-    """The column names, or None where the row holds data."""
+    """Column names of a row, or None where it holds data."""
     names = tuple(own_text(entry.strip()) for entry in row)
     if not all(name in MISSING or is_number(name) for name in names) or not any(
         map(is_number, names)
@@ -489,7 +489,7 @@ def _parse(
 
 
 def _as_numbers(file: Path, values: np.ndarray, what: str = "array") -> np.ndarray:
-    """A boolean, integer or floating array as float64."""
+    """Convert a boolean, integer or floating array to float64."""
     if values.dtype.kind not in "biuf":
         kinds = {
             "U": "strings",
@@ -512,7 +512,7 @@ def _as_numbers(file: Path, values: np.ndarray, what: str = "array") -> np.ndarr
 def _chosen(
     file: Path, values: np.ndarray, columns: Sequence[str] | None
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """The columns of an array, which have no names but their numbers."""
+    """Select columns of an array, which have no names but their numbers."""
     if columns is None or values.ndim != 2:
         return values, ()
     return values[:, _places(file, tuple(map(str, range(values.shape[1]))), columns)], tuple(
@@ -561,7 +561,7 @@ def _read_npz(
 
 
 def _without_pickle(error: Exception) -> str:
-    """Numpy's complaint in words that do not invite to allow pickle."""
+    """Error message of Numpy in words that do not invite to allow pickle."""
     if "allow_pickle" in str(error):
         return (
             "the array holds Python objects; they are not read, for reading them can run code. Save"
@@ -574,7 +574,7 @@ def _without_pickle(error: Exception) -> str:
 
 
 def holds_parquet(file: Path) -> bool:
-    """Folder of parquet files, which together are one table."""
+    """Whether a folder holds parquet files, which together are one table."""
     try:
         return (
             file.is_dir()

@@ -28,5 +28,5 @@ class HiddenMarkovDescription:
 
     @property
     def num_states(self) -> int:
-        """K."""
+        """Number of states, K."""
         return self.emission.num_components

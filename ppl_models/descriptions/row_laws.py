@@ -25,7 +25,7 @@ FREEDOM = (2.05, 200.0)  # degrees of freedom: a variance below, a normal law ab
 
 @dataclass(frozen=True)
 class RowLaw(ABC):
-    r"""A law of a whole row, with a matrix of precisions for each component.
+    r"""Whole-row distribution with a precision matrix for each component.
 
     Precisions have a Wishart prior with J + 1 degrees of freedom and inverse scale :math:`\epsilon
     D`, D the diagonal of the items' squared widths, so the estimate of a covariance is :math:`(S_k
@@ -74,10 +74,10 @@ class RowLaw(ABC):
 
     @abstractmethod
     def given(self, picked: Mapping[str, Tensor]) -> dist.TorchDistribution:
-        r"""The law of a row of the component whose parameters these are, (\*batch, ...)."""
+        r"""Distribution of a row given its component's parameters, (\*batch, ...)."""
 
     def is_determined(self, num_rows: int, num_items: int) -> bool:
-        """Determinacy of covariances: some width in every direction, from rows or prior."""
+        """Whether rows or prior give the covariances some width in every direction."""
         return num_rows > num_items or self.regularization >= LEAST_WIDTH * num_rows
 
     def check_rows(self, num_rows: int, num_items: int, num_components: int, argument: str) -> None:
@@ -187,7 +187,7 @@ class MultivariateT(RowLaw):
 
 @dataclass(frozen=True)
 class SkewNormal(RowLaw):
-    r"""Skew-normal components, for groups that lean to one side.
+    r"""Multivariate skew-normal components.
 
     Source: Azzalini and Dalla Valle (1996), doi:10.1093/biomet/83.4.715.
 

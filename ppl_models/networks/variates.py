@@ -19,7 +19,7 @@ Data = Tensor | dict[str, Tensor]
 
 
 def variate_shapes(owner: str, variates: Any) -> tuple[Shape, ...]:
-    """The shape of one row of each variate, from widths, groups of names, or shapes.
+    """Shape of one row of each variate, from widths, groups of names, or shapes.
 
     Args:
         owner: the model, for messages.
@@ -83,7 +83,7 @@ def named_columns(variates: tuple[Any, ...]) -> tuple[str, ...] | None:
 def as_variates(
     owner: str, data: Any, variates: tuple[Any, ...], may_miss: bool
 ) -> tuple[Data, tuple[str, ...]]:
-    r"""Rows of V variates as one table (N, D), or as a dict of tensors.
+    r"""Check rows of V variates: one table (N, D), or a dict of tensors.
 
     A table has the variates' columns side by side; a dict ``variate_0``, ... has tensors (N,
     \*shape) where rows are images or lie in a file. Also the names of the columns, () for a dict.
@@ -128,7 +128,7 @@ def as_variates(
 
 
 def rows_of(data: Data, shapes: Sequence[Shape]) -> list[Tensor]:
-    r"""Each variate of a table or dict as a tensor of its own, (n, \*shape)."""
+    r"""Split a table or dict into one tensor a variate, (n, \*shape)."""
     if isinstance(data, Mapping):
         return [data[f"variate_{v}"] for v in range(len(shapes))]
     return list(data.split([math.prod(shape) for shape in shapes], dim=-1))
@@ -201,7 +201,7 @@ def _one_table(
 
 
 def _tensor(array: Any, where: str) -> Tensor:
-    """Numbers as a tensor; a memory-mapped array without a copy."""
+    """Convert numbers to a tensor; a memory-mapped array without a copy."""
     if isinstance(array, Tensor):
         if array.is_complex() or array.layout != torch.strided:
             raise ValueError(
@@ -251,7 +251,7 @@ def _writable(array: np.memmap, where: str) -> np.ndarray:
 def _check(
     owner: str, data: Data, shapes: Sequence[Shape], names: Sequence[str], may_miss: bool
 ) -> None:
-    """No infinities; no missing entries, or whole variates of a row that leave at least one."""
+    """Refuse infinities, and missing entries that are not whole variates of a row."""
     parts = rows_of(data, shapes)
     if not any(x.is_floating_point() for x in parts):
         return

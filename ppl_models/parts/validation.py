@@ -32,7 +32,7 @@ BEYOND = 4.0  # times the largest other entry, from which a positive code of a m
 
 
 class ColumnsWarning(UserWarning):
-    """A table has columns that the fit or the model does not know, which are left out."""
+    """Warning: columns of a table that the fit or the model does not know are left out."""
 
 
 class CodesWarning(UserWarning):
@@ -50,7 +50,7 @@ class ConstantColumnWarning(UserWarning):
 
 
 def is_integer(value: Any, least: int = 1) -> bool:
-    """Integer test, Python's or NumPy's, of at least ``least``; True and False are none."""
+    """Whether a value is an integer, Python's or NumPy's, of at least ``least``."""
     return (
         isinstance(value, int | np.integer)
         and not isinstance(value, bool)
@@ -59,7 +59,7 @@ def is_integer(value: Any, least: int = 1) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    """Finite number test, Python's or NumPy's; True and False are none."""
+    """Whether a value is a finite number, Python's or NumPy's; True and False are not."""
     if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool):
         return False
     try:
@@ -100,7 +100,7 @@ def check_number(
 def check_numbers(
     owner: str, name: str, value: Any, must: str, length: int, **limits: float
 ) -> tuple[float, ...]:
-    """``length`` numbers, each within the limits of :func:`check_number`, as a tuple."""
+    """Check ``length`` numbers by :func:`check_number`; a tuple of them."""
     numbers = value.tolist() if isinstance(value, np.ndarray | Tensor) else value
     if not isinstance(numbers, list | tuple) or len(numbers) != length:
         raise ValueError(f"{owner}: {name} must {must}, got {value!r}")
@@ -112,7 +112,7 @@ def check_numbers(
 def check_kind(
     owner: str, name: str, value: Any, kinds: type | tuple[type, ...] | types.UnionType, wanted: str
 ) -> None:
-    """``value`` must be an instance of one of ``kinds``, and not the class itself."""
+    """Check that a value is an instance of one of ``kinds``, and not the class itself."""
     if not isinstance(value, kinds):
         hint = " (the class itself; add parentheses)" if isinstance(value, type) else ""
         raise ValueError(f"{owner}: {name} must be {wanted}, got {value!r}{hint}")
@@ -148,7 +148,7 @@ def _plain(value: Any) -> Any:
 
 
 def check_flag(owner: str, name: str, value: Any) -> None:
-    """``value`` must be True or False."""
+    """Check that a value is True or False."""
     if not isinstance(value, bool):
         raise ValueError(f"{owner}: {name} must be True or False, got {value!r}")
 
@@ -166,7 +166,7 @@ def numbers_like(owner: str, data: Tensor | None, num_rows: int | None) -> dict[
 
 
 def as_table(data: Any) -> tuple[Tensor, tuple[str, ...]]:
-    """A tensor, array or data frame as a floating (N, J) tensor and its column names.
+    """Convert a tensor, array or data frame to a floating (N, J) tensor and column names.
 
     Single and double precision are kept, and a tensor's device; all other numbers become float64.
     Masked entries of a masked array, None and ``pandas.NA`` become NaN.
@@ -256,7 +256,7 @@ def check_complete(owner: str, table: Tensor, names: tuple[str, ...], data: Any 
 
 
 def as_floats(data: Any) -> np.ndarray:
-    """The numbers in single or double precision, of native byte order.
+    """Convert numbers to single or double precision, of native byte order.
 
     The array itself comes back where it is that already and may be written to.
 
@@ -284,7 +284,7 @@ def as_floats(data: Any) -> np.ndarray:
 
 
 def with_nan(array: np.ndarray) -> np.ndarray:
-    """An array, NaN where an object stands for a missing entry: None and ``pandas.NA``."""
+    """Array with NaN for missing objects: None and ``pandas.NA``."""
     if array.dtype.kind != "O":
         return array
     missing = np.array([value is None or _is_na(value) for value in array.ravel()], dtype=bool)
@@ -410,7 +410,7 @@ def _doubts_of(
 
 
 def _codes_in(observed: Tensor, taken_for: str) -> list[str]:
-    """Contents of a column in the place of its kind, in words without a subject."""
+    """Words on a column's codes that its kind does not explain, without a subject."""
     head = observed[:1000]
     if len(head.unique()) > 2 and bool((head != head.floor()).any()):
         return []  # measurements; the others need not be looked at
@@ -448,7 +448,7 @@ def _other_width(num_items: int, names: Sequence[str]) -> str:
 
 
 def quoted(names: Sequence[str], most: int = MOST_NAMED) -> str:
-    """Names in quotes, the first of many."""
+    """Quote names, the first of many."""
     return ", ".join(map(repr, names[:most])) + (
         f" and {len(names) - most:,} more" if len(names) > most else ""
     )
@@ -461,7 +461,7 @@ def check_reach(
     bound: float | None = None,
     remedy: str = "",
 ) -> None:
-    """Columns that predictors are linear in must not lie too far from zero.
+    """Refuse columns too far from zero for predictors that are linear in them.
 
     Args:
         table: (N, J), NaN where missing; names: of the columns; response: their family.

@@ -71,7 +71,7 @@ def limit_law(transitions: Tensor) -> Tensor:
 
 
 class AllowedRows(Shares):
-    """Matrices whose rows are probability vectors with zeros off a graph.
+    """Constraint of matrices whose rows are probability vectors with zeros off a graph.
 
     Args:
         graph: bool (K, K), True where an entry may be positive; at least one in every row.
@@ -95,7 +95,7 @@ class AllowedRows(Shares):
 
 
 class _Rows(transforms.Transform):
-    """Free numbers, n - 1 for a row of n positive entries, to rows."""
+    """Transform of free numbers, n - 1 for a row of n positive entries, to rows."""
 
     bijective = True
     domain = constraints.real_vector
@@ -194,19 +194,19 @@ class AllowedMoves(TorchDistribution):
 
 
 def piece_length(num_sequences: int, num_steps: int) -> int:
-    """Steps of the pieces that sequences are cut into."""
+    """Number of steps of the pieces that sequences are cut into."""
     if num_sequences >= MANY or num_steps <= 2 * SHORTEST:
         return num_steps
     return max(SHORTEST, math.isqrt(num_steps))
 
 
 def may_lose_weight(transitions: Tensor) -> bool:
-    """Risk that scaled products lose a state to rounding: some move is too unlikely."""
+    """Whether scaled products may lose a state to rounding: some move is too unlikely."""
     return bool((transitions.detach() < LEAST.get(transitions.dtype, 1e-7)).any())
 
 
 def log_chain(initial: Tensor, transitions: Tensor, log_densities: Tensor) -> Tensor:
-    """The log-density of sequences, the states summed out; derivatives of any order.
+    """Log-density of sequences, states summed out; derivatives of any order.
 
     Args:
         initial: (R, K); transitions: (R, K, K).
@@ -229,7 +229,7 @@ def log_chain(initial: Tensor, transitions: Tensor, log_densities: Tensor) -> Te
 def log_chain_exactly(
     initial: Tensor, transitions: Tensor, log_densities: Tensor, inside: Tensor | None = None
 ) -> Tensor:
-    """The same by adding logarithms: slower, and exact where moves are impossible.
+    """Log-density of sequences by log-sums: slower, exact where moves are impossible.
 
     Args:
         initial, transitions, log_densities: as above.
@@ -245,7 +245,7 @@ def log_chain_exactly(
 
 
 def _pieces(values: Tensor, length: int) -> Tensor:
-    """(R, B, T, K) -> (L, R, B, P, K), zeros after the end."""
+    """Cut (R, B, T, K) into pieces (L, R, B, P, K), zeros after the end."""
     num = -(-values.shape[2] // length)
     return (
         torch.nn.functional.pad(values, (0, 0, 0, num * length - values.shape[2]))
@@ -270,7 +270,7 @@ def _finite(value: Tensor) -> Tensor:
 
 
 def _scaled_tree(initial: Tensor, transitions: Tensor, log_densities: Tensor) -> Tensor:
-    """Products of neighbours, of neighbouring products, and so on."""
+    """Scaled products by a tree: of neighbours, of neighbouring products, and so on."""
     peak = _finite(log_densities.amax(-1, keepdim=True).detach())  # (R, B, T, 1)
     peak = torch.cat(
         [first_offset(initial, log_densities[:, :, 0]).unsqueeze(2), peak[:, :, 1:]], 2
@@ -371,7 +371,7 @@ def _logs(chances: Tensor) -> Tensor:
 
 
 def emission_densities(emission: TorchDistribution, value: Tensor) -> Tensor:
-    r"""The log-density of every step in every state, zero where nothing was seen.
+    r"""Log-density of every step in every state, zero where nothing was seen.
 
     Args:
         emission: of batch shape (\*batch, 1 or T, K).
@@ -395,7 +395,7 @@ def emission_densities(emission: TorchDistribution, value: Tensor) -> Tensor:
 
 
 class _Steps(constraints.Constraint):
-    """Support of sequences: NaN is missing, infinity lies after the end."""
+    """Constraint of sequences: NaN is missing, infinity lies after the end."""
 
     is_discrete = False
     event_dim = 2
@@ -489,7 +489,7 @@ class HiddenChain(TorchDistribution):
         return self.sample_with_states(sample_shape)[1]
 
     def sample_with_states(self, sample_shape: torch.Size = torch.Size()) -> tuple[Tensor, Tensor]:
-        r"""States (\*sample, \*batch, T) and rows (\*sample, \*batch, T, J)."""
+        r"""Draw states (\*sample, \*batch, T) and rows (\*sample, \*batch, T, J)."""
         shape, size = torch.Size(sample_shape) + self.batch_shape, self.initial.shape[-1]
         with torch.no_grad():
             state = draw_categorical(self.initial.expand(shape + (size,)))

@@ -21,7 +21,7 @@ AT_ONCE = 2**22  # numbers of the rows from which a start is read
 
 @dataclass(frozen=True)
 class MixtureStatistics:
-    """Expected statistics.
+    """Expected sufficient statistics of a mixture: counts, sums, covariate terms.
 
     Args:
         counts: expected rows a component, (R, K).
@@ -37,7 +37,7 @@ class MixtureStatistics:
 
 @dataclass(frozen=True)
 class ComponentLaw:
-    """One subclass a kind of component.
+    """Component distribution; one subclass a kind of component.
 
     Parameters stand without the weights, with a leading dim of restarts or without it as a method
     says.
@@ -56,12 +56,12 @@ class ComponentLaw:
 
     @property
     def width(self) -> int:
-        """Numbers a row takes in memory for every component, beside one."""
+        """Memory of a row for every component, in numbers, beside one."""
         return 1
 
     @property
     def of_sums(self) -> bool:
-        """M-step from sums over rows alone, without the rows once more."""
+        """Whether the M-step needs sums over rows alone, not the rows once more."""
         return True
 
     def statistic(self, data: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -73,7 +73,7 @@ class ComponentLaw:
         return self.statistic(data)[0].mean(0)
 
     def scales(self, data: Tensor, weights: Tensor | None = None) -> Tensor:
-        """The variance of every column whose variance has a floor, over all components, (D,).
+        """Variances of columns with a variance floor, over all components, (D,).
 
         Args:
             data: (N, J); weights: how often each row counts, (N,); None for once.
@@ -100,7 +100,7 @@ class ComponentLaw:
     def statistics(
         self, data: Tensor, responsibilities: Tensor, centre: Tensor, params: Params | None
     ) -> Any:
-        """A record whose entries are sums over rows.
+        """Expected sufficient statistics, a record of sums over rows.
 
         Args:
             data: as above; responsibilities: (R, N, K).
@@ -123,7 +123,7 @@ class ComponentLaw:
     def first(
         self, data: Tensor, responsibilities: Tensor, centre: Tensor, blank: Params, floor: Tensor
     ) -> Params:
-        """Parameters to start from where responsibilities are given, (R, ...).
+        """Starting parameters from given responsibilities, (R, ...).
 
         Args:
             data, responsibilities, centre, floor: as above.
@@ -214,7 +214,7 @@ class ComponentLaw:
         return None
 
     def dispersed_items(self, items: Sequence[str]) -> list[str]:
-        """The items whose family has a dispersion."""
+        """Items whose family has a dispersion."""
         return []
 
     def answers(self) -> tuple[int, ...] | None:
@@ -226,11 +226,11 @@ class ComponentLaw:
         return {}
 
     def numeric_items(self, items: Sequence[str]) -> list[str]:
-        """The items without a table of probabilities."""
+        """Items without a table of probabilities."""
         return list(items)
 
     def threshold_names(self, items: Sequence[str]) -> list[str]:
-        """Names of what lies between the categories of ordinal items under a link."""
+        """Names of the thresholds of ordinal items under a link."""
         return []
 
     def category_chances(self, params: Params) -> Tensor:
@@ -262,12 +262,12 @@ class ComponentLaw:
 
     @property
     def num_scores(self) -> int:
-        """D, columns of noise."""
+        """Number D of columns of noise scores."""
         return self.about.num_items
 
     @property
     def knows_noise(self) -> bool:
-        """Noise scores are known: :meth:`scores` answers."""
+        """Whether :meth:`scores` gives scores of the noise."""
         return True
 
     def cells(self, params: Params, data: Tensor, responsibilities: Tensor) -> Cells | None:
