@@ -202,9 +202,9 @@ def graph(subject: Subject) -> AttributeReport | Refused:
             "given its covariates, the attributes of a row are independent in this model"
         )
     if not is_free(subject):
-        return Refused(say("attributes.attributes_fit"))
+        return Refused(say("attributes.graph_refused"))
     if not 2 <= size <= MOST_GRAPHED:
-        return Refused(say("attributes.attributes_looked", MOST_GRAPHED=MOST_GRAPHED))
+        return Refused(say("attributes.graph_limits", MOST_GRAPHED=MOST_GRAPHED))
     names = attributes_of(subject)
     return tried(
         lambda: discover_attributes(

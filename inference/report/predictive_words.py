@@ -63,7 +63,7 @@ def departures_in_words(check: PredictiveCheck, names: Sequence[str]) -> str:
         names: of its columns.
     """
     if len(check.observed) < LEAST_ROWS:
-        return say("predictive.there_fewer", LEAST_ROWS=LEAST_ROWS)
+        return say("predictive.few_rows", LEAST_ROWS=LEAST_ROWS)
     found = check.departures()
     if not found:
         columns = (
@@ -97,7 +97,7 @@ def remedy_of(found: Sequence[Departure]) -> str:
 def _in_words(departure: Departure, names: Sequence[str]) -> str:
     columns = " with ".join(names[j] for j in departure.columns)
     return say(
-        "predictive.data_simulated",
+        "predictive.departure",
         columns=columns,
         observed=departure.observed,
         simulated=departure.simulated,

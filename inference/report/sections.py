@@ -166,7 +166,7 @@ class Local:
         )
         if self.num_open:
             along = f" ({', '.join(self.entries[:MOST_ALONG])})" if self.entries else ""
-            return say("fit.near_estimate", rank=self.rank, size=size, along=along, held=held)
+            return say("fit.local_rank", rank=self.rank, size=size, along=along, held=held)
         if self.is_flat:
             law = (
                 ""
@@ -338,10 +338,10 @@ def _estimates(subject: Subject) -> Iterator[Part]:
         else f"Without intervals: {found.note}."
     )
     if found.source and any(np.isnan(row.low) for row in found.rows):
-        yield Paragraph(say("fit.entries_without"))
+        yield Paragraph(say("fit.bounds_note"))
     local = subject.once(locally)
     if found.source and local is not None and local.num_open:
-        yield Paragraph(say("fit.what_takes"))
+        yield Paragraph(say("fit.open_entries_note"))
     if found.source:
         yield picture(
             lambda: plot_estimates(found), "estimates and their intervals, a panel a site"

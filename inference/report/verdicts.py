@@ -49,7 +49,7 @@ def verdict(structure: Structure, subject: Subject) -> Verdict:
         f"{rows_in_words(fit)}, by the program {fit.model_name} with"
         f" {counted(fit.num_parameters, 'free number')}."
     )
-    step = say("fit.compare_what")
+    step = say("fit.comparison_step")
     return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
 
 
@@ -72,29 +72,29 @@ def on_convergence(subject: Subject) -> Finding:
     rest, near = _rest_in_words(subject)
     if not fit.converged and near:
         return finding(
-            "fit.convergence.nearly_stopped",
+            "fit.convergence.nearly",
             num_iterations=fit.num_iterations,
             rest=rest,
             words=words,
         )
     if not fit.converged:
-        step = say("fit.let_fit", longer=_longer(subject))
+        step = say("fit.iterations_step", longer=_longer(subject))
         return finding(
-            "fit.convergence.stopped_after",
+            "fit.convergence.unconverged",
             num_iterations=fit.num_iterations,
             word=f"{rest} " if rest else "",
             words=words,
             step=step,
         )
     if fit.restarts.faults:
-        step = say("fit.read_nothing")
-        return finding("fit.convergence.ended_estimate", words=words, step=step)
+        step = say("fit.degenerate_step")
+        return finding("fit.convergence.degenerate", words=words, step=step)
     alone = (
         fit.restarts.optimum is not None
         and fit.restarts.num_ended > 1
         and fit.restarts.num_reached == 1
     )
-    step = say("fit.fit_again") if alone else ""
+    step = say("fit.starts_step") if alone else ""
     if rest and not near:
         step = (
             "Fit again with a smaller tolerance, such as"
@@ -102,11 +102,11 @@ def on_convergence(subject: Subject) -> Finding:
             if hasattr(fit.method, "tolerance")
             else step
         )
-        return finding("fit.convergence.came_rest", rest=rest, words=words, step=step)
+        return finding("fit.convergence.doubtful", rest=rest, words=words, step=step)
     if fit.restarts.is_ambiguous:
-        step = say("fit.compare_estimates")
+        step = say("fit.ambiguity_step")
         return finding(
-            "fit.convergence.yes_but", word=f"{rest} " if rest else "", words=words, step=step
+            "fit.convergence.ambiguous", word=f"{rest} " if rest else "", words=words, step=step
         )
     return finding(
         "fit.convergence.all",
@@ -132,12 +132,12 @@ def _rest_in_words(subject: Subject) -> tuple[str, bool]:
     farthest, name = rest.largest
     if farthest < NEAR:
         return (
-            (say("fit.slope_curvature_say", max=max(farthest, 0.001))),
+            (say("fit.distance_near", max=max(farthest, 0.001))),
             True,
         )
     entry = with_names(fit, name, subject.names)
     return (
-        (say("fit.slope_curvature", objective=rest.objective, entry=entry, farthest=farthest)),
+        (say("fit.distance_far", objective=rest.objective, entry=entry, farthest=farthest)),
         False,
     )
 
@@ -170,32 +170,32 @@ def on_determination(subject: Subject) -> Finding:
     )
     if record.get("verdict") in entry("conditions"):
         mark, words, theory = entry("conditions")[record["verdict"]]
-        step = "" if mark == "good" else say("fit.do_interpret")
+        step = "" if mark == "good" else say("fit.identifiability_step")
         return beside_rows(
             subject, finding("fit.determination.all", mark=mark, words=words, step=step), theory
         )
     if "is_full_rank" not in record:
         if local is not None and (local.num_open or local.is_flat):
-            return beside_rows(subject, finding("fit.determination.all_2"), "")
+            return beside_rows(subject, finding("fit.determination.no_finding"), "")
         if local is not None:
-            return finding("fit.determination.yes_near_estimate", held=held)
+            return finding("fit.determination.standard_errors", held=held)
         if subject.fit.draws is not None:
-            return finding("fit.determination.posterior_draws")
-        return finding("fit.determination.was_decided")
+            return finding("fit.determination.draws")
+        return finding("fit.determination.unknown")
     if not record["is_full_rank"] and "why" in record:
         return finding("fit.determination.refused", record=record["why"], record_2=record["remedy"])
     if not record["is_full_rank"]:
         named = _named(subject, record["null_directions"][0]["coefficients"])
-        words = say("fit.some_estimates", named=named)
-        return finding("fit.determination.fit_fewer", words=words)
+        words = say("fit.directions_open", named=named)
+        return finding("fit.determination.undetermined", words=words)
     weakest = record.get("information", record).get("weakest")
     if weakest is not None and weakest["eigenvalue"] < FAINT:
-        words = say("fit.hardly_law", subject=_named(subject, weakest["coefficients"]))
-        return finding("fit.determination.do_interpret", words=words)
+        words = say("fit.directions_weak", subject=_named(subject, weakest["coefficients"]))
+        return finding("fit.determination.open_entries", words=words)
     if subject.data is not None and subject.estimates.is_flat:
-        words = say("fit.perhaps_law", note=subject.estimates.note)
-        return finding("fit.determination.read_single", words=words)
-    return finding("fit.determination.yes_near", held=held)
+        words = say("fit.directions_unsure", note=subject.estimates.note)
+        return finding("fit.determination.flat", words=words)
+    return finding("fit.determination.local", held=held)
 
 
 def beside_rows(subject: Subject, finding: Finding, theory: str) -> Finding:
@@ -209,7 +209,7 @@ def beside_rows(subject: Subject, finding: Finding, theory: str) -> Finding:
     local, fit = subject.once(locally), subject.fit
     seen, size = fit.num_observations or fit.num_rows, fit.num_parameters
     if local is None and finding.mark == "good" and seen < size and fit.draws is None:
-        words = say("fit.whether_these", seen=seen, size=size, theory=theory)
+        words = say("fit.rows_too_few", seen=seen, size=size, theory=theory)
         return Finding(
             "care",
             finding.question,
@@ -223,7 +223,7 @@ def beside_rows(subject: Subject, finding: Finding, theory: str) -> Finding:
         return Finding("bad", finding.question, f"{finding.answer} {words}", finding.step)
     if local.num_open:
         words = f"No. {with_names(subject.fit, local.text(), subject.names)} {theory}"
-        step = say("fit.read_single")
+        step = say("fit.undetermined_step")
         return Finding("bad", finding.question, words.strip(), finding.step or step)
     if local.is_flat:
         step = "Read no single number without an interval; let the fit run on, or ask for less."
@@ -271,7 +271,7 @@ def _on_bits(use: LatentUse) -> tuple[str, str]:
     vague = [name for name, share in zip(names, unsure, strict=True) if share > MOST_UNSURE]
     on = " to ".join(dict.fromkeys([_percent(shares.min()), _percent(shares.max())]))
     words = [
-        say("fit.them_average", site=use.site, on=on, unit=use.unit, mean=_percent(unsure.mean()))
+        say("fit.latent_shares", site=use.site, on=on, unit=use.unit, mean=_percent(unsure.mean()))
     ]
     words += [f"On in almost none or almost all of them: {listed(idle)}."] if idle else []
     words += [f"Nearly always on and off together: {listed(twins)}."] if twins else []
@@ -306,36 +306,40 @@ def _on_values(use: LatentUse, found: ClassAccuracy | None) -> tuple[str, str]:
     """A latent with several values, of which each row has one."""
     sure, most = float(use.on.max(-1).mean()), use.on.argmax(-1)
     empty = [label for k, label in enumerate(use.labels) if not (most == k).any()]
-    words = say("fit.expected_classified", site=use.site, sure=_percent(sure), unit=use.unit)
+    words = say("fit.accuracy", site=use.site, sure=_percent(sure), unit=use.unit)
     if found is not None:
         sure, words = found.accuracy, f"{use.site}: {classified_in_words(found, use.unit)}"
     words += f" No {use.unit} most probably has the value {listed(empty)}." if empty else ""
     if found is not None and found.worthless:
         return (
             words,
-            (say("fit.fit_fewer", site=use.site, unit=use.unit)),
+            (say("fit.categories_step", site=use.site, unit=use.unit)),
         )
     if empty:
         return words, f"Fit fewer values of {use.site}: some are nowhere the most probable."
     return (
         words,
-        (say("fit.do_report", unit=use.unit, site=use.site) if sure < LEAST_RIGHT else ""),
+        (
+            say("fit.classification_step", unit=use.unit, site=use.site)
+            if sure < LEAST_RIGHT
+            else ""
+        ),
     )
 
 
 def on_prediction(subject: Subject) -> Finding:
     """Are data drawn from the fit like the data?"""
     if subject.fit.row_weights is not None:
-        return finding("fit.prediction.worked_out")
+        return finding("fit.prediction.weighted")
     if subject.data is None:
-        return finding("fit.prediction.was_looked")
+        return finding("fit.prediction.unknown")
     checks = subject.once(checks_of)
     found = {name: check.departures() for name, check in checks.items()}
     off = next((name for name, own in found.items() if own), None)
     if off is not None:
         at = f"Of {off}: " if len(checks) > 1 else ""
         return finding(
-            "fit.prediction.everything",
+            "fit.prediction.misfit",
             at=at,
             departures_in_words=departures_in_words(
                 checks[off], column_names(subject.fit, checks[off])

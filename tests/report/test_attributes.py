@@ -55,7 +55,7 @@ def test_the_page_of_a_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert sorted(asked) == ["hessian", "scores"]
     for words in (
         "has or lacks 3 attributes (add, carry, borrow)",
-        "expected share of rows classified rightly",
+        "expected share of rows classified correctly",
         "attributes that a row has",
         "Correlations of the attributes",
         "with all of it",
@@ -135,7 +135,7 @@ def test_the_verdict_on_fits_that_fail(tmp_path: Path) -> None:
     wrong[3] = torch.tensor([0, 0, 1])  # asks for the first attribute alone
     misfit = page_of(LatentAttributeModel(wrong, items="dina"), items, tmp_path)
     assert "Does the model fit? Not well" in misfit
-    assert "items are not answered as the model says" in misfit
+    assert "items misfit:" in misfit
     assert "Find what the model misses" in misfit
     assert "Does the Q-matrix hold? The answers clearly contradict" in misfit
     assert "Compare the rows of the Q-matrix" in misfit

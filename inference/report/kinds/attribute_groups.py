@@ -103,7 +103,7 @@ def _(structure: AttributeGroupsStructure, subject: Subject) -> Verdict:
         _on_items,
         _on_classification,
     )
-    step = say("attribute_groups.whether_model")
+    step = say("attribute_groups.fit_step")
     return verdict_of((ask(subject) for ask in questions), step)
 
 
@@ -137,7 +137,7 @@ def _on_model(subject: Subject) -> Finding | None:
 def _on_groups(subject: Subject) -> Finding | None:
     found = subject.once(compared)
     if isinstance(found, Refused):
-        return finding("attribute_groups.groups.worked_out", reason=found.reason)
+        return finding("attribute_groups.groups.unknown", reason=found.reason)
     worth = (
         "BIC prefers a distribution for each group."
         if found.bic_gain > 0
@@ -149,11 +149,11 @@ def _on_groups(subject: Subject) -> Finding | None:
 def _on_items(subject: Subject) -> Finding | None:
     found = subject.once(scored)
     if isinstance(found, Refused):
-        return finding("attribute_groups.items.worked_out", reason=found.reason)
+        return finding("attribute_groups.items.unknown", reason=found.reason)
     if not found.different:
         return finding("attribute_groups.items.fine", words=found.text())
     first = found.different[0]
-    step = say("attribute_groups.read_wording", different=listed(found.different), first=first)
+    step = say("attribute_groups.items_step", different=listed(found.different), first=first)
     return finding("attribute_groups.items.all", words=found.text(), step=step)
 
 
@@ -174,9 +174,7 @@ def _on_classification(subject: Subject) -> Finding | None:
     text = f"Rows whose whole profile is expected to be classified correctly, {words}."
     if not doubtful:
         return finding("attribute_groups.classification.fine", text=text)
-    return finding(
-        "attribute_groups.classification.below_four", text=text, doubtful=listed(doubtful)
-    )
+    return finding("attribute_groups.classification.doubtful", text=text, doubtful=listed(doubtful))
 
 
 def _names(subject: Subject) -> list[str]:
@@ -200,7 +198,7 @@ def _sizes(subject: Subject) -> list[int]:
 
 @fitted.register
 def _(structure: AttributeGroupsStructure, subject: Subject) -> list[Part]:
-    words = say("attribute_groups.each_group")
+    words = say("attribute_groups.group_model")
     lines = (
         "α | g ~ P_{g}, a distribution for each group g",
         "x_{j} | α ~ F_{j}(η_{j}(α)), the same for all groups; F_{jg}(η_{jg}(α)) for free items",
@@ -286,7 +284,7 @@ def _differential(subject: Subject) -> Iterator[Part]:
     tests = subject.once(apart)
     if isinstance(tests, Refused):
         return
-    yield Paragraph(say("attribute_groups.clearest_fitted"))
+    yield Paragraph(say("attribute_groups.effects_note"))
     lines = [
         [
             name,
@@ -327,7 +325,7 @@ def _items(structure: AttributeGroupsStructure, subject: Subject) -> Iterator[Pa
     if all(
         isinstance(family, Bernoulli) for family, _, _ in layer.response.blocks(layer.num_children)
     ):
-        yield Paragraph(say("attribute_groups.what_expected"))
+        yield Paragraph(say("attribute_groups.guessing_note"))
     yield from cut_table(
         ("item (group)", "requires", "expected with none of it", "with all of it"), rows, MOST_ITEMS
     )
@@ -347,7 +345,7 @@ def _classification(subject: Subject) -> Iterator[Part]:
         ("attribute", *groups),
         [*rows, ["whole profile", *(f"{own.accuracy:.3f}" for own in found)]],
     )
-    yield Note(say("attribute_groups.shares_rows"))
+    yield Note(say("attribute_groups.accuracy_note"))
 
 
 def _with_error(value: float, error: float) -> str:

@@ -71,7 +71,7 @@ def _(structure: AttributeStructure, subject: Subject) -> Verdict:
         _on_classification,
         _on_graph,
     )
-    nothing = say("attributes.nothing_stands")
+    nothing = say("attributes.no_doubt_step")
     return verdict_of((ask(subject) for ask in questions), nothing=nothing)
 
 
@@ -111,17 +111,17 @@ def _on_identifiability(subject: Subject) -> Finding | None:
     record = record_of(subject)
     said = record.get("verdict")
     if said not in entry("conditions"):
-        return finding("attributes.identifiability.was_decided")
+        return finding("attributes.identifiability.unknown")
     mark, words, theory = entry("conditions")[said]
     if said in ("strict", "generic"):
         return beside_rows(
-            subject, finding("attributes.identifiability.all_2", mark=mark, words=words), theory
+            subject, finding("attributes.identifiability.verdict", mark=mark, words=words), theory
         )
     reasons = " ".join(record.get("reasons", ())[:2])
     alike, more = record.get("alike"), ""
     if alike:
-        more = say("attributes.item_tells")
-    step = say("attributes.give_every")
+        more = say("attributes.confounded_profiles")
+    step = say("attributes.pure_items_step")
     more = f"{more} {reasons}".rstrip()
     return beside_rows(
         subject,
@@ -146,14 +146,14 @@ def _on_fit(subject: Subject) -> Finding | None:
                 if subject.data is None
                 else ""
             )
-            return finding("attributes.fit.could_worked", step=step)
+            return finding("attributes.fit.unknown", step=step)
         step = (
             "Look at the pairs of items that are associated beyond what the attributes explain."
             if pairs.dependent
             else ""
         )
         return finding(
-            "attributes.fit.all_2",
+            "attributes.fit.pairs",
             mark="care" if pairs.dependent else "good",
             words=more.strip(),
             step=step,
@@ -164,9 +164,9 @@ def _on_fit(subject: Subject) -> Finding | None:
         f" {found.p_value:.2g}"
     )
     if found.rmsea2 < GOOD_RMSEA and found.srmsr < GOOD_SRMSR:
-        return finding("attributes.fit.well_usual", numbers=numbers, more=more)
+        return finding("attributes.fit.good", numbers=numbers, more=more)
     fair = found.rmsea2 < FAIR_RMSEA and found.srmsr < GOOD_SRMSR
-    step = say("attributes.find_what")
+    step = say("attributes.misfit_step")
     return finding(
         "attributes.fit.all",
         mark="care" if fair else "bad",
@@ -182,7 +182,7 @@ def _on_pairs(pairs: LocalDependence) -> str:
         return "No pair of items is associated beyond what the attributes explain."
     one, other = pairs.dependent[0]
     return say(
-        "attributes.pairs_items",
+        "attributes.dependent_pairs",
         num=len(pairs.dependent),
         num_2=len(pairs.pairs),
         one=one,
@@ -198,17 +198,17 @@ def _on_items(subject: Subject) -> Finding | None:
     words = []
     if off:
         words.append(
-            f"{len(off)} of {subject.fit.structure.layers[0].num_items} items are not answered as"
-            f" the model says: {listed(off)}."
+            f"{len(off)} of {subject.fit.structure.layers[0].num_items} items misfit:"
+            f" {listed(off)}."
         )
     elif not isinstance(found, Refused):
         words.append("No item misfits, as far as these rows can tell.")
     if fallen:
-        words.append(say("attributes.those_who", fallen=listed(fallen)))
+        words.append(say("attributes.falls", fallen=listed(fallen)))
     which = list(dict.fromkeys([*off, *fallen]))
     many = len(which) > subject.fit.structure.layers[0].num_items / 3
     step = (
-        say("attributes.many_items")
+        say("attributes.items_step")
         if many
         else (
             f"Look at {listed(which)}: wording and key, and their rows of the Q-matrix."
@@ -231,11 +231,11 @@ def _on_q(subject: Subject) -> Finding | None:
         if change.gain > CLEAR_GAIN
     ]
     if not clear:
-        return finding("attributes.q.answers_speak")
+        return finding("attributes.q.accepted")
     words = say(
-        "attributes.answers_speak", num=len(clear), num_2=len(found.items), clear=listed(clear)
+        "attributes.contradicted_rows", num=len(clear), num_2=len(found.items), clear=listed(clear)
     )
-    step = say("attributes.hold_rows")
+    step = say("attributes.q_matrix_step")
     return finding("attributes.q.all", words=words, step=step)
 
 
@@ -245,23 +245,23 @@ def _on_law(subject: Subject) -> Finding | None:
     if is_free(subject):
         if 2.0**size <= fit.num_rows / 2:
             return None
-        step = say("attributes.compare_root")
+        step = say("attributes.root_step")
         return finding(
-            "attributes.law.free_table", size=2**size, rows=counted(fit.num_rows, "row"), step=step
+            "attributes.law.large_table", size=2**size, rows=counted(fit.num_rows, "row"), step=step
         )
     found = subject.once(freed)
     if found is None:
         return None
     worth = 2 * found.gain - found.more * math.log(fit.num_rows)
     words = say(
-        "attributes.free_table",
+        "attributes.table_gain",
         gain=found.gain,
         more=found.more,
         word="number" if found.more == 1 else "numbers",
     )
     if worth <= 0:
-        return finding("attributes.law.bic_worth_them", words=words)
-    return finding("attributes.law.bic_worth", words=words)
+        return finding("attributes.law.accepted", words=words)
+    return finding("attributes.law.rejected", words=words)
 
 
 def _on_classification(subject: Subject) -> Finding | None:
@@ -271,7 +271,7 @@ def _on_classification(subject: Subject) -> Finding | None:
     names = attributes_of(subject)
     worst = int(np.argmin(found.attribute_accuracy))
     words = say(
-        "attributes.whole_profile_row",
+        "attributes.accuracy",
         accuracy=100 * found.accuracy,
         attribute_accuracy=100 * found.attribute_accuracy[worst],
         names=names[worst],
@@ -279,17 +279,17 @@ def _on_classification(subject: Subject) -> Finding | None:
     )
     unknown = subject.once(undetermined)
     if unknown:
-        words += say("attributes.answers_do_determine", unknown=listed(unknown))
+        words += say("attributes.unknown_attributes", unknown=listed(unknown))
     doubtful = [
         name
         for name, share in zip(names, found.attribute_accuracy, strict=True)
         if share < LEAST_EXPECTED or name in unknown
     ]
     if not doubtful:
-        return finding("attributes.classification.supposes_model", words=words)
+        return finding("attributes.classification.reliable", words=words)
     low = [name for name in doubtful if name not in unknown]
     words += f" Below four in five: {', '.join(low)}." if low else ""
-    step = say("attributes.do_report_single", doubtful=", ".join(doubtful))
+    step = say("attributes.classification_step", doubtful=", ".join(doubtful))
     return finding("attributes.classification.all", words=words, step=step)
 
 
@@ -315,7 +315,7 @@ def _(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
     )
     yield Paragraph(
         say(
-            "attributes.each_row",
+            "attributes.model_note",
             num_parents=layer.num_parents,
             names=", ".join(names),
             asked=asked,
@@ -324,8 +324,8 @@ def _(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
     )
     yield from fitted.dispatch(LayeredStructure)(structure, subject)
     forms = {
-        "acdm": (say("attributes.each_attribute")),
-        "rrum": (say("attributes.each_lacking")),
+        "acdm": (say("attributes.additive_rule")),
+        "rrum": (say("attributes.multiplicative_rule")),
     }
     items = items_of(subject)
     for curve, form in forms.items():
@@ -333,7 +333,7 @@ def _(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
             items[j] for group in layer.curved if group.curve == curve for j in group.items.tolist()
         ]
         if own:
-            yield Paragraph(say("attributes.otherwise_read", own=listed(own), form=form))
+            yield Paragraph(say("attributes.item_rules", own=listed(own), form=form))
 
 
 @middle.register
@@ -366,7 +366,7 @@ def _(structure: AttributeStructure, subject: Subject) -> list[Section]:
 
 
 def _covariates(subject: Subject) -> Iterator[Part]:
-    yield Paragraph(say("attributes.how_many"))
+    yield Paragraph(say("attributes.odds_ratios"))
     yield odds_ratios(subject, str)
 
 
@@ -383,7 +383,7 @@ def _q_matrix(subject: Subject) -> Iterator[Part]:
     if not found.changes:
         yield Paragraph("The answers contradict no row of it.")
         return
-    yield Paragraph(say("attributes.items_another", num=len(found.changes), num_2=len(found.items)))
+    yield Paragraph(say("attributes.q_matrix_note", num=len(found.changes), num_2=len(found.items)))
     lines = [
         [
             change.item,
@@ -436,7 +436,7 @@ def _prevalence(structure: AttributeStructure, subject: Subject) -> Iterator[Par
         yield Note(f"{found.reason[0].upper()}{found.reason[1:]}.")
         return
     head += [
-        "expected share of rows classified rightly",
+        "expected share of rows classified correctly",
         "consistency: agreement of two posterior draws",
         "report single rows?",
     ]
@@ -450,17 +450,17 @@ def _prevalence(structure: AttributeStructure, subject: Subject) -> Iterator[Par
     yield Table(head, rows)
     if np.isfinite(errors).any():
         yield Note("Standard errors in brackets.")
-    yield Paragraph(say("attributes.whole_profile", accuracy=100 * found.accuracy))
+    yield Paragraph(say("attributes.profile_accuracy", accuracy=100 * found.accuracy))
     yield Note(_how_sure(found))
     if open_ones:
-        yield Paragraph(say("attributes.answers_do", open_ones=listed(open_ones)))
+        yield Paragraph(say("attributes.undetermined_shares", open_ones=listed(open_ones)))
     doubtful = [
         name
         for name, share in zip(names, found.attribute_accuracy, strict=True)
         if share < LEAST_EXPECTED
     ]
     if doubtful:
-        yield Paragraph(say("attributes.do_report", doubtful=", ".join(doubtful)))
+        yield Paragraph(say("attributes.doubtful_note", doubtful=", ".join(doubtful)))
 
 
 def _report(share: float, is_open: bool) -> str:
@@ -476,9 +476,9 @@ def _report(share: float, is_open: bool) -> str:
 def _how_sure(found: Classification) -> str:
     """Accuracies allow for parameters estimated from the same rows, or do not."""
     if found.note:
-        return say("attributes.these_shares_little", note=found.note)
+        return say("attributes.uncorrected_shares", note=found.note)
     said = 100 * (found.accuracy + found.overstated)
-    return say("attributes.these_shares", said=said)
+    return say("attributes.corrected_shares", said=said)
 
 
 def _share(value: float, error: float) -> str:
@@ -619,7 +619,7 @@ def _items(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
         f"In brackets {source}." if errors is not None else f"Without standard errors: {source}."
     )
     if not is_scaled(subject):
-        words = say("attributes.what_expected", words=words)
+        words = say("attributes.guessing_note", words=words)
     yield Paragraph(words)
     yield from cut_table(
         ("item", "requires", "rule", "expected with none of it", "with all of it", "difference"),
@@ -627,7 +627,7 @@ def _items(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
         MOST_ITEMS,
     )
     if layer.tabled:
-        yield Paragraph(say("attributes.items_categories"))
+        yield Paragraph(say("attributes.categories_note"))
         yield from cut_table(
             ("item", "category", "chance with none of its attributes", "with all of them"),
             _categories(structure, subject, items),
@@ -653,7 +653,7 @@ def _items(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
             "No item's expected answer falls where an attribute is added (monotonicity)."
         )
         return
-    yield Paragraph(say("attributes.attribute_more"))
+    yield Paragraph(say("attributes.falling_items"))
     lines = [
         [fall.item, fall.attribute, ", ".join(fall.having) or "none", f"{fall.fall:.3g}"]
         for fall in fallen
@@ -714,7 +714,7 @@ def _fit_of_items(subject: Subject) -> Iterator[Part]:
             for j in order[:MOST_PAIRS]
         ]
         if lines:
-            yield Paragraph(say("attributes.items_below"))
+            yield Paragraph(say("attributes.significance_note"))
             yield Table(
                 (
                     "item",
@@ -766,6 +766,6 @@ def _absolute_fit(subject: Subject) -> Iterator[Part]:
         ["SRMSR", number(found.srmsr, 4), "mean residual correlation of pairs of items"],
     ]
     good = found.rmsea2 < GOOD_RMSEA and found.srmsr < GOOD_SRMSR
-    words = say("attributes.shares_items") if good else say("attributes.shares_pairs")
+    words = say("attributes.good_fit") if good else say("attributes.poor_fit")
     yield Table(("statistic", "value", ""), rows)
     yield Paragraph(words)

@@ -129,12 +129,12 @@ def residuals_of(subject: Subject) -> list[Residuals] | str:
 def _(structure: HiddenMarkovStructure, subject: Subject) -> Verdict:
     about, fit = structure.about, subject.fit
     words = say(
-        "hidden_markov.hidden_states",
+        "hidden_markov.description",
         rows=rows_in_words(fit),
         items=counted(about.emission.num_items, "item"),
         num_states=about.num_states,
     )
-    step = say("hidden_markov.ask_whether")
+    step = say("hidden_markov.number_step")
     asked = (on_convergence, on_determination, on_latents, _on_residuals, on_prediction)
     return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
 
@@ -145,8 +145,8 @@ def _on_residuals(subject: Subject) -> Finding | None:
         return None
     off = [f"{own.item}: {', '.join(own.faults)}" for own in found if own.faults]
     if not off:
-        return finding("hidden_markov.residuals.yes_residuals")
-    step = say("hidden_markov.try_another")
+        return finding("hidden_markov.residuals.fine")
+    step = say("hidden_markov.residuals_step")
     return finding("hidden_markov.residuals.all", off="; ".join(off[:MOST_NAMED]), step=step)
 
 
@@ -156,7 +156,7 @@ def _(structure: HiddenMarkovStructure, subject: Subject) -> Iterator[Part]:
     first = FIRST.get(str(about.initial), "is estimated" if about.initial == "free" else "is given")
     yield Paragraph(
         say(
-            "hidden_markov.every_step",
+            "hidden_markov.model",
             num_states=about.num_states,
             num_items=about.emission.num_items,
             word="s" if about.emission.num_items > 1 else "",
@@ -200,9 +200,9 @@ def _states(subject: Subject) -> Iterator[Part]:
     yield picture(
         lambda: plot_transitions(fit, subject.names), "chance of every next state from every state"
     )
-    yield Paragraph(say("hidden_markov.row_state"))
+    yield Paragraph(say("hidden_markov.transitions_note"))
     yield picture(lambda: plot_dwell_times(fit, subject.names), "how long visits last")
-    yield Paragraph(say("hidden_markov.model_visits"))
+    yield Paragraph(say("hidden_markov.durations_note"))
 
 
 def _visits(path: torch.Tensor, state: int) -> int:
@@ -219,7 +219,7 @@ def _path(subject: Subject) -> Iterator[Part]:
         lambda: plot_decoded_path(subject.fit, subject.data, names=subject.names),
         "the first sequence and its decoded states",
     )
-    yield Paragraph(say("hidden_markov.first_sequence"))
+    yield Paragraph(say("hidden_markov.decoding_note"))
 
 
 @predictive.register
@@ -231,7 +231,7 @@ def _(structure: HiddenMarkovStructure, subject: Subject) -> Iterator[Part]:
     if isinstance(found, str):
         yield Note(f"No pseudo-residuals: {found}.")
         return
-    yield Paragraph(say("hidden_markov.pseudo_residuals"))
+    yield Paragraph(say("hidden_markov.residuals_note"))
     rows = [
         [
             own.item,
@@ -252,4 +252,4 @@ def _(structure: HiddenMarkovStructure, subject: Subject) -> Iterator[Part]:
     )
     off = [f"{own.item}: {', '.join(own.faults)}" for own in found if own.faults]
     if off:
-        yield Paragraph(say("hidden_markov.right_model", off="; ".join(off)))
+        yield Paragraph(say("hidden_markov.residuals_off", off="; ".join(off)))

@@ -78,9 +78,9 @@ def _(structure: LayeredStructure, subject: Subject) -> Verdict:
         )
     if fit.choice is not None:
         words += say(
-            "layers.items_depend", sum=sum(int(graph.sum()) for graph in fit.graphs.values())
+            "layers.found_graph", sum=sum(int(graph.sum()) for graph in fit.graphs.values())
         )
-    step = say("layers.ask_whether")
+    step = say("layers.number_step")
     asked = (on_convergence, on_determination, on_latents, _on_edges, on_prediction)
     return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
 
@@ -94,7 +94,7 @@ def _on_edges(subject: Subject) -> Finding | None:
     if not loose:
         return None
     words = f"No: {listed(loose)} {'is' if len(loose) == 1 else 'are'} tied to nothing below."
-    return finding("layers.edges.fit_fewer", words=words)
+    return finding("layers.edges.loose", words=words)
 
 
 def _loose(subject: Subject, layer: GeneralizedLinearLayer) -> tuple[list[str], float]:
@@ -139,7 +139,7 @@ def _(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
                 "β",
                 name,
                 shape_text(shape),
-                (say("layers.log_odds", terms=terms, scale=structure.covariates.scale)),
+                (say("layers.covariate_prior", terms=terms, scale=structure.covariates.scale)),
             ]
             for name, shape in own.items()
         ]
@@ -188,7 +188,7 @@ def _(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
     numbers = " and ".join(str(layer.num_parents) for layer in layers)
     yield Paragraph(
         say(
-            "layers.items_rest",
+            "layers.model",
             num_items=layers[0].num_items,
             depth=depth,
             word="s" if depth > 1 else "",
@@ -197,9 +197,7 @@ def _(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
     )
     yield Equations(lines)
     if structure.covariates is not None:
-        yield Paragraph(
-            say("layers.deepest_latents", list=listed(list(structure.covariates.names)))
-        )
+        yield Paragraph(say("layers.covariates", list=listed(list(structure.covariates.names))))
     yield Table(("symbol", "name", "size", "prior or range"), rows)
 
 
@@ -315,7 +313,7 @@ def _(structure: LayeredStructure, subject: Subject) -> list[Section]:
 
 
 def _covariates(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
-    yield Paragraph(say("layers.how_many"))
+    yield Paragraph(say("layers.odds_ratios"))
     yield odds_ratios(subject, lambda latent: f"{structure.layers[-1].parent}[{latent}]")
 
 
@@ -360,7 +358,7 @@ def _units(structure: LayeredStructure, subject: Subject) -> str:
         for words, own in found.items()
     ]
     deeper = " Those of deeper layers are in log-odds." if len(structure.layers) > 1 else ""
-    return say("layers.loading_layer", said="; ".join(said), deeper=deeper)
+    return say("layers.loadings_note", said="; ".join(said), deeper=deeper)
 
 
 def _graph(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
@@ -372,7 +370,7 @@ def _graph(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
         loose, cut = _loose(subject, layer)
         if loose:
             yield Paragraph(
-                say("layers.tied_nothing", parent=layer.parent, cut=cut, loose=", ".join(loose))
+                say("layers.loose_latents", parent=layer.parent, cut=cut, loose=", ".join(loose))
             )
 
 
@@ -382,7 +380,7 @@ def _choice(fit: Fit) -> Iterator[Part]:
     if choice is None:
         return
     edges = sum(int(graph.sum()) for graph in fit.graphs.values())
-    yield Paragraph(say("layers.graph_was", edges=edges))
+    yield Paragraph(say("layers.graph_search", edges=edges))
     rows = [
         [
             settings(choice.penalties[which]),
@@ -431,7 +429,7 @@ def _edges(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
             [str(child), *("1" if edge else "0" for edge in line)]
             for child, line in zip(children, graph.tolist(), strict=True)
         ]
-        yield Paragraph(say("layers.edges_what", loadings=layer.loadings))
+        yield Paragraph(say("layers.edges_note", loadings=layer.loadings))
         yield Table(("", *map(str, parents)), rows)
 
 
@@ -439,7 +437,7 @@ def _edges(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
 def _(structure: LayeredStructure, subject: Subject) -> list[Part]:
     if "layers" not in record_of(subject):
         return []
-    return [Note(say("layers.item_exclusive"))]
+    return [Note(say("layers.conditions_note"))]
 
 
 @predictive.register

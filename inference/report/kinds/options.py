@@ -60,12 +60,12 @@ SHORT = 2.0  # steps: options that last less long are hardly options
 def _(structure: OptionsStructure | ContinuousOptionsStructure, subject: Subject) -> Verdict:
     about, fit = structure.about, subject.fit
     words = say(
-        "options.taken_each",
+        "options.description",
         rows=rows_in_words(fit),
         actions=counted(about.num_actions, "action"),
         options=counted(about.num_options, "hidden option"),
     )
-    step = say("options.ask_whether")
+    step = say("options.number_step")
     asked = (on_convergence, _on_theorem, _on_names, on_latents, _on_length, on_prediction)
     return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
 
@@ -75,13 +75,13 @@ def _on_theorem(subject: Subject) -> Finding:
     if "identified" not in record:
         return on_determination(subject)
     if record["identified"]:
-        words = say("options.yes_law")
+        words = say("options.theorem_holds")
         return beside_rows(
             subject,
             finding("options.theorem.fine", words=words),
             "The distribution of three successive steps would.",
         )
-    words = say("options.shown_argument", record=record["reason"])
+    words = say("options.theorem_open", record=record["reason"])
     step = "Compare the options of several starts before you interpret them."
     return beside_rows(subject, finding("options.theorem.all", words=words, step=step), words)
 
@@ -97,7 +97,7 @@ def _on_names(subject: Subject) -> Finding | None:
     )
     if not words:
         return None
-    return finding("options.names.data_cannot", words=words)
+    return finding("options.names.exchangeable", words=words)
 
 
 def _on_length(subject: Subject) -> Finding | None:
@@ -107,10 +107,10 @@ def _on_length(subject: Subject) -> Finding | None:
     (use,) = subject.once(latent_use)
     most = use.on.argmax(-1)
     length = len(most) / (1 + int((most[1:] != most[:-1]).sum()))
-    words = say("options.option_kept", length=length)
+    words = say("options.duration", length=length)
     if length >= SHORT:
         return finding("options.length.fine", words=words)
-    return finding("options.length.options_change", words=words)
+    return finding("options.length.short", words=words)
 
 
 @fitted.register(OptionsStructure)
