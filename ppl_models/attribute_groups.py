@@ -32,8 +32,8 @@ LEAST_ROWS = 2  # of a group
 class AttributeGroups:
     r"""A :class:`~ppl_models.LatentAttributeModel` for rows of several known groups.
 
-    For a row of group g, the attributes have a law of that group, and items are shared but for
-    those that are free,
+    For a row of group g, the attributes have a distribution of that group, and items are shared but
+    for those that are free,
 
     .. math::
 
@@ -85,7 +85,8 @@ class AttributeGroups:
             )
         if self.model.covariates is not None:
             raise ValueError(
-                f"{OWNER}: a model without covariates was expected: each group has a law of the"
+                f"{OWNER}: a model without covariates was expected: each group has a"
+                " distribution of the"
                 " attributes of its own"
             )
         if self.model.response.category_names(self.num_items):

@@ -88,10 +88,10 @@ class DeepDiscreteEncoder:
     ordinal item has one loading on a latent, and larger predictors mean larger answers; its
     intercept is the log-odds of leaving the lowest category where all latents are 0
     (:meth:`category_boundaries` has C - 1 thresholds in the place of intercept and gaps). An item
-    without an order has C - 1 loadings on a latent, against its first category. Its law changes
-    with the latent as soon as one of them differs from zero: an edge of a graph is that of the
-    item, and frees all of them; a penalty is the sum over single loadings, and which category is
-    the first matters to it, not to a fit without one.
+    without an order has C - 1 loadings on a latent, against its first category. Its distribution
+    changes with the latent as soon as one of them differs from zero: an edge of a graph is that of
+    the item, and frees all of them; a penalty is the sum over single loadings, and which category
+    is the first matters to it, not to a fit without one.
 
     Sites: ``proportions`` :math:`\pi` (K_D,), ``loadings_d`` :math:`W_d` (K_{d-1}, K_d),
     ``intercepts_d`` :math:`b_d` (K_{d-1},), ``dispersion`` :math:`\gamma` (number of Normal,

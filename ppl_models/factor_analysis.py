@@ -40,8 +40,9 @@ class FactorAnalysis:
     so that :math:`x_{nj} \mid z_n \sim N(\mu_j + \sum_k z_{nk} \phi_{kj}, \sigma_j^2)`: the data
     tell the variance of the sum and nothing of its shares v, which are therefore a setting. They
     matter to :func:`inference.acdc.criterion.acdc` alone, which looks at the noise of single
-    components. A scale for each item needs a law of the activities: were they free, one item could
-    be fitted without error and the likelihood would have no maximum (Anderson and Rubin 1956).
+    components. A scale for each item needs a distribution of the activities: were they free, one
+    item could be fitted without error and the likelihood would have no maximum (Anderson and Rubin
+    1956).
 
     Sites: ``signatures`` :math:`\phi` (K, J), ``intercepts`` :math:`\mu` (J,), ``scales``
     :math:`\sigma` (J,), standard deviations; in the plate ``units``, local ``activities`` z (K,)

@@ -37,8 +37,8 @@ class InClassNet:
     Variates are independent given the component.
 
     Each of V variates (one column or several, or an image) has a network whose softmax
-    :math:`\beta_v^{(i)}(x_v)` weighs the rows that are there. With :math:`P^*_v` the empirical law
-    of the variate and :math:`\phi_v^{(i)} = E_{P^*_v}[\beta_v^{(i)}]`,
+    :math:`\beta_v^{(i)}(x_v)` weighs the rows that are there. With :math:`P^*_v` the empirical
+    distribution of the variate and :math:`\phi_v^{(i)} = E_{P^*_v}[\beta_v^{(i)}]`,
 
     .. math::
         z_n &\sim \mathrm{Categorical}(w), \qquad

@@ -83,7 +83,7 @@ class LatentAttributeModel:
     For each row, with :math:`q_j` the attributes that item j asks for,
 
     .. math::
-        \alpha &\sim P \quad \text{(} \texttt{root} \text{: a law on } \{0, 1\}^K \text{)} \\
+        \alpha &\sim P \quad \text{(} \texttt{root} \text{, on } \{0, 1\}^K \text{)} \\
         x_j \mid \alpha &\sim F_j(\eta_j(\alpha), \gamma_j), \qquad
         \eta_j(\alpha) = b_j + \sum_{S \in \mathcal{S}_j} W_{jS} \, h_S(\alpha),
 
@@ -120,11 +120,11 @@ class LatentAttributeModel:
     ``"additive"``.
 
     Items that are categories, :class:`~ppl_models.Ordinal` and :class:`~ppl_models.Categorical`,
-    have the laws of :class:`~ppl_models.DeepDiscreteEncoder` with this :math:`\eta_j`: graded
-    response (``Ordinal(C)``), partial credit (``Ordinal(C, link="adjacent")``), or C - 1 predictors
-    against the first category, each with its own intercept and loadings, which ask for the same
-    attributes (``Categorical(C)``). They have one of the rules additive, dina, dino or gdm. Larger
-    predictors of an ordinal item mean larger answers.
+    have the distributions of :class:`~ppl_models.DeepDiscreteEncoder` with this :math:`\eta_j`:
+    graded response (``Ordinal(C)``), partial credit (``Ordinal(C, link="adjacent")``), or C - 1
+    predictors against the first category, each with its own intercept and loadings, which ask for
+    the same attributes (``Categorical(C)``). They have one of the rules additive, dina, dino or
+    gdm. Larger predictors of an ordinal item mean larger answers.
 
     With ``covariates`` z, columns of the data beside the items, and ``root=Independent()``, each
     attribute has a logit of its own,
@@ -159,8 +159,9 @@ class LatentAttributeModel:
 
     with u = 4 and s = 5 for log-odds and log means, as in :class:`~ppl_models.DeepDiscreteEncoder`,
     whose documentation says why; for the other rules
-    :class:`~ppl_models.descriptions.layers.PredictorPrior`, the same law of the predictors. Means
-    of Normal and LogNormal items, in units that are not known, have u = 20,000 and s = 10,000. What
+    :class:`~ppl_models.descriptions.layers.PredictorPrior`, the same distribution of the
+    predictors. Means of Normal and LogNormal items, in units that are not known, have u = 20,000
+    and s = 10,000. What
     ``"acdm"`` and ``"rrum"`` make a chance of has the prior of half a row in each cell,
     Dirichlet(1/2, ...) for the shares :math:`g, \delta_k, 1 - g - \sum_k \delta_k` and Beta(1/2,
     1/2) for :math:`\pi` and each :math:`r_k`. With a ``bound`` intercepts and loadings are flat on
@@ -183,7 +184,7 @@ class LatentAttributeModel:
         items: the rule of all items, or one for each (J of them): a name of the table above, or
             ``Additive()``, ``ExpDINA()``, ``ExpDINO()``, ``ExpGDM(order=2)``, ``ACDM()``,
             ``RRUM()``.
-        root: the law of the attributes.
+        root: the distribution of the attributes.
         num_attributes: K, where Q is not given.
         num_items: J, where Q is not given.
         penalty: sparsity penalty of the loadings, where Q is not given. Left open

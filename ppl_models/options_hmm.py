@@ -54,9 +54,9 @@ class OptionsHMM:
 
     Options have no names of their own, and have names in common only in states that lead, by chains
     of such, to a common next state: on a board that is never stood still on, those of even and of
-    odd places can be exchanged apart without any change of the law (unless ``stickiness`` or
-    ``termination`` tells keeping from changing). ``fit`` then names them so that they last longest,
-    and says so.
+    odd places can be exchanged separately without any change of the distribution (unless
+    ``stickiness`` or ``termination`` tells keeping from changing). ``fit`` then names them so that
+    they last longest, and says so.
 
     Priors: Dirichlet with one ``concentration`` for every row (and for ``initial`` as a whole), 1
     for maximum likelihood; the default keeps entries off exact zeros, which EM never leaves.

@@ -28,8 +28,9 @@ class Labels:
     Args:
         name: of the latent site.
         features: parameters (D, ...) -> (D, K, F), what a latent is recognised by.
-        rename: (parameters (D, ...), permutation (K,), flips (K,)) -> the same laws under other
-            names; new latent l is old latent ``permutation[l]``, then flipped where ``flips[l]``.
+        rename: (parameters (D, ...), permutation (K,), flips (K,)) -> the same distributions under
+            other names; new latent l is old latent ``permutation[l]``, then flipped where
+            ``flips[l]``.
         signs: whether the two values of a latent may change names; its features then change sign.
         kinds: (K,) integers; latents of different kinds are distinct in the model and never
             exchange names.

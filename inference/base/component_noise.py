@@ -1,9 +1,10 @@
 r"""Posterior draws of a component's noise, which ACDC compares with its distribution.
 
-A component acts on a row through noise of a known law. Given the data, draws of that noise from its
-posterior, pooled over the rows that use the component, follow that same law if the model is right.
-All noise here is on the scale of independent standard normals, :math:`\Phi^{-1}` of the
-(randomised) probability integral transform: both tails keep their resolution.
+A component acts on a row through noise of a known distribution. Given the data, draws of that noise
+from its posterior, pooled over the rows that use the component, follow that same distribution if
+the model is right. All noise here is on the scale of independent standard normals,
+:math:`\Phi^{-1}` of the (randomised) probability integral transform: both tails keep their
+resolution.
 """
 
 from __future__ import annotations
@@ -189,8 +190,8 @@ def gaussian_split(
     r"""Noise of each component given their sum, in units of its own scale.
 
     With shares :math:`v_k = \sigma_k^2 / \sum \sigma^2`, :math:`y_k - \mu_k = v_k r + (e_k - v_k
-    \sum_j e_j)`, :math:`e_k \sim N(0, \sigma_k^2)`: the conditional law of independent normals
-    given their sum, in one shot.
+    \sum_j e_j)`, :math:`e_k \sim N(0, \sigma_k^2)`: the conditional distribution of independent
+    normals given their sum, in one shot.
 
     Args:
         residual: r, (N, D); scales: standard deviations, (K, D).

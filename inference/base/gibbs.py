@@ -34,7 +34,8 @@ class Scan:
 
     Args:
         synchronous: draw every latent given the *previous* values of all others. Not a Gibbs
-            sampler: its stationary law is not the posterior. It is what the published SAEM does.
+            sampler: its stationary distribution is not the posterior. It is what the published SAEM
+                does.
         backwards: visit the latents in the opposite order: the time reversal of the chain.
         forced: values that the draws must take, so that their chances give the probability of that
             move.

@@ -105,7 +105,7 @@ class GenericSteps(Steps[FactorPosteriors]):
         )
         local = self.program.log_prior_local(
             params
-        ).detach()  # estimated beside the parameters: their law is a prior
+        ).detach()  # estimated beside the parameters: their distribution is a prior
         return EStep(posteriors, posteriors.log_marginal - local, posteriors.log_prior + local)
 
     def m_step(self, statistics: FactorPosteriors, params: Params) -> Params:

@@ -68,7 +68,8 @@ MOST_RESTARTS = 1_000_000
 BATCH_STRIDE = 1_000_003  # between the seeds of two batches of starts
 NO_ANSWER = "no start led to an answer:"
 REMEDY = (
-    "Look for values of a size like 1e300 or outside the support of their law, standardise the"
+    "Look for values of a size like 1e300 or outside the support of their distribution,"
+    " standardise the"
     " columns, or give another init"
 )
 

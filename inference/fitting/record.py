@@ -180,7 +180,7 @@ class FitRecord:
         choice: what the model's graph was chosen among, where a penalty was left open; None
             elsewhere. Standard errors and intervals take that graph as given.
         latents: by discrete latent site, how many there are in a row and how many values each has;
-            None where the model sums them out inside a law of its own.
+            None where the model sums them out inside a distribution of its own.
         row_weights: how often each row counted, (N,); None for once.
     """
 
@@ -318,12 +318,13 @@ class FitRecord:
     def bic(self) -> float:
         """BIC: -2 log-likelihood + :attr:`price`; smaller is better.
 
-        The price that Schwarz derived is of the dimension of the family of laws, which is the rank
-        of the derivatives of the likelihood at almost all parameters (Geiger, Heckerman, King and
-        Meek 2001, doi:10.1214/aos/1009210550). Where several parameters give one law, it is less
-        than ``num_parameters``, and BIC as it stands here charges too much, never too little. The
-        rank needs derivatives of every row and may be less at single estimates, so that it is no
-        number of the fit: :func:`inference.uncertainty.check_information` works it out, and a page
-        of the fit says both.
+        The price that Schwarz derived is of the dimension of the family of distributions, which is
+        the rank of the derivatives of the likelihood at almost all parameters (Geiger, Heckerman,
+        King and Meek 2001, doi:10.1214/aos/1009210550). Where several parameters give one
+        distribution, it is less than ``num_parameters``, and BIC as it stands here charges too
+        much, never too little. The rank needs derivatives of every row and may be less at single
+        estimates, so that it is no number of the fit:
+        :func:`inference.uncertainty.check_information` works it out, and a page of the fit says
+        both.
         """
         return -2 * self.log_likelihood + self.price

@@ -94,8 +94,8 @@ class NormalScales:
 
     With s the standard error of the log of a variance :math:`\hat v` estimated by maximum
     likelihood, the variance is worth :math:`n = 2 / s^2` rows, of which p location coefficients of
-    the same law have used one each. With :math:`\nu = n - p` degrees of freedom left, limits at
-    level :math:`1 - \alpha` are
+    the same distribution have used one each. With :math:`\nu = n - p` degrees of freedom left,
+    limits at level :math:`1 - \alpha` are
 
     .. math::
 
@@ -103,11 +103,11 @@ class NormalScales:
         \qquad
               \hat m \pm t_{\nu, 1 - \alpha / 2} \sqrt{n / \nu} \; s_m
 
-    for a location m with standard error :math:`s_m`. Of a sample of one normal law, and of a
-    regression with normal errors, these are the exact intervals; of components or states the sample
-    is as large as the information says, which is less than the expected rows where components
-    overlap. For large n they are the normal intervals. Where no degree of freedom is left they are
-    as good as infinite.
+    for a location m with standard error :math:`s_m`. Of a sample of one normal distribution, and of
+    a regression with normal errors, these are the exact intervals; of components or states the
+    sample is as large as the information says, which is less than the expected rows where
+    components overlap. For large n they are the normal intervals. Where no degree of freedom is
+    left they are as good as infinite.
 
     Source: F. E. Satterthwaite (1946), doi:10.2307/3002019, for degrees of freedom that are read
     from the variance of a variance.
@@ -349,8 +349,8 @@ class Coordinates:
 
         A chance p with standard error s is worth :math:`n = p (1 - p) / s^2` rows. Where fewer than
         five of them speak for its rarer side, :math:`n \min(p, 1 - p) < 5`, its logit has no normal
-        law and its limits would run from 0 to 1: they are Wilson's there, the chances q with
-        :math:`(p - q)^2 \le w^2 q (1 - q) / n`.
+        distribution and its limits would run from 0 to 1: they are Wilson's there, the chances q
+        with :math:`(p - q)^2 \le w^2 q (1 - q) / n`.
 
         Source: E. B. Wilson (1927), doi:10.1080/01621459.1927.10502953.
         """

@@ -383,7 +383,7 @@ class Program:
     def log_prior_local(self, params: Params) -> Tensor:
         """Log density of the local sites given in ``params``, () or (R,); 0 where there are none.
 
-        For laws without a latent.
+        For distributions without a latent.
         """
         if not self.names("local"):
             restarts = self._num_restarts(params)
@@ -591,7 +591,7 @@ class Program:
 
         It is one when a single :class:`~ppl_models.parts.responses.ItemResponse` is observed, its
         predictor depends on one latent site and on no row. Where another factor depends on the row,
-        as a law of latents given covariates does, so do the weights.
+        as a distribution of latents given covariates does, so do the weights.
         """
         observed = self.names("observed")
         if self.max_plate_nesting != 1 or len(observed) != 1 or self.names("local"):

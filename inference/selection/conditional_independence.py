@@ -1,11 +1,11 @@
 r"""Test of conditional independence: a discriminator inside each component.
 
-Under the model a row's law times :math:`P(z = i \mid X)` is :math:`w_i \prod_v f_v^{(i)}(x_v)`. So
-rows whose component is **drawn** from their posterior have independent variates inside each
-component, and no discriminator can tell them from rows whose variates were shuffled among them: the
-area under its curve is one half. (Rows *chosen* by a high posterior would not do: the choice itself
-makes the variates dependent.) A larger area says that the component is not one: too few components,
-or variates that depend on each other.
+Under the model a row's distribution times :math:`P(z = i \mid X)` is :math:`w_i \prod_v
+f_v^{(i)}(x_v)`. So rows whose component is **drawn** from their posterior have independent variates
+inside each component, and no discriminator can tell them from rows whose variates were shuffled
+among them: the area under its curve is one half. (Rows *chosen* by a high posterior would not do:
+the choice itself makes the variates dependent.) A larger area says that the component is not one:
+too few components, or variates that depend on each other.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Discriminator between rows and rows of shuffled variates, judged on held-out rows.
 
-What it learns is the log-ratio of the law of the rows to the product of the laws of their variates,
-so its held-out scores bound how dependent the variates are
+What it learns is the log-ratio of the distribution of the rows to the product of the distributions
+of their variates, so its held-out scores bound how dependent the variates are
 (:mod:`inference.selection.total_correlation`) and test whether they are independent
 (:mod:`inference.selection.conditional_independence`).
 """

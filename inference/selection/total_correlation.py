@@ -6,8 +6,8 @@ r"""Total correlation of the data, bounded from below.
     mixture}
 
 So a fit whose cost has come down to :math:`-C^*` cannot be bettered, and more components do not
-help. :math:`C^*` is not known. For any function d of a row, with P the law of the rows and Q that
-of rows whose variates are shuffled,
+help. :math:`C^*` is not known. For any function d of a row, with P the distribution of the rows and
+Q that of rows whose variates are shuffled,
 
 .. math::
     \text{Donsker-Varadhan: } E_P[d] - \log E_Q[e^d] \le C^*, \qquad \text{NWJ: } E_P[d] + 1 -

@@ -97,7 +97,7 @@ def load_noisy_or_sample(name: str) -> NoisyOrSample:
     path = needed_file(
         SAMPLES_FILE,
         "convert it from the files of clinicalml/overparam, "
-        "or draw data of the same laws with image_design(), uniform_design() or random_design()",
+        "or draw data of the same designs with image_design(), uniform_design() or random_design()",
     )
     with np.load(path, allow_pickle=False) as file:
         num_items = int(file[f"{name}_num_observed"])

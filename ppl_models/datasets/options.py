@@ -103,7 +103,7 @@ def simulate_options(
 
     A long sequence is cut into pieces that are drawn side by side, each from every state and option
     it could begin in with the same random numbers; the pieces that fit together are then kept: the
-    law is that of one sequence.
+    distribution is that of one sequence.
 
     Args:
         params: ``initial`` (S, O), ``low``, ``high``, ``environment``.

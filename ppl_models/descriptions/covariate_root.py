@@ -76,10 +76,10 @@ class CovariateRoot:
     def _columns(self) -> Tensor:
         if self.columns is None:
             raise ValueError(
-                f"the law of {self.latent} depends on the covariates"
+                f"the distribution of {self.latent} depends on the covariates"
                 f" {', '.join(map(repr, self.covariates.names))} of each row, so that there is no"
-                " one law of all rows, and this question asks for one: ask it of a model without"
-                " covariates"
+                " one distribution for all rows, and this question asks for one: ask it of a"
+                " model without covariates"
             )
         return self.columns
 
@@ -145,7 +145,9 @@ class CovariateRoot:
     def maximise(self, statistic: Tensor, params: Params) -> Params:
         old = params[self.coefficients]
         if self.distinct is None:
-            raise ValueError(f"maximise: the law of {self.latent} was expected to know its rows")
+            raise ValueError(
+                f"maximise: the distribution of {self.latent} was expected to know its rows"
+            )
         rows, often = self.distinct
         shape = (-1, 1, old.shape[-1])  # every latent is a logit of its own, of two classes
         new = maximise_coefficients(

@@ -412,8 +412,8 @@ class LatentCoefficients(_Coefficients):
 
     Those of :meth:`Covariates.standardised_design` are N(0, s^2), all independent.
 
-    The same law for a latent whose values have changed names, of which the coefficients are the
-    negative.
+    The same distribution for a latent whose values have changed names, of which the coefficients
+    are the negative.
 
     Args:
         covariates: their scale s and units; num: of latents, K.

@@ -17,7 +17,7 @@ from ppl_models.parts.profile_laws import BinaryNetwork, codes_of
 from ppl_models.parts.validation import is_number, plain_fields
 
 MAX_PARENTS = 10
-MAX_FRONTIER = 20  # attributes whose joint law is held at once, for the marginals
+MAX_FRONTIER = 20  # attributes whose joint distribution is held at once, for the marginals
 START_ROWS = 0.5  # added to each cell
 
 

@@ -171,8 +171,8 @@ class GeneralizedLinearLayer:
         rising: children that no parent lowers; all that are not curved, or none.
         prior: a normal prior of the predictors, in whose place the interval is the whole line; None
             for none. Curved children have that of their curve then.
-        estimated: whether ``graph`` was read off data: the law that it was chosen in has all edges,
-            and does not know the latents by their names.
+        estimated: whether ``graph`` was read off data: the distribution that it was chosen in has
+            all edges, and does not know the latents by their names.
         every_child: whether a graph that is estimated leaves every child an edge; latents keep one
             in any case.
         items: how many observed items there are, where some have several predictors; None where
@@ -377,8 +377,8 @@ class Root(Protocol):
     """Distribution of the deepest latents, K bits: a protocol for engines.
 
     Parameters are by site name and may hold more than the root's own sites; unless said otherwise
-    they have a leading dim of R restarts. The program draws the latents from the same law as one
-    enumerated site.
+    they have a leading dim of R restarts. The program draws the latents from the same distribution
+    as one enumerated site.
     """
 
     @property
@@ -450,7 +450,7 @@ class Root(Protocol):
         Args:
             configurations: (C, K), 0/1.
             counts: expected rows in each, (R, C).
-            params: under which the rows are expected, for a law with latents of its own.
+            params: under which the rows are expected, for a distribution with latents of its own.
         """
         ...
 

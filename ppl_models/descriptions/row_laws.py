@@ -20,7 +20,7 @@ from ppl_models.parts.validation import check_number, plain_fields
 
 Dims = dict[str, tuple[str, ...]]
 LEAST_WIDTH = 1e-3  # of the data's variance in some direction: a covariance below it has collapsed
-FREEDOM = (2.05, 200.0)  # degrees of freedom: a variance below, a normal law above
+FREEDOM = (2.05, 200.0)  # degrees of freedom: a variance below, a normal distribution above
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class RowLaw(ABC):
 
         Args:
             num_rows: with entries; num_items, num_components: J and K; argument: of the model, that
-                takes this law.
+                takes this distribution.
 
         Raises:
             ValueError: naming the sizes, the number of parameters, and models that need fewer.
@@ -158,8 +158,8 @@ class MultivariateT(RowLaw):
 
     Sites: ``means`` :math:`\mu` (K, J); ``precisions`` :math:`\Lambda` (K, J, J), inverses of the
     scale matrices, of which a covariance is :math:`\nu / (\nu - 2)` times; ``freedom`` :math:`\nu`
-    (K,), degrees of freedom, uniform on [2.05, 200]. At 200 it is a normal law for all that data
-    can tell.
+    (K,), degrees of freedom, uniform on [2.05, 200]. At 200 it is a normal distribution for all
+    that data can tell.
 
     Args:
         regularization: of the precisions, as in :class:`MultivariateNormal`, in squared widths of

@@ -138,8 +138,8 @@ def kind_of_column(column: Any) -> str:
     """Kind of a pandas column: "categorical", "bernoulli", "poisson" or "normal".
 
     Texts are categories, 0 and 1 are yes or no; counts have zeros among them and, of a mixture of
-    Poisson laws, a variance of at least their mean (ages and ratings do not); all other numbers are
-    measurements.
+    Poisson distributions, a variance of at least their mean (ages and ratings do not); all other
+    numbers are measurements.
 
     Raises:
         ValueError: for texts that stand for numbers, as :func:`check_texts`.

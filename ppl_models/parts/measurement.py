@@ -9,13 +9,13 @@ and a bottom layer is a choice of the families of subsets :math:`\mathcal{S}_j`.
 loadings belongs to the same product in every item that uses it. A disjunctive item has :math:`1 -
 \prod_{k \in S} (1 - a_k)` in the place of its product.
 
-Where the law of the attributes leaves some profiles out, products of an item may be linearly
-dependent over the profiles that there are, and no data tell their coefficients apart. Such an item
-keeps as many as it has distinct predictors, less its intercept; the others are fixed at zero. Under
-a hierarchy products are dependent where they are equal, and the one with all attributes that its
-members need stays: with A before B a saturated item of both has the main effect of A and the
-interaction of A and B, which is the effect of B nested in A, and no main effect of B. That is the
-hierarchical diagnostic classification model.
+Where the distribution of the attributes leaves some profiles out, products of an item may be
+linearly dependent over the profiles that there are, and no data tell their coefficients apart. Such
+an item keeps as many as it has distinct predictors, less its intercept; the others are fixed at
+zero. Under a hierarchy products are dependent where they are equal, and the one with all attributes
+that its members need stays: with A before B a saturated item of both has the main effect of A and
+the interaction of A and B, which is the effect of B nested in A, and no main effect of B. That is
+the hierarchical diagnostic classification model.
 
 Source: J. Templin and L. Bradshaw (2014), doi:10.1007/s11336-013-9362-0 (the nested effects).
 """

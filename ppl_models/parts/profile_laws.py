@@ -1,8 +1,8 @@
 r"""Distributions of K dependent bits, enumerated jointly as one site.
 
 As with :class:`~ppl_models.parts.distributions.BinaryVector`, the support is the list of joint
-configurations ("profiles"), and expanding a law over a plate costs nothing. Profiles are in
-lexicographic order, so entry 0 is the most significant bit of a profile's code.
+configurations ("profiles"), and expanding a distribution over a plate costs nothing. Profiles are
+in lexicographic order, so entry 0 is the most significant bit of a profile's code.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ measure h. The log-density of all rows against all enumerated configurations is 
 product.
 
 Where the predictor is not the natural parameter (negative binomial: it is the log of the mean) the
-law is that of a natural parameter and a partition that depend on predictor and dispersion both, and
-for maximisers and sweeps, up to terms without the predictor,
+distribution is that of a natural parameter and a partition that depend on predictor and dispersion
+both, and for maximisers and sweeps, up to terms without the predictor,
 
 .. math:: \log f(x \mid \eta, \gamma) = T(x) \, \eta - \{T(x) + \gamma\} A_\gamma(\eta).
 """
@@ -370,9 +370,9 @@ class NegativeBinomial(ResponseFamily):
         \Big(\frac{s}{\mu + s}\Big)^s, \qquad
         \mathrm{E}\, x = \mu, \quad \mathrm{Var}\, x = \mu + \mu^2 / s .
 
-    A Poisson count whose mean varies as a Gamma law of shape s; large s is Poisson. The prior of a
-    size, :math:`p(s) \propto \exp(-(\log s)^2 / 18)`, keeps it finite where counts vary no more
-    than Poisson ones (use :class:`Poisson` for those).
+    A Poisson count whose mean varies as a Gamma distribution of shape s; large s is Poisson. The
+    prior of a size, :math:`p(s) \propto \exp(-(\log s)^2 / 18)`, keeps it finite where counts vary
+    no more than Poisson ones (use :class:`Poisson` for those).
     """
 
     is_canonical = False

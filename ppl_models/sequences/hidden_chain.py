@@ -6,7 +6,7 @@ r"""Hidden Markov chains: sequence distributions with states summed out, any emi
     F_{s_t}(x_t) .
 
 The first emission is that of the first state. (Pyro's ``DiscreteHMM`` moves before it emits: its
-initial law :math:`\pi` is our :math:`\pi A`.)
+initial distribution :math:`\pi` is our :math:`\pi A`.)
 
 The sum is a product of matrices :math:`A \operatorname{diag}(F(x_t))`. A long sequence is cut into
 pieces whose products are taken side by side, and the pieces are then tied, so that a sequence of T
@@ -46,7 +46,7 @@ DOUBLINGS = 60
 MOST_SUMS = 2**16
 
 
-# ---------------------------------------------------------------- stationary laws
+# ---------------------------------------------------------------- stationary distributions
 
 
 def stationary_law(transitions: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ def limit_law(transitions: Tensor) -> Tensor:
     r"""Long-run share of time in each state (\*batch, K), of any chain begun evenly."""
     size = transitions.shape[-1]
     eye = torch.eye(size, dtype=transitions.dtype, device=transitions.device)
-    power = (transitions + eye) / 2  # has no period, and the same stationary laws
+    power = (transitions + eye) / 2  # has no period, and the same stationary distributions
     for _ in range(DOUBLINGS):
         power = power @ power
         power = power / power.sum(-1, keepdim=True)
@@ -388,7 +388,7 @@ def emission_densities(emission: TorchDistribution, value: Tensor) -> Tensor:
             + emission.batch_shape[-1:]
         )
         return value.new_zeros(shape)
-    # any row that was seen, where a law of whole rows would not know what to say
+    # any row that was seen, where a distribution of whole rows would not know what to say
     filler = value[~empty][0]
     found: Tensor = emission.log_prob(torch.where(empty.unsqueeze(-1), filler, value).unsqueeze(-2))
     return torch.where(empty.unsqueeze(-1), 0.0, found)
@@ -412,8 +412,8 @@ class HiddenChain(TorchDistribution):
 
     Args:
         initial: :math:`\pi` (\*batch, K); transitions: A (\*batch, K, K), rows sum to one.
-        emission: the law of a row, of batch shape (\*batch, 1, K), or (\*batch, T, K) where it
-            changes from step to step, and event shape (J,).
+        emission: the distribution of a row, of batch shape (\*batch, 1, K), or (\*batch, T, K)
+            where it changes from step to step, and event shape (J,).
         num_steps: length of a drawn sequence.
     """
 

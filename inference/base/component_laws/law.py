@@ -25,7 +25,7 @@ class MixtureStatistics:
 
     Args:
         counts: expected rows a component, (R, K).
-        of_law: what the law of the components sums up, a record.
+        of_law: what the distribution of the components sums up, a record.
         cross: sums of rows' terms by component, (R, K - 1, Q), where the components depend on
             covariates.
     """
@@ -52,7 +52,7 @@ class ComponentLaw:
     shared: ClassVar[frozenset[str]] = (
         frozenset()
     )  # parameters that all components share, without a dim for them
-    equation: ClassVar[str] = ""  # the law in a sentence of a page
+    equation: ClassVar[str] = ""  # the distribution in a sentence of a page
 
     @property
     def width(self) -> int:
@@ -105,8 +105,8 @@ class ComponentLaw:
         Args:
             data: as above; responsibilities: (R, N, K).
             centre: about which sums are taken, (J,) or (R, 1, J).
-            params: (R, ...), where the law has latents of its own; None at a start, before there
-                are any.
+            params: (R, ...), where the distribution has latents of its own; None at a start, before
+                there are any.
         """
         raise NotImplementedError
 
@@ -237,7 +237,7 @@ class ComponentLaw:
         """Probabilities of all categories of all items that have some, (K, P).
 
         Raises:
-            ValueError: for a law without such items.
+            ValueError: for a distribution without such items.
         """
         raise ValueError("category_chances: a mixture with categorical items was expected")
 

@@ -139,7 +139,7 @@ def _on_items(groups: Groups) -> Finding | None:
 
 def _on_independence(structure: MixtureStructure, groups: Groups) -> Finding | None:
     if not isinstance(structure.about.component, ResponseFamily):
-        return None  # laws of whole rows have correlations of their own
+        return None  # distributions of whole rows have correlations of their own
     found = dependent_items(groups)
     if found is None:
         return None

@@ -387,7 +387,7 @@ class LayeredStructure(Structure):
                 own, (least, most) = params[layer.dispersion], DISPERSION_LIMITS
                 at_end = ((own <= least / BOUND_SHARE) | (own >= BOUND_SHARE * most)) & ~sizes(
                     layer.response, layer.num_items
-                ).to(own.device)  # a size there is of a Poisson law
+                ).to(own.device)  # a size there is of a Poisson distribution
                 found += [f"{layer.dispersion}[{i}]" for i in at_end.nonzero().ravel().tolist()]
         return found
 
