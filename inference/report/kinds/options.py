@@ -34,11 +34,11 @@ EQUATIONS = (
 
 
 MEANINGS = {
-    "low": "chance of each action in each state under each option",
-    "high": "chance of each next option in each new state, from each option",
-    "termination": "chance that each option ends in each new state",
-    "choice": "chance of each option in each new state where one has ended",
-    "environment": "chance of each next state after each action in each state",
+    "low": "probability of each action in each state under each option",
+    "high": "probability of each next option in each new state, from each option",
+    "termination": "probability that each option ends in each new state",
+    "choice": "probability of each option in each new state where one has ended",
+    "environment": "probability of each next state after each action in each state",
     "low_weights": (
         "how the log-odds of each action against action 0 change with the state, option by option"
     ),
@@ -116,8 +116,10 @@ def _on_length(subject: Subject) -> Finding | None:
 @fitted.register(OptionsStructure)
 @fitted.register(ContinuousOptionsStructure)
 def _(structure: OptionsStructure | ContinuousOptionsStructure, subject: Subject) -> list[Part]:
-    first = "chance of each option at the first step" + (
-        ", with each first state" if isinstance(structure, OptionsStructure) else ""
+    first = (
+        "joint probability of each state and option at the first step"
+        if isinstance(structure, OptionsStructure)
+        else "probability of each option at the first step"
     )
     return [Equations(EQUATIONS), parameters(subject, {"initial": first, **MEANINGS})]
 
