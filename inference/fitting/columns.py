@@ -53,15 +53,15 @@ def as_fitted(fit: FitRecord, data: Any) -> Any:
             f" missing; the columns are {quoted(names)}"
         )
     chosen = [*(name for name in names if name in beside and name not in wanted), *wanted]
-    found = data[[data.columns[names.index(name)] for name in chosen]]
+    columns = data[[data.columns[names.index(name)] for name in chosen]]
     unknown = [name for name in names if name not in chosen]
-    if unknown and _by_place(fit, found):
+    if unknown and _by_place(fit, columns):
         warnings.warn(
             f"the fit does not know the columns {quoted(unknown)}, which are left out",
             ColumnsWarning,
             stacklevel=3,
         )
-    return found
+    return columns
 
 
 def sample_of(fit: FitRecord, blocks: RowBlocks) -> Any:

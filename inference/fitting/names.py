@@ -76,9 +76,9 @@ def labels_of(
         if len(chosen) != size:
             raise ValueError(f"names[{dim!r}] must hold {size} names, got {len(chosen)}")
         return chosen
-    own = getattr(fit.model, "entry_names", {}).get(dim)
-    if own is not None and len(own) == size:
-        return list(own)
+    entry_labels = getattr(fit.model, "entry_names", {}).get(dim)
+    if entry_labels is not None and len(entry_labels) == size:
+        return list(entry_labels)
     subsets = getattr(fit.model, "subset_dims", {}).get(dim)
     if subsets is not None:
         members = labels_of(
@@ -92,7 +92,7 @@ def labels_of(
         return items[:size]
     categories = fit.structure.category_names(items)
     if dim == "category" and sum(map(len, categories.values())) == size:
-        return [f"{item}={name}" for item, own in categories.items() for name in own]
+        return [f"{item}={name}" for item, levels in categories.items() for name in levels]
     names_of = NAMED_DIMS.get(dim)
     if names_of is not None and len(entries := names_of(fit.structure, items)) == size:
         return entries

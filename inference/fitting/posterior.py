@@ -72,15 +72,15 @@ def _by_row(
         refuse_open(fit, program)
         outside = set(program.names("latent")) - set(program.row_latents)
         local = structure.solve_local(fit.params, program.args[0]) if structure.local_sites else {}
-        found = ask(fit, program, fit.params | local)
+        answer = ask(fit, program, fit.params | local)
         if names:
-            refuse_parts(program, found, outside)
-        names = list(found)
-        once = {name: found.pop(name) for name in outside & found.keys()}
+            refuse_parts(program, answer, outside)
+        names = list(answer)
+        once = {name: answer.pop(name) for name in outside & answer.keys()}
         if written is None:
-            parts.append(found)
+            parts.append(answer)
         else:
-            written.take_in(found)
+            written.take_in(answer)
     if written is not None:
         once |= written.tensors()
     else:
@@ -218,8 +218,8 @@ def everything_of_rows(fit: FitRecord, data: Any) -> tuple[dict[str, Tensor], di
         modes = _latent_modes(fit, program, params, means)
         for name in set(program.names("latent")) - set(program.row_latents):
             del means[name], modes[name]
-        own = {name: params[name] for name in fit.structure.local_sites if name in params}
-        return {f"mean {name}": value for name, value in (means | own).items()} | {
+        local = {name: params[name] for name in fit.structure.local_sites if name in params}
+        return {f"mean {name}": value for name, value in (means | local).items()} | {
             f"mode {name}": value for name, value in modes.items()
         }
 
@@ -251,10 +251,10 @@ def log_likelihood_rows(fit: FitRecord, data: Any, out: str | Path | None = None
             return {OF_ROWS: marginal_rows(structure, program, params)}
         _, latents = _sweeps(fit, program, params)
         generator = torch.Generator().manual_seed(fit.seed)
-        one = {name: value.unsqueeze(0) for name, value in params.items()}
+        batch = {name: value.unsqueeze(0) for name, value in params.items()}
         return {
             OF_ROWS: gibbs_estimates.log_likelihood_rows(
-                fit.structure.gibbs(program), one, latents, generator
+                fit.structure.gibbs(program), batch, latents, generator
             )[0]
         }
 
@@ -274,22 +274,22 @@ def reconstruct(fit: FitRecord, data: Any) -> Tensor:
     out = []
     for program in chunks(fit, data):
         refuse_open(fit, program)
-        own = fit.structure.expected_rows(program, fit.params)
-        if own is None and (mixture := program.as_mixture(fit.params)) is not None:
+        expected = fit.structure.expected_rows(program, fit.params)
+        if expected is None and (mixture := program.as_mixture(fit.params)) is not None:
             weights = program.latent_marginals(fit.params)[mixture.latent]  # (n, C)
-            own = weights @ mixture.response.mean.reshape(weights.shape[1], -1)
+            expected = weights @ mixture.response.mean.reshape(weights.shape[1], -1)
             given = program.args[0][
-                ..., own.shape[-1] :
+                ..., expected.shape[-1] :
             ]  # covariates stand behind the items, as they are
-            own = torch.cat([own, given.to(own)], -1)
-        if own is None:
+            expected = torch.cat([expected, given.to(expected)], -1)
+        if expected is None:
             raise ValueError(
                 "reconstruct: what to expect of a row is known for mixtures, hidden Markov models,"
                 " models of binary latents over independent items and factorizations, and not for"
                 f" {fit.model_name}; fit.simulate(num_rows) draws whole rows, whose mean is an"
                 " expectation"
             )
-        out.append(own.detach())
+        out.append(expected.detach())
     return torch.cat(out)
 
 
@@ -311,9 +311,11 @@ def simulate_rows(fit: FitRecord, num_rows: int, seed: int = 0) -> dict[str, Ten
         ) from None
     local = {}
     if fit.local:
-        own = len(next(iter(fit.local.values())))
-        picked = torch.randint(own, (num_rows,), generator=torch.Generator().manual_seed(seed))
-        picked = torch.arange(own) if num_rows == own else picked
+        num_known = len(next(iter(fit.local.values())))
+        picked = torch.randint(
+            num_known, (num_rows,), generator=torch.Generator().manual_seed(seed)
+        )
+        picked = torch.arange(num_known) if num_rows == num_known else picked
         local = {name: value[picked] for name, value in fit.local.items()}
     try:
         return simulate(fit.model, fit.params | local, seed, None, num_rows)

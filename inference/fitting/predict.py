@@ -146,5 +146,5 @@ def fill_missing(fit: FitRecord, data: Any) -> Any:
 
 def _value(column: Any, codes: np.ndarray, code: int, levels: tuple[str, ...]) -> Any:
     """Category in the notation of its column."""
-    found = np.flatnonzero(codes == code)
-    return column.iloc[int(found[0])] if len(found) else levels[code]
+    places = np.flatnonzero(codes == code)
+    return column.iloc[int(places[0])] if len(places) else levels[code]

@@ -130,14 +130,14 @@ class Restarts:
             words.append(
                 "There was one start, so nothing says whether another would have ended higher."
             )
-        bad = sum(bool(own) for own in self.degenerate)
+        bad = sum(bool(reasons) for reasons in self.degenerate)
         if self.faults:
             words.append(
                 "The estimate is no proper optimum, and no start found one:"
                 f" {'; '.join(self.faults)}."
             )
         elif bad:
-            first = next(own for own in self.degenerate if own)
+            first = next(reasons for reasons in self.degenerate if reasons)
             words.append(
                 f"{bad} of the starts ended in a solution that is no proper optimum (such as:"
                 f" {first[0]}); these rank behind."

@@ -94,14 +94,14 @@ def weights_in_blocks(weights: Any, blocks: RowBlocks) -> tuple[RowBlocks, np.nd
     Raises:
         ValueError: as :func:`row_weights`, in all processes alike.
     """
-    words, own, processes = None, np.zeros(0), blocks.processes
+    words, own_values, processes = None, np.zeros(0), blocks.processes
     try:
         if isinstance(weights, str):
             rest, column = column_apart(blocks.source, weights)
             parts = [
                 part[weights] for part in column.parts(blocks.begin, blocks.end, blocks.block_rows)
             ]
-            own = np.concatenate([_numbers(part) for part in parts]) if parts else own
+            own_values = np.concatenate([_numbers(part) for part in parts]) if parts else own_values
             blocks = replace(blocks, source=rest)
         else:
             size = len(blocks.source)
@@ -110,11 +110,11 @@ def weights_in_blocks(weights: Any, blocks: RowBlocks) -> tuple[RowBlocks, np.nd
                     f"weights: one number for each of the {size:,} rows was expected, got shape"
                     f" {np.shape(weights)}"
                 )
-            own = _numbers(weights[blocks.begin : blocks.end])
+            own_values = _numbers(weights[blocks.begin : blocks.end])
     except ValueError as error:
         words = str(error)
     processes.refuse(processes.gathered(words))
-    values = np.concatenate(processes.gathered(own))
+    values = np.concatenate(processes.gathered(own_values))
     _check_values(values)
     return blocks, values
 
@@ -182,15 +182,15 @@ def complete_covariates(
     if covariates_missing == "refuse" or isinstance(data, RowBlocks) or isinstance(model, type):
         return data, weights
     structure = structure_of(model)
-    known = structure.covariates
-    if known is None:
+    covariates = structure.covariates
+    if covariates is None:
         raise ValueError(
             "fit: covariates_missing='drop' leaves out rows that lack a covariate, and this"
             f" {type(model).__name__} has none, as Mixture(..., covariates=('age', 'sex')) or"
             " DeepDiscreteEncoder(..., covariates=...) has"
         )
     data = as_frame(data)
-    seen = known.seen(data, model.num_items)
+    seen = covariates.seen(data, model.num_items)
     if all(seen):
         return data, weights
     if not any(seen):
