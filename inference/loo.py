@@ -2,10 +2,10 @@ r"""Leave-one-out prediction of unseen rows, latents summed out.
 
 For row i, :math:`\mathrm{elpd}_i = \log p(x_i \mid x_{-i})`. From draws :math:`\theta_s` it is
 estimated by importance weights :math:`w_{is} \propto 1 / p(x_i \mid \theta_s)`, smoothed by a
-generalised Pareto law whose shape k-hat says whether they can be trusted; draws of an approximation
-(Laplace, SVI) carry their own ratio :math:`p(x, \theta_s) / q(\theta_s)` into the weights. Rows
-with a bad k-hat have their draws moved, by the mean, the spread and the covariance that their
-weights ask for.
+generalised Pareto distribution whose shape k-hat says whether they can be trusted; draws of an
+approximation (Laplace, SVI) carry their own ratio :math:`p(x, \theta_s) / q(\theta_s)` into the
+weights. Rows with a bad k-hat have their draws moved, by the mean, the spread and the covariance
+that their weights ask for.
 
 A point estimate has no draws; folds (:func:`cross_validate`) work for every engine.
 

@@ -6,8 +6,8 @@ deviation s, if
 .. math:: |t - m| > q \, s \sqrt{1 + 1/S}
 
 where q is the quantile of Student's t with S - 1 degrees of freedom (for correlations, whose s is
-shared by all pairs, of the normal law) that leaves a chance of 1 % to all columns, or pairs,
-together; and if it differs by enough to speak of, a tenth of a standard deviation, or of a
+shared by all pairs, of the normal distribution) that leaves a chance of 1 % to all columns, or
+pairs, together; and if it differs by enough to speak of, a tenth of a standard deviation, or of a
 correlation. The s of a mean is at least what independent rows have, so that a column which the
 simulations never vary is not one that stands out.
 """

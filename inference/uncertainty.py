@@ -97,8 +97,8 @@ class Uncertainty:
         covariance: (P, P), on that scale.
         kind: "hessian", "scores" or "sandwich".
         num_rows: rows of the data.
-        scales: variances of normal laws among the parameters, whose intervals know how few rows
-            there are; None where there are none.
+        scales: variances of normal distributions among the parameters, whose intervals know how few
+            rows there are; None where there are none.
     """
 
     names: tuple[str, ...]
@@ -236,7 +236,8 @@ def _refuse_undetermined(
 
     No row of the data has a score along them, and yet the log-likelihood is bent: items that are
     equal in all of these rows are determined all the same, parameters that can change together
-    without any change of the law are not, and their curvature is that of the way that they take.
+    without any change of the distribution are not, and their curvature is that of the way that they
+    take.
     """
     try:
         rows = rows_like(fit, next(iter(data)) if isinstance(data, RowBlocks) else data)
@@ -255,7 +256,7 @@ def _refuse_undetermined(
     )
     if flat.shape[1]:
         raise Undetermined(
-            "standard_errors: the law of the data does not change along"
+            "standard_errors: the distribution of the data does not change along"
             f" {involved(coordinates.names, flat * lengths.unsqueeze(-1))}: no data determine them,"
             " and the prior alone would be reported"
         )
@@ -359,9 +360,9 @@ class Information:
 
         Along these the data say nothing.
 
-        What the law of the data determines (means of answers, fit statistics) does not move along
-        flat directions, and has the spread that this covariance gives it. What does move along them
-        has none.
+        What the distribution of the data determines (means of answers, fit statistics) does not
+        move along flat directions, and has the spread that this covariance gives it. What does move
+        along them has none.
 
         Raises:
             ValueError: where the log-likelihood curves up, so that the estimate is no maximum.

@@ -91,7 +91,7 @@ class DeepNoisyOr:
         return as_items(data, self.num_items, Bernoulli(), for_fit)
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
-        """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
+        """Generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
         kind = numbers_like("DeepNoisyOr", data, num_rows)
         a, b = (torch.tensor(value, **kind) for value in self.concentration)
 

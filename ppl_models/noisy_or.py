@@ -80,7 +80,7 @@ class NoisyOr:
             object.__setattr__(self, name, pair)
 
     def causes(self) -> IndependentCauses:
-        """The network as engines see it."""
+        """Description of the network for engines."""
         return IndependentCauses(
             "prior",
             "failure",
@@ -110,7 +110,7 @@ class NoisyOr:
         return as_items(data, self.num_items, Bernoulli(), for_fit)
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
-        """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
+        """Generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
         kind = numbers_like("NoisyOr", data, num_rows)
         one = torch.tensor(1.0, **kind)
 

@@ -2,7 +2,7 @@ r"""Accumulated cutoff discrepancy criterion (ACDC) for the number of components
 
 Information criteria add components to mend a wrong likelihood. ACDC asks instead whether the noise
 of each component looks as the model says: with :math:`D_k` the divergence of component k's pooled
-posterior noise from its assumed law,
+posterior noise from its assumed distribution,
 
 .. math:: \hat K(\rho) = \min \arg\min_K \sum_{k \le K} \max(0, D_k - \rho) + \lambda K .
 
@@ -136,8 +136,8 @@ class AcdcResult:
         agreement: K -> share of the single posterior draws by which K would be chosen.
         num_draws: posterior draws that were averaged.
         refitted: whether exact noise was that of refits, which follow their data as the fit follows
-            its own; else estimates are held as known, and a right law may look contradicted where a
-            fit has many activities a row.
+            its own; else estimates are held as known, and a right distribution may look
+            contradicted where a fit has many activities a row.
     """
 
     raw: dict[int, np.ndarray]

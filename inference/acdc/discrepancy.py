@@ -246,7 +246,8 @@ class PlugIn:
     It is :math:`\sum_v \hat p_v \log(\hat p_v / F(v))`, rows weighted by responsibility.
 
     Args:
-        num_null: multinomial samples of the component's own law from which the null is estimated.
+        num_null: multinomial samples of the component's own distribution from which the null is
+            estimated.
     """
 
     num_null: int = 50

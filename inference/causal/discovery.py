@@ -135,11 +135,12 @@ class CausalReport:
                 triple.is_collider or self._points_through(triple) or self._speaks_against(triple)
             ):
                 out.append(self._triple_doubt(triple))
-        why = "It was too little for the score."
+        why = "It is too small for the score to add the edge."
         why = why if self.searched == self.graph else "Graphs without it are more probable."
         out += [
             f"The graph has no edge between {names[found.first]} and {names[found.second]}, but the"
-            f" table says otherwise: {_shown(found, names)} (p = {found.p_value:.2g}). {why}"
+            f" table of profiles shows a dependence: {_shown(found, names)} (p ="
+            f" {found.p_value:.2g}). {why}"
             for found in (claim.dependence for claim in self.independences if claim.strained)
         ]
         return (*out, *self._improbable())

@@ -250,7 +250,8 @@ def fit_attributes(call: Call) -> None:
         raise ValueError("--free names items that differ between groups, and needs --groups COLUMN")
     if call.groups is not None and call.covariates is not None:
         raise ValueError(
-            "--covariates and --groups were expected one at a time: each group has a law of the"
+            "--covariates and --groups were expected one at a time: each group has a"
+            " distribution of the"
             " attributes of its own, which depends on nothing else"
         )
     root = root_of(call.root or ("saturated" if call.covariates is None else "independent"))

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Laplace:
-    """A normal approximation of the posterior at the optimum.
+    """Laplace approximation of the posterior: a normal at the optimum.
 
     Args:
         num_draws: draws from it, in one chain.
@@ -68,7 +68,7 @@ class Laplace:
 
     @property
     def max_iterations(self) -> int:
-        """Iteration limit of the optimum."""
+        """Iteration limit of the search for the optimum."""
         return self.optimum.max_iterations
 
     def run(

@@ -78,15 +78,15 @@ def as_fitted(fit: FitRecord, data: Any) -> Any:
             f" missing; the columns are {quoted(names)}"
         )
     chosen = [*(name for name in names if name in beside and name not in wanted), *wanted]
-    found = data[[data.columns[names.index(name)] for name in chosen]]
+    columns = data[[data.columns[names.index(name)] for name in chosen]]
     unknown = [name for name in names if name not in chosen]
-    if unknown and _by_place(fit, found):
+    if unknown and _by_place(fit, columns):
         warnings.warn(
             f"the fit does not know the columns {quoted(unknown)}, which are left out",
             ColumnsWarning,
             stacklevel=3,
         )
-    return found
+    return columns
 
 
 def sample_of(fit: FitRecord, blocks: RowBlocks) -> Any:
@@ -121,12 +121,12 @@ def checked_as_fitted(
 
 
 def _by_place(fit: FitRecord, frame: Any) -> bool:
-    """Every column counts: the program does not read columns by name."""
+    """Whether every column counts, as the program does not read columns by name."""
     return checks_data(fit.model) or not isinstance(checked(fit.model, frame)[0], Columns)
 
 
 def _are_numbers(wanted: tuple[str, ...]) -> bool:
-    """Columns numbered by the library: the fit was made of an array."""
+    """Whether columns are numbered by the library: the fit was made of an array."""
     of_sequences = (*(f"feature_{i}" for i in range(len(wanted) - 1)), "action")
     return wanted in (tuple(map(str, range(len(wanted)))), of_sequences)
 

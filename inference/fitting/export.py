@@ -59,7 +59,7 @@ def to_arviz(
     names: Names | None = None,
     num_prior: int = 0,
 ) -> Any:
-    r"""The fit as an ``arviz.InferenceData`` (ArviZ 0.23) or an ``xarray.DataTree`` (ArviZ 1).
+    r"""ArviZ object of a fit: ``InferenceData`` (ArviZ 0.23) or ``DataTree`` (ArviZ 1).
 
     Groups:
 
@@ -285,7 +285,7 @@ def _local(fit: FitRecord, site: str, values: np.ndarray) -> tuple[tuple[str, ..
 
 
 def _joined(draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """All chains one after the other, (chains * draws, ...)."""
+    """Join all chains one after the other, (chains * draws, ...)."""
     return {name: value.reshape(-1, *value.shape[2:]) for name, value in draws.items()}
 
 
@@ -380,7 +380,7 @@ def _predictive(
 
 
 def _graphs(fit: FitRecord) -> Variables:
-    """The graph that was given, layer by layer; nothing where all loadings are free."""
+    """Given graphs, layer by layer; nothing where all loadings are free."""
     out: Variables = {}
     for layer in fit.structure.layers:
         if layer.graph is not None:
@@ -402,7 +402,7 @@ def _by_unit(
 
 
 def _at(fit: FitRecord, draws: Mapping[str, Tensor], chain: int, draw: int) -> FitRecord:
-    """The fit with one draw as its parameters."""
+    """Fit with one draw as its parameters."""
     return dataclasses.replace(
         fit, params={name: value[chain, draw] for name, value in draws.items()}
     )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def predicted(fit: FitRecord, data: Any, site: str | None = None) -> np.ndarray:
-    """The most probable value of one latent in each row.
+    """Most probable value of one latent in each row.
 
     Args:
         fit: of a model with discrete latents; data: the rows.
@@ -96,7 +96,7 @@ def _one(caller: str, fit: FitRecord, sites: Sequence[str], site: str | None) ->
 
 
 def whole_numbers(values: Tensor) -> np.ndarray:
-    """Whole numbers as such; a latent may have other values."""
+    """Convert whole numbers to integers; other values of a latent stay."""
     array = as_array(values)
     return array.astype(np.int64) if np.array_equal(array, np.round(array)) else array
 
@@ -144,6 +144,6 @@ def fill_missing(fit: FitRecord, data: Any) -> Any:
 
 
 def _value(column: Any, codes: np.ndarray, code: int, levels: tuple[str, ...]) -> Any:
-    """A category as the column itself writes it."""
-    found = np.flatnonzero(codes == code)
-    return column.iloc[int(found[0])] if len(found) else levels[code]
+    """Category in the notation of its column."""
+    places = np.flatnonzero(codes == code)
+    return column.iloc[int(places[0])] if len(places) else levels[code]

@@ -43,7 +43,7 @@ def facts_of(fit: FitRecord) -> list[tuple[str, str]]:
 
 
 def _size(fit: FitRecord) -> tuple[str, str]:
-    """BIC; where that does not apply, what was maximised."""
+    """BIC, or the quantity that was maximised where BIC does not apply."""
     if fit.why_no_criteria is None:
         return "BIC", f"{_number(fit.bic)}, {counted(fit.num_parameters, 'free parameter')}"
     return "objective", f"{fit.objective:.5g}, {fit.objective_name} (BIC and AIC do not apply)"
@@ -62,7 +62,7 @@ def rows_in_words(fit: FitRecord) -> str:
 
 
 def has_sequences(fit: FitRecord) -> bool:
-    """Rows that are sequences of steps."""
+    """Whether the rows are sequences of steps."""
     return bool(fit.structure.row_columns)
 
 

@@ -1,7 +1,7 @@
 r"""Rows classified by their attributes, and how far to trust that.
 
 With :math:`\varphi_{i\alpha}(\theta) = P(\alpha \mid x_i; \theta)` and :math:`m_{ik} = P(\alpha_k =
-1 \mid x_i)`, the expected shares of rows classified rightly by the most probable profile
+1 \mid x_i)`, the expected shares of rows classified correctly by the most probable profile
 :math:`\hat\alpha_i`, and attribute by attribute, are
 
 .. math:: \hat\tau = \frac1N \sum_i \max_\alpha \varphi_{i\alpha}, \qquad
@@ -532,7 +532,7 @@ def _shares(said: Tensor, true: Tensor, values: Tensor) -> Tensor:
 
 
 def _traces(shares: Tensor) -> Tensor:
-    """Shares of rows that are classified rightly on each attribute, (K,)."""
+    """Shares of rows that are classified correctly on each attribute, (K,)."""
     return shares[1:].reshape(-1, 2, 2).diagonal(dim1=-2, dim2=-1).sum(-1)
 
 

@@ -217,7 +217,7 @@ class ItemFit:
             for name in self.misfitting
         )
         return (
-            f"{len(self.misfitting)} of {len(self.items)} items are not answered as the model says:"
+            f"{len(self.misfitting)} of {len(self.items)} items misfit:"
             f" {shown}. Look at their rows of the Q-matrix, at the rule of the item, and at its"
             " wording."
         )

@@ -6,9 +6,9 @@ With T the weights of each row's classes, :math:`W D^{-1}` for "bch" and W for "
 .. math:: m_t = \sum_i T_{it} y_i / \sum_i T_{it}, \qquad e_{it} = T_{it} (y_i - m_t)
 
 and the covariance of all means carries the first step. Of categories y are their indicators, so
-that the means are proportions. BCH weights suppose nothing of the law of the outcome, whereas
-maximum likelihood would let an outcome of another law move the classes (Bakk and Vermunt 2016,
-doi:10.1080/10705511.2014.955104).
+that the means are proportions. BCH weights suppose nothing of the distribution of the outcome,
+whereas maximum likelihood would let an outcome of another distribution move the classes (Bakk and
+Vermunt 2016, doi:10.1080/10705511.2014.955104).
 """
 
 from __future__ import annotations

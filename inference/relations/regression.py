@@ -8,9 +8,9 @@ r"""Regression of classes on covariates: a multinomial logit, in one step or aft
 with terms u, 1 first, and T the weights of each row's classes (notation of
 :mod:`inference.relations.first_step`):
 
-- "two-step": :math:`T_{ik} \propto p_{ik} f_{ik}`, with :math:`f_{ik} \propto r_{ik} / w_k` the law
-  of the row's items in class k, as the first step left it: the likelihood is that of one step with
-  the items held (Bakk and Kuha 2018, doi:10.1007/s11336-017-9592-7);
+- "two-step": :math:`T_{ik} \propto p_{ik} f_{ik}`, with :math:`f_{ik} \propto r_{ik} / w_k` the
+  distribution of the row's items in class k, as the first step left it: the likelihood is that of
+  one step with the items held (Bakk and Kuha 2018, doi:10.1007/s11336-017-9592-7);
 - "ml": :math:`T_{it} = \sum_s W_{is} p_{it} D_{ts} / (p_i D)_s`: the class assigned is a noisy
   reading of the class (Vermunt 2010, doi:10.1093/pan/mpq025);
 - "bch": :math:`T = W D^{-1}` (Bolck, Croon and Hagenaars 2004, doi:10.1093/pan/mph001; Vermunt

@@ -116,7 +116,7 @@ def _of_parameters(subject: Subject) -> Iterator[Part]:
         head = ("latent outside the rows", "value", "posterior probability")
         yield from cut(Table(head, lines), MOST_LINES)
         given = "averaged over the draws" if subject.fit.draws else "given the estimates"
-        yield Note(say("latents.these_latents", given=given))
+        yield Note(say("latents.parameter_latents", given=given))
 
 
 def latent_use(subject: Subject) -> list[LatentUse]:
@@ -179,15 +179,15 @@ def classified_in_words(found: ClassAccuracy, unit: str) -> str:
     """
     share = f"{100 * found.accuracy:.0f} % of the {unit}s are expected to be classified correctly"
     if found.note:
-        return say("latents.estimates_truth", share=share, unit=unit, note=found.note)
+        return say("latents.uncorrected_accuracy", share=share, unit=unit, note=found.note)
     words = say(
-        "latents.standard_error",
+        "latents.corrected_accuracy",
         share=share,
         error=100 * found.error,
         guess=100 * found.guess,
         said=100 * found.said,
     )
-    return words + (say("latents.few_make", unit=unit) if found.worthless else "")
+    return words + (say("latents.worthless", unit=unit) if found.worthless else "")
 
 
 def latents(subject: Subject) -> Iterator[Part]:
@@ -230,7 +230,7 @@ def latents(subject: Subject) -> Iterator[Part]:
         )
         yield Paragraph(
             say(
-                "latents.continuous_latent",
+                "latents.continuous",
                 site=site,
                 low=number(low, 3),
                 high=number(high, 3),

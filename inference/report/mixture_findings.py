@@ -92,7 +92,7 @@ def groups_of(subject: Subject) -> Groups | None:
     )
     values, names, items = _columns(
         subject, as_matrix(fit, data)
-    )  # not the covariates, which no component has a law of
+    )  # not the covariates, which no component has a distribution of
     seen = ~np.isnan(values)
     filled = np.where(seen, values, 0.0)
     counts = np.maximum(seen.sum(0), 1)

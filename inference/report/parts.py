@@ -128,7 +128,7 @@ class Verdict(Part):
                 f"To be read with care: {counted(many, 'answer below asks', 'answers below ask')}"
                 " for a closer look."
             )
-        return f"Nothing that was looked at here speaks against this {self.about}."
+        return f"No check on this page speaks against this {self.about}."
 
 
 @dataclass(frozen=True)

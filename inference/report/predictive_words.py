@@ -29,7 +29,7 @@ def departures_in_words(check: PredictiveCheck, names: Sequence[str]) -> str:
         names: of its columns.
     """
     if len(check.observed) < LEAST_ROWS:
-        return say("predictive.there_fewer", LEAST_ROWS=LEAST_ROWS)
+        return say("predictive.few_rows", LEAST_ROWS=LEAST_ROWS)
     found = check.departures()
     if not found:
         is_one = check.observed.shape[1] == 1
@@ -54,4 +54,4 @@ def remedy_of(found: Sequence[Departure]) -> str:
 def _in_words(departure: Departure, names: Sequence[str]) -> str:
     columns = " with ".join(names[j] for j in departure.columns)
     values = {"observed": departure.observed, "simulated": departure.simulated}
-    return say("predictive.data_simulated", columns=columns, **values)
+    return say("predictive.departure", columns=columns, **values)

@@ -126,10 +126,10 @@ class Local:
         num_held: of these as many lie on the end of their range; they are held there, and not
             judged.
         num_judged: directions of the others.
-        rank: of these directions as many as the law of the data changes with; None where that was
-            not worked out.
+        rank: number of these directions in which the distribution of the data changes; None where
+            that was not worked out.
         is_flat: whether the likelihood of the rows does not fall in every direction.
-        entries: what takes part in a direction that the law does not change with.
+        entries: what takes part in a direction that the distribution does not change with.
         note: why there are no standard errors, in words; "" where there are.
     """
 
@@ -154,12 +154,12 @@ class Local:
             held = f" Beside them {num} on the end of the range {is_} held."
         if self.num_open:
             along = f" ({', '.join(self.entries[:MOST_ALONG])})" if self.entries else ""
-            return say("fit.near_estimate", rank=self.rank, size=size, along=along, held=held)
+            return say("fit.local_rank", rank=self.rank, size=size, along=along, held=held)
         if self.is_flat:
             law = "" if self.rank is None else say("fit.changes_with_all", size=size)
             of = "them" if law else size
             return f"{law}These rows leave some of {of} open: {self.note}.{held}"
-        return f"Near this estimate the data tell all of {size} apart.{held}"
+        return f"Near this estimate the rows determine all of {size}.{held}"
 
 
 def locally(subject: Subject) -> Local | None:
@@ -250,7 +250,7 @@ def fitted(structure: Structure, subject: Subject) -> Iterable[Part]:
         own = fit.params[site.name].shape if site.name in fit.params else site.shape
         size = "one a row" if program.row_plates & set(site.plates) else shape_text(own)
         rows.append([many, role, site.law, size])
-    return [Table(("site", "what it is", "law", "size"), rows)]
+    return [Table(("site", "what it is", "distribution", "size"), rows)]
 
 
 @functools.singledispatch
@@ -303,15 +303,15 @@ def _estimates(subject: Subject) -> Iterator[Part]:
     found = subject.estimates
     level = f"{100 * found.level:g} %"
     yield Paragraph(
-        f"With {level} intervals from {found.source}."
+        f"{level} intervals, by {found.source}."
         if found.source
         else f"Without intervals: {found.note}."
     )
     if found.source and any(np.isnan(row.low) for row in found.rows):
-        yield Paragraph(say("fit.entries_without"))
+        yield Paragraph(say("fit.bounds_note"))
     local = subject.once(locally)
     if found.source and local is not None and local.num_open:
-        yield Paragraph(say("fit.what_takes"))
+        yield Paragraph(say("fit.open_entries_note"))
     if found.source:
         yield picture(
             lambda: plot_estimates(found), "estimates and their intervals, a panel a site"

@@ -43,7 +43,7 @@ def verdict(structure: Structure, subject: Subject) -> Verdict:
         f"{rows_in_words(fit)}, by the program {fit.model_name} with"
         f" {counted(fit.num_parameters, 'free number')}."
     )
-    step = say("fit.compare_what")
+    step = say("fit.comparison_step")
     return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
 
 
@@ -65,16 +65,16 @@ def on_convergence(subject: Subject) -> Finding:
         kind, values["num_iterations"] = "nearly" if near else "stopped", fit.num_iterations
         return finding(f"fit.convergence.{kind}", longer=longer, **values)
     if restarts.faults:
-        return finding("fit.convergence.ended_estimate", **values)
+        return finding("fit.convergence.degenerate", **values)
     alone = restarts.optimum is not None and restarts.num_ended > 1 and restarts.num_reached == 1
-    step = say("fit.fit_again") if alone else ""
+    step = say("fit.starts_step") if alone else ""
     if rest and not near:
         engine = type(fit.method).__name__
         smaller = say("fit.smaller_tolerance", engine=engine)
         step = smaller if hasattr(fit.method, "tolerance") else step
-        return finding("fit.convergence.came_rest", step=step, **values)
+        return finding("fit.convergence.doubtful", step=step, **values)
     if restarts.is_ambiguous:
-        return finding("fit.convergence.yes_but", **values)
+        return finding("fit.convergence.ambiguous", **values)
     return finding("fit.convergence.all", mark="care" if alone else "good", step=step, **values)
 
 
@@ -92,9 +92,9 @@ def _rest_in_words(subject: Subject) -> tuple[str, bool]:
         return "", False
     farthest, name = rest.largest
     if farthest < NEAR:
-        return say("fit.slope_curvature_say", max=max(farthest, 0.001)), True
+        return say("fit.distance_near", max=max(farthest, 0.001)), True
     values = {"entry": with_names(fit, name, subject.names), "farthest": farthest}
-    return say("fit.slope_curvature", objective=rest.objective, **values), False
+    return say("fit.distance_far", objective=rest.objective, **values), False
 
 
 def _longer(subject: Subject) -> str:
@@ -119,31 +119,31 @@ def on_determination(subject: Subject) -> Finding:
         held = f" {num} on the end of {its} range {is_} held there."
     if record.get("verdict") in entry("conditions"):
         mark, words, theory = entry("conditions")[record["verdict"]]
-        step = "" if mark == "good" else say("fit.do_interpret")
+        step = "" if mark == "good" else say("fit.identifiability_step")
         found = finding("fit.determination.all", mark=mark, words=words, step=step)
         return beside_rows(subject, found, theory)
     if "is_full_rank" not in record:
         if local is not None and (local.num_open or local.is_flat):
-            return beside_rows(subject, finding("fit.determination.all_2"), "")
+            return beside_rows(subject, finding("fit.determination.no_finding"), "")
         if local is not None:
-            return finding("fit.determination.yes_near_estimate", held=held)
+            return finding("fit.determination.standard_errors", held=held)
         if subject.fit.draws is not None:
-            return finding("fit.determination.posterior_draws")
-        return finding("fit.determination.was_decided")
+            return finding("fit.determination.draws")
+        return finding("fit.determination.unknown")
     if not record["is_full_rank"] and "why" in record:
         return finding("fit.determination.refused", record=record["why"], record_2=record["remedy"])
     if not record["is_full_rank"]:
         named = _named(subject, record["null_directions"][0]["coefficients"])
-        words = say("fit.some_estimates", named=named)
-        return finding("fit.determination.fit_fewer", words=words)
+        words = say("fit.directions_open", named=named)
+        return finding("fit.determination.undetermined", words=words)
     weakest = record.get("information", record).get("weakest")
     if weakest is not None and weakest["eigenvalue"] < FAINT:
-        words = say("fit.hardly_law", subject=_named(subject, weakest["coefficients"]))
-        return finding("fit.determination.do_interpret", words=words)
+        words = say("fit.directions_weak", subject=_named(subject, weakest["coefficients"]))
+        return finding("fit.determination.open_entries", words=words)
     if subject.data is not None and subject.estimates.is_flat:
-        words = say("fit.perhaps_law", note=subject.estimates.note)
-        return finding("fit.determination.read_single", words=words)
-    return finding("fit.determination.yes_near", held=held)
+        words = say("fit.directions_unsure", note=subject.estimates.note)
+        return finding("fit.determination.flat", words=words)
+    return finding("fit.determination.local", held=held)
 
 
 def beside_rows(subject: Subject, finding: Finding, theory: str) -> Finding:
@@ -157,7 +157,7 @@ def beside_rows(subject: Subject, finding: Finding, theory: str) -> Finding:
     local, fit = subject.once(locally), subject.fit
     seen, size = fit.num_observations or fit.num_rows, fit.num_parameters
     if local is None and finding.mark == "good" and seen < size and fit.draws is None:
-        words = say("fit.whether_these", seen=seen, size=size, theory=theory)
+        words = say("fit.rows_too_few", seen=seen, size=size, theory=theory)
         return Finding("care", finding.question, words, say("fit.more_rows"))
     if local is None:
         return finding
@@ -166,7 +166,7 @@ def beside_rows(subject: Subject, finding: Finding, theory: str) -> Finding:
         return Finding("bad", finding.question, f"{finding.answer} {words}", finding.step)
     if local.num_open:
         words = f"No. {with_names(subject.fit, local.text(), subject.names)} {theory}"
-        step = say("fit.read_single")
+        step = say("fit.undetermined_step")
         return Finding("bad", finding.question, words.strip(), finding.step or step)
     if local.is_flat:
         note = with_names(fit, local.note, subject.names)
@@ -203,7 +203,7 @@ def _on_bits(use: LatentUse) -> tuple[str, str]:
     vague = [name for name, share in zip(names, unsure, strict=True) if share > MOST_UNSURE]
     on = " to ".join(dict.fromkeys([percent(shares.min()), percent(shares.max())]))
     mean = percent(unsure.mean())
-    words = [say("fit.them_average", site=use.site, on=on, unit=use.unit, mean=mean)]
+    words = [say("fit.latent_shares", site=use.site, on=on, unit=use.unit, mean=mean)]
     words += [f"On in almost none or almost all of them: {listed(idle)}."] if idle else []
     words += [f"Nearly always on and off together: {listed(twins)}."] if twins else []
     words += [f"In most of them that is open for {listed(vague)}."] if vague else []
@@ -227,24 +227,24 @@ def _on_values(use: LatentUse, found: ClassAccuracy | None) -> tuple[str, str]:
     """A latent with several values, of which each row has one."""
     sure, most = float(use.on.max(-1).mean()), use.on.argmax(-1)
     empty = [label for k, label in enumerate(use.labels) if not (most == k).any()]
-    words = say("fit.expected_classified", site=use.site, sure=percent(sure), unit=use.unit)
+    words = say("fit.accuracy", site=use.site, sure=percent(sure), unit=use.unit)
     if found is not None:
         sure, words = found.accuracy, f"{use.site}: {classified_in_words(found, use.unit)}"
     words += f" No {use.unit} most probably has the value {listed(empty)}." if empty else ""
     if found is not None and found.worthless:
-        return words, say("fit.fit_fewer", site=use.site, unit=use.unit)
+        return words, say("fit.categories_step", site=use.site, unit=use.unit)
     if empty:
         return words, f"Fit fewer values of {use.site}: some are nowhere the most probable."
     is_unsure = sure < LEAST_RIGHT
-    return words, say("fit.do_report", unit=use.unit, site=use.site) if is_unsure else ""
+    return words, say("fit.classification_step", unit=use.unit, site=use.site) if is_unsure else ""
 
 
 def on_prediction(subject: Subject) -> Finding:
     """Are data drawn from the fit like the data?"""
     if subject.fit.row_weights is not None:
-        return finding("fit.prediction.worked_out")
+        return finding("fit.prediction.weighted")
     if subject.data is None:
-        return finding("fit.prediction.was_looked")
+        return finding("fit.prediction.unknown")
     checks = subject.once(checks_of)
     found = {name: check.departures() for name, check in checks.items()}
     off = next((name for name, own in found.items() if own), None)
@@ -252,6 +252,6 @@ def on_prediction(subject: Subject) -> Finding:
     words = departures_in_words(checks[name], column_names(subject.fit, checks[name]))
     if off is not None:
         at, step = f"Of {off}: " if len(checks) > 1 else "", remedy_of(found[off])
-        return finding("fit.prediction.everything", at=at, words=words, step=step)
+        return finding("fit.prediction.misfit", at=at, words=words, step=step)
     mark = "good" if len(checks[name].observed) >= LEAST_ROWS else ""
     return finding("fit.prediction.all", mark=mark, words=words)

@@ -89,9 +89,9 @@ class GroupComparison(Answer):
             answers do not determine them.
         p_value: of equal shares of an attribute in all groups, (K,); p_adjusted: by Holm.
         profiles: (C, K) of 0 and 1; shares: of each in each group, (G, C).
-        statistic, degrees, p_law: likelihood ratio of one law for all groups.
-        bic_gain: by how much BIC rises if all groups get one law; above 0 speaks for laws of their
-            own.
+        statistic, degrees, p_law: likelihood ratio of one distribution for all groups.
+        bic_gain: by how much BIC rises if all groups get one distribution; above 0 speaks for
+            distributions of their own.
     """
 
     groups: tuple[str, ...]
@@ -463,7 +463,7 @@ def groups_of_fit(fit: FitRecord, owner: str) -> AttributeGroupsStructure:
 
 
 def spread_params(model: Any, freed: Any, params: Params) -> Params:
-    """Parameters of the same law with more items free: their versions begin alike."""
+    """Parameters of the same distribution with more items free: their versions begin alike."""
     before = {version: v for v, version in enumerate(model.versions)}
     places = [before.get(version, before.get((version[0], None), 0)) for version in freed.versions]
     layer, roots = model.layer(), model.model.root_law().sites()

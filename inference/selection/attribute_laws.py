@@ -2,9 +2,10 @@ r"""Likelihood-ratio tests of nested distributions of the attributes.
 
 Beside AIC, BIC and the prediction of unseen rows.
 
-The items stay as they are; the laws differ. Of two nested ones with maxima :math:`\ell_0 \le
-\ell_1` the ratio is :math:`2 (\ell_1 - \ell_0)`. Its law under the smaller one is :math:`\chi^2`
-with the difference in free parameters only if the smaller one lies *inside* the larger one:
+The items stay as they are; the distributions differ. Of two nested ones with maxima :math:`\ell_0
+\le \ell_1` the ratio is :math:`2 (\ell_1 - \ell_0)`. Its distribution under the smaller one is
+:math:`\chi^2` with the difference in free parameters only if the smaller one lies *inside* the
+larger one:
 
 Independent attributes, or a graph, in all profiles; a graph in a larger graph
     Inside while every profile has a positive probability; with profiles so rare that some are
@@ -17,9 +18,9 @@ Independent attributes in a trait
     Never: all slopes are then zero, where the likelihood has no slope in them (only products of two
     slopes matter).
 
-Elsewhere the ratio is held against those of data sets drawn from the smaller law, with items and
-law estimated anew in each (:func:`inference.selection.likelihood_ratio_test`). The table says which
-was done.
+Elsewhere the ratio is held against those of data sets drawn from the smaller distribution, with
+items and distribution estimated anew in each (:func:`inference.selection.likelihood_ratio_test`).
+The table says which was done.
 
 Source: S. G. Self and K.-Y. Liang (1987), doi:10.1080/01621459.1987.10478472 (parameters on an
 edge); J. Templin and L. Bradshaw (2014), doi:10.1007/s11336-013-9362-0 (a hierarchy tested by the
@@ -60,21 +61,21 @@ from ppl_models.parts.validation import check_size
 
 LEVEL = 0.05
 MAX_ATTRIBUTES = 14
-LEAST_ROWS = 5.0  # expected of a profile, for the chi-square law
+LEAST_ROWS = 5.0  # expected of a profile, for the chi-square distribution
 FLAT_SLOPE = 0.1  # of a trait, that counts as zero
-GUESSED = 10_000  # latents drawn to start a larger law from a smaller one
+GUESSED = 10_000  # latents drawn to start a larger distribution from a smaller one
 NAMES = {"HigherOrder": "higher-order"}
 
 
 @dataclass(frozen=True)
 class RootTest:
-    """One law against a larger one that contains it.
+    """One distribution against a larger one that contains it.
 
     Args:
         small, large: names.
         ratio: twice the gain in log-likelihood; degrees: free parameters more.
-        p_value: of the smaller law; NaN where the chi-square law does not hold and no data sets
-            were drawn.
+        p_value: of the smaller distribution; NaN where the chi-square distribution does not hold
+            and no data sets were drawn.
         law: "chi-square", "bootstrap" or "none".
         reason: why not chi-square; empty where it is.
         bootstrap: the replicates; None without.
@@ -96,8 +97,8 @@ class RootComparison:
     """Laws of the attributes side by side.
 
     Args:
-        fits: by name of the law, the fewest parameters first.
-        tests: each law against the next larger ones that contain it.
+        fits: by name of the distribution, the fewest parameters first.
+        tests: each distribution against the next larger ones that contain it.
         prediction: the fits by folds, where these were asked for.
     """
 
@@ -110,8 +111,8 @@ class RootComparison:
         """One line a distribution: likelihood, criteria, prediction and test.
 
         Log-likelihood, parameters, AIC, BIC; elpd of unseen rows with the difference to the best
-        and its standard error; and the test against the next larger law that contains it (the first
-        of several; :attr:`tests` has all).
+        and its standard error; and the test against the next larger distribution that contains it
+        (the first of several; :attr:`tests` has all).
         """
         rows = [
             (own.log_likelihood, own.num_parameters, aic(own), own.bic)
@@ -135,7 +136,7 @@ class RootComparison:
 
     @property
     def best(self) -> str:
-        """The law with the smallest BIC."""
+        """The distribution with the smallest BIC."""
         return min(self.fits, key=lambda name: self.fits[name].bic)
 
     def text(self) -> str:
@@ -172,20 +173,21 @@ def compare_roots(
     """Compare distributions of the attributes: refit each, and test nested ones.
 
     Args:
-        fit: of a :class:`~ppl_models.LatentAttributeModel`, a point estimate; its own law is one of
-            those compared.
+        fit: of a :class:`~ppl_models.LatentAttributeModel`, a point estimate; its own distribution
+            is one of those compared.
         data: the rows it was fitted to, (N, J).
-        roots: the other laws, or laws by name; None for Independent(), HigherOrder() (three
-            attributes or more) and Saturated() (ten or fewer).
-        num_replicates: data sets drawn where the chi-square law does not hold, at most; 0 for none,
-            and no p-value there.
+        roots: the other distributions, or distributions by name; None for Independent(),
+            HigherOrder() (three attributes or more) and Saturated() (ten or fewer).
+        num_replicates: data sets drawn where the chi-square distribution does not hold, at most; 0
+            for none, and no p-value there.
         num_folds: folds by which unseen rows are predicted; 0 for no prediction.
         seed: of the drawing, folds and starts.
         progress: show a bar on standard error.
 
     Raises:
-        ValueError: for another model, posterior draws, what is no law or does not fit the
-            attributes, fewer than two laws, more than fourteen attributes, or numbers out of range.
+        ValueError: for another model, posterior draws, what is no distribution or does not fit the
+            attributes, fewer than two distributions, more than fourteen attributes, or numbers out
+            of range.
     """
     structure = attribute_model(fit, "compare_roots", point=True)
     size = structure.layers[0].num_parents
@@ -225,7 +227,7 @@ def compare_roots(
 
 
 def _named(fit: Fit, roots: Any, size: int) -> dict[str, AttributeLaw]:
-    """The laws by name, that of the fit first."""
+    """The distributions by name, that of the fit first."""
     root: AttributeLaw = fit.model.root  # type: ignore[attr-defined]  # attribute_model said what it is
     if roots is None:
         roots = [
@@ -239,7 +241,8 @@ def _named(fit: Fit, roots: Any, size: int) -> dict[str, AttributeLaw]:
         pairs = [("", law) for law in roots]
     else:
         raise ValueError(
-            "compare_roots: roots must be laws such as [Independent(), Saturated()], or laws by"
+            "compare_roots: roots must be distributions such as [Independent(), Saturated()],"
+            " or distributions by"
             f" name, got {roots!r}"
         )
     out: dict[str, AttributeLaw] = {}
@@ -253,7 +256,8 @@ def _named(fit: Fit, roots: Any, size: int) -> dict[str, AttributeLaw]:
         out[plain if not taken else f"{plain} {taken + 1}"] = law
     if len(out) < 2:
         raise ValueError(
-            f"compare_roots: at least two different laws were expected, got {', '.join(out)}"
+            f"compare_roots: at least two different distributions were expected, got"
+            f" {', '.join(out)}"
         )
     return out
 
@@ -361,7 +365,7 @@ def _shares(fit: Fit) -> Tensor:
 
 
 def _near(small: Fit, large: Fit, seed: int) -> Callable[[Any, Any], Fit]:
-    """Fits of both laws to data drawn from the smaller one, from where they were drawn."""
+    """Fits of both distributions to data drawn from the smaller one, from where they were drawn."""
     lifted = _lifted(small, large, seed)
 
     def again(model: Any, rows: Any) -> Fit:

@@ -10,8 +10,8 @@ r"""Criteria for the number of latents behind one call, their figures in one tab
   until a first step is not significant.
 - :class:`HeldOut`: log-likelihood of rows the fit has not seen.
 - :class:`ComponentNoise`: ACDC, for mixtures, factorizations, hidden Markov models and options.
-- :class:`LawsAndNumbers`: several laws at once, two penalties, and a check of the noise, for
-  factorizations of counts, mixtures, hidden Markov models and options
+- :class:`LawsAndNumbers`: several distributions at once, two penalties, and a check of the noise,
+  for factorizations of counts, mixtures, hidden Markov models and options
   (:func:`select_components`).
 
 Source of the comparison: S. Lee and Y. Gu (2025), arXiv:2501.01414, supplement (tables S.9 to
@@ -472,8 +472,8 @@ class LawsAndNumbers:
     Several distributions and all numbers at once, by two penalties, the noise of the choice
     checked.
 
-    Where a law of a mixture or of options is contradicted the choice is a number of groups, or the
-    number of the grid that comes nearest.
+    Where a distribution of a mixture or of options is contradicted the choice is a number of
+    groups, or the number of the grid that comes nearest.
 
     Args:
         bootstrap: tables of the climb, for factorizations; 6 is enough, 0 for no climb.

@@ -1,11 +1,11 @@
 r"""Likelihood-ratio test between two sizes of a model, by the parametric bootstrap.
 
 Under the smaller model the larger one has a latent at weight zero, or a copy of another: the
-parameters lie on the edge and are not identified, so the null law of :math:`2 (\ell_{K+1} -
-\ell_K)` is not chi-square with the difference in parameters. It errs in both directions: a nominal
-5 % test by that law has a size from 0 to 14 % in the cases of ``benchmarks/lrt_size.py``. Instead B
-data sets are drawn from the fit of the smaller size, of the same shape and with the same gaps, both
-sizes are fitted to each, and
+parameters lie on the edge and are not identified, so the null distribution of :math:`2
+(\ell_{K+1} - \ell_K)` is not chi-square with the difference in parameters. It errs in both
+directions: a nominal 5 % test by that distribution has a size from 0 to 14 % in the cases of
+``benchmarks/lrt_size.py``. Instead B data sets are drawn from the fit of the smaller size, of the
+same shape and with the same gaps, both sizes are fitted to each, and
 
 .. math:: p = \frac{1 + \#\{b : LR_b \ge LR\}}{B + 1}.
 

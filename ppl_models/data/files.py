@@ -47,7 +47,7 @@ NPY_MAGIC, ZIP_MAGIC, PARQUET_MAGIC, ARROW_MAGIC = b"\x93NUMPY", b"PK\x03\x04", 
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Numbers with column names.
+    """Table of numbers with column names.
 
     Args:
         values: (N, J) float64; NaN where an entry is missing.
@@ -61,7 +61,7 @@ class Table:
 
 
 class EntryError(ValueError):
-    """An entry that is no number, where the file itself is sound."""
+    """Error: an entry is no number, where the file itself is sound."""
 
 
 def read_table(
@@ -197,7 +197,7 @@ def inexact_entry(entry: str) -> str:
 
 
 def is_number(entry: str) -> bool:
-    """Number test of an entry of a text file."""
+    """Whether an entry of a text file is a number."""
     try:
         _float(entry)
     except ValueError:
@@ -213,7 +213,7 @@ def as_text(entry: Any) -> Any:
 
 
 def own_text(entry: Any) -> Any:
-    """The text that :func:`as_text` wrote so; any other entry as it is."""
+    """Restore a text that :func:`as_text` wrote; any other entry as it is."""
     if isinstance(entry, str) and entry.startswith(QUOTE) and as_text(entry[1:]) == entry:
         return entry[1:]
     return entry
@@ -235,7 +235,7 @@ def to_csv(table: pd.DataFrame, file: Any, header: bool = True) -> None:
 
 
 def own_texts(table: pd.DataFrame) -> pd.DataFrame:
-    """A table that was read, with its names and entries as they were before :func:`to_csv`."""
+    """Restore a table's names and entries as they were before :func:`to_csv`."""
     return _mapped(table, own_text)
 
 
@@ -248,7 +248,7 @@ def _mapped(table: pd.DataFrame, function: Callable[[Any], Any]) -> pd.DataFrame
 
 
 def _texts(table: pd.DataFrame) -> list[int]:
-    """Places of the columns that are no numbers."""
+    """Positions of the columns that are no numbers."""
     import pandas as pd
 
     return [j for j, kind in enumerate(table.dtypes) if not pd.api.types.is_numeric_dtype(kind)]
@@ -456,7 +456,7 @@ def _check_separator(file: Path, names: tuple[str, ...], separator: str) -> None
 
 
 def _as_numbers(file: Path, values: np.ndarray, what: str = "array") -> np.ndarray:
-    """A boolean, integer or floating array as float64."""
+    """Convert a boolean, integer or floating array to float64."""
     if values.dtype.kind not in "biuf":
         kinds = {
             "U": "strings",
@@ -507,7 +507,7 @@ def _array(file: Path, ending: str, key: str | None) -> np.ndarray:
 
 
 def _without_pickle(error: Exception) -> str:
-    """Numpy's complaint in words that do not invite to allow pickle."""
+    """Error message of Numpy in words that do not invite to allow pickle."""
     if "allow_pickle" in str(error):
         return (
             "the array holds Python objects; they are not read, for reading them can run code. Save"
@@ -520,7 +520,7 @@ def _without_pickle(error: Exception) -> str:
 
 
 def holds_parquet(file: Path) -> bool:
-    """Folder of parquet files, which together are one table."""
+    """Whether a folder holds parquet files, which together are one table."""
     try:
         return (
             file.is_dir()

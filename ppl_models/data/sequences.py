@@ -35,14 +35,14 @@ FORMS = (
 
 
 class UnvisitedWarning(UserWarning):
-    """Some probabilities rest on the prior alone.
+    """Warning: some probabilities depend on the prior alone.
 
     A state or an action never occurs, or no sequence has a second step.
     """
 
 
 class FeatureScaleWarning(UserWarning):
-    """A column of the state is constant or on an extreme scale for its priors."""
+    """Warning: a column of the state is constant or on an extreme scale for its priors."""
 
 
 def slices(size: int) -> Iterator[slice]:
@@ -80,7 +80,7 @@ def with_places(frame: Any) -> Any:
 
 
 def _sequences_of(keys: Sequence[Any]) -> tuple[np.ndarray, list[Any]]:
-    """Number of the sequence of every row, (N,), and the keys in the order of their first rows."""
+    """Sequence number of every row, (N,), and the keys in the order of their first rows."""
     order_of: dict[Any, int] = {}
     numbers = [order_of.setdefault(key, len(order_of)) for key in keys]
     return np.array(numbers, dtype=np.int64), list(order_of)
@@ -89,7 +89,7 @@ def _sequences_of(keys: Sequence[Any]) -> tuple[np.ndarray, list[Any]]:
 def _steps_of(
     frame: Any, time: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, list[Any]]:
-    """Order, sequences, steps (N,), lengths (B,) and keys of rows whose times count by 1."""
+    """Step numbers of rows whose times count by 1: order, sequences, steps, lengths, keys."""
     if not len(frame):
         raise ValueError("data: at least one row was expected, got none")
     sequence, keys = _sequences_of(frame["sequence"].tolist())
@@ -141,7 +141,7 @@ def _of_steps(data: Mapping[Any, Any]) -> tuple[Any, Any, Any]:
 
 
 def _numbers(name: str, value: Any, kind: str) -> Tensor:
-    """Numbers as a tensor, NaN where an object stands for a missing one."""
+    """Convert to a tensor of numbers, NaN where an object stands for a missing one."""
     if isinstance(value, Tensor):
         array = value.detach()
     else:
@@ -158,7 +158,7 @@ def _numbers(name: str, value: Any, kind: str) -> Tensor:
 
 
 def _whole(name: str, value: Any) -> Tensor:
-    """Whole numbers, -1 where one is missing."""
+    """Convert to whole numbers, -1 where one is missing."""
     array = _numbers(name, value, "whole numbers")
     if array.is_floating_point():
         filled = torch.where(array.isnan(), torch.full_like(array, -1.0), array)
@@ -206,7 +206,7 @@ def inside_of(packed: Tensor) -> Tensor:
 def as_item_sequences(
     data: Any, num_items: int, response: ResponseFamily, for_fit: bool = True
 ) -> tuple[Tensor, tuple[str, ...]]:
-    """Check sequences, and pack them.
+    """Check sequences of items, and pack them.
 
     Args:
         data: a list of tables (T, J) of unequal length; one table, which is one sequence; a data
@@ -256,7 +256,7 @@ def as_item_sequences(
 
 
 def places_of(frame: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Sequence and step of every row of a checked frame, (N,) each, counted from 0.
+    """Sequence and step numbers of every row of a checked frame, (N,) each, from 0.
 
     Sequences stand in the order of their first rows, steps count from the first time of the
     sequence.
@@ -409,7 +409,7 @@ def _as_array(data: Any) -> Any:
 
 
 def _as_table(part: Any, number: int, num_items: int) -> Any:
-    """One sequence as a table (T, J)."""
+    """Convert one sequence to a table (T, J)."""
     part = as_frame(part)
     if not is_frame(part):
         part = as_dense(part) if isinstance(part, Tensor) else np.asarray(part)
@@ -517,12 +517,12 @@ def _check_present(packed: Tensor, for_fit: bool) -> None:
 
 
 def trajectory_lengths(trajectories: Tensor) -> Tensor:
-    """(B,), the steps of every packed sequence."""
+    """Number of steps of every packed sequence, (B,)."""
     return (trajectories[..., 0] >= 0).sum(-1)
 
 
 def unpack(trajectories: Tensor) -> dict[str, Tensor]:
-    """``{"state": (B, T), "action": (B, T), "length": (B,)}`` of packed sequences."""
+    """Unpack sequences to ``{"state": (B, T), "action": (B, T), "length": (B,)}``."""
     lengths = trajectory_lengths(trajectories)
     return {"state": trajectories[..., 0], "action": trajectories[..., 1], "length": lengths}
 
@@ -556,7 +556,7 @@ def pack(state: Any, action: Any, length: Any = None) -> Tensor:
 
 
 def as_trajectories(data: Any, num_states: int, num_actions: int, for_fit: bool = True) -> Tensor:
-    """Check sequences, and pack them.
+    """Check sequences of states and actions, and pack them.
 
     Args:
         data: a dict ``{"state": (B, T), "action": (B, T), "length": (B,)}`` (without a length all
@@ -604,7 +604,7 @@ def as_trajectories(data: Any, num_states: int, num_actions: int, for_fit: bool 
 def _check_steps(
     packed: Tensor, lengths: Tensor, num_states: int, num_actions: int
 ) -> tuple[Tensor, Tensor]:
-    """Refuse values out of range; how often every state (S,) and action (A,) occurs.
+    """Refuse values out of range; counts of every state (S,) and action (A,).
 
     A slice of the data at a time.
     """
@@ -664,7 +664,7 @@ def warn_unvisited(longest: int, never: Mapping[str, Tensor], stacklevel: int) -
 
 
 def _trajectories_of_frame(frame: Any) -> Tensor:
-    """Packed from one row a step; sequences in order of their first row."""
+    """Pack a frame of one row a step, sequences in the order of their first row."""
     names = [str(name) for name in frame.columns]
     absent, others = (
         [name for name in wanted if name not in present]
@@ -707,14 +707,14 @@ def _trajectories_of_frame(frame: Any) -> Tensor:
 
 
 def feature_lengths(packed: Tensor) -> Tensor:
-    """(B,), the steps of every packed sequence."""
+    """Number of steps of every packed sequence, (B,)."""
     return (~packed[..., 0].isnan()).sum(-1)
 
 
 def as_feature_trajectories(
     data: Any, num_features: int, num_actions: int, for_fit: bool = True
 ) -> tuple[Tensor, tuple[str, ...]]:
-    """Check sequences, and pack them.
+    """Check sequences of features and actions, and pack them.
 
     Args:
         data: a dict ``{"state": (B, T, D), "action": (B, T), "length": (B,)}`` (without a length
@@ -763,7 +763,7 @@ def as_feature_trajectories(
 
 
 def _floats(name: str, value: Any) -> Tensor:
-    """Double precision; the same object where it is that already, so that plans are kept."""
+    """Convert to double precision; the same object if it is, so that plans are kept."""
     array = _numbers(name, value, "numbers")
     return array if array.dtype == torch.float64 else array.to(torch.float64)
 
@@ -832,7 +832,7 @@ def _warn_scale(packed: Tensor, names: tuple[str, ...]) -> None:
 
 
 def _features_of_frame(frame: Any, num_features: int) -> tuple[Tensor, tuple[str, ...]]:
-    """Packed from one row a step, and the names of the columns."""
+    """Pack a frame of one row a step; also the names of the columns."""
     given = [str(name) for name in frame.columns]
     features = [name for name in frame.columns if str(name) not in FEATURE_COLUMNS]
     if "action" not in given or len(features) != num_features or len(set(given)) != len(given):

@@ -54,7 +54,7 @@ class Blocks(ResponseFamily):
 
     @classmethod
     def from_frame(cls, data: Any, families: Mapping[str, ResponseFamily] | None = None) -> Blocks:
-        """The families of the columns of a data frame, from what the columns hold.
+        """Families of the columns of a data frame, from what the columns hold.
 
         Texts and pandas categoricals are :class:`~ppl_models.Categorical` under their names; 0 and
         1 Bernoulli; whole numbers with zeros among them, whose variance is not far below their
@@ -167,7 +167,7 @@ class Blocks(ResponseFamily):
     def _along(
         self, eta: Tensor, dispersion: Tensor | None
     ) -> list[tuple[ResponseFamily, Tensor, Tensor | None]]:
-        """Every family with its predictors and its part of the dispersion."""
+        """Families with their predictors and their parts of the dispersion."""
         num_items = self.num_items(eta.shape[-1])
         parts = zip(self.blocks(num_items), self.predictors(num_items), strict=True)
         return [(f, eta[..., own], _part(dispersion, part)) for (f, _, part), own in parts]

@@ -15,7 +15,7 @@ LARGEST = 2**63 - 1  # of a count or a seed
 
 
 def is_integer(value: Any, least: int = 1) -> bool:
-    """Integer test, Python's or NumPy's, of at least ``least``; True and False are none."""
+    """Whether a value is an integer, Python's or NumPy's, of at least ``least``."""
     return (
         isinstance(value, int | np.integer)
         and not isinstance(value, bool)
@@ -24,7 +24,7 @@ def is_integer(value: Any, least: int = 1) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    """Finite number test, Python's or NumPy's; True and False are none."""
+    """Whether a value is a finite number, Python's or NumPy's; True and False are not."""
     if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool):
         return False
     try:
@@ -65,7 +65,7 @@ def check_number(
 def check_numbers(
     owner: str, name: str, value: Any, must: str, length: int, **limits: float
 ) -> tuple[float, ...]:
-    """``length`` numbers, each within the limits of :func:`check_number`, as a tuple."""
+    """Check ``length`` numbers by :func:`check_number`; a tuple of them."""
     numbers = value.tolist() if isinstance(value, np.ndarray | Tensor) else value
     if not isinstance(numbers, list | tuple) or len(numbers) != length:
         raise ValueError(f"{owner}: {name} must {must}, got {value!r}")
@@ -77,7 +77,7 @@ def check_numbers(
 def check_kind(
     owner: str, name: str, value: Any, kinds: type | tuple[type, ...] | types.UnionType, wanted: str
 ) -> None:
-    """``value`` must be an instance of one of ``kinds``, and not the class itself."""
+    """Check that a value is an instance of one of ``kinds``, and not the class itself."""
     if not isinstance(value, kinds):
         hint = " (the class itself; add parentheses)" if isinstance(value, type) else ""
         raise ValueError(f"{owner}: {name} must be {wanted}, got {value!r}{hint}")
@@ -113,7 +113,7 @@ def _plain(value: Any) -> Any:
 
 
 def check_flag(owner: str, name: str, value: Any) -> None:
-    """``value`` must be True or False."""
+    """Check that a value is True or False."""
     if not isinstance(value, bool):
         raise ValueError(f"{owner}: {name} must be True or False, got {value!r}")
 

@@ -137,7 +137,7 @@ def test_what_the_score_passed_over_is_told() -> None:
     assert report.edges == ()
     (claim,) = report.independences
     assert claim.strained
-    assert "but the table says otherwise" in report.text()
+    assert "but the table of profiles shows a dependence" in report.text()
 
 
 def test_probabilities_sum_over_all_graphs() -> None:

@@ -29,7 +29,7 @@ TRIAL_ROWS = 64
 
 
 class ProgramRows:
-    """Row blocks as a user's program takes them, by a run on the first of them.
+    """Row blocks of a user's program, checked by a run on the first of them.
 
     A fit in blocks adds up log-likelihoods, which is right only if rows are independent given the
     parameters, and parameters and their priors the same whatever the rows. A program that takes a
@@ -83,7 +83,7 @@ class ProgramRows:
         return data, self.names
 
     def taken(self, block: Any) -> Any:
-        """A block as the program takes it, in the dtypes of all."""
+        """Convert a block to the program's tensors, in the dtypes of all blocks."""
         data = self._tensors(block)
         if isinstance(data, Tensor):
             return data.to(self.dtypes[""])

@@ -76,7 +76,7 @@ def apart(subject: Subject) -> DifferentialItems | Refused:
 
 
 def classified(subject: Subject) -> list[Classification] | Refused:
-    """The rows of each group under its own law."""
+    """Rows of each group under its own distribution."""
     fit, structure = subject.fit, _structure(subject)
     if subject.data is None:
         return Refused("it needs the data")
@@ -117,7 +117,7 @@ def _(structure: AttributeGroupsStructure, subject: Subject) -> Verdict:
         _on_items,
         _on_classification,
     )
-    step = say("attribute_groups.whether_model")
+    step = say("attribute_groups.fit_step")
     return verdict_of((ask(subject) for ask in questions), step)
 
 
@@ -151,7 +151,7 @@ def _on_groups(subject: Subject) -> Finding:
 def _on_items(subject: Subject) -> Finding:
     found = subject.once(scored)
     if isinstance(found, Refused):
-        return finding("attribute_groups.items.worked_out", reason=found.reason)
+        return finding("attribute_groups.items.unknown", reason=found.reason)
     names, kind = found.different, "all" if found.different else "fine"
     values = {"different": listed(names), "first": names[0]} if names else {}
     return finding(f"attribute_groups.items.{kind}", words=found.text(), **values)
@@ -180,10 +180,10 @@ def _on_classification(subject: Subject) -> Finding | None:
 @fitted.register
 def _(structure: AttributeGroupsStructure, subject: Subject) -> list[Part]:
     lines = (
-        "α | g ~ P_{g}, a law for each group g",
+        "α | g ~ P_{g}, a distribution for each group g",
         "x_{j} | α ~ F_{j}(η_{j}(α)), the same for all groups; F_{jg}(η_{jg}(α)) for free items",
     )
-    return [Paragraph(say("attribute_groups.each_group")), Equations(lines)]
+    return [Paragraph(say("attribute_groups.group_model")), Equations(lines)]
 
 
 @middle.register
@@ -209,7 +209,7 @@ def _groups(subject: Subject, found: GroupComparison) -> Iterator[Part]:
     ]
     head = ("attribute", *found.groups, "p of no difference, all attributes (Holm)")
     yield Table.of(head, _names(subject), *columns, texts(found.p_adjusted, ".2g"))
-    yield Note("Shares of each group that have the attribute; in brackets standard errors.")
+    yield Note("Shares of each group that have the attribute; standard errors in brackets.")
     yield picture(lambda: plot_group_mastery(found), "shares that have each attribute, by group")
 
 
@@ -238,7 +238,7 @@ def _differential(subject: Subject, found: ItemScores) -> Iterator[Part]:
     tests = subject.once(apart)
     if isinstance(tests, Refused):
         return
-    yield Paragraph(say("attribute_groups.clearest_fitted"))
+    yield Paragraph(say("attribute_groups.effects_note"))
     columns = {
         "item": list(tests.items),
         "p (likelihood ratio)": texts(tests.p_value, ".2g"),
@@ -257,13 +257,13 @@ def _items(structure: AttributeGroupsStructure, subject: Subject) -> Iterator[Pa
     asked = [np.asarray(model.model.q_matrix[j], dtype=bool) for j, _ in model.versions]
     columns = {
         "item (group)": model.entry_names["item"],
-        "asks for": [", ".join(names[own]) for own in asked],
+        "requires": [", ".join(names[own]) for own in asked],
         "expected with none of it": [f"{value:.3f}" for value in none.tolist()],
         "with all of it": [f"{value:.3f}" for value in everything.tolist()],
     }
     blocks = layer.response.blocks(layer.num_children)
     if all(isinstance(family, Bernoulli) for family, _, _ in blocks):
-        yield Paragraph(say("attribute_groups.what_expected"))
+        yield Paragraph(say("attribute_groups.guessing_note"))
     yield from cut(Table.of(columns), MOST_ITEMS)
 
 
@@ -271,4 +271,4 @@ def _classification(subject: Subject, found: list[Classification]) -> Iterable[P
     head = ("attribute", *_structure(subject).model.groups)
     columns = [texts([*own.attribute_accuracy, own.accuracy]) for own in found]
     table = Table.of(head, [*_names(subject), "whole profile"], *columns)
-    return [table, Note(say("attribute_groups.shares_rows"))]
+    return [table, Note(say("attribute_groups.accuracy_note"))]

@@ -208,9 +208,9 @@ def graph(subject: Subject) -> AttributeReport | Refused:
     if structure_of_page(subject).covariates is not None:
         return Refused(say("attributes.attributes_apart"))
     if not is_free(subject):
-        return Refused(say("attributes.attributes_fit"))
+        return Refused(say("attributes.graph_refused"))
     if not 2 <= size <= MOST_GRAPHED:
-        return Refused(say("attributes.attributes_looked", MOST_GRAPHED=MOST_GRAPHED))
+        return Refused(say("attributes.graph_limits", MOST_GRAPHED=MOST_GRAPHED))
     named = None if names == [str(k) for k in range(size)] else names
     return of_rows(subject, lambda fit, data: discover_attributes(fit, data, names=named))
 
@@ -254,7 +254,7 @@ def _(structure: AttributeStructure, subject: Subject) -> Verdict:
         _on_classification,
         _on_graph,
     )
-    nothing = say("attributes.nothing_stands")
+    nothing = say("attributes.no_doubt_step")
     return verdict_of((ask(subject) for ask in questions), nothing=nothing)
 
 
@@ -267,7 +267,9 @@ def _on_model(subject: Subject) -> Finding:
         items=counted(layer_of(subject).num_items, "item"),
         attributes=counted(len(names), "attribute"),
         names=listed(names),
-        shown=f"; items that ask for several are {' or '.join(several)}" if several else "",
+        shown=f"; items that require several attributes are {' or '.join(several)}"
+        if several
+        else "",
         missing="" if subject.data is None else _missing(subject),
     )
 
@@ -282,12 +284,12 @@ def _on_identifiability(subject: Subject) -> Finding:
     record = record_of(subject)
     said, alike = record.get("verdict"), record.get("alike")
     if said not in entry("conditions"):
-        return finding("attributes.identifiability.was_decided")
+        return finding("attributes.identifiability.unknown")
     mark, words, theory = entry("conditions")[said]
     if said in ("strict", "generic"):
-        sure = finding("attributes.identifiability.all_2", mark=mark, words=words)
+        sure = finding("attributes.identifiability.verdict", mark=mark, words=words)
         return beside_rows(subject, sure, theory)
-    more = say("attributes.item_tells") if alike else ""
+    more = say("attributes.confounded_profiles") if alike else ""
     more = f"{more} {' '.join(record.get('reasons', ())[:2])}".rstrip()
     mark = "bad" if alike else mark
     unsure = finding("attributes.identifiability.all", mark=mark, words=words + more)
@@ -304,24 +306,24 @@ def _on_fit(subject: Subject) -> Finding:
     if isinstance(found, Refused) or not math.isfinite(found.m2):
         if isinstance(pairs, Refused):
             step = say("attributes.write_again") if subject.data is None else ""
-            return finding("attributes.fit.could_worked", step=step)
+            return finding("attributes.fit.unknown", step=step)
         step = say("attributes.look_pairs") if pairs.dependent else ""
         mark = "care" if pairs.dependent else "good"
-        return finding("attributes.fit.all_2", mark=mark, words=more.strip(), step=step)
+        return finding("attributes.fit.pairs", mark=mark, words=more.strip(), step=step)
     low, high = found.rmsea2_interval
     numbers = f"RMSEA2 {found.rmsea2:.3f} ({low:.3f} to {high:.3f}), SRMSR {found.srmsr:.3f}"
     numbers += f", M2 p = {found.p_value:.2g}"
     if _is_well(found, GOOD_RMSEA):
-        return finding("attributes.fit.well_usual", numbers=numbers, more=more)
+        return finding("attributes.fit.good", numbers=numbers, more=more)
     mark, word = ("care", "Fairly") if _is_well(found, FAIR_RMSEA) else ("bad", "Not well")
     return finding("attributes.fit.all", mark=mark, word=word, numbers=numbers, more=more)
 
 
 def _on_pairs(pairs: LocalDependence) -> str:
     if not pairs.dependent:
-        return "No pair of items shares more than the attributes explain."
+        return "No pair of items is associated beyond what the attributes explain."
     (one, other), num = pairs.dependent[0], len(pairs.dependent)
-    return say("attributes.pairs_items", num=num, num_2=len(pairs.pairs), one=one, other=other)
+    return say("attributes.dependent_pairs", num=num, num_2=len(pairs.pairs), one=one, other=other)
 
 
 def _on_items(subject: Subject) -> Finding | None:
@@ -335,7 +337,7 @@ def _on_items(subject: Subject) -> Finding | None:
     elif not isinstance(found, Refused):
         words.append(say("attributes.items_fine"))
     if fallen:
-        words.append(say("attributes.those_who", fallen=listed(fallen)))
+        words.append(say("attributes.falls", fallen=listed(fallen)))
     which = list(dict.fromkeys([*off, *fallen]))
     key = "many_items" if len(which) > size / 3 else "look_items"
     step = say(f"attributes.{key}", which=listed(which)) if which else ""
@@ -350,7 +352,7 @@ def _on_q(subject: Subject) -> Finding | None:
     changes = sorted(found.changes, key=lambda change: -change.gain)
     clear = [change.item for change in changes if change.gain > CLEAR_GAIN]
     if not clear:
-        return finding("attributes.q.answers_speak")
+        return finding("attributes.q.accepted")
     size = len(found.items)
     return finding("attributes.q.all", num=len(clear), num_2=size, clear=listed(clear))
 
@@ -360,11 +362,11 @@ def _on_law(subject: Subject) -> Finding | None:
     if is_free(subject):
         rows = counted(fit.num_rows, "row")
         is_small = 2.0**size <= fit.num_rows / 2
-        return None if is_small else finding("attributes.law.free_table", size=2**size, rows=rows)
+        return None if is_small else finding("attributes.law.large_table", size=2**size, rows=rows)
     found = subject.once(freed)
     if found is None:
         return None
-    words = say("attributes.free_table", gain=found.gain, more=counted(found.more, "number"))
+    words = say("attributes.table_gain", gain=found.gain, more=counted(found.more, "number"))
     is_worth = 2 * found.gain - found.more * math.log(fit.num_rows) > 0
     return finding(f"attributes.law.bic_worth{'' if is_worth else '_them'}", words=words)
 
@@ -375,7 +377,7 @@ def _on_classification(subject: Subject) -> Finding | None:
         return None
     names, right = attributes_of(subject), found.attribute_accuracy
     words = say(
-        "attributes.whole_profile_row",
+        "attributes.accuracy",
         accuracy=100 * found.accuracy,
         least=100 * right.min(),
         name=names[int(np.argmin(right))],
@@ -383,11 +385,11 @@ def _on_classification(subject: Subject) -> Finding | None:
     )
     unknown = subject.once(undetermined)
     if unknown:
-        words += say("attributes.answers_do_determine", unknown=listed(unknown))
+        words += say("attributes.unknown_attributes", unknown=listed(unknown))
     low = [name for name in _doubtful(names, found) if name not in unknown]
     doubtful = [name for name in names if name in low or name in unknown]
     if not doubtful:
-        return finding("attributes.classification.supposes_model", words=words)
+        return finding("attributes.classification.reliable", words=words)
     words += f" Below four in five: {', '.join(low)}." if low else ""
     return finding("attributes.classification.all", words=words, doubtful=", ".join(doubtful))
 
@@ -414,7 +416,7 @@ def _(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
     layer, items = structure.layers[0], items_of(subject)
     yield Paragraph(
         say(
-            "attributes.each_row",
+            "attributes.model_note",
             num_parents=layer.num_parents,
             names=", ".join(attributes_of(subject)),
             asked=say(f"attributes.asked_{'freely' if layer.graph is None else 'q_matrix'}"),
@@ -427,14 +429,14 @@ def _(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
         own = [items[j] for group in places for j in group]
         if own:
             form = say(f"attributes.{key}")
-            yield Paragraph(say("attributes.otherwise_read", own=listed(own), form=form))
+            yield Paragraph(say("attributes.item_rules", own=listed(own), form=form))
 
 
 @middle.register
 def _(structure: AttributeStructure, subject: Subject) -> list[Section]:
     own, causes = [], told(subject, graph, _causes, "Not looked for: {reason}.")
     if structure.covariates is not None:
-        parts = [Paragraph(say("attributes.how_many")), odds_ratios(subject, str)]
+        parts = [Paragraph(say("attributes.odds_ratios")), odds_ratios(subject, str)]
         own = [Section("covariates", "Who has which attribute", parts)]
     return [
         *own,
@@ -462,13 +464,13 @@ def _q_matrix(subject: Subject) -> Iterator[Part]:
 
 def _changes(subject: Subject, found: QValidation) -> Iterator[Part]:
     if not found.changes:
-        yield Paragraph("The answers speak against no row of it.")
+        yield Paragraph("The answers contradict no row of it.")
         return
-    yield Paragraph(say("attributes.items_another", num=len(found.changes), num_2=len(found.items)))
+    yield Paragraph(say("attributes.q_matrix_note", num=len(found.changes), num_2=len(found.items)))
     changes = sorted(found.changes, key=lambda change: -change.gain)
     columns = {
         "item": [change.item for change in changes],
-        "asks for": [", ".join(change.given) for change in changes],
+        "requires": [", ".join(change.given) for change in changes],
         "suggested": [", ".join(change.suggested) for change in changes],
         "variance of its answers explained": [f"{change.pvaf_given:.2f}" for change in changes],
         "by the suggested": [f"{change.pvaf_suggested:.2f}" for change in changes],
@@ -492,7 +494,7 @@ def _prevalence(structure: AttributeStructure, subject: Subject) -> Iterator[Par
     key = "population" if structure.covariates is None else "covariates"
     columns = {
         "attribute": names,
-        "items that ask for it": [
+        "items that require it": [
             "" if edges is None else str(int(edges[:, k].sum())) for k in range(len(names))
         ],
         say(f"attributes.share_{key}"): [
@@ -506,10 +508,10 @@ def _prevalence(structure: AttributeStructure, subject: Subject) -> Iterator[Par
         yield Note(f"{found.reason[0].upper()}{found.reason[1:]}.")
         return
     doubtful = _doubtful(names, found)
-    columns["expected share of rows classified rightly"] = [
+    columns["expected share of rows classified correctly"] = [
         number(float(share), 3) for share in found.attribute_accuracy
     ]
-    columns["consistency: agreement of two draws"] = [
+    columns["consistency: agreement of two posterior draws"] = [
         number(float(share), 3) for share in found.attribute_consistency
     ]
     columns["report single rows?"] = [
@@ -522,17 +524,17 @@ def _prevalence(structure: AttributeStructure, subject: Subject) -> Iterator[Par
     ]
     yield Table.of(columns)
     if np.isfinite(errors).any():
-        yield Note("In brackets standard errors.")
-    yield Paragraph(say("attributes.whole_profile", accuracy=100 * found.accuracy))
+        yield Note("Standard errors in brackets.")
+    yield Paragraph(say("attributes.profile_accuracy", accuracy=100 * found.accuracy))
     if found.note:  # parameters estimated from the same rows are not allowed for
-        yield Note(say("attributes.these_shares_little", note=found.note))
+        yield Note(say("attributes.uncorrected_shares", note=found.note))
     else:
         said = 100 * (found.accuracy + found.overstated)
-        yield Note(say("attributes.these_shares", said=said))
+        yield Note(say("attributes.corrected_shares", said=said))
     if open_ones:
-        yield Paragraph(say("attributes.answers_do", open_ones=listed(open_ones)))
+        yield Paragraph(say("attributes.undetermined_shares", open_ones=listed(open_ones)))
     if doubtful:
-        yield Paragraph(say("attributes.do_report", doubtful=", ".join(doubtful)))
+        yield Paragraph(say("attributes.doubtful_note", doubtful=", ".join(doubtful)))
 
 
 def _profiles(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
@@ -570,7 +572,9 @@ def _profiles(structure: AttributeStructure, subject: Subject) -> Iterator[Part]
     spread = covariance.diagonal().clamp(min=0).sqrt()
     together = (covariance / torch.outer(spread, spread)).tolist()
     if len(names) > 1:
-        yield Paragraph("Correlations of the attributes in the population, under the fitted law:")
+        yield Paragraph(
+            "Correlations of the attributes in the population, under the fitted distribution:"
+        )
         lower = [
             [name, *map(number, line[: k + 1]), *[""] * (len(names) - k - 1)]
             for k, (name, line) in enumerate(zip(names, together, strict=True))
@@ -600,7 +604,7 @@ def _ends(structure: AttributeStructure, subject: Subject) -> tuple[Tensor, np.n
         for end, size in ((0, 0), (1, most[j])):
             if len(profile) == size:
                 errors[end, j] = error
-    return values, errors, "In brackets standard errors."
+    return values, errors, "Standard errors in brackets."
 
 
 def _items(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
@@ -617,16 +621,16 @@ def _items(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
     gains = (values[1] - values[0]).tolist()
     columns = {
         "item": items,
-        "asks for": [", ".join(names[edge.bool().cpu().numpy()]) for edge in edges],
+        "requires": [", ".join(names[edge.bool().cpu().numpy()]) for edge in edges],
         "rule": structure.rule_names(),
         "expected with none of it": none,
         "with all of it": everything,
         "difference": [_in_order(gain, math.nan, form) for gain in gains],
     }
-    yield Paragraph(words if is_scaled(subject) else say("attributes.what_expected", words=words))
+    yield Paragraph(words if is_scaled(subject) else say("attributes.guessing_note", words=words))
     yield from cut(Table.of(columns), MOST_ITEMS)
     if layer.tabled:
-        yield Paragraph(say("attributes.items_categories"))
+        yield Paragraph(say("attributes.categories_note"))
         yield from cut(_categories(structure, subject, items), MOST_ITEMS)
     tests = subject.once(rules) if "saturated" in structure.rule_names() else None
     if isinstance(tests, ItemRules):
@@ -645,7 +649,7 @@ def _fallen(subject: Subject, found: list[Reversal]) -> Iterator[Part]:
     if not found:
         yield Paragraph(say("attributes.no_falls"))
         return
-    yield Paragraph(say("attributes.attribute_more"))
+    yield Paragraph(say("attributes.falling_items"))
     columns = {
         "item": [fall.item for fall in found],
         "attribute that is added": [fall.attribute for fall in found],
@@ -687,14 +691,14 @@ def _items_off(subject: Subject, found: ItemFit) -> Iterator[Part]:
         else ""
         for j in shown
     ]
-    yield Paragraph(say("attributes.items_below"))
+    yield Paragraph(say("attributes.significance_note"))
     columns = {
         "item": [found.items[j] for j in shown],
         "X2": [f"{found.statistic[j]:.1f}" for j in shown],
         "degrees of freedom": [f"{found.degrees[j]:.1f}" for j in shown],
         "p": [f"{found.p_value[j]:.2g}" for j in shown],
         "p, all items (Holm)": [f"{found.p_holm[j]:.2g}" for j in shown],
-        "attribute whose owners depart most (z)": suspects,
+        "attribute with the largest departure (z)": suspects,
     }
     yield Table.of(columns)
 

@@ -77,7 +77,7 @@ class Residuals:
         if abs(self.memory) > max(CLEAR, 3 / math.sqrt(self.num)):
             out.append(f"correlation {self.memory:.2f} with the step before (0 is right)")
         if self.num_far > 1 + far + 3 * math.sqrt(far):
-            out.append(f"{counted(self.num_far, 'step')} far from all that was expected")
+            out.append(f"{counted(self.num_far, 'step')} far from all predictions")
         return out
 
 
@@ -111,12 +111,12 @@ def residuals_of(subject: Subject) -> list[Residuals] | str:
 def _(structure: HiddenMarkovStructure, subject: Subject) -> Verdict:
     about, fit = structure.about, subject.fit
     words = say(
-        "hidden_markov.hidden_states",
+        "hidden_markov.description",
         rows=rows_in_words(fit),
         items=counted(about.emission.num_items, "item"),
         num_states=about.num_states,
     )
-    step = say("hidden_markov.ask_whether")
+    step = say("hidden_markov.number_step")
     asked = (on_convergence, on_determination, on_latents, _on_residuals, on_prediction)
     return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
 
@@ -127,7 +127,7 @@ def _on_residuals(subject: Subject) -> Finding | None:
         return None
     off = _off(found)
     if not off:
-        return finding("hidden_markov.residuals.yes_residuals")
+        return finding("hidden_markov.residuals.fine")
     return finding("hidden_markov.residuals.all", off="; ".join(off[:MOST_NAMED]))
 
 
@@ -138,7 +138,7 @@ def _(structure: HiddenMarkovStructure, subject: Subject) -> Iterator[Part]:
     first = entry("hidden_markov.parts").get(str(about.initial), known)
     yield Paragraph(
         say(
-            "hidden_markov.every_step",
+            "hidden_markov.model",
             num_states=about.num_states,
             num_items=about.emission.num_items,
             word="s" if about.emission.num_items > 1 else "",
@@ -176,15 +176,15 @@ def _states(subject: Subject) -> Iterator[Part]:
         if path is not None:
             row += [f"{int((path == k).sum()):,}", f"{int(_visits(path, k)):,}"]
         rows.append(row)
-    head = ["state", "share of time in the long run", "a visit lasts, on average"]
+    head = ["state", "share of time in the long run", "mean length of a visit"]
     head += [] if path is None else ["steps on the most probable path", "visits on it"]
     yield Table(head, rows)
     yield picture(
         lambda: plot_transitions(fit, subject.names), "chance of every next state from every state"
     )
-    yield Paragraph(say("hidden_markov.row_state"))
+    yield Paragraph(say("hidden_markov.transitions_note"))
     yield picture(lambda: plot_dwell_times(fit, subject.names), "how long visits last")
-    yield Paragraph(say("hidden_markov.model_visits"))
+    yield Paragraph(say("hidden_markov.durations_note"))
 
 
 def _visits(path: torch.Tensor, state: int) -> int:
@@ -201,7 +201,7 @@ def _path(subject: Subject) -> Iterator[Part]:
         lambda: plot_decoded_path(subject.fit, subject.data, names=subject.names),
         "the first sequence and its decoded states",
     )
-    yield Paragraph(say("hidden_markov.first_sequence"))
+    yield Paragraph(say("hidden_markov.decoding_note"))
 
 
 @predictive.register
@@ -213,7 +213,7 @@ def _(structure: HiddenMarkovStructure, subject: Subject) -> Iterator[Part]:
     if isinstance(found, str):
         yield Note(f"No pseudo-residuals: {found}.")
         return
-    yield Paragraph(say("hidden_markov.pseudo_residuals"))
+    yield Paragraph(say("hidden_markov.residuals_note"))
     columns = {
         "item": [own.item for own in found],
         "mean (0)": [number(own.mean, 3) for own in found],
@@ -224,4 +224,4 @@ def _(structure: HiddenMarkovStructure, subject: Subject) -> Iterator[Part]:
     yield Table.of(columns)
     off = _off(found)
     if off:
-        yield Paragraph(say("hidden_markov.right_model", off="; ".join(off)))
+        yield Paragraph(say("hidden_markov.residuals_off", off="; ".join(off)))

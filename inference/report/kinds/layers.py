@@ -68,7 +68,9 @@ MOST_EDGES_SHOWN = 60  # rows or columns of a graph as a table
 def _(structure: LayeredStructure, subject: Subject) -> Verdict:
     layers, fit = structure.layers, subject.fit
     sizes = " under ".join(counted(layer.num_parents, "yes-no latent") for layer in layers)
-    words = f"{counted(fit.num_rows, 'row')} of {layers[0].num_items} items, which rest on {sizes}."
+    words = (
+        f"{counted(fit.num_rows, 'row')} of {layers[0].num_items} items, which depend on {sizes}."
+    )
     if structure.covariates is not None:
         words += (
             f" How likely the {'latents' if len(layers) == 1 else 'deepest latents'} are to be 1"
@@ -76,9 +78,9 @@ def _(structure: LayeredStructure, subject: Subject) -> Verdict:
         )
     if fit.choice is not None:
         words += say(
-            "layers.items_depend", sum=sum(int(graph.sum()) for graph in fit.graphs.values())
+            "layers.found_graph", sum=sum(int(graph.sum()) for graph in fit.graphs.values())
         )
-    step = say("layers.ask_whether")
+    step = say("layers.number_step")
     asked = (on_convergence, on_determination, on_latents, _on_edges, on_prediction)
     return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
 
@@ -92,7 +94,7 @@ def _on_edges(subject: Subject) -> Finding | None:
     if not loose:
         return None
     words = f"No: {listed(loose)} {'is' if len(loose) == 1 else 'are'} tied to nothing below."
-    return finding("layers.edges.fit_fewer", words=words)
+    return finding("layers.edges.loose", words=words)
 
 
 def _parents(subject: Subject, layer: GeneralizedLinearLayer) -> list[str]:
@@ -117,7 +119,9 @@ def _(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
     each = root.law.replace("_k", "_{k}")
     lines = [f"a_{{{depth},k}} ~ {each}" if "_k" in root.law else f"a_{{{depth}}} ~ {each}"]
     own = root.sites()
-    symbol, meaning = ("π", "probabilities") if len(own) == 1 else ("", f"of the law of a_{depth}")
+    symbol, meaning = (
+        ("π", "probabilities") if len(own) == 1 else ("", f"of the distribution of a_{depth}")
+    )
     if structure.covariates is not None:
         terms, scale = ", ".join(structure.covariates.terms), structure.covariates.scale
         symbol, meaning = "β", say("layers.log_odds", terms=terms, scale=scale)
@@ -147,7 +151,7 @@ def _(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
     numbers = " and ".join(str(layer.num_parents) for layer in layers)
     yield Paragraph(
         say(
-            "layers.items_rest",
+            "layers.model",
             num_items=layers[0].num_items,
             depth=depth,
             word="s" if depth > 1 else "",
@@ -156,9 +160,7 @@ def _(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
     )
     yield Equations(lines)
     if structure.covariates is not None:
-        yield Paragraph(
-            say("layers.deepest_latents", list=listed(list(structure.covariates.names)))
-        )
+        yield Paragraph(say("layers.covariates", list=listed(list(structure.covariates.names))))
     yield Table(("symbol", "name", "size", "prior or range"), rows)
 
 
@@ -251,7 +253,7 @@ def _(structure: LayeredStructure, subject: Subject) -> list[Section]:
 
 
 def _covariates(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
-    yield Paragraph(say("layers.how_many"))
+    yield Paragraph(say("layers.odds_ratios"))
     yield odds_ratios(subject, lambda latent: f"{structure.layers[-1].parent}[{latent}]")
 
 
@@ -268,7 +270,8 @@ def _loadings(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
                 f"heat map of {site}",
             )
     yield Paragraph(
-        "Red raises, blue lowers the chance (or mean) of an item or latent below; white is none."
+        "Red raises, blue lowers the chance (or mean) of an item or latent below; white is no"
+        " effect."
     )
     yield Paragraph(_units(structure, subject))
 
@@ -295,7 +298,7 @@ def _units(structure: LayeredStructure, subject: Subject) -> str:
         for words, own in found.items()
     ]
     deeper = " Those of deeper layers are in log-odds." if len(structure.layers) > 1 else ""
-    return say("layers.loading_layer", said="; ".join(said), deeper=deeper)
+    return say("layers.loadings_note", said="; ".join(said), deeper=deeper)
 
 
 def _graph(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
@@ -307,7 +310,7 @@ def _graph(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
         loose, cut = _loose(subject, layer)
         if loose:
             yield Paragraph(
-                say("layers.tied_nothing", parent=layer.parent, cut=cut, loose=", ".join(loose))
+                say("layers.loose_latents", parent=layer.parent, cut=cut, loose=", ".join(loose))
             )
 
 
@@ -350,7 +353,7 @@ def _edges(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
 def _(structure: LayeredStructure, subject: Subject) -> list[Part]:
     if "layers" not in record_of(subject):
         return []
-    return [Note(say("layers.item_exclusive"))]
+    return [Note(say("layers.conditions_note"))]
 
 
 @predictive.register

@@ -42,12 +42,12 @@ def filtered(subject: Subject) -> LatentFilter:
 def _(structure: NoisyOrStructure, subject: Subject) -> Verdict:
     about = structure.causes
     words = say(
-        "noisy_or.yes_items",
+        "noisy_or.description",
         rows=counted(subject.fit.num_rows, "row"),
         num_items=about.num_items,
         latents=counted(about.num_causes, "latent"),
     )
-    step = say("noisy_or.ask_whether")
+    step = say("noisy_or.number_step")
     asked = (on_convergence, on_determination, _on_filter, on_latents, on_prediction)
     return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
 
@@ -61,15 +61,13 @@ def _on_filter(subject: Subject) -> Finding:
     words += f" Switching on what another does: {listed(doubles)}." if doubles else ""
     if not lost and not doubles:
         return finding("noisy_or.filter.fine", words=words)
-    return finding("noisy_or.filter.leave_out", words=words)
+    return finding("noisy_or.filter.redundant", words=words)
 
 
 @fitted.register
 def _(structure: NoisyOrStructure, subject: Subject) -> Iterator[Part]:
     about, fit = structure.causes, subject.fit
-    yield Paragraph(
-        say("noisy_or.yes_items_rest", num_items=about.num_items, num_causes=about.num_causes)
-    )
+    yield Paragraph(say("noisy_or.model", num_items=about.num_items, num_causes=about.num_causes))
     yield Equations(
         ("a_{k} ~ Bernoulli(π_{k})", "P(x_{j} = 0 | a) = (1 - l_{j}) Π_{k: a_{k} = 1} f_{kj}")
     )

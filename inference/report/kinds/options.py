@@ -41,12 +41,12 @@ SHORT = 2.0  # steps: options that last less long are hardly options
 def _(structure: OptionsStructure | ContinuousOptionsStructure, subject: Subject) -> Verdict:
     about, fit = structure.about, subject.fit
     words = say(
-        "options.taken_each",
+        "options.description",
         rows=rows_in_words(fit),
         actions=counted(about.num_actions, "action"),
         options=counted(about.num_options, "hidden option"),
     )
-    step = say("options.ask_whether")
+    step = say("options.number_step")
     asked = (on_convergence, _on_theorem, _on_names, on_latents, _on_length, on_prediction)
     return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
 
@@ -57,9 +57,11 @@ def _on_theorem(subject: Subject) -> Finding:
         return on_determination(subject)
     if record["identified"]:
         return beside_rows(
-            subject, finding("options.theorem.fine"), "The law of three successive steps would."
+            subject,
+            finding("options.theorem.fine"),
+            "The distribution of three successive steps would.",
         )
-    words = say("options.shown_argument", record=record["reason"])
+    words = say("options.theorem_open", record=record["reason"])
     return beside_rows(subject, finding("options.theorem.all", words=words), words)
 
 
@@ -80,15 +82,17 @@ def _on_length(subject: Subject) -> Finding | None:
     (use,) = subject.once(latent_use)
     most = use.on.argmax(-1)
     length = len(most) / (1 + int((most[1:] != most[:-1]).sum()))
-    words = say("options.option_kept", length=length)
+    words = say("options.duration", length=length)
     return finding(f"options.length.{'fine' if length >= SHORT else 'options_change'}", words=words)
 
 
 @fitted.register(OptionsStructure)
 @fitted.register(ContinuousOptionsStructure)
 def _(structure: OptionsStructure | ContinuousOptionsStructure, subject: Subject) -> list[Part]:
-    first = "chance of each option at the first step" + (
-        ", with each first state" if isinstance(structure, OptionsStructure) else ""
+    first = (
+        "joint probability of each state and option at the first step"
+        if isinstance(structure, OptionsStructure)
+        else "probability of each option at the first step"
     )
     return [
         Equations(EQUATIONS),
