@@ -143,7 +143,7 @@ def _on_model(subject: Subject) -> Finding:
 def _on_groups(subject: Subject) -> Finding:
     found = subject.once(compared)
     if isinstance(found, Refused):
-        return finding("attribute_groups.groups.worked_out", reason=found.reason)
+        return finding("attribute_groups.groups.unknown", reason=found.reason)
     worth = say(f"attribute_groups.bic_{'own' if found.bic_gain > 0 else 'one'}")
     return finding("attribute_groups.groups.all", found=found.text(), worth=worth)
 

@@ -368,7 +368,7 @@ def _on_law(subject: Subject) -> Finding | None:
         return None
     words = say("attributes.table_gain", gain=found.gain, more=counted(found.more, "number"))
     is_worth = 2 * found.gain - found.more * math.log(fit.num_rows) > 0
-    return finding(f"attributes.law.bic_worth{'' if is_worth else '_them'}", words=words)
+    return finding(f"attributes.law.{'rejected' if is_worth else 'accepted'}", words=words)
 
 
 def _on_classification(subject: Subject) -> Finding | None:
@@ -424,7 +424,7 @@ def _(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
         )
     )
     yield from fitted.dispatch(LayeredStructure)(structure, subject)
-    for curve, key in (("acdm", "each_attribute"), ("rrum", "each_lacking")):
+    for curve, key in (("acdm", "additive_rule"), ("rrum", "multiplicative_rule")):
         places = [group.items.tolist() for group in layer.curved if group.curve == curve]
         own = [items[j] for group in places for j in group]
         if own:
@@ -740,4 +740,4 @@ def _statistics(subject: Subject, found: LimitedInformationFit) -> Iterator[Part
         ["SRMSR", number(found.srmsr, 4), "mean residual correlation of pairs of items"],
     ]
     yield Table(("statistic", "value", ""), rows)
-    yield Paragraph(say(f"attributes.shares_{'items' if _is_well(found, GOOD_RMSEA) else 'pairs'}"))
+    yield Paragraph(say(f"attributes.{'good' if _is_well(found, GOOD_RMSEA) else 'poor'}_fit"))
