@@ -169,7 +169,7 @@ def _on_classification(subject: Subject) -> Finding | None:
         for k in np.flatnonzero(own.attribute_accuracy < LEAST_ACCURACY)
     ]
     words = "; ".join(f"{label}: {percent(own.accuracy)}" for label, own in groups)
-    kind = "below_four" if doubtful else "fine"
+    kind = "doubtful" if doubtful else "fine"
     values = {"words": words, "doubtful": listed(doubtful)}
     return finding(f"attribute_groups.classification.{kind}", **values)
 

@@ -339,7 +339,7 @@ def _on_items(subject: Subject) -> Finding | None:
     if fallen:
         words.append(say("attributes.falls", fallen=listed(fallen)))
     which = list(dict.fromkeys([*off, *fallen]))
-    key = "many_items" if len(which) > size / 3 else "look_items"
+    key = "items_step" if len(which) > size / 3 else "look_items"
     step = say(f"attributes.{key}", which=listed(which)) if which else ""
     mark = "care" if which else "good"
     return finding("attributes.items.all", mark=mark, words=" ".join(words), step=step)
@@ -674,8 +674,8 @@ def _categories(structure: AttributeStructure, subject: Subject, items: list[str
 
 
 def _fit_of_items(subject: Subject) -> Iterator[Part]:
-    yield from told(subject, fit_of_items, _items_off, "Fit of items is not worked out: {reason}.")
-    words = "Local dependence is not worked out: {reason}."
+    yield from told(subject, fit_of_items, _items_off, "Fit of items was not computed: {reason}.")
+    words = "Local dependence was not computed: {reason}."
     yield from told(subject, dependence, _pairs_off, words)
 
 
@@ -724,7 +724,7 @@ def _pairs_off(subject: Subject, found: LocalDependence) -> Iterator[Part]:
 def _absolute_fit(subject: Subject) -> Iterable[Part]:
     if subject.data is None:
         return [NEEDS_DATA]
-    return told(subject, absolute, _statistics, "M2 is not worked out: {reason}.")
+    return told(subject, absolute, _statistics, "M2 was not computed: {reason}.")
 
 
 def _statistics(subject: Subject, found: LimitedInformationFit) -> Iterator[Part]:
