@@ -10,14 +10,13 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from ppl_models.data.frames import row_of
+from ppl_models.data.tables import as_items, check_complete
 from ppl_models.descriptions.components import FactorizationDescription
 from ppl_models.parts.distributions import Flat
-from ppl_models.parts.frames import row_of
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.responses import Normal, Poisson
 from ppl_models.parts.validation import (
-    as_items,
-    check_complete,
     check_flag,
     check_number,
     check_numbers,
@@ -62,7 +61,7 @@ def _check_rows(owner: str, table: Tensor, num_components: int) -> None:
 
 
 def check_counts(model: Any, data: Any, for_fit: bool) -> tuple[Tensor, tuple[str, ...]]:
-    """A table of counts for a factorization; see :meth:`PoissonFactorization.check_data`."""
+    """Check a table of counts; see :meth:`PoissonFactorization.check_data`."""
     # constant columns are no trouble here
     table, names = as_items(data, model.num_items, Poisson(), for_fit=False)
     if for_fit:
@@ -128,7 +127,7 @@ class PoissonFactorization:
             object.__setattr__(self, "activity_prior", prior)
 
     def factorization(self) -> FactorizationDescription:
-        """The factorization, as engines see it."""
+        """Description of the factorization for engines."""
         return FactorizationDescription(
             self.num_items,
             self.num_components,
@@ -150,7 +149,7 @@ class PoissonFactorization:
         return check_counts(self, data, for_fit)
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
-        """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
+        """Generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
         kind = numbers_like("PoissonFactorization", data, num_rows)
         zero = torch.zeros((), **kind)
         concentration = zero.expand(self.num_items) + self.concentration
@@ -177,7 +176,7 @@ def laws_of_counts(num_items: int, num_components: int, bound: float) -> tuple[A
 
 @dataclass(frozen=True)
 class NegativeBinomialFactorization:
-    r"""Factorization of overdispersed counts.
+    r"""Negative binomial factorization of overdispersed counts.
 
     Source: Gouvert, Oberlin and Fevotte (2020), doi:10.1109/LSP.2020.2991613.
 
@@ -223,13 +222,13 @@ class NegativeBinomialFactorization:
             )
 
     def factorization(self) -> FactorizationDescription:
-        """The factorization, as engines see it."""
+        """Description of the factorization for engines."""
         return FactorizationDescription(
             self.num_items, self.num_components, True, True, 1.0, None, self.bound, self.variance
         )
 
     def laws(self) -> tuple[Any, ...]:
-        """The laws among which the number of components is chosen."""
+        """Candidate distributions for the choice of the number of components."""
         return laws_of_counts(self.num_items, self.num_components, self.bound)
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
@@ -237,7 +236,7 @@ class NegativeBinomialFactorization:
         return check_counts(self, data, for_fit)
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
-        """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
+        """Generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
         kind = numbers_like("NegativeBinomialFactorization", data, num_rows)
         zero = torch.zeros((), **kind)
         flat = (
@@ -301,7 +300,7 @@ class GaussianFactorization:
         check_flag("GaussianFactorization", "nonnegative", self.nonnegative)
 
     def factorization(self) -> FactorizationDescription:
-        """The factorization, as engines see it."""
+        """Description of the factorization for engines."""
         return FactorizationDescription(
             self.num_items, self.num_components, False, self.nonnegative, 1.0, None, self.bound
         )
@@ -320,7 +319,7 @@ class GaussianFactorization:
         return table, names
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
-        """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
+        """Generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
         kind = numbers_like("GaussianFactorization", data, num_rows)
         zero = torch.zeros((), **kind)
         flat = Flat(zero if self.nonnegative else zero - self.bound, zero + self.bound)
