@@ -201,7 +201,7 @@ class Extrapolation:
         """Accepted points, given their objective, bool (A,)."""
         plain = course.kind == PLAIN
         if plain.all():
-            return plain
+            return np.asarray(plain)
         needed = course.value.copy()
         mixed = course.kind == MIXED
         if mixed.any():

@@ -276,7 +276,9 @@ class NaturalScale:
             np.where(inner[:, None], near, limit)
             for near, limit in ((self._low, -self._limit), (self._high, self._limit))
         )
-        return np.maximum(np.minimum(z, np.maximum(image, high)), np.minimum(image, low))
+        return np.asarray(
+            np.maximum(np.minimum(z, np.maximum(image, high)), np.minimum(image, low))
+        )
 
     def weights(self, z: Tensor) -> Tensor:
         """Weights of a step in each coordinate, (A, P)."""

@@ -185,16 +185,15 @@ class SearchState:
             "sound": sound,
             "replicates": replicates,
         }
-        return replace(
-            self,
-            params={
-                name: torch.cat([self.params[name], value]) if self.params else value
-                for name, value in run.params.items()
-            },
-            objective_name=run.objective_name,
-            **{name: torch.cat([getattr(self, name), new[name]]) for name in (*ROWS, *EVIDENCE)},
-            **{name: _beside(getattr(self, name), new[name]) for name in COURSES},
-        )
+        every: dict[str, Any] = {
+            name: torch.cat([getattr(self, name), new[name]]) for name in (*ROWS, *EVIDENCE)
+        }
+        every |= {name: _beside(getattr(self, name), new[name]) for name in COURSES}
+        every["params"] = {
+            name: torch.cat([self.params[name], value]) if self.params else value
+            for name, value in run.params.items()
+        }
+        return replace(self, objective_name=run.objective_name, **every)
 
     def merged(self, index: int, same: Tensor) -> tuple[SearchState, int]:
         """Let one start stand for others on its hill, ``same``; its index afterwards."""
@@ -204,18 +203,15 @@ class SearchState:
         kept[same] = False
         kept[index] = True
         self = replace(self, replicates=replicates)
-        after = replace(
-            self,
-            params={name: value[kept.to(value.device)] for name, value in self.params.items()},
-            **{name: getattr(self, name)[kept] for name in (*ROWS, *EVIDENCE)},
-            **{name: getattr(self, name)[:, kept] for name in COURSES},
-        )
-        return after, int(kept[:index].sum())
+        left: dict[str, Any] = {name: getattr(self, name)[kept] for name in (*ROWS, *EVIDENCE)}
+        left |= {name: getattr(self, name)[:, kept] for name in COURSES}
+        params = {name: value[kept.to(value.device)] for name, value in self.params.items()}
+        return replace(self, params=params, **left), int(kept[:index].sum())
 
     def replaced(self, index: int, run: Outcome, is_longer: bool) -> SearchState:
         """Put the one start of a run in the place of another, or behind its course."""
         before = int(self.num_iterations[index]) if is_longer else 0
-        courses = {}
+        courses: dict[str, Any] = {}
         for name in COURSES:
             course = torch.cat([getattr(self, name)[:before, index], getattr(run, name)[:, 0]])
             kept = getattr(self, name).clone()
@@ -451,13 +447,11 @@ class _Run:
                 replicates[head] += 1
             elif head - num in place:  # else it met a start that did not go on
                 new[place[head - num]] += 1
-        rows = {name: getattr(outcome, name) for name in ROWS}
-        chosen = replace(
-            outcome,
-            params={name: value[ended.to(value.device)] for name, value in outcome.params.items()},
-            **{name: None if value is None else value[ended] for name, value in rows.items()},
-            **{name: getattr(outcome, name)[:, ended] for name in COURSES},
-        )
+        rows: dict[str, Any] = {name: getattr(outcome, name) for name in ROWS}
+        rows = {name: None if value is None else value[ended] for name, value in rows.items()}
+        rows |= {name: getattr(outcome, name)[:, ended] for name in COURSES}
+        params = {name: value[ended.to(value.device)] for name, value in outcome.params.items()}
+        chosen = replace(outcome, params=params, **rows)
         if not len(ended):
             return replace(state, replicates=replicates)
         faults = degenerate_restarts(self.problem, chosen.params)
