@@ -12,7 +12,6 @@ import dataclasses
 import enum
 import functools
 import hashlib
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +33,7 @@ from inference.programs.data import checks_data
 from inference.programs.posterior_predictive import tables_of
 from inference.programs.program import Params, Program
 from inference.programs.sites import MAX_SUMMED, is_large
-from inference.programs.tables import first_tensor, map_tensors
+from inference.programs.tables import first_row, first_tensor
 from ppl_models.descriptions.covariates import Covariates
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 from ppl_models.parts.repr import shows_briefly
@@ -449,10 +448,7 @@ class Problem:
         """The program with the first row of the data, where only its parameters matter."""
         if not checks_data(self.model):
             return self.program()
-        first = operator.itemgetter(slice(1))
-        return self.once(
-            "program of one row", lambda: Program(self.model, map_tensors(first, self.data))
-        )
+        return self.once("program of one row", lambda: Program(self.model, first_row(self.data)))
 
     def supports(self) -> dict[str, Constraint]:
         """Supports of the parameters, by site."""

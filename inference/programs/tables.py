@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from ppl_models.parts.sparse import SparseTable
 
 
 class Columns:
@@ -171,7 +174,13 @@ def map_tensors(change: Callable[[Tensor], Tensor], data: Any) -> Any:
         return data.map(change)
     if isinstance(data, dict):
         return {name: map_tensors(change, value) for name, value in data.items()}
-    return change(data) if isinstance(data, Tensor) else data
+    return change(data) if isinstance(data, Tensor | SparseTable) else data
+
+
+def first_row(data: Any) -> Any:
+    """First row of data of any kind; of a sparse table with its zeros."""
+    row = map_tensors(operator.itemgetter(slice(1)), data)
+    return row.dense() if isinstance(row, SparseTable) else row
 
 
 def first_tensor(data: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy import sparse
 from torch import Tensor
 
 from ppl_models.parts.frames import (
@@ -263,6 +264,11 @@ def as_floats(data: Any) -> np.ndarray:
     Raises:
         ValueError: for rows of unequal length, what is no real number, whole numbers beyond 2**53.
     """
+    if sparse.issparse(data):
+        raise ValueError(
+            f"data: a dense table was expected, got {type(data).__name__} of scipy, of shape"
+            f" {data.shape}: give data.toarray(); PoissonFactorization takes sparse counts"
+        )
     try:
         array = np.asarray(data)
     except ValueError as error:

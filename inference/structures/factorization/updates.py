@@ -66,6 +66,10 @@ class Alternating:
         """Log-prior of the signatures up to a constant, (R,)."""
         return phi.new_zeros(len(phi))
 
+    def row_means(self) -> Tensor:
+        """Mean of each row in memory, none below zero, (N, 1)."""
+        raise NotImplementedError
+
     def summed(self, of_part: Callable[[slice, Self], Sums], like: Sums | None = None) -> Sums:
         """Sum over all rows of a function of places and their updates.
 
@@ -144,6 +148,10 @@ class Counts(Alternating):
     def at(self, index: Tensor) -> Self:
         """Updates of some of the rows."""
         return replace(self, x=self.x[index], mask=None if self.mask is None else self.mask[index])
+
+    def row_means(self) -> Tensor:
+        """Mean of each row, (N, 1)."""
+        return self.x.clamp(min=0).mean(-1, keepdim=True)
 
     def ratio(self, z: Tensor, phi: Tensor) -> Tensor:
         """Ratio x / mu, (R, N, J); 1 where missing, for there mu itself is expected."""
@@ -458,6 +466,10 @@ class LeastSquares(Alternating):
         """Updates of some of the rows."""
         return LeastSquares(self.x[index])
 
+    def row_means(self) -> Tensor:
+        """Mean of each row, (N, 1), entries below zero as zero."""
+        return self.x.clamp(min=0).mean(-1, keepdim=True)
+
     def activities(self, z: Tensor, phi: Tensor) -> Tensor:
         """One pass over the components of z given phi."""
         cross, gram = self.x @ phi.mT, phi @ phi.mT  # (R, N, K), (R, K, K)
@@ -585,10 +597,10 @@ def polished(updates: Counts | LeastSquares, phi: Tensor) -> Tensor:
 
 
 def _polished(updates: Counts | LeastSquares, phi: Tensor) -> Tensor:
-    x = updates.x
-    z = x.new_ones(1, len(x), phi.shape[1]) * x.clamp(min=0).mean(-1, keepdim=True).clamp(min=1e-3)
+    mean = updates.row_means()
+    z = mean.new_ones(1, len(mean), phi.shape[1]) * mean.clamp(min=1e-3)
     solved = z[0].clone()
-    running = torch.arange(len(x), device=x.device)
+    running = torch.arange(len(mean), device=mean.device)
     last = updates.values(z, phi)
     for _ in range(POLISH_STEPS):
         value = last
@@ -620,17 +632,3 @@ def _row_step(updates: Counts | LeastSquares, z: Tensor, phi: Tensor, value: Ten
     better = gained > value + ROUNDING * value.abs()  # False for NaN
     safe = gained if bool(better.all()) else updates.values(second, phi)
     return torch.where(better.unsqueeze(-1), far, second), torch.where(better, gained, safe)
-
-
-LAWS = {"quadratic": DispersedCounts, "linear": LinearlyDispersedCounts}
-
-
-def updates_of(
-    data: Tensor, about: FactorizationDescription, params: Params
-) -> Counts | LeastSquares:
-    """Updates for a model's kind of entries, at the dispersion of ``params`` if it has one."""
-    if not about.counts:
-        return LeastSquares(data)
-    if about.variance is None:
-        return Counts.of(data, about)
-    return LAWS[about.variance].of_params(data, params)
